@@ -1,0 +1,55 @@
+use std::fmt;
+
+/// How far an error reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultScope {
+    /// Only this item is lost: it is recorded as failed and the run goes on.
+    Item,
+    /// Nothing more can be done: the run stops, with what was committed kept.
+    Run,
+}
+
+/// A stage of the pipeline, as it is named in failure records, profiles and reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Enumerating the inputs.
+    List,
+    /// Getting an item's bytes.
+    Read,
+    /// Bytes to RGB pixels, including EXIF orientation.
+    Decode,
+    /// Resampling and cropping to the encoder's input size.
+    Resize,
+    /// Gathering images into a batch.
+    Batch,
+    /// Pixels to vectors.
+    Encode,
+    /// Storing rows and failures.
+    Write,
+}
+
+impl Stage {
+    /// Every stage, in the order an item passes through them.
+    pub const ALL: [Self; 7] =
+        [Self::List, Self::Read, Self::Decode, Self::Resize, Self::Batch, Self::Encode, Self::Write];
+
+    /// The lower-case name used in files and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Read => "read",
+            Self::Decode => "decode",
+            Self::Resize => "resize",
+            Self::Batch => "batch",
+            Self::Encode => "encode",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,244 @@
+use std::fmt;
+
+use crate::{CHANNELS, Size};
+
+/// How large an image may become once decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PixelLimits {
+    /// Most pixels (width × height) of one image.
+    pub max_pixels: u64,
+}
+
+impl PixelLimits {
+    /// 100 megapixels: above any ordinary camera, below what a decompression bomb needs.
+    pub const DEFAULT: Self = Self { max_pixels: 100_000_000 };
+
+    /// Refuses an empty size and one with more than `max_pixels` pixels; reads no pixel and allocates nothing.
+    pub fn check(self, size: Size) -> Result<(), LimitError> {
+        if size.is_empty() {
+            Err(LimitError::Empty { size })
+        } else if size.pixels() > self.max_pixels || size.rgb_len().is_none() {
+            Err(LimitError::TooManyPixels { size, max_pixels: self.max_pixels })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Default for PixelLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Why a size was refused before any memory was taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// Width or height is zero.
+    Empty {
+        /// The size asked for.
+        size: Size,
+    },
+    /// More pixels than the limit allows.
+    TooManyPixels {
+        /// The size asked for.
+        size: Size,
+        /// The limit in force.
+        max_pixels: u64,
+    },
+    /// The allocator had no memory left for it.
+    OutOfMemory {
+        /// The size asked for.
+        size: Size,
+    },
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty { size } => write!(f, "image has no pixels ({size})"),
+            Self::TooManyPixels { size, max_pixels } => write!(
+                f,
+                "image is {size} = {} pixels, more than the limit of {max_pixels} (raise it with --max-pixels)",
+                size.pixels()
+            ),
+            Self::OutOfMemory { size } => write!(f, "no memory for an image of {size}"),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+/// A reusable RGB8 image, `[height, width, 3]`, rows without padding, samples in 0..=255.
+///
+/// Owned by the caller of a decoder and handed to it for each image; its memory is kept from image to image.
+#[derive(Debug, Default)]
+pub struct PixelBuf {
+    data: Vec<u8>,
+    size: Size,
+    limits: PixelLimits,
+}
+
+/// Memory above this is given back by [`PixelBuf::shrink`], so that one huge image does not pin its peak forever.
+const KEEP_BYTES: usize = 64 << 20;
+
+impl PixelBuf {
+    /// An empty buffer that refuses images beyond `limits`.
+    pub fn new(limits: PixelLimits) -> Self {
+        Self { data: Vec::new(), size: Size::default(), limits }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> PixelLimits {
+        self.limits
+    }
+
+    /// Sets the size, **checking the limits before it allocates**, and lends the samples to be overwritten.
+    /// Their content is unspecified (left over from earlier images). On error the buffer is empty.
+    pub fn reset(&mut self, size: Size) -> Result<&mut [u8], LimitError> {
+        self.clear();
+        self.limits.check(size)?;
+        let len = size.rgb_len().ok_or(LimitError::OutOfMemory { size })?;
+        if let Some(more) = len.checked_sub(self.data.len()) {
+            self.data.try_reserve_exact(more).map_err(|_| LimitError::OutOfMemory { size })?;
+            self.data.resize(len, 0);
+        }
+        self.size = size;
+        Ok(&mut self.data[..len])
+    }
+
+    /// Makes the buffer empty; decoders call this before they return an error.
+    pub fn clear(&mut self) {
+        self.size = Size::default();
+    }
+
+    /// Gives memory beyond a fixed allowance back to the allocator.
+    pub fn shrink(&mut self) {
+        if self.data.len() > KEEP_BYTES {
+            self.clear();
+            self.data = Vec::new();
+        }
+    }
+
+    /// Size of the image held; 0×0 when empty.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// The samples, `height * width * 3` of them.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.data[..self.len()]
+    }
+
+    /// The samples, to be changed in place.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
+        &mut self.data[..len]
+    }
+
+    /// A view of the whole image.
+    pub fn view(&self) -> ImageView<'_> {
+        ImageView { data: self.as_slice(), size: self.size }
+    }
+
+    fn len(&self) -> usize {
+        self.size.rgb_len().unwrap_or(0)
+    }
+}
+
+/// A borrowed RGB8 image, `[height, width, 3]`, rows without padding.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageView<'a> {
+    data: &'a [u8],
+    size: Size,
+}
+
+impl<'a> ImageView<'a> {
+    /// Wraps `data`; `None` unless it is exactly `height * width * 3` long.
+    pub fn new(data: &'a [u8], size: Size) -> Option<Self> {
+        (size.rgb_len() == Some(data.len())).then_some(Self { data, size })
+    }
+
+    /// Width and height.
+    pub fn size(self) -> Size {
+        self.size
+    }
+
+    /// The samples.
+    pub fn as_slice(self) -> &'a [u8] {
+        self.data
+    }
+
+    /// The three samples of one pixel; panics outside the image.
+    pub fn pixel(self, x: u32, y: u32) -> [u8; CHANNELS] {
+        let at = (y as usize * self.size.width as usize + x as usize) * CHANNELS;
+        [self.data[at], self.data[at + 1], self.data[at + 2]]
+    }
+}
+
+/// A borrowed, writable RGB8 image, `[height, width, 3]`, rows without padding.
+#[derive(Debug)]
+pub struct ImageViewMut<'a> {
+    data: &'a mut [u8],
+    size: Size,
+}
+
+impl<'a> ImageViewMut<'a> {
+    /// Wraps `data`; `None` unless it is exactly `height * width * 3` long.
+    pub fn new(data: &'a mut [u8], size: Size) -> Option<Self> {
+        (size.rgb_len() == Some(data.len())).then_some(Self { data, size })
+    }
+
+    /// Width and height.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// The samples.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.data
+    }
+
+    /// The samples, for as long as the view's borrow lasts.
+    pub fn into_slice(self) -> &'a mut [u8] {
+        self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bomb_is_refused_before_memory_is_taken() {
+        let mut buf = PixelBuf::new(PixelLimits::DEFAULT);
+        let bomb = Size::square(60_000);
+        assert_eq!(buf.reset(bomb), Err(LimitError::TooManyPixels { size: bomb, max_pixels: 100_000_000 }));
+        assert_eq!(buf.data.capacity(), 0);
+    }
+
+    #[test]
+    fn a_refused_size_leaves_the_buffer_empty() {
+        let mut buf = PixelBuf::new(PixelLimits { max_pixels: 10 });
+        buf.reset(Size::new(2, 3)).unwrap();
+        assert!(buf.reset(Size::new(0, 3)).is_err());
+        assert_eq!((buf.size(), buf.as_slice().len()), (Size::default(), 0));
+    }
+
+    #[test]
+    fn memory_is_reused_for_smaller_images() {
+        let mut buf = PixelBuf::default();
+        buf.reset(Size::new(10, 10)).unwrap();
+        let before = buf.data.as_ptr();
+        assert_eq!(buf.reset(Size::new(4, 5)).unwrap().len(), 60);
+        assert_eq!(buf.data.as_ptr(), before);
+    }
+
+    #[test]
+    fn views_need_the_exact_length() {
+        assert!(ImageView::new(&[0; 12], Size::square(2)).is_some());
+        assert!(ImageView::new(&[0; 13], Size::square(2)).is_none());
+        assert_eq!(ImageView::new(&[1, 2, 3, 4, 5, 6], Size::new(1, 2)).unwrap().pixel(0, 1), [4, 5, 6]);
+    }
+}

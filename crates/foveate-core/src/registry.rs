@@ -1,0 +1,147 @@
+use std::fmt;
+
+/// What a registry stores: a named way to make something.
+pub trait Backend {
+    /// Its name on the command line, equal to its cargo feature and its crate's suffix.
+    fn name(&self) -> &str;
+    /// One line for people.
+    fn about(&self) -> &str;
+}
+
+/// The backends of one kind that are compiled into a program. A value, not a global: the program builds it and
+/// passes it on, and another program can add its own.
+#[derive(Debug)]
+pub struct Registry<B> {
+    kind: &'static str,
+    known: &'static [&'static str],
+    entries: Vec<B>,
+}
+
+impl<B: Backend> Registry<B> {
+    /// An empty registry for a `kind` of backend ("decoder"). `known` are the names that exist in some build of
+    /// the program, so that a missing one can be told from a misspelt one.
+    pub const fn new(kind: &'static str, known: &'static [&'static str]) -> Self {
+        Self { kind, known, entries: Vec::new() }
+    }
+
+    /// Adds a backend; a second one of the same name is an error, never a silent replacement.
+    pub fn register(&mut self, backend: B) -> Result<(), RegistryError> {
+        if self.entries.iter().any(|entry| entry.name() == backend.name()) {
+            return Err(RegistryError { kind: self.kind, name: backend.name().to_owned() });
+        }
+        self.entries.push(backend);
+        Ok(())
+    }
+
+    /// The backend called `name`, or an error that lists what is compiled in.
+    pub fn get(&self, name: &str) -> Result<&B, UnknownBackend> {
+        self.entries.iter().find(|entry| entry.name() == name).ok_or_else(|| UnknownBackend {
+            kind: self.kind,
+            name: name.to_owned(),
+            compiled: self.entries.iter().map(|entry| entry.name().to_owned()).collect(),
+            is_known: self.known.contains(&name),
+        })
+    }
+
+    /// The compiled backends, in order of registration; the first is the default.
+    pub fn iter(&self) -> impl Iterator<Item = &B> {
+        self.entries.iter()
+    }
+
+    /// What kind of backend this holds ("decoder").
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Every name that exists in some build, compiled into this one or not.
+    pub fn known(&self) -> &'static [&'static str] {
+        self.known
+    }
+}
+
+/// Two backends of one kind claim the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryError {
+    kind: &'static str,
+    name: String,
+}
+
+impl fmt::Display for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} '{}' is registered twice", self.kind, self.name)
+    }
+}
+
+impl std::error::Error for RegistryError {}
+
+/// A backend was asked for that this program does not contain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownBackend {
+    /// Kind of backend ("decoder").
+    pub kind: &'static str,
+    /// The name asked for.
+    pub name: String,
+    /// What could have been asked for.
+    pub compiled: Vec<String>,
+    /// Whether another build of the program has it.
+    pub is_known: bool,
+}
+
+impl fmt::Display for UnknownBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, .. } = self;
+        if self.is_known {
+            write!(f, "{kind} '{name}' is not compiled into this build; rebuild with `-F {name}`")?;
+        } else {
+            write!(f, "there is no {kind} '{name}'")?;
+        }
+        match self.compiled.as_slice() {
+            [] => write!(f, "; no {kind} is compiled in"),
+            names => write!(f, "; compiled in: {}", names.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for UnknownBackend {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    struct Named(&'static str);
+
+    impl Backend for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+        fn about(&self) -> &str {
+            "a test backend"
+        }
+    }
+
+    fn registry() -> Registry<Named> {
+        let mut registry = Registry::new("decoder", &["zune", "image", "turbojpeg"]);
+        registry.register(Named("zune")).unwrap();
+        registry.register(Named("image")).unwrap();
+        registry
+    }
+
+    #[test]
+    fn a_missing_backend_is_told_from_a_misspelt_one() {
+        assert_eq!(registry().get("image"), Ok(&Named("image")));
+        assert_eq!(
+            registry().get("turbojpeg").unwrap_err().to_string(),
+            "decoder 'turbojpeg' is not compiled into this build; rebuild with `-F turbojpeg`; compiled in: zune, image"
+        );
+        assert_eq!(
+            registry().get("tubrojpeg").unwrap_err().to_string(),
+            "there is no decoder 'tubrojpeg'; compiled in: zune, image"
+        );
+    }
+
+    #[test]
+    fn the_same_name_twice_is_refused() {
+        assert_eq!(registry().register(Named("zune")).unwrap_err().to_string(), "decoder 'zune' is registered twice");
+    }
+}

@@ -1,0 +1,1 @@
+//! decode-image (under construction).

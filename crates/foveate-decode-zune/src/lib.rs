@@ -1,0 +1,1 @@
+//! decode-zune (under construction).

@@ -1,0 +1,61 @@
+use foveate_core::{FaultScope, LimitError};
+
+use crate::ImageFormat;
+
+/// Why an image could not be decoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// No bytes at all.
+    #[error("empty file (0 bytes)")]
+    Empty,
+    /// The bytes are no image format we know; `what` says what they look like, if that can be told.
+    #[error("not an image{}", .what.map(|w| format!(" (looks like {w})")).unwrap_or_default())]
+    NotAnImage {
+        /// What the bytes look like instead ("HTML", "PDF").
+        what: Option<&'static str>,
+    },
+    /// A format or a variant of it that this decoder cannot read.
+    #[error("unsupported {format:?}: {reason}")]
+    Unsupported {
+        /// The container.
+        format: ImageFormat,
+        /// What about it is not supported.
+        reason: String,
+    },
+    /// The file ends before the image does.
+    #[error("truncated {format:?}: {reason} (accept such files with --allow-truncated)")]
+    Truncated {
+        /// The container.
+        format: ImageFormat,
+        /// Where it ends.
+        reason: String,
+    },
+    /// The content violates the format.
+    #[error("corrupt {format:?}: {reason}")]
+    Corrupt {
+        /// The container.
+        format: ImageFormat,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Too large to be decoded under the limits in force.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A cost other than size is over its limit (number of scans).
+    #[error("{0}")]
+    TooCostly(String),
+    /// The backend's library is missing or could not be started: nothing can be decoded at all.
+    #[error("decoder unavailable: {0}")]
+    Unavailable(String),
+}
+
+impl DecodeError {
+    /// Every decode error loses one item, except a missing library.
+    pub fn scope(&self) -> FaultScope {
+        match self {
+            Self::Unavailable(_) => FaultScope::Run,
+            _ => FaultScope::Item,
+        }
+    }
+}

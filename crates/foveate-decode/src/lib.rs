@@ -1,0 +1,122 @@
+//! Encoded bytes to RGB pixels: the [`Decoder`] trait with its limits, errors and conformance suite.
+
+mod error;
+
+use foveate_core::{Backend, PixelBuf, Registry, Size};
+
+pub use error::DecodeError;
+
+/// Turns the bytes of one image into RGB8 pixels. One instance per thread, reused for every image.
+pub trait Decoder: Send {
+    /// Decodes `encoded` into `out` as RGB8 `[h, w, 3]`, **as stored** (EXIF orientation is not applied, ICC profiles
+    /// are ignored, alpha is dropped the way Pillow's `convert("RGB")` does). `out`'s limits are checked before any
+    /// pixel memory is taken, and `out` is empty after an error.
+    ///
+    /// Without a hint the image has its native size, exactly. [`DecodeHint::min_side`] *permits* a smaller one.
+    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError>;
+
+    /// What this backend can do; selects its conformance tests.
+    fn capability(&self) -> Capability;
+}
+
+/// What the caller permits beyond exact decoding at native size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecodeHint {
+    /// Permission to return a smaller image (DCT scaling) whose **shorter** side is still at least this many pixels.
+    pub min_side: Option<u32>,
+}
+
+/// What was decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// The container that the bytes turned out to be.
+    pub format: ImageFormat,
+    /// Size stored in the file, before any scaling and before orientation.
+    pub native: Size,
+}
+
+/// Image containers the engine knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ImageFormat {
+    /// JPEG (ISO/IEC 10918-1), any process.
+    Jpeg,
+    /// PNG and APNG (first frame).
+    Png,
+    /// WebP (first frame).
+    WebP,
+    /// GIF (first frame).
+    Gif,
+    /// Windows bitmap.
+    Bmp,
+    /// TIFF (first page).
+    Tiff,
+}
+
+/// What a decoder backend can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Containers it reads.
+    pub formats: &'static [ImageFormat],
+    /// Whether it honours [`DecodeHint::min_side`].
+    pub scaled: bool,
+    /// Whether its JPEG pixels equal libjpeg-turbo's (islow DCT, fancy upsampling) exactly.
+    pub exact_jpeg: bool,
+}
+
+/// How a decoder treats doubtful input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderOptions {
+    /// Accept a truncated file with what could be decoded of it; otherwise it is [`DecodeError::Truncated`].
+    pub allow_truncated: bool,
+    /// Most scans of one progressive JPEG: half a megabyte of scans can keep a decoder busy for a minute.
+    pub max_scans: u32,
+}
+
+impl Default for DecoderOptions {
+    fn default() -> Self {
+        Self { allow_truncated: false, max_scans: 500 }
+    }
+}
+
+type Open = dyn Fn(&DecoderOptions) -> Result<Box<dyn Decoder>, DecodeError> + Send + Sync;
+
+/// A named way to make decoders.
+pub struct DecoderBackend {
+    name: &'static str,
+    about: &'static str,
+    open: Box<Open>,
+}
+
+impl DecoderBackend {
+    /// A backend called `name`; `open` makes one decoder, for one thread.
+    pub fn new<F>(name: &'static str, about: &'static str, open: F) -> Self
+    where
+        F: Fn(&DecoderOptions) -> Result<Box<dyn Decoder>, DecodeError> + Send + Sync + 'static,
+    {
+        Self { name, about, open: Box::new(open) }
+    }
+
+    /// Makes a decoder for one thread.
+    pub fn open(&self, options: &DecoderOptions) -> Result<Box<dyn Decoder>, DecodeError> {
+        (self.open)(options)
+    }
+}
+
+impl Backend for DecoderBackend {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+}
+
+impl std::fmt::Debug for DecoderBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DecoderBackend").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The decoders compiled into a program.
+pub type DecoderRegistry = Registry<DecoderBackend>;

@@ -1,0 +1,198 @@
+//! Pixel batches to vectors: the [`Encoder`] trait.
+
+use foveate_core::{Backend, FaultScope, PixelBatch, Registry, Size, VectorBuf};
+
+/// Runs a vision model. Normalization belongs to it: it takes raw u8 pixels and knows the mean and std of its model.
+pub trait Encoder: Send {
+    /// What it takes and gives; constant over its life.
+    fn spec(&self) -> &EncoderSpec;
+
+    /// Turns `batch` (any length from 1 to [`EncoderSpec::max_batch`], images of [`EncoderSpec::input`]) into f32
+    /// rows `[n, dim]`, in order, complete on the host at return. Rows are **not** L2-normalized. A row depends on its own image
+    /// alone, not on the batch around it: bit for bit where `spec().batch_invariant` says so.
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError>;
+}
+
+/// What an encoder takes and gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderSpec {
+    /// Size of the input images.
+    pub input: Size,
+    /// Mean of each channel, of samples scaled to 0..=1.
+    pub mean: [f32; 3],
+    /// Standard deviation of each channel, of samples scaled to 0..=1.
+    pub std: [f32; 3],
+    /// Components of a vector.
+    pub dim: usize,
+    /// How tokens become one vector.
+    pub pooling: Pooling,
+    /// Where it runs.
+    pub device: String,
+    /// The precision it computes in.
+    pub dtype: DType,
+    /// Most images in one batch.
+    pub max_batch: usize,
+    /// Whether a row's bits are the same in every batch.
+    pub batch_invariant: bool,
+}
+
+/// How a transformer's tokens become one vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pooling {
+    /// The class token after the final LayerNorm.
+    #[default]
+    Cls,
+    /// The mean of the patch tokens (no class token, no registers) after the final LayerNorm.
+    Mean,
+    /// Both, class token first: twice the width.
+    ClsMean,
+}
+
+impl Pooling {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cls => "cls",
+            Self::Mean => "mean",
+            Self::ClsMean => "cls+mean",
+        }
+    }
+
+    /// Components of a vector for a model that is `hidden` wide.
+    pub const fn dim(self, hidden: usize) -> usize {
+        match self {
+            Self::Cls | Self::Mean => hidden,
+            Self::ClsMean => 2 * hidden,
+        }
+    }
+}
+
+/// The precision a model computes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DType {
+    /// IEEE 754 single precision.
+    #[default]
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl DType {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+/// Why a batch could not be encoded, or an encoder not be made. Always a run fault: the next batch would fail too.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The model's files are missing, incomplete or of another architecture.
+    #[error("model: {0}")]
+    Model(String),
+    /// The device or its library is missing. There is no silent fallback to another one.
+    #[error("device {device} unavailable: {reason}")]
+    Device {
+        /// The device asked for.
+        device: String,
+        /// Why it cannot be used, and what would help.
+        reason: String,
+    },
+    /// The batch is not what `spec()` asks for.
+    #[error("batch does not fit the encoder: {0}")]
+    Batch(String),
+    /// The engine failed.
+    #[error("encoder failed: {0}")]
+    Engine(String),
+}
+
+impl EncodeError {
+    /// Always [`FaultScope::Run`].
+    pub fn scope(&self) -> FaultScope {
+        FaultScope::Run
+    }
+}
+
+/// Normalizes RGB u8 samples as `transformers` does: `(x / 255 - mean) / std`, NHWC u8 to NCHW f32. The encoders fold this
+/// into their weights; this reference is for tests, profiles and engines that cannot fold.
+pub fn normalize_nchw(batch: PixelBatch<'_>, mean: [f32; 3], std: [f32; 3], out: &mut Vec<f32>) {
+    let plane = batch.size().width as usize * batch.size().height as usize;
+    out.clear();
+    out.resize(batch.as_slice().len(), 0.0);
+    for (image, planes) in batch.as_slice().chunks_exact(plane * 3).zip(out.chunks_exact_mut(plane * 3)) {
+        for (channel, values) in planes.chunks_exact_mut(plane).enumerate() {
+            for (value, pixel) in values.iter_mut().zip(image.chunks_exact(3)) {
+                *value = (f32::from(pixel[channel]) / 255.0 - mean[channel]) / std[channel];
+            }
+        }
+    }
+}
+
+/// What the program asks of an encoder backend, beyond the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderOptions {
+    /// How tokens become a vector.
+    pub pooling: Pooling,
+    /// Precision to compute in.
+    pub dtype: DType,
+    /// `cpu`, `cuda:0`, ….
+    pub device: String,
+    /// Most images in one batch.
+    pub max_batch: usize,
+    /// Threads for the forward on a CPU; the caller owns the machine's budget.
+    pub threads: usize,
+}
+
+/// A model as an encoder backend receives it: opaque here, because trait crates know no architecture. The
+/// `foveate-dinov2` crate's `Model` is what travels inside.
+pub type AnyModel = std::sync::Arc<dyn std::any::Any + Send + Sync>;
+
+type Open = dyn Fn(&AnyModel, &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> + Send + Sync;
+
+/// A named way to make encoders.
+pub struct EncoderBackend {
+    name: &'static str,
+    about: &'static str,
+    open: Box<Open>,
+}
+
+impl EncoderBackend {
+    /// A backend called `name`; `open` makes an encoder of a model.
+    pub fn new<F>(name: &'static str, about: &'static str, open: F) -> Self
+    where
+        F: Fn(&AnyModel, &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> + Send + Sync + 'static,
+    {
+        Self { name, about, open: Box::new(open) }
+    }
+
+    /// Makes an encoder.
+    pub fn open(&self, model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+        (self.open)(model, options)
+    }
+}
+
+impl Backend for EncoderBackend {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+}
+
+impl std::fmt::Debug for EncoderBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EncoderBackend").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The encoders compiled into a program.
+pub type EncoderRegistry = Registry<EncoderBackend>;

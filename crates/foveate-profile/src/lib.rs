@@ -1,0 +1,1 @@
+//! profile (under construction).

@@ -1,0 +1,1 @@
+//! resize-fir (under construction).

@@ -1,0 +1,1 @@
+//! sink-parquet (under construction).

@@ -1,0 +1,170 @@
+//! Durable rows: the [`VectorSink`] trait, run manifests, watermarks and crash-safe publishing.
+//!
+//! Call order: `begin → { append | fail }* → commit → … → finish`. Nothing is visible under a final name before the
+//! commit that covers it, and a commit is durable and atomic.
+
+mod error;
+mod manifest;
+
+use foveate_core::{Backend, Registry, Stage};
+
+pub use error::SinkError;
+pub use manifest::RunManifest;
+
+/// Every source item with an index below this is stored as a row or recorded as failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Watermark(pub u64);
+
+/// Stores vectors. Used by one thread.
+pub trait VectorSink: Send {
+    /// Starts or resumes a run. Returns the watermark of what is already stored (0 for a fresh run): the caller
+    /// continues at that item. Refuses to resume a run with another fingerprint, naming the difference.
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError>;
+
+    /// Takes rows, in source order. Not durable before [`commit`](Self::commit).
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError>;
+
+    /// Takes records of failed items, in source order. Not durable before [`commit`](Self::commit).
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError>;
+
+    /// Makes everything taken so far durable, atomically: after a crash either all of it or none of it is there.
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError>;
+
+    /// Commits nothing further; publishes the complete output under its final names.
+    fn finish(&mut self) -> Result<Published, SinkError>;
+}
+
+/// What to do with an output that is already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// A complete output is an error; an interrupted run is continued.
+    Resume,
+    /// Remove what is there and start anew.
+    Overwrite,
+    /// Anything that is already there is an error.
+    Refuse,
+}
+
+/// A block of rows: entry `i` of each slice belongs together.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// Place of each item in the source, increasing.
+    pub index: &'a [u64],
+    /// The item's id.
+    pub id: &'a [String],
+    /// Vectors, `[n, dim]`, f32, row-major.
+    pub vectors: &'a [f32],
+    /// Width of each image in pixels, after orientation.
+    pub width: &'a [u32],
+    /// Height of each image in pixels, after orientation.
+    pub height: &'a [u32],
+    /// XXH3-64 of each file's bytes.
+    pub xxh3: &'a [u64],
+}
+
+/// An item that has no vector, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Place in the source.
+    pub index: u64,
+    /// The item's id.
+    pub id: String,
+    /// The stage that failed.
+    pub stage: Stage,
+    /// The reason, one line.
+    pub reason: String,
+    /// Encoded bytes that were read, if it got so far.
+    pub bytes: Option<u64>,
+}
+
+/// What a finished run left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Files, the main one first.
+    pub files: Vec<std::path::PathBuf>,
+    /// Vectors in the output, earlier sessions of a resumed run included.
+    pub rows: u64,
+    /// Failures recorded, earlier sessions included.
+    pub failures: u64,
+}
+
+/// Where and how to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SinkOptions {
+    /// The output as the user named it: a file with the sink's extension, or a folder.
+    pub output: std::path::PathBuf,
+    /// How vectors are stored.
+    pub element: Element,
+    /// Items of the source that one part file covers.
+    pub part_items: u64,
+    /// `(i, n)`: this run writes shard `i` of `n`, and its file names say so.
+    pub shard: Option<(u32, u32)>,
+}
+
+/// How a vector's components are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// 32-bit floats.
+    #[default]
+    F32,
+    /// 16-bit floats, rounded to nearest even.
+    F16,
+}
+
+impl Element {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+type Open = dyn Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync;
+
+/// A named way to make sinks.
+pub struct SinkBackend {
+    name: &'static str,
+    about: &'static str,
+    extension: &'static str,
+    open: Box<Open>,
+}
+
+impl SinkBackend {
+    /// A backend called `name` for outputs that end in `.extension`; `open` makes a sink, touching nothing on disk.
+    pub fn new<F>(name: &'static str, about: &'static str, extension: &'static str, open: F) -> Self
+    where
+        F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
+    {
+        Self { name, about, extension, open: Box::new(open) }
+    }
+
+    /// The file name extension it claims, without the dot.
+    pub fn extension(&self) -> &'static str {
+        self.extension
+    }
+
+    /// Makes a sink.
+    pub fn open(&self, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
+        (self.open)(options)
+    }
+}
+
+impl Backend for SinkBackend {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+}
+
+impl std::fmt::Debug for SinkBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SinkBackend").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The sinks compiled into a program.
+pub type SinkRegistry = Registry<SinkBackend>;
