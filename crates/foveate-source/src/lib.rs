@@ -3,6 +3,7 @@
 //! Listing and reading are apart because they run on different threads: one thread enumerates, several read.
 
 use std::fmt;
+use std::ops::Range;
 
 use foveate_core::FaultScope;
 
@@ -27,13 +28,17 @@ pub trait Source: Send {
     /// The next item, or `None` at the end. An error is a run fault (the listing itself broke).
     fn next_item(&mut self) -> Result<Option<Item>, SourceError>;
 
-    /// How many items there are in all (from index 0), if that is known.
-    fn total(&self) -> Option<u64>;
+    /// The indexes this source yields, every one of them, in order: all of the listing, or the part of it that a shard
+    /// or a limit leaves. Indexes count from the start of the *whole* listing, so that the shards' outputs laid end to
+    /// end are the unsharded output. Known and constant from the start; `seek` does not change it.
+    fn range(&self) -> Range<u64>;
 
-    /// Continues at item `index`: the next item returned is the first with at least that index.
+    /// Continues at item `index`: the next item is that one, or the first of [`range`](Self::range) when `index` lies
+    /// before it, or none when it lies at or beyond its end.
     fn seek(&mut self, index: u64) -> Result<(), SourceError>;
 
-    /// A digest of every id in order, as lower-case hex: part of a run's fingerprint.
+    /// A digest of every id of the *whole* listing in order (shards of one listing agree on it), as lower-case hex:
+    /// part of a run's fingerprint.
     fn listing_hash(&self) -> String;
 
     /// A reader of this source's items, one per I/O thread.
