@@ -17,8 +17,8 @@ pub struct Watermark(pub u64);
 
 /// Stores vectors. Used by one thread.
 pub trait VectorSink: Send {
-    /// Starts or resumes a run. Returns the watermark of what is already stored (0 for a fresh run): the caller
-    /// continues at that item. Refuses to resume a run with another fingerprint, naming the difference.
+    /// Starts or resumes a run. Returns the watermark of what is already stored ([`SinkOptions::first_index`] for a
+    /// fresh run): the caller continues at that item. Refuses to resume a run with another fingerprint, naming the difference.
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError>;
 
     /// Takes rows, in source order. Not durable before [`commit`](Self::commit).
@@ -93,12 +93,54 @@ pub struct Published {
 pub struct SinkOptions {
     /// The output as the user named it: a file with the sink's extension, or a folder.
     pub output: std::path::PathBuf,
+    /// Whether `output` is one file or a folder of part files.
+    pub layout: Layout,
     /// How vectors are stored.
     pub element: Element,
-    /// Items of the source that one part file covers.
+    /// Items of the source that one part covers: part `k` holds the rows with
+    /// `first_index + k * part_items <= index < first_index + (k + 1) * part_items`.
     pub part_items: u64,
-    /// `(i, n)`: this run writes shard `i` of `n`, and its file names say so.
+    /// Index of the first item of this run (not 0 when the run is a later shard): a fresh run's watermark.
+    pub first_index: u64,
+    /// `(i, n)`, `i < n`: this run writes shard `i` of `n`, and its file names say so.
     pub shard: Option<(u32, u32)>,
+}
+
+impl SinkOptions {
+    /// [`part_items`](Self::part_items) unless told otherwise: about 100 MB of 384 f32 components.
+    pub const DEFAULT_PART_ITEMS: u64 = 65_536;
+
+    /// Options for `output`, its layout taken from the path ([`Layout::of`]): f32, default parts, no shard.
+    pub fn new(output: impl Into<std::path::PathBuf>) -> Self {
+        let output = output.into();
+        Self {
+            layout: Layout::of(&output),
+            output,
+            element: Element::F32,
+            part_items: Self::DEFAULT_PART_ITEMS,
+            first_index: 0,
+            shard: None,
+        }
+    }
+}
+
+/// Whether an output is one file or a folder of parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// One file (with sidecars beside it), which appears when the run is complete.
+    #[default]
+    File,
+    /// A folder of part files, each of which appears when it is complete; `manifest.json` appears last.
+    Folder,
+}
+
+impl Layout {
+    /// A folder when the path ends in a separator, is an existing folder, or has no file name extension.
+    pub fn of(output: &std::path::Path) -> Self {
+        let ends_in_separator =
+            output.as_os_str().as_encoded_bytes().last().is_some_and(|&b| std::path::is_separator(b as char));
+        if ends_in_separator || output.extension().is_none() || output.is_dir() { Self::Folder } else { Self::File }
+    }
 }
 
 /// How a vector's components are stored.
