@@ -1,0 +1,129 @@
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{Config, ModelError, Preprocess};
+
+/// A model card: what is known of a published model without the network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Card {
+    /// Hub repository, which is also the card's name (`facebook/dinov2-small`).
+    pub repository: String,
+    /// Revision fetched when none is asked for.
+    pub revision: String,
+    /// Licence of the weights (SPDX).
+    pub licence: String,
+    /// Number of values in the checkpoint.
+    pub parameters: usize,
+    /// Components of a CLS vector.
+    pub dimension: usize,
+    /// Name of the preprocessing recipe.
+    pub recipe: String,
+    /// Architecture.
+    pub config: Config,
+    /// The recipe.
+    pub preprocess: Preprocess,
+}
+
+/// The form of the file. Its two tables have the keys of the hub's JSON files, and the same parsers read them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CardFile {
+    repository: String,
+    revision: String,
+    licence: String,
+    parameters: usize,
+    dimension: usize,
+    recipe: String,
+    config: Map<String, Value>,
+    preprocessor: Map<String, Value>,
+}
+
+macro_rules! cards {
+    ($($name:literal),* $(,)?) => {
+        const CARDS: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../../models/", $name, ".toml")))),*];
+    };
+}
+
+cards![
+    "dinov2-small",
+    "dinov2-base",
+    "dinov2-large",
+    "dinov2-giant",
+    "dinov2-with-registers-small",
+    "dinov2-with-registers-base",
+    "dinov2-with-registers-large",
+    "dinov2-with-registers-giant",
+];
+
+impl Card {
+    /// Names of the cards without their owner (`dinov2-small`), smallest model first.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        CARDS.iter().map(|(name, _)| *name)
+    }
+
+    /// The card called `name`, with or without its owner (`facebook/dinov2-small`, `dinov2-small`).
+    ///
+    /// # Errors
+    /// [`ModelError::Unknown`], which lists the cards there are.
+    pub fn get(name: &str) -> Result<Self, ModelError> {
+        let short = name.strip_prefix("facebook/").unwrap_or(name);
+        match CARDS.iter().find(|(known, _)| *known == short) {
+            Some((known, text)) => Self::parse(text, Path::new(&format!("models/{known}.toml"))),
+            None => {
+                let known: Vec<&str> = Self::names().collect();
+                let problem = format!("there is no such model card; known: {}", known.join(", "));
+                Err(ModelError::Unknown { spec: name.to_owned(), problem })
+            }
+        }
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, ModelError> {
+        let file: CardFile = toml::from_str(text).map_err(|e| ModelError::malformed(path, e.message()))?;
+        Ok(Self {
+            repository: file.repository,
+            revision: file.revision,
+            licence: file.licence,
+            parameters: file.parameters,
+            dimension: file.dimension,
+            recipe: file.recipe,
+            config: Config::from_map(file.config, path)?,
+            preprocess: Preprocess::from_map(file.preprocessor, path)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_agrees_with_itself() {
+        for name in Card::names() {
+            let card = Card::get(name).unwrap();
+            assert_eq!(card.repository, format!("facebook/{name}"));
+            assert_eq!(card.parameters, card.config.parameters(), "{name}");
+            assert_eq!(card.dimension, card.config.hidden_size, "{name}");
+            assert_eq!(card.config.with_registers, name.contains("registers"), "{name}");
+            assert_eq!(card.config.use_swiglu_ffn, name.contains("giant"), "{name}");
+            assert_eq!((card.config.layer_norm_eps, card.config.stored_grid().height), (1e-6, 37));
+            assert!(card.config.grid(card.preprocess.crop).is_ok());
+            assert_eq!(Card::get(&card.repository).unwrap(), card);
+        }
+    }
+
+    #[test]
+    fn an_unknown_card_is_answered_with_the_known_ones() {
+        let message = Card::get("dinov2-tiny").unwrap_err().to_string();
+        assert!(message.starts_with("no model 'dinov2-tiny'") && message.contains("dinov2-small"), "{message}");
+    }
+
+    #[test]
+    fn a_card_with_an_unknown_key_is_refused() {
+        let text = CARDS[0].1.replace("licence =", "license =");
+        let message = Card::parse(&text, Path::new("x.toml")).unwrap_err().to_string();
+        assert!(message.contains("license"), "{message}");
+    }
+}

@@ -1,0 +1,330 @@
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::{Config, ModelError, Weights};
+
+/// The single file of an unsharded checkpoint.
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
+/// The list of shards of a sharded one.
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// The format's own limit on a header.
+const MAX_HEADER: u64 = 100_000_000;
+/// Bytes read at a time, so that loading needs little more memory than the tensor itself.
+const READ_BYTES: usize = 1 << 18;
+/// What checkpoints of models with a head in front (`Dinov2ForImageClassification`) put before every name.
+const PREFIXES: [&str; 2] = ["dinov2.", "dinov2_with_registers."];
+/// Where the model's own tensors live; anything else in a checkpoint (a classifier) belongs to a head and is ignored.
+const OWN: [&str; 3] = ["embeddings.", "encoder.", "layernorm."];
+
+/// The tensors of one or several safetensors files, read when asked for.
+///
+/// The files stay open, and each tensor is read from its place (no memory map, so no `unsafe` and no page that a
+/// truncated file can take away). f16 and bf16 are widened to f32.
+pub struct Checkpoint {
+    files: Vec<WeightFile>,
+    tensors: HashMap<String, Location>,
+    hash: String,
+}
+
+struct WeightFile {
+    path: PathBuf,
+    file: Mutex<File>,
+    sha256: String,
+}
+
+/// Where a tensor is.
+struct Location {
+    file: usize,
+    offset: u64,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl Checkpoint {
+    /// Opens the weights in `folder`: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
+    /// The files are read through once, for their hash.
+    ///
+    /// # Errors
+    /// [`ModelError::Read`] and [`ModelError::Malformed`] when a file is missing, truncated or not safetensors, when
+    /// the index and the shards disagree, and unless the tensors are those of `config`: none missing, none of another
+    /// shape or of a dtype other than f32, f16 and bf16, none of the model's own left over. Tensors of a head are ignored.
+    pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
+        let mut checkpoint = Self { files: Vec::new(), tensors: HashMap::new(), hash: String::new() };
+        let (single, index) = (folder.join(SINGLE_FILE), folder.join(INDEX_FILE));
+        if single.exists() {
+            checkpoint.add_file(&single)?;
+            checkpoint.check_against(config, &single)?;
+        } else if index.exists() {
+            checkpoint.add_shards(folder, &index)?;
+            checkpoint.check_against(config, &index)?;
+        } else {
+            let problem =
+                format!("no weights: neither {SINGLE_FILE} nor {INDEX_FILE} is there{}", other_formats(folder));
+            return Err(ModelError::malformed(folder, problem));
+        }
+        checkpoint.hash_files()?;
+        Ok(checkpoint)
+    }
+
+    /// The files it consists of, with the SHA-256 of each.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &str)> {
+        self.files.iter().map(|file| (file.path.as_path(), file.sha256.as_str()))
+    }
+
+    fn add_shards(&mut self, folder: &Path, index: &Path) -> Result<(), ModelError> {
+        let weight_map = read_weight_map(index)?;
+        let shards: BTreeSet<&String> = weight_map.values().collect();
+        for shard in shards {
+            self.add_file(&folder.join(shard))?;
+        }
+        for (name, shard) in &weight_map {
+            let found = self.tensors.get(strip_prefix(name)).map(|place| &self.files[place.file].path);
+            if found.is_none_or(|path| *path != folder.join(shard)) {
+                let problem = format!("'{name}' is not in {shard}, where the index says it is; fetch the model again");
+                return Err(ModelError::malformed(index, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<(), ModelError> {
+        let mut file = File::open(path).map_err(|cause| ModelError::read(path, cause))?;
+        let (data_start, header) = read_header(&mut file, path)?;
+        for name in header.offset_keys() {
+            let Some(info) = header.info(&name) else { continue };
+            let location = Location {
+                file: self.files.len(),
+                offset: data_start + info.data_offsets.0 as u64,
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+            };
+            if self.tensors.insert(strip_prefix(&name).to_owned(), location).is_some() {
+                return Err(ModelError::malformed(path, format!("tensor '{name}' is in the checkpoint twice")));
+            }
+        }
+        self.files.push(WeightFile { path: path.to_owned(), file: Mutex::new(file), sha256: String::new() });
+        Ok(())
+    }
+
+    /// Refuses a checkpoint that is not of the architecture of `config`. `path` is for messages.
+    fn check_against(&self, config: &Config, path: &Path) -> Result<(), ModelError> {
+        let specs = config.tensors();
+        for spec in &specs {
+            match self.tensors.get(&spec.name) {
+                Some(location) => self.check_tensor(location, &spec.name, &spec.shape)?,
+                None if spec.optional => {}
+                None => {
+                    let problem = format!(
+                        "no tensor '{}', which the model in config.json needs; are the two of one model?",
+                        spec.name
+                    );
+                    return Err(ModelError::malformed(path, problem));
+                }
+            }
+        }
+        let known: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let is_own = |name: &str| OWN.iter().any(|prefix| name.starts_with(prefix));
+        // The smallest name, so that the message does not depend on the order of a hash table.
+        match self.tensors.keys().filter(|name| is_own(name) && !known.contains(name.as_str())).min() {
+            Some(extra) => {
+                let problem =
+                    format!("tensor '{extra}' has no place in the model in config.json; are the two of one model?");
+                Err(ModelError::malformed(path, problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_tensor(&self, location: &Location, name: &str, shape: &[usize]) -> Result<(), ModelError> {
+        let path = &self.files[location.file].path;
+        if location.shape != shape {
+            let problem = format!("tensor '{name}' has shape {:?}, but config.json asks for {shape:?}", location.shape);
+            return Err(ModelError::malformed(path, problem));
+        }
+        match location.dtype {
+            Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(()),
+            other => {
+                let problem = format!("tensor '{name}' is {other:?}; only F32, F16 and BF16 are supported");
+                Err(ModelError::malformed(path, problem))
+            }
+        }
+    }
+
+    /// One file: its SHA-256. Several: the SHA-256 of their SHA-256s, as lower-case hex one after the other, in the
+    /// order of their names.
+    fn hash_files(&mut self) -> Result<(), ModelError> {
+        for file in &mut self.files {
+            let open = file.file.get_mut().unwrap_or_else(PoisonError::into_inner);
+            file.sha256 = sha256_of(open).map_err(|cause| ModelError::read(&file.path, cause))?;
+        }
+        self.hash = match self.files.as_slice() {
+            [only] => only.sha256.clone(),
+            shards => {
+                let mut hash = Sha256::new();
+                shards.iter().for_each(|shard| hash.update(&shard.sha256));
+                crate::hex(&hash.finalize())
+            }
+        };
+        Ok(())
+    }
+}
+
+impl Weights for Checkpoint {
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, ModelError> {
+        let location = self.tensors.get(name).ok_or_else(|| ModelError::MissingTensor(name.to_owned()))?;
+        if location.shape != shape {
+            return Err(ModelError::TensorShape {
+                name: name.to_owned(),
+                expected: shape.to_vec(),
+                found: location.shape.clone(),
+            });
+        }
+        let WeightFile { path, file, .. } = &self.files[location.file];
+        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = read_values(&mut file, location).map_err(|cause| ModelError::read(path, cause))?;
+        Ok(Cow::Owned(values))
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.get(name).map(|location| location.shape.clone())
+    }
+
+    /// SHA-256 of `model.safetensors`; of a sharded checkpoint, the SHA-256 of the shards' SHA-256s (lower-case hex,
+    /// one after the other, in the order of the file names).
+    fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    fn is_seeded(&self) -> bool {
+        false
+    }
+}
+
+/// The shards that an index file lists: tensor name to file name.
+pub(crate) fn read_weight_map(index: &Path) -> Result<BTreeMap<String, String>, ModelError> {
+    let json = std::fs::read(index).map_err(|cause| ModelError::read(index, cause))?;
+    let value: Value =
+        serde_json::from_slice(&json).map_err(|e| ModelError::malformed(index, format!("not valid JSON: {e}")))?;
+    let map = value.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty());
+    let map = map.ok_or_else(|| ModelError::malformed(index, "'weight_map' is missing, empty or not an object"))?;
+    let shard = |(name, file): (&String, &Value)| match file.as_str() {
+        Some(file) if is_plain_name(file) => Ok((name.clone(), file.to_owned())),
+        _ => {
+            Err(ModelError::malformed(index, format!("'weight_map' gives {file} for '{name}', which is no file name")))
+        }
+    };
+    map.iter().map(shard).collect()
+}
+
+/// A shard lies beside its index: anything that could lead out of the folder is refused.
+fn is_plain_name(name: &str) -> bool {
+    name.ends_with(".safetensors") && !name.contains(['/', '\\', ':', '\0'])
+}
+
+fn strip_prefix(name: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+}
+
+/// Names what is there instead, where the remedy is to convert it.
+fn other_formats(folder: &Path) -> &'static str {
+    match folder.join("pytorch_model.bin").exists() {
+        true => "; pytorch_model.bin is not read: convert it with `save_pretrained(..., safe_serialization=True)`",
+        false => "",
+    }
+}
+
+/// Reads the header of a safetensors file: where its data begins, and what is in it. The tensors lie one after the
+/// other and fill the file exactly.
+fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelError> {
+    let bad = |problem: String| ModelError::malformed(path, problem);
+    let read_error = |cause| ModelError::read(path, cause);
+    let file_len = file.metadata().map_err(read_error)?.len();
+    let mut length = [0; 8];
+    if file_len < length.len() as u64 {
+        return Err(bad(format!("{file_len} bytes are no safetensors file; fetch it again")));
+    }
+    file.read_exact(&mut length).map_err(read_error)?;
+    let header_len = u64::from_le_bytes(length);
+    if header_len > MAX_HEADER || header_len > file_len - 8 {
+        return Err(bad(format!(
+            "truncated or not safetensors: a header of {header_len} bytes in a file of {file_len}"
+        )));
+    }
+    let mut header = vec![0; header_len as usize];
+    file.read_exact(&mut header).map_err(read_error)?;
+    let metadata = parse_header(&header).map_err(|problem| bad(format!("not a safetensors header: {problem}")))?;
+    let data_start = 8 + header_len;
+    let expected = data_start.checked_add(metadata.data_len() as u64);
+    if expected != Some(file_len) {
+        let problem = match expected {
+            Some(expected) if expected > file_len => {
+                format!("truncated: {file_len} of {expected} bytes; fetch it again")
+            }
+            _ => format!("{file_len} bytes, more than its header accounts for; fetch it again"),
+        };
+        return Err(bad(problem));
+    }
+    Ok((data_start, metadata))
+}
+
+/// Parses a header and checks that its tensors are well-formed and adjacent.
+pub(crate) fn parse_header(header: &[u8]) -> Result<Metadata, String> {
+    let metadata: Metadata = serde_json::from_slice(header).map_err(|e| e.to_string())?;
+    let ordered = metadata.offset_keys().into_iter();
+    let tensors = ordered.filter_map(|name| metadata.info(&name).cloned().map(|info| (name, info))).collect();
+    // Only the constructor checks the offsets against the shapes, not the deserializer.
+    Metadata::new(metadata.metadata().clone(), tensors).map_err(|e| e.to_string())
+}
+
+fn read_values(file: &mut File, location: &Location) -> io::Result<Vec<f32>> {
+    file.seek(SeekFrom::Start(location.offset))?;
+    let count = location.shape.iter().product();
+    match location.dtype {
+        Dtype::F16 => read_as(file, count, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::BF16 => read_as(file, count, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        _ => read_as(file, count, f32::from_le_bytes), // checked when the file was opened
+    }
+}
+
+fn read_as<const N: usize>(file: &mut File, count: usize, convert: fn([u8; N]) -> f32) -> io::Result<Vec<f32>> {
+    let mut values = Vec::with_capacity(count);
+    let mut buffer = vec![0; READ_BYTES.min(count * N)];
+    while values.len() < count {
+        let bytes = &mut buffer[..READ_BYTES.min((count - values.len()) * N)];
+        file.read_exact(bytes)?;
+        values.extend(bytes.as_chunks::<N>().0.iter().map(|&value| convert(value)));
+    }
+    Ok(values)
+}
+
+/// SHA-256 of a whole file, lower-case hex.
+pub(crate) fn sha256_of(file: &mut File) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    for_each_chunk(file, |chunk| hash.update(chunk))?;
+    Ok(crate::hex(&hash.finalize()))
+}
+
+/// Reads a whole file in pieces.
+pub(crate) fn for_each_chunk(file: &mut File, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => each(&buffer[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use std::path::Path;
+
+use foveate_core::Size;
+use serde_json::{Map, Value};
+
+use crate::ModelError;
+use crate::keys::Keys;
+
+/// Preprocessing recipe, from preprocessor_config.json.
+///
+/// With a `shortest_edge` the image is resized so that its shorter side has that length (the longer one truncated) and
+/// `crop` is cut from its centre; without one the whole image is stretched to `crop`. Then samples are multiplied by
+/// `rescale_factor`, `mean` is subtracted and the result divided by `std`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preprocess {
+    /// Shorter side after resizing; `None` when the file asks for no resize of that kind, but for a stretch to `crop`.
+    pub shortest_edge: Option<u32>,
+    /// Pillow's number for the filter (0 nearest, 1 lanczos, 2 bilinear, 3 bicubic, 4 box, 5 hamming).
+    pub resample: u8,
+    /// Size cut from the centre, which is the model's input size.
+    pub crop: Size,
+    /// Mean of each channel, of samples scaled by `rescale_factor` (0..=1 for the usual 1/255).
+    pub mean: [f32; 3],
+    /// Standard deviation of each channel, of samples scaled by `rescale_factor`.
+    pub std: [f32; 3],
+    /// What u8 samples are multiplied by first: 1/255 in every published model.
+    pub rescale_factor: f64,
+}
+
+/// The class attributes an image processor falls back to.
+struct Defaults {
+    resample: usize,
+    mean: [f64; 3],
+    std: [f64; 3],
+    size: u32,
+    crop: u32,
+}
+
+/// `BitImageProcessor`, which `transformers` uses for DINOv2, and `CLIPImageProcessor` share these.
+const BIT: Defaults = Defaults {
+    resample: 3,
+    mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+    std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+    size: 224,
+    crop: 224,
+};
+
+const SIDES: std::ops::RangeInclusive<usize> = 1..=1 << 14;
+
+impl Preprocess {
+    /// Reads the text of a preprocessor_config.json. `path` is for messages.
+    ///
+    /// Absent keys take the defaults of `transformers`' `BitImageProcessor` (the class of every published DINOv2); under
+    /// any other class name they are an error, because its defaults are not known here.
+    ///
+    /// # Errors
+    /// [`ModelError::Malformed`], naming the key, for a file that is no recipe or one that cannot be followed: a
+    /// `longest_edge`, no resize at all, or a crop larger than the resized image (which would pad it).
+    pub fn from_json(json: &[u8], path: &Path) -> Result<Self, ModelError> {
+        Self::from_keys(&Keys::parse(json, path)?)
+    }
+
+    /// The same from keys that are already parsed.
+    pub(crate) fn from_map(map: Map<String, Value>, path: &Path) -> Result<Self, ModelError> {
+        Self::from_keys(&Keys::new(map, path))
+    }
+
+    fn from_keys(keys: &Keys<'_>) -> Result<Self, ModelError> {
+        let defaults = defaults(keys)?;
+        let (shortest_edge, crop) = geometry(keys, defaults)?;
+        let (mean, std) = normalization(keys, defaults)?;
+        Ok(Self {
+            shortest_edge,
+            resample: keys.integer("resample", defaults.map(|d| d.resample), 0..=5)? as u8,
+            crop,
+            mean,
+            std,
+            rescale_factor: match keys.flag("do_rescale", Some(true))? {
+                true => keys.number("rescale_factor", Some(1.0 / 255.0), f64::MIN_POSITIVE..=1.0)?,
+                false => 1.0,
+            },
+        })
+    }
+}
+
+fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {
+    let class = match keys.text("image_processor_type")? {
+        Some(class) => Some(class),
+        None => keys.text("feature_extractor_type")?,
+    };
+    let is_bit = class.is_none_or(|class| class.starts_with("BitImageProcessor") || class.starts_with("CLIP"));
+    Ok(is_bit.then_some(&BIT))
+}
+
+/// Shorter edge and input size.
+fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(Option<u32>, Size), ModelError> {
+    if !keys.flag("do_resize", Some(true))? {
+        return Err(keys.error("do_resize", "is false; without a resize images have no common size"));
+    }
+    let crop = match keys.flag("do_center_crop", defaults.map(|_| true))? {
+        true => Some(crop_size(keys, defaults)?),
+        false => None,
+    };
+    match (resize(keys, defaults)?, crop) {
+        (Resize::ShortestEdge(edge), Some(crop)) if edge < crop.width || edge < crop.height => {
+            Err(keys.error("crop_size", format!("is {crop}, larger than 'size' {edge}; padding is not supported")))
+        }
+        (Resize::ShortestEdge(edge), Some(crop)) => Ok((Some(edge), crop)),
+        (Resize::ShortestEdge(_), None) => {
+            Err(keys.error("do_center_crop", "is false; without a crop images have no common size"))
+        }
+        (Resize::Stretch(size), Some(crop)) if size != crop => {
+            Err(keys.error("crop_size", format!("is {crop}; after a stretch to {size} it must be the same")))
+        }
+        (Resize::Stretch(size), _) => Ok((None, size)),
+    }
+}
+
+enum Resize {
+    ShortestEdge(u32),
+    Stretch(Size),
+}
+
+fn resize(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<Resize, ModelError> {
+    let Some(value) = keys.get("size") else {
+        return match defaults {
+            Some(defaults) => Ok(Resize::ShortestEdge(defaults.size)),
+            None => Err(keys.error("size", "is missing and has no default; add it")),
+        };
+    };
+    match value {
+        Value::Object(size) if size.len() == 1 && size.contains_key("shortest_edge") => {
+            let edge = keys.to_integer("size.shortest_edge", &size["shortest_edge"], SIDES)?;
+            Ok(Resize::ShortestEdge(edge as u32))
+        }
+        // A bare number is the shorter edge for the Bit and CLIP classes, and a square for the others.
+        Value::Number(_) => {
+            let side = keys.to_integer("size", value, SIDES)? as u32;
+            Ok(if defaults.is_some() { Resize::ShortestEdge(side) } else { Resize::Stretch(Size::square(side)) })
+        }
+        _ => Ok(Resize::Stretch(height_and_width(keys, "size", value)?)),
+    }
+}
+
+fn crop_size(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<Size, ModelError> {
+    match (keys.get("crop_size"), defaults) {
+        (Some(value @ Value::Number(_)), _) => Ok(Size::square(keys.to_integer("crop_size", value, SIDES)? as u32)),
+        (Some(value), _) => height_and_width(keys, "crop_size", value),
+        (None, Some(defaults)) => Ok(Size::square(defaults.crop)),
+        (None, None) => Err(keys.error("crop_size", "is missing and has no default; add it")),
+    }
+}
+
+fn height_and_width(keys: &Keys<'_>, key: &str, value: &Value) -> Result<Size, ModelError> {
+    match (value.get("height"), value.get("width"), value.as_object().map(Map::len)) {
+        (Some(height), Some(width), Some(2)) => Ok(Size::new(
+            keys.to_integer(&format!("{key}.width"), width, SIDES)? as u32,
+            keys.to_integer(&format!("{key}.height"), height, SIDES)? as u32,
+        )),
+        _ => Err(keys.error(key, format!("is {value}, not a height and a width or a shortest_edge"))),
+    }
+}
+
+fn normalization(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<([f32; 3], [f32; 3]), ModelError> {
+    if !keys.flag("do_normalize", Some(true))? {
+        return Ok(([0.0; 3], [1.0; 3]));
+    }
+    let mean = keys.per_channel("image_mean", defaults.map(|d| d.mean), f32::is_finite, "numbers")?;
+    let is_std = |x: f32| x.is_finite() && x > 0.0;
+    let std = keys.per_channel("image_std", defaults.map(|d| d.std), is_std, "positive numbers")?;
+    Ok((mean, std))
+}
