@@ -1,1 +1,135 @@
-//! decode-image (under construction).
+#![doc = include_str!("../README.md")]
+
+mod convert;
+
+use std::io::Cursor;
+
+use foveate_core::{PixelBuf, PixelLimits, Size};
+use foveate_decode::{
+    Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
+    ImageFormat, jpeg, sniff,
+};
+use image::codecs::{bmp, gif, jpeg as jpeg_codec, png, tiff, webp};
+use image::{ColorType, ImageDecoder, ImageError, Limits};
+
+/// The backend's name on the command line.
+pub const NAME: &str = "image";
+
+/// Adds the backend to `registry`.
+///
+/// # Errors
+/// When the name is taken.
+pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
+    let open = |options: &DecoderOptions| Ok(Box::new(GenericDecoder::new(*options)) as Box<dyn Decoder>);
+    registry.register(DecoderBackend::new(NAME, "PNG, WebP, GIF, BMP, TIFF and JPEG in pure Rust (image)", open))
+}
+
+/// Decodes every format of the engine with the `image` crate.
+#[derive(Debug)]
+pub struct GenericDecoder {
+    options: DecoderOptions,
+    /// Samples in the file's own layout, when that is not RGB8.
+    native: Vec<u8>,
+}
+
+impl GenericDecoder {
+    /// A decoder that treats doubtful files as `options` say.
+    pub fn new(options: DecoderOptions) -> Self {
+        Self { options, native: Vec::new() }
+    }
+
+    fn read(&mut self, encoded: &[u8], format: ImageFormat, out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        let limits = out.limits();
+        let reader = Cursor::new(encoded);
+        let fault = |error| fault(format, error);
+        match format {
+            ImageFormat::Jpeg => {
+                jpeg::inspect(encoded, self.options.max_scans)?.admit(limits, &self.options)?;
+                self.pixels(format, jpeg_codec::JpegDecoder::new(reader).map_err(fault)?, out)
+            }
+            ImageFormat::Png => {
+                let decoder = png::PngDecoder::with_limits(reader, library_limits(limits)).map_err(fault)?;
+                self.pixels(format, decoder, out)
+            }
+            ImageFormat::WebP => self.pixels(format, webp::WebPDecoder::new(reader).map_err(fault)?, out),
+            ImageFormat::Gif => self.pixels(format, gif::GifDecoder::new(reader).map_err(fault)?, out),
+            ImageFormat::Bmp => self.pixels(format, bmp::BmpDecoder::new(reader).map_err(fault)?, out),
+            ImageFormat::Tiff => self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, out),
+            other => Err(DecodeError::Unsupported { format: other, reason: "no decoder for it here".to_owned() }),
+        }
+    }
+
+    /// Checks the limits, then decodes: straight into `out` when the file holds RGB8.
+    fn pixels(
+        &mut self,
+        format: ImageFormat,
+        mut decoder: impl ImageDecoder,
+        out: &mut PixelBuf,
+    ) -> Result<Size, DecodeError> {
+        let fault = |error| fault(format, error);
+        let (width, height) = decoder.dimensions();
+        let size = Size::new(width, height);
+        out.limits().check(size)?;
+        let (color, bytes, budget) = (decoder.color_type(), decoder.total_bytes(), memory_budget(out.limits()));
+        if bytes > budget {
+            return Err(DecodeError::TooCostly(format!(
+                "{format} of {size} takes {} MiB to decode, more than {} MiB (raise the limit with --max-pixels)",
+                bytes >> 20,
+                budget >> 20
+            )));
+        }
+        decoder.set_limits(library_limits(out.limits())).map_err(fault)?;
+        let pixels = out.reset(size)?;
+        if color == ColorType::Rgb8 {
+            pixels.fill(0);
+            decoder.read_image(pixels).map_err(fault)?;
+        } else {
+            self.native.clear();
+            self.native.resize(bytes as usize, 0);
+            decoder.read_image(&mut self.native).map_err(fault)?;
+            convert::to_rgb(color, &self.native, pixels)
+                .ok_or_else(|| DecodeError::Unsupported { format, reason: format!("{color:?} samples") })?;
+            self.native.shrink_to(KEEP_BYTES);
+        }
+        Ok(size)
+    }
+}
+
+/// Scratch memory beyond this is given back after the image that needed it.
+const KEEP_BYTES: usize = 64 << 20;
+
+impl Decoder for GenericDecoder {
+    fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.clear();
+        let format = sniff(encoded)?;
+        let native = self.read(encoded, format, out).inspect_err(|_| out.clear())?;
+        Ok(Decoded { format, native })
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { formats: FormatSet::of(&ImageFormat::ALL), scaled: false, exact_jpeg: false }
+    }
+}
+
+/// What the library may allocate for one image: four bytes for every permitted pixel, so that RGBA8 always fits, and
+/// never less than 64 MiB.
+fn memory_budget(limits: PixelLimits) -> u64 {
+    limits.max_pixels.saturating_mul(4).max(64 << 20)
+}
+
+fn library_limits(limits: PixelLimits) -> Limits {
+    let mut library = Limits::default();
+    library.max_alloc = Some(memory_budget(limits));
+    library
+}
+
+fn fault(format: ImageFormat, error: ImageError) -> DecodeError {
+    match error {
+        ImageError::Unsupported(error) => DecodeError::Unsupported { format, reason: error.to_string() },
+        ImageError::Limits(error) => DecodeError::TooCostly(format!("{format} takes too much memory: {error}")),
+        ImageError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            DecodeError::Truncated { format, reason: "the file ends early".to_owned() }
+        }
+        other => DecodeError::Corrupt { format, reason: other.to_string() },
+    }
+}

@@ -1,1 +1,91 @@
-//! decode-zune (under construction).
+#![doc = include_str!("../README.md")]
+
+use std::io::Cursor;
+
+use foveate_core::PixelBuf;
+use foveate_decode::{
+    Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
+    ImageFormat, jpeg, sniff,
+};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions as ZuneOptions;
+
+/// The backend's name on the command line.
+pub const NAME: &str = "zune";
+
+/// Adds the backend to `registry`.
+///
+/// # Errors
+/// When the name is taken.
+pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
+    let open = |options: &DecoderOptions| Ok(Box::new(ZuneDecoder::new(*options)) as Box<dyn Decoder>);
+    registry.register(DecoderBackend::new(NAME, "JPEG in pure Rust with SIMD (zune-jpeg)", open))
+}
+
+/// Decodes JPEG with zune-jpeg, straight into the caller's buffer.
+#[derive(Debug)]
+pub struct ZuneDecoder {
+    options: DecoderOptions,
+}
+
+impl ZuneDecoder {
+    /// A decoder that treats doubtful files as `options` say.
+    pub fn new(options: DecoderOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl Decoder for ZuneDecoder {
+    fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.clear();
+        let format = sniff(encoded)?;
+        if format != ImageFormat::Jpeg {
+            return Err(DecodeError::Unsupported { format, reason: "zune reads JPEG only".to_owned() });
+        }
+        let structure = jpeg::inspect(encoded, self.options.max_scans)?;
+        structure.admit(out.limits(), &self.options)?;
+        let pixels = out.reset(structure.size)?;
+        // The library leaves rows unwritten in some damaged files, and the buffer holds an earlier image.
+        pixels.fill(MISSING);
+        decode_into(encoded, &structure, pixels).inspect_err(|_| out.clear())?;
+        Ok(Decoded { format, native: structure.size })
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: false, exact_jpeg: false }
+    }
+}
+
+/// What the samples of rows that a damaged file does not have are set to: gray, as libjpeg does.
+const MISSING: u8 = 128;
+
+fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -> Result<(), DecodeError> {
+    let options = ZuneOptions::default()
+        .jpeg_set_out_colorspace(ColorSpace::RGB)
+        .jpeg_set_max_scans(structure.scans as usize)
+        .set_max_width(structure.size.width as usize)
+        .set_max_height(structure.size.height as usize)
+        .set_strict_mode(false);
+    let mut decoder = JpegDecoder::new_with_options(Cursor::new(encoded), options);
+    decoder.decode_headers().map_err(fault)?;
+    let size = decoder.dimensions().unwrap_or_default();
+    if size != (structure.size.width as usize, structure.size.height as usize) {
+        return Err(corrupt(format!("the frame header is read as {}x{} and as {}", size.0, size.1, structure.size)));
+    }
+    decoder.decode_into(pixels).map_err(fault)
+}
+
+fn fault(error: DecodeErrors) -> DecodeError {
+    let format = ImageFormat::Jpeg;
+    match error {
+        DecodeErrors::Unsupported(scheme) => DecodeError::Unsupported { format, reason: format!("{scheme:?}") },
+        DecodeErrors::ExhaustedData => DecodeError::Truncated { format, reason: "its data is used up".to_owned() },
+        other => corrupt(other.to_string()),
+    }
+}
+
+fn corrupt(reason: String) -> DecodeError {
+    DecodeError::Corrupt { format: ImageFormat::Jpeg, reason }
+}

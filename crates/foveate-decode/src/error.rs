@@ -15,8 +15,14 @@ pub enum DecodeError {
         /// What the bytes look like instead ("HTML", "PDF").
         what: Option<&'static str>,
     },
+    /// An image, of a format that no decoder of this engine reads.
+    #[error("{name} images are not supported")]
+    UnsupportedFormat {
+        /// The format's usual name ("AVIF", "HEIC").
+        name: &'static str,
+    },
     /// A format or a variant of it that this decoder cannot read.
-    #[error("unsupported {format:?}: {reason}")]
+    #[error("unsupported {format}: {reason}")]
     Unsupported {
         /// The container.
         format: ImageFormat,
@@ -24,7 +30,7 @@ pub enum DecodeError {
         reason: String,
     },
     /// The file ends before the image does.
-    #[error("truncated {format:?}: {reason} (accept such files with --allow-truncated)")]
+    #[error("truncated {format}: {reason}{}", if *.format == ImageFormat::Jpeg { " (--allow-truncated accepts what is there)" } else { "" })]
     Truncated {
         /// The container.
         format: ImageFormat,
@@ -32,7 +38,7 @@ pub enum DecodeError {
         reason: String,
     },
     /// The content violates the format.
-    #[error("corrupt {format:?}: {reason}")]
+    #[error("corrupt {format}: {reason}")]
     Corrupt {
         /// The container.
         format: ImageFormat,
@@ -42,7 +48,7 @@ pub enum DecodeError {
     /// Too large to be decoded under the limits in force.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// A cost other than size is over its limit (number of scans).
+    /// A cost other than size is over its limit (number of scans, memory while decoding).
     #[error("{0}")]
     TooCostly(String),
     /// The backend's library is missing or could not be started: nothing can be decoded at all.

@@ -1,10 +1,19 @@
 //! Encoded bytes to RGB pixels: the [`Decoder`] trait with its limits, errors and conformance suite.
 
+mod by_format;
 mod error;
+mod format;
+pub mod jpeg;
+mod orientation;
+mod sniff;
 
 use foveate_core::{Backend, PixelBuf, Registry, Size};
 
+pub use by_format::ByFormat;
 pub use error::DecodeError;
+pub use format::{FormatSet, ImageFormat};
+pub use orientation::{Orientation, orientation};
+pub use sniff::sniff;
 
 /// Turns the bytes of one image into RGB8 pixels. One instance per thread, reused for every image.
 pub trait Decoder: Send {
@@ -35,29 +44,11 @@ pub struct Decoded {
     pub native: Size,
 }
 
-/// Image containers the engine knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ImageFormat {
-    /// JPEG (ISO/IEC 10918-1), any process.
-    Jpeg,
-    /// PNG and APNG (first frame).
-    Png,
-    /// WebP (first frame).
-    WebP,
-    /// GIF (first frame).
-    Gif,
-    /// Windows bitmap.
-    Bmp,
-    /// TIFF (first page).
-    Tiff,
-}
-
 /// What a decoder backend can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// Containers it reads.
-    pub formats: &'static [ImageFormat],
+    pub formats: FormatSet,
     /// Whether it honours [`DecodeHint::min_side`].
     pub scaled: bool,
     /// Whether its JPEG pixels equal libjpeg-turbo's (islow DCT, fancy upsampling) exactly.
@@ -67,7 +58,8 @@ pub struct Capability {
 /// How a decoder treats doubtful input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderOptions {
-    /// Accept a truncated file with what could be decoded of it; otherwise it is [`DecodeError::Truncated`].
+    /// Accept a truncated JPEG with what could be decoded of it; otherwise it is [`DecodeError::Truncated`].
+    /// Truncated files of other formats are refused either way.
     pub allow_truncated: bool,
     /// Most scans of one progressive JPEG: half a megabyte of scans can keep a decoder busy for a minute.
     pub max_scans: u32,

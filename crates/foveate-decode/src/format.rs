@@ -1,0 +1,104 @@
+use std::fmt;
+
+/// Image containers the engine knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ImageFormat {
+    /// JPEG (ISO/IEC 10918-1), any process.
+    Jpeg,
+    /// PNG and APNG (the default image).
+    Png,
+    /// WebP (first frame).
+    WebP,
+    /// GIF (first frame).
+    Gif,
+    /// Windows bitmap.
+    Bmp,
+    /// TIFF (first page).
+    Tiff,
+}
+
+impl ImageFormat {
+    /// Every format.
+    pub const ALL: [Self; 6] = [Self::Jpeg, Self::Png, Self::WebP, Self::Gif, Self::Bmp, Self::Tiff];
+
+    /// The usual name ("JPEG").
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+            Self::WebP => "WebP",
+            Self::Gif => "GIF",
+            Self::Bmp => "BMP",
+            Self::Tiff => "TIFF",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for ImageFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of [`ImageFormat`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FormatSet(u8);
+
+impl FormatSet {
+    /// No format.
+    pub const EMPTY: Self = Self(0);
+
+    /// The set of `formats`.
+    pub const fn of(formats: &[ImageFormat]) -> Self {
+        let (mut bits, mut i) = (0, 0);
+        while i < formats.len() {
+            bits |= formats[i].bit();
+            i += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether `format` is in it.
+    pub const fn contains(self, format: ImageFormat) -> bool {
+        self.0 & format.bit() != 0
+    }
+
+    /// Formats in either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The formats, in the order of [`ImageFormat::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = ImageFormat> {
+        ImageFormat::ALL.into_iter().filter(move |&format| self.contains(format))
+    }
+}
+
+impl fmt::Display for FormatSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, format) in self.iter().enumerate() {
+            write!(f, "{}{format}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_it_was_given() {
+        let set = FormatSet::of(&[ImageFormat::Tiff, ImageFormat::Jpeg]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [ImageFormat::Jpeg, ImageFormat::Tiff]);
+        assert_eq!(set.union(FormatSet::of(&[ImageFormat::Gif])).to_string(), "JPEG, GIF, TIFF");
+        assert!(!FormatSet::EMPTY.contains(ImageFormat::Jpeg));
+        assert_eq!(FormatSet::of(&ImageFormat::ALL).iter().count(), ImageFormat::ALL.len());
+    }
+}

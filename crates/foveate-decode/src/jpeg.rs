@@ -1,0 +1,322 @@
+//! What a JPEG file says about itself, read by walking its markers: nothing is decoded and no memory is taken.
+//!
+//! The walk accepts what libjpeg accepts (fill bytes, junk between segments, anything after EOI) and refuses what
+//! libjpeg calls a fatal error (a second SOI or SOF, reserved markers, impossible scan parameters), so that every
+//! backend gives the same verdict on a damaged file whatever its own library tolerates.
+
+use foveate_core::{PixelLimits, Size};
+use memchr::memchr;
+
+use crate::{DecodeError, DecoderOptions, ImageFormat};
+
+/// Coding process, from the frame header's marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// SOF0.
+    Baseline,
+    /// SOF1, sequential with more tables or 12-bit samples.
+    Extended,
+    /// SOF2.
+    Progressive,
+    /// SOF3 and SOF11.
+    Lossless,
+    /// SOF9 and SOF10: arithmetic instead of Huffman coding.
+    Arithmetic,
+    /// The remaining ones: hierarchical frames.
+    Hierarchical,
+}
+
+impl Process {
+    fn of(marker: u8) -> Self {
+        match marker {
+            0xC0 => Self::Baseline,
+            0xC1 => Self::Extended,
+            0xC2 => Self::Progressive,
+            0xC3 | 0xCB => Self::Lossless,
+            0xC9 | 0xCA => Self::Arithmetic,
+            _ => Self::Hierarchical,
+        }
+    }
+}
+
+/// How the walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// At the end-of-image marker.
+    Complete,
+    /// At the end of the bytes, before an end-of-image marker.
+    Truncated,
+}
+
+/// What the markers of a JPEG file say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Structure {
+    /// Size in the frame header; a height of 0 means that it is given later (DNL), which nobody supports.
+    pub size: Size,
+    /// Coding process.
+    pub process: Process,
+    /// Bits per sample.
+    pub precision: u8,
+    /// Number of components, 1 to 255 (1 gray, 3 colour, 4 CMYK or YCCK).
+    pub components: u8,
+    /// Colour transform named in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
+    pub adobe_transform: Option<u8>,
+    /// Scans in the file.
+    pub scans: u32,
+    /// Components summed over all scans: how often a decoder walks over one component's blocks.
+    pub component_scans: u32,
+    /// Whether a Huffman table comes before the first scan; frames of Motion JPEG leave the standard ones out.
+    pub has_huffman_tables: bool,
+    /// Whether the file is whole.
+    pub ending: Ending,
+}
+
+/// Walks over the markers of a JPEG file, to its end-of-image marker or the end of `bytes`.
+///
+/// Time is linear in `bytes`, and the walk stops at `max_scans`.
+///
+/// # Errors
+/// [`DecodeError::Corrupt`] for a structure that libjpeg refuses too, [`DecodeError::Truncated`] when the bytes end
+/// before the first scan's data, [`DecodeError::TooCostly`] for more than `max_scans` scans.
+pub fn inspect(bytes: &[u8], max_scans: u32) -> Result<Structure, DecodeError> {
+    let mut walk = Walk { max_scans, ..Walk::default() };
+    let mut markers = Markers::new(bytes)?;
+    let ending = loop {
+        match markers.advance()? {
+            Step::Marker(0xD9, _) => break Ending::Complete,
+            Step::Marker(marker, payload) => walk.visit(marker, payload)?,
+            Step::End => break Ending::Truncated,
+        }
+    };
+    walk.finish(ending, bytes.len())
+}
+
+impl Structure {
+    /// Refuses, before anything is decoded, what is over a limit, cut short, or of a kind that no Huffman-coded
+    /// 8-bit decoder reads.
+    ///
+    /// # Errors
+    /// [`DecodeError::Limit`], [`DecodeError::TooCostly`], [`DecodeError::Truncated`] (unless permitted) and
+    /// [`DecodeError::Unsupported`].
+    pub fn admit(&self, limits: PixelLimits, options: &DecoderOptions) -> Result<(), DecodeError> {
+        limits.check(self.size)?;
+        self.check_cost(limits)?;
+        if self.ending == Ending::Truncated && !options.allow_truncated {
+            return Err(truncated("the file ends before the end-of-image marker".to_owned()));
+        }
+        let reason = match (self.process, self.precision, self.components) {
+            (Process::Arithmetic, ..) => "arithmetic coding".to_owned(),
+            (Process::Lossless, ..) => "lossless coding".to_owned(),
+            (Process::Hierarchical, ..) => "hierarchical coding".to_owned(),
+            (_, 8, 1 | 3 | 4) => return Ok(()),
+            (_, 8, n) => format!("{n} components"),
+            (_, bits, _) => format!("{bits} bits per sample"),
+        };
+        Err(DecodeError::Unsupported { format: ImageFormat::Jpeg, reason })
+    }
+
+    /// Scans cost time in proportion to the image's size, so the number of scans alone is no bound: what is bounded
+    /// is the pixels visited by all scans together, at this many times the pixels of the largest permitted image.
+    /// Encoders' own progressive scripts visit every pixel about five times.
+    const MAX_VISITS: u64 = 16;
+
+    fn check_cost(&self, limits: PixelLimits) -> Result<(), DecodeError> {
+        let visits = u128::from(self.size.pixels()) * u128::from(self.component_scans) / u128::from(self.components);
+        if visits > u128::from(Self::MAX_VISITS) * u128::from(limits.max_pixels) {
+            return Err(DecodeError::TooCostly(format!(
+                "JPEG of {} in {} scans would take too long to decode (raise the limit with --max-pixels)",
+                self.size, self.scans
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The payloads of the header segments called `marker` (`0xE1` for APP1), up to the first scan; stops quietly where
+/// the file is damaged.
+pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> {
+    let mut markers = Markers::new(bytes).ok();
+    std::iter::from_fn(move || match markers.as_mut()?.advance() {
+        Ok(Step::Marker(0xDA | 0xD9, _) | Step::End) | Err(_) => None,
+        Ok(Step::Marker(found, payload)) => Some((found, payload)),
+    })
+    .filter_map(move |(found, payload)| (found == marker).then_some(payload))
+}
+
+enum Step<'a> {
+    /// A marker's code and its payload, without the length; empty for markers that have none.
+    Marker(u8, &'a [u8]),
+    /// No further marker, or one whose payload is cut off.
+    End,
+}
+
+struct Markers<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Markers<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        if bytes.starts_with(&[0xFF, 0xD8]) { Ok(Self { bytes, at: 2 }) } else { Err(corrupt("no SOI marker")) }
+    }
+
+    fn advance(&mut self) -> Result<Step<'a>, DecodeError> {
+        let Some(marker) = self.next_code() else { return Ok(Step::End) };
+        if matches!(marker, 0x01 | 0xD0..=0xD9) {
+            return Ok(Step::Marker(marker, &[]));
+        }
+        if !matches!(marker, 0xC0..=0xC7 | 0xC9..=0xCF | 0xDA..=0xDD | 0xE0..=0xEF | 0xFE) {
+            return Err(corrupt(format!("reserved marker 0x{marker:02X}")));
+        }
+        let Some(&[high, low]) = self.bytes.get(self.at..self.at + 2).and_then(|b| b.first_chunk()) else {
+            return Ok(Step::End);
+        };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length < 2 {
+            return Err(corrupt(format!("marker 0x{marker:02X} has length {length}")));
+        }
+        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else { return Ok(Step::End) };
+        self.at += length;
+        Ok(Step::Marker(marker, payload))
+    }
+
+    /// The next marker's code, over entropy-coded data, stuffed zeros, fill bytes and junk.
+    fn next_code(&mut self) -> Option<u8> {
+        loop {
+            self.at += memchr(0xFF, self.bytes.get(self.at..)?)?;
+            match *self.bytes.get(self.at + 1)? {
+                0xFF => self.at += 1,
+                0x00 => self.at += 2,
+                code => {
+                    self.at += 2;
+                    return Some(code);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Walk<'a> {
+    frame: Option<Frame<'a>>,
+    adobe_transform: Option<u8>,
+    scans: u32,
+    component_scans: u32,
+    has_huffman_tables: bool,
+    max_scans: u32,
+}
+
+struct Frame<'a> {
+    size: Size,
+    process: Process,
+    precision: u8,
+    /// Three bytes each: id, sampling factors, quantization table.
+    components: &'a [u8],
+}
+
+impl<'a> Walk<'a> {
+    fn visit(&mut self, marker: u8, payload: &'a [u8]) -> Result<(), DecodeError> {
+        match marker {
+            0xD8 => Err(corrupt("a second SOI marker")),
+            0xDA => self.scan(payload),
+            0xC4 => {
+                self.has_huffman_tables |= self.scans == 0;
+                Ok(())
+            }
+            0xCC => Ok(()),
+            0xC0..=0xCF => self.frame(marker, payload),
+            0xEE => {
+                self.adobe(payload);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn frame(&mut self, marker: u8, payload: &'a [u8]) -> Result<(), DecodeError> {
+        if self.frame.is_some() {
+            return Err(corrupt("a second frame header"));
+        }
+        let Some((&[precision, h1, h0, w1, w0, count], components)) = payload.split_first_chunk() else {
+            return Err(corrupt("frame header too short"));
+        };
+        if count == 0 || components.len() != usize::from(count) * 3 {
+            return Err(corrupt(format!("frame header with {count} components has {} bytes", payload.len())));
+        }
+        let bad_sampling = |c: &[u8]| !(1..=4).contains(&(c[1] >> 4)) || !(1..=4).contains(&(c[1] & 15));
+        if components.chunks_exact(3).any(bad_sampling) {
+            return Err(corrupt("sampling factor outside 1..=4"));
+        }
+        let size = Size::new(u16::from_be_bytes([w1, w0]).into(), u16::from_be_bytes([h1, h0]).into());
+        self.frame = Some(Frame { size, process: Process::of(marker), precision, components });
+        Ok(())
+    }
+
+    fn adobe(&mut self, payload: &[u8]) {
+        if payload.starts_with(b"Adobe") && payload.len() >= 12 {
+            self.adobe_transform = Some(payload[11]);
+        }
+    }
+
+    fn scan(&mut self, payload: &[u8]) -> Result<(), DecodeError> {
+        let Some(frame) = &self.frame else { return Err(corrupt("a scan before the frame header")) };
+        let Some((&count @ 1..=4, rest)) = payload.split_first() else { return Err(corrupt("bad scan header")) };
+        let Some((selectors, &[start, end, approximation])) = rest.split_last_chunk() else {
+            return Err(corrupt("scan header too short"));
+        };
+        if selectors.len() != usize::from(count) * 2 {
+            return Err(corrupt(format!("scan header of {count} components has {} bytes", payload.len())));
+        }
+        for selector in selectors.chunks_exact(2) {
+            if !frame.components.chunks_exact(3).any(|c| c[0] == selector[0]) {
+                return Err(corrupt(format!("scan of component {}, which the frame does not have", selector[0])));
+            }
+        }
+        if frame.process == Process::Progressive && !progression_is_possible(count, start, end, approximation) {
+            return Err(corrupt(format!("impossible scan: Ss={start} Se={end} AhAl=0x{approximation:02X}")));
+        }
+        self.scans += 1;
+        self.component_scans = self.component_scans.saturating_add(count.into());
+        if self.scans > self.max_scans {
+            return Err(DecodeError::TooCostly(format!("JPEG has more than {} scans", self.max_scans)));
+        }
+        Ok(())
+    }
+
+    fn finish(self, ending: Ending, len: usize) -> Result<Structure, DecodeError> {
+        let missing = |what| match ending {
+            Ending::Complete => corrupt(format!("no {what}")),
+            Ending::Truncated => truncated(format!("it ends at byte {len}, before any {what}")),
+        };
+        let frame = self.frame.ok_or_else(|| missing("frame header"))?;
+        if self.scans == 0 {
+            return Err(missing("scan"));
+        }
+        Ok(Structure {
+            size: frame.size,
+            process: frame.process,
+            precision: frame.precision,
+            components: (frame.components.len() / 3) as u8,
+            adobe_transform: self.adobe_transform,
+            scans: self.scans,
+            component_scans: self.component_scans,
+            has_huffman_tables: self.has_huffman_tables,
+            ending,
+        })
+    }
+}
+
+/// The conditions of ISO/IEC 10918-1 G.1.1.1 on one scan of a progressive image.
+fn progression_is_possible(components: u8, start: u8, end: u8, approximation: u8) -> bool {
+    let (high, low) = (approximation >> 4, approximation & 15);
+    let band = if start == 0 { end == 0 } else { start <= end && end <= 63 && components == 1 };
+    band && low <= 13 && (high == 0 || high == low + 1)
+}
+
+fn corrupt(reason: impl Into<String>) -> DecodeError {
+    DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: reason.into() }
+}
+
+fn truncated(reason: String) -> DecodeError {
+    DecodeError::Truncated { format: ImageFormat::Jpeg, reason }
+}

@@ -1,0 +1,218 @@
+//! What bytes are, told from the bytes: file names lie.
+
+use crate::{DecodeError, ImageFormat};
+
+/// How far into a file text and embedded images are looked for.
+const WINDOW: usize = 1024;
+
+/// The container of `bytes`, by content; names and extensions are not looked at.
+///
+/// # Errors
+/// [`DecodeError::Empty`] for no bytes, [`DecodeError::UnsupportedFormat`] for an image format that the engine does
+/// not read (AVIF, HEIC, JPEG XL, …), otherwise [`DecodeError::NotAnImage`], which says what it looks like if known.
+pub fn sniff(bytes: &[u8]) -> Result<ImageFormat, DecodeError> {
+    if bytes.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    if let Some(format) = supported(bytes) {
+        return Ok(format);
+    }
+    if let Some(name) = unsupported(bytes) {
+        return Err(DecodeError::UnsupportedFormat { name });
+    }
+    Err(DecodeError::NotAnImage { what: other(bytes) })
+}
+
+fn supported(bytes: &[u8]) -> Option<ImageFormat> {
+    const MAGIC: &[(&[u8], ImageFormat)] = &[
+        (b"\xFF\xD8\xFF", ImageFormat::Jpeg),
+        (b"\x89PNG\r\n\x1A\n", ImageFormat::Png),
+        (b"GIF87a", ImageFormat::Gif),
+        (b"GIF89a", ImageFormat::Gif),
+        (b"II*\0", ImageFormat::Tiff),
+        (b"MM\0*", ImageFormat::Tiff),
+        (b"II+\0", ImageFormat::Tiff),
+        (b"MM\0+", ImageFormat::Tiff),
+    ];
+    if let Some((_, format)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return Some(*format);
+    }
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Some(ImageFormat::WebP);
+    }
+    is_bmp(bytes).then_some(ImageFormat::Bmp)
+}
+
+/// "BM" begins many texts too, so the size of the information header must be one that exists.
+fn is_bmp(bytes: &[u8]) -> bool {
+    const HEADER_SIZES: [u32; 8] = [12, 16, 40, 52, 56, 64, 108, 124];
+    let header_size = bytes.get(14..18).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+    bytes.starts_with(b"BM") && header_size.is_some_and(|size| HEADER_SIZES.contains(&size))
+}
+
+fn unsupported(bytes: &[u8]) -> Option<&'static str> {
+    const MAGIC: &[(&[u8], &str)] = &[
+        (b"\xFF\x0A", "JPEG XL"),
+        (b"\0\0\0\x0CJXL \r\n\x87\n", "JPEG XL"),
+        (b"\0\0\0\x0CjP  \r\n\x87\n", "JPEG 2000"),
+        (b"\xFF\x4F\xFF\x51", "JPEG 2000"),
+        (b"II\xBC", "JPEG XR"),
+        (b"8BPS", "Photoshop"),
+        (b"\x76\x2F\x31\x01", "OpenEXR"),
+        (b"#?RADIANCE", "Radiance HDR"),
+        (b"#?RGBE", "Radiance HDR"),
+        (b"qoif", "QOI"),
+        (b"DDS ", "DDS"),
+        (b"gimp xcf", "GIMP"),
+        (b"farbfeld", "farbfeld"),
+        (b"\0\0\x01\0", "Windows icon"),
+        (b"FUJIFILMCCD-RAW", "camera raw"),
+        (b"IIRO", "camera raw"),
+        (b"IIU\0", "camera raw"),
+    ];
+    if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return Some(name);
+    }
+    if let [b'P', b'1'..=b'7', b' ' | b'\t' | b'\r' | b'\n', ..] = bytes {
+        return Some("PNM");
+    }
+    match bytes.get(4..12)? {
+        b"ftypavif" | b"ftypavis" => Some("AVIF"),
+        b"ftypheic" | b"ftypheix" | b"ftyphevc" | b"ftyphevx" | b"ftypmif1" | b"ftypmsf1" | b"ftypheim"
+        | b"ftypheis" => Some("HEIC"),
+        b"ftypcrx " => Some("camera raw"),
+        _ => None,
+    }
+}
+
+fn other(bytes: &[u8]) -> Option<&'static str> {
+    const MAGIC: &[(&[u8], &str)] = &[
+        (b"%PDF", "PDF"),
+        (b"%!PS", "PostScript"),
+        (b"PK\x03\x04", "a ZIP archive"),
+        (b"\x1F\x8B", "gzip data"),
+        (b"BZh", "bzip2 data"),
+        (b"\xFD7zXZ\0", "xz data"),
+        (b"\x28\xB5\x2F\xFD", "zstd data"),
+        (b"7z\xBC\xAF\x27\x1C", "a 7-Zip archive"),
+        (b"Rar!", "a RAR archive"),
+        (b"PAR1", "Parquet"),
+        (b"\x93NUMPY", "a NumPy array"),
+        (b"\x7FELF", "a program"),
+        (b"RIFF", "audio or video (RIFF)"),
+        (b"ID3", "audio (MP3)"),
+        (b"OggS", "audio or video (Ogg)"),
+        (b"\x1A\x45\xDF\xA3", "video (Matroska)"),
+    ];
+    if let Some((_, what)) = MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return Some(what);
+    }
+    if bytes.get(4..8) == Some(b"ftyp") {
+        return Some("video (MP4)");
+    }
+    if bytes.get(257..262) == Some(b"ustar") {
+        return Some("a tar archive");
+    }
+    let head = &bytes[..bytes.len().min(WINDOW)];
+    if head.iter().all(|&byte| byte == 0) {
+        return Some("nothing but zero bytes");
+    }
+    if head.windows(3).any(|w| w == b"\xFF\xD8\xFF") {
+        return Some("a JPEG with other bytes in front of it");
+    }
+    text(head)
+}
+
+fn text(head: &[u8]) -> Option<&'static str> {
+    const STARTS: &[(&str, &str)] = &[
+        ("<!doctype html", "HTML"),
+        ("<html", "HTML"),
+        ("<head", "HTML"),
+        ("<body", "HTML"),
+        ("<svg", "SVG"),
+        ("{", "JSON"),
+        ("[", "JSON"),
+        ("version https://git-lfs", "a Git LFS pointer: the file itself was not fetched"),
+        ("data:image/", "a data URI"),
+        ("http/1.", "an HTTP response"),
+        ("/9j/", "a JPEG in base64"),
+        ("ivborw0kggo", "a PNG in base64"),
+    ];
+    let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
+    // A cut at the window's end may split a character, which is no reason to call the text binary.
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => std::str::from_utf8(&head[..error.valid_up_to()]).ok()?,
+        Err(_) => return None,
+    };
+    let text = text.trim_start().to_ascii_lowercase();
+    if let Some((_, what)) = STARTS.iter().find(|(start, _)| text.starts_with(start)) {
+        return Some(what);
+    }
+    if text.starts_with("<?xml") || text.starts_with("<!--") {
+        return Some(if text.contains("<svg") {
+            "SVG"
+        } else if text.contains("<html") {
+            "HTML"
+        } else {
+            "XML"
+        });
+    }
+    let printable = !text.chars().any(|c| c.is_control() && !c.is_whitespace());
+    (printable && text.len() > 1).then_some("text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(bytes: &[u8]) -> String {
+        sniff(bytes).map_or_else(|error| error.to_string(), |format| format.to_string())
+    }
+
+    #[test]
+    fn formats_are_told_by_content() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"\xFF\xD8\xFF\xE0", "JPEG"),
+            (b"\x89PNG\r\n\x1A\n....", "PNG"),
+            (b"GIF89a", "GIF"),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", "WebP"),
+            (b"MM\0*\0\0\0\x08", "TIFF"),
+            (b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", "BMP"),
+            (b"\0\0\0\x1Cftypavif", "AVIF images are not supported"),
+            (b"\0\0\0\x1Cftypheic", "HEIC images are not supported"),
+            (b"\xFF\x0A\x00", "JPEG XL images are not supported"),
+            (b"P6\n2 2\n255\n", "PNM images are not supported"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(described(bytes), *expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_image_is_named() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"", "empty file (0 bytes)"),
+            (b"  <!DOCTYPE html><title>404</title>", "not an image (looks like HTML)"),
+            (b"<?xml version=\"1.0\"?><svg xmlns=\"..\"/>", "not an image (looks like SVG)"),
+            (b"<?xml version=\"1.0\"?><Error/>", "not an image (looks like XML)"),
+            (b"%PDF-1.7", "not an image (looks like PDF)"),
+            (b"{\"error\": 429}", "not an image (looks like JSON)"),
+            (b"BM is how this text begins", "not an image (looks like text)"),
+            (&[0; 40], "not an image (looks like nothing but zero bytes)"),
+            (b"\r\n\xFF\xD8\xFF\xE0", "not an image (looks like a JPEG with other bytes in front of it)"),
+            (b"\xFF", "not an image"),
+            (b"\xFF\xD8", "not an image"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(described(bytes), *expected);
+        }
+    }
+
+    #[test]
+    fn a_character_cut_by_the_window_is_still_text() {
+        let mut page = vec![b'a'; WINDOW - 1];
+        page.extend_from_slice("é and more".as_bytes());
+        assert_eq!(described(&page), "not an image (looks like text)");
+    }
+}
