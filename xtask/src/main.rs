@@ -1,2 +1,64 @@
-//! Project tasks.
-fn main() {}
+//! The project's own chores, as `cargo xtask <command>`: no shell scripts to keep portable, no tool to install.
+
+// A command-line tool talks on stdout.
+#![allow(clippy::print_stdout)]
+
+mod ci;
+mod lex;
+mod rules;
+mod tidy;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+const HELP: &str = "\
+cargo xtask tidy              the rules of ARCHITECTURE.md, checked
+cargo xtask ci [--only STEP] [--list]
+                              everything that has to pass before a change goes in
+cargo xtask test [ARGS...]    the README's test command, with ARGS added to it
+cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let (command, rest) = args.split_first().map_or(("help", args), |(first, rest)| (first.as_str(), rest));
+    match command {
+        "tidy" => tidy::run(&root()),
+        "ci" => ci::run(&root(), rest),
+        "test" => ci::test(&root(), rest),
+        "goldens" => goldens(rest),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => bail!("there is no command '{other}'\n\n{HELP}"),
+    }
+}
+
+/// The workspace root: the folder above this crate's.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+fn goldens(args: &[String]) -> Result<()> {
+    let mut command = Command::new("python3");
+    command.current_dir(root()).arg("tests/fixtures/make.py").args(args);
+    let status = command.status().context("cannot start python3 (needs numpy and Pillow 13)")?;
+    if !status.success() {
+        bail!("tests/fixtures/make.py failed ({status})");
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! `cargo xtask ci`: everything that has to pass, as named steps that print how long they took.
+//!
+//! All but one step build with the release profile, because the README's own commands do: one set of build outputs
+//! serves the quick start, the tests, clippy's and rustdoc's dependencies. The step `checked` is the exception: it runs
+//! the tests of the crates that handle untrusted bytes and threads with overflow checks and debug assertions on.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::rules::manifests::NATIVE;
+use crate::tidy;
+use crate::tree::Tree;
+
+struct Step {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Path) -> Result<Outcome>,
+}
+
+enum Outcome {
+    Done,
+    /// Could not run here, and why.
+    NotRun(String),
+}
+
+/// Cheap and telling first, the tests last: their summary ends the output.
+const STEPS: &[Step] = &[
+    Step { name: "fmt", about: "formatting", run: fmt },
+    Step { name: "tidy", about: "the architecture's rules", run: tidy_step },
+    Step { name: "deny", about: "licences, bans and sources of dependencies (needs cargo-deny)", run: deny },
+    Step { name: "clippy", about: "lints, all targets", run: clippy },
+    Step { name: "features", about: "other sets of backends compile, without warnings", run: features },
+    Step { name: "doc", about: "documentation without warnings", run: doc },
+    Step { name: "quickstart", about: "the README's first command, its output verified", run: quickstart },
+    Step { name: "fuzz", about: "ten seconds of each fuzz target", run: fuzz },
+    Step { name: "checked", about: "tests with overflow checks and debug assertions", run: checked },
+    Step {
+        name: "test",
+        about: "the README's second command: all tests",
+        run: |root| test(root, &[]).map(|()| Outcome::Done),
+    },
+];
+
+/// Sets of backends that are compiled besides the default one.
+const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "image,fir,candle,parquet", ""];
+/// Crates whose tests also run in the development profile.
+const CHECKED: [&str; 9] = [
+    "foveate-core",
+    "foveate-source",
+    "foveate-decode",
+    "foveate-decode-zune",
+    "foveate-decode-image",
+    "foveate-resize",
+    "foveate-resize-fir",
+    "foveate-sink-npy",
+    "foveate-pipeline",
+];
+
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
+    let steps = select(args)?;
+    let mut times: Vec<(&str, Duration)> = Vec::new();
+    for step in steps {
+        println!("\n==> {}: {}", step.name, step.about);
+        let start = Instant::now();
+        let outcome = (step.run)(root).with_context(|| format!("step '{}'", step.name))?;
+        times.push((step.name, start.elapsed()));
+        match outcome {
+            Outcome::Done => println!("<== {}: ok, {:.1} s", step.name, start.elapsed().as_secs_f64()),
+            Outcome::NotRun(reason) => println!("<== {}: n/a ({reason})", step.name),
+        }
+    }
+    println!("\n{:>10}  seconds", "step");
+    for (name, time) in &times {
+        println!("{name:>10}  {:.1}", time.as_secs_f64());
+    }
+    let total: Duration = times.iter().map(|(_, time)| *time).sum();
+    println!("{:>10}  {:.1}", "all", total.as_secs_f64());
+    Ok(())
+}
+
+/// The steps that the arguments ask for: all of them, or each `--only` one.
+fn select(args: &[String]) -> Result<Vec<&'static Step>> {
+    let mut only = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--only" => only.push(args.next().context("--only needs the name of a step")?.as_str()),
+            "--list" => {
+                STEPS.iter().for_each(|step| println!("{:>10}  {}", step.name, step.about));
+                return Ok(Vec::new());
+            }
+            other => bail!("ci has no argument '{other}' (--only STEP, --list)"),
+        }
+    }
+    if let Some(unknown) = only.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
+        bail!("there is no step '{unknown}'; `cargo xtask ci --list` shows them");
+    }
+    Ok(STEPS.iter().filter(|step| only.is_empty() || only.contains(&step.name)).collect())
+}
+
+fn fmt(root: &Path) -> Result<Outcome> {
+    cargo(root, &["fmt", "--all", "--", "--check"])
+}
+
+fn tidy_step(root: &Path) -> Result<Outcome> {
+    tidy::run(root).map(|()| Outcome::Done)
+}
+
+fn deny(root: &Path) -> Result<Outcome> {
+    let present = cargo_command(root).args(["deny", "--version"]).output().is_ok_and(|output| output.status.success());
+    if !present {
+        return Ok(Outcome::NotRun("cargo-deny is not installed".to_owned()));
+    }
+    cargo(root, &["deny", "--offline", "check", "bans", "licenses", "sources"])
+}
+
+fn clippy(root: &Path) -> Result<Outcome> {
+    let mut command = cargo_command(root);
+    command.args(["clippy", "--release", "--all-targets"]).args(plain_packages(root)?);
+    run_command(command.args(["--", "-D", "warnings"]))
+}
+
+fn features(root: &Path) -> Result<Outcome> {
+    for set in FEATURE_SETS {
+        println!("--no-default-features --features '{set}'");
+        let selection = ["clippy", "--release", "-p", "foveate", "--no-default-features", "--features", set];
+        run_command(cargo_command(root).args(selection).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn doc(root: &Path) -> Result<Outcome> {
+    let mut command = cargo_command(root);
+    command.args(["doc", "--release", "--no-deps"]).args(plain_packages(root)?).env("RUSTDOCFLAGS", "-D warnings");
+    run_command(&mut command)
+}
+
+/// `--workspace` without the crates that need a native library.
+fn plain_packages(root: &Path) -> Result<Vec<String>> {
+    let packages = Tree::load(root)?.packages;
+    let native = packages.into_iter().map(|package| package.name).filter(|name| NATIVE.contains(&name.as_str()));
+    let mut args = vec!["--workspace".to_owned()];
+    native.for_each(|name| args.extend(["--exclude".to_owned(), name]));
+    Ok(args)
+}
+
+fn fuzz(root: &Path) -> Result<Outcome> {
+    let script = root.join("fuzz/run.sh");
+    if !script.exists() {
+        return Ok(Outcome::NotRun("there is no fuzz/run.sh".to_owned()));
+    }
+    run_command(Command::new("bash").current_dir(root).arg(script).arg("10"))
+}
+
+fn checked(root: &Path) -> Result<Outcome> {
+    let packages = CHECKED.iter().flat_map(|name| ["-p", name]);
+    run_command(cargo_command(root).arg("test").args(packages))
+}
+
+/// Runs the README's test command with `args` added, keeping what it prints in target/ci/test.log.
+pub(crate) fn test(root: &Path, args: &[String]) -> Result<()> {
+    let command = readme_command(&fs::read_to_string(root.join("README.md"))?, "test")?;
+    let command = [command.as_str()].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    println!("{command}");
+    let logs = root.join("target/ci");
+    fs::create_dir_all(&logs)?;
+    let mut log = fs::File::create(logs.join("test.log"))?;
+    let mut child = shell(root, &command).stdout(Stdio::piped()).spawn().context("cannot start sh")?;
+    let output = child.stdout.take().context("no output to read")?;
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        writeln!(log, "{line}")?;
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "the tests failed ({status})");
+    Ok(())
+}
+
+fn quickstart(root: &Path) -> Result<Outcome> {
+    let command = readme_command(&fs::read_to_string(root.join("README.md"))?, "quickstart")?;
+    let output = output_of(&command)?;
+    let path = root.join(output);
+    // What an earlier run left behind would be taken for this run's.
+    if path.exists() {
+        fs::remove_file(&path)?;
+    }
+    println!("{command}");
+    run_command(&mut shell(root, &command))?;
+    let photos = fs::read_dir(root.join("examples/photos"))?.count();
+    verify_parquet(root, output, photos)?;
+    Ok(Outcome::Done)
+}
+
+/// The file that a command line's `-o` names.
+fn output_of(command: &str) -> Result<&str> {
+    let mut words = command.split_whitespace();
+    words.find(|word| *word == "-o").and_then(|_| words.next()).context("the README's first command has no -o FILE")
+}
+
+/// Reads the file with pyarrow where that is installed; else checks that it is a complete Parquet file.
+fn verify_parquet(root: &Path, path: &str, rows: usize) -> Result<()> {
+    let data = fs::read(root.join(path)).with_context(|| format!("the command left no {path}"))?;
+    ensure!(data.starts_with(b"PAR1") && data.ends_with(b"PAR1"), "{path} is not a complete Parquet file");
+    let has_pyarrow = Command::new("python3").args(["-c", "import pyarrow"]).stderr(Stdio::null()).status();
+    if !has_pyarrow.is_ok_and(|status| status.success()) {
+        println!("{path}: a complete Parquet file (no pyarrow here to read it with)");
+        return Ok(());
+    }
+    const READ: &str = "import sys, math, pyarrow.parquet as pq
+table = pq.read_table(sys.argv[1])
+rows, vectors = table.num_rows, table.column('embedding').to_pylist()
+assert rows == int(sys.argv[2]), f'{rows} rows, expected {sys.argv[2]}'
+assert all(len(v) == 384 and all(map(math.isfinite, v)) for v in vectors), 'vectors are not 384 finite numbers'
+assert len(set(map(tuple, vectors))) == rows, 'two photos have the same vector'
+print(f'{sys.argv[1]}: {rows} rows of 384 finite, distinct vectors, read by pyarrow')";
+    run_command(Command::new("python3").current_dir(root).args(["-c", READ, path, &rows.to_string()])).map(|_| ())
+}
+
+/// The `sh` block that follows `<!-- ci:NAME -->` in the README: what it promises is what is run.
+fn readme_command(readme: &str, name: &str) -> Result<String> {
+    let marker = format!("<!-- ci:{name} -->");
+    let after = readme.split_once(&marker).with_context(|| format!("README.md has no {marker}"))?.1;
+    let block = after.trim_start().strip_prefix("```sh\n").and_then(|rest| rest.split_once("\n```"));
+    let (command, _) = block.with_context(|| format!("no sh block follows {marker} in README.md"))?;
+    Ok(command.trim().to_owned())
+}
+
+fn shell(root: &Path, command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.current_dir(root).args(["-c", command]).stdin(Stdio::null());
+    shell
+}
+
+fn cargo_command(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Result<Outcome> {
+    run_command(cargo_command(root).args(args))
+}
+
+fn run_command(command: &mut Command) -> Result<Outcome> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("cannot start {program}"))?;
+    ensure!(status.success(), "the command failed ({status})");
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_come_from_the_readme() {
+        let readme =
+            "x\n<!-- ci:quickstart -->\n```sh\ncargo run -- embed a \\\n  -o b.parquet\n```\n<!-- ci:test -->\nprose\n";
+        let command = readme_command(readme, "quickstart").unwrap();
+        assert_eq!(command, "cargo run -- embed a \\\n  -o b.parquet");
+        assert_eq!(output_of(&command).unwrap(), "b.parquet");
+        assert!(readme_command(readme, "test").unwrap_err().to_string().contains("no sh block"));
+        assert!(readme_command(readme, "other").is_err());
+    }
+
+    #[test]
+    fn this_readme_has_both_commands() {
+        let readme = fs::read_to_string(crate::root().join("README.md")).unwrap();
+        assert!(readme_command(&readme, "quickstart").unwrap().starts_with("cargo run --release"));
+        assert!(readme_command(&readme, "test").unwrap().starts_with("cargo test"));
+    }
+
+    #[test]
+    fn steps_are_selected_by_name() {
+        let names = |args: &[&str]| -> Result<Vec<&str>> {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            Ok(select(&args)?.iter().map(|step| step.name).collect())
+        };
+        assert_eq!(names(&[]).unwrap().len(), STEPS.len());
+        assert_eq!(names(&["--only", "doc", "--only", "fmt"]).unwrap(), ["fmt", "doc"]);
+        assert!(names(&["--only", "nothing"]).is_err());
+        assert!(names(&["nothing"]).is_err());
+    }
+
+    #[test]
+    fn a_parquet_file_cut_short_is_refused() {
+        let dir = std::env::temp_dir().join(format!("foveate-xtask-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cut.parquet"), b"PAR1 and then nothing").unwrap();
+        let error = verify_parquet(&dir, "cut.parquet", 1).unwrap_err();
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(error.to_string().contains("not a complete Parquet file"), "{error}");
+    }
+}

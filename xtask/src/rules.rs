@@ -1,0 +1,19 @@
+//! The rules of `tidy`, by what they look at.
+
+pub(crate) mod layers;
+pub(crate) mod manifests;
+pub(crate) mod sources;
+pub(crate) mod texts;
+
+/// Asserts that `rule` finds exactly one thing in `tree`, and says `expected` about it.
+#[cfg(test)]
+pub(crate) fn assert_finds(
+    rule: fn(&crate::tree::Tree) -> Vec<crate::tidy::Finding>,
+    tree: &crate::tree::Tree,
+    expected: &str,
+) {
+    let findings = rule(tree);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let said = format!("{}: {}", findings[0].at, findings[0].message);
+    assert!(said.contains(expected), "{said}");
+}

@@ -1,0 +1,264 @@
+//! Which crate may import which: the crate map, as code.
+
+use crate::tidy::Finding;
+use crate::tree::{Dependency, Kind, Package, Tree};
+
+/// What a package is in the crate map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role<'a> {
+    /// Imports nothing of ours.
+    Leaf,
+    /// Owns a trait.
+    Trait,
+    /// Implements the trait of `foveate-{of}`.
+    Backend {
+        of: &'a str,
+    },
+    /// The model without an engine.
+    Model,
+    Engine,
+    Lab,
+    Worker,
+    Facade,
+    /// Tests and benches.
+    Harness,
+    /// xtask.
+    Tool,
+}
+
+const TRAITS: [&str; 6] = ["source", "decode", "resize", "encode", "sink", "queue"];
+/// Encoders that run our own model code.
+const MODEL_BACKENDS: [&str; 2] = ["foveate-encode-candle", "foveate-encode-tch"];
+/// Third-party crates that trait crates and leaves may build on: small, stable, and never in a signature.
+const THIRD_PARTY: [&str; 13] = [
+    "csv",
+    "glob",
+    "half",
+    "kamadak-exif",
+    "rayon",
+    "serde",
+    "serde_json",
+    "sha2",
+    "tempfile",
+    "thiserror",
+    "tracing",
+    "xxhash-rust",
+];
+
+pub(crate) fn role(name: &str) -> Option<Role<'_>> {
+    Some(match name {
+        "foveate" => Role::Facade,
+        "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" => Role::Leaf,
+        "foveate-dinov2" => Role::Model,
+        "foveate-pipeline" => Role::Engine,
+        "foveate-lab" => Role::Lab,
+        "foveate-worker" => Role::Worker,
+        "foveate-tests" | "foveate-benches" => Role::Harness,
+        "xtask" => Role::Tool,
+        _ => {
+            let rest = name.strip_prefix("foveate-")?;
+            match rest.split_once('-') {
+                None if TRAITS.contains(&rest) => Role::Trait,
+                Some((of, _)) if TRAITS.contains(&of) => Role::Backend { of },
+                _ => return None,
+            }
+        }
+    })
+}
+
+fn may_import(from: &str, to: &str) -> bool {
+    let (Some(role_from), Some(role_to)) = (role(from), role(to)) else { return false };
+    let is_core = to == "foveate-core";
+    let is_stage_trait = role_to == Role::Trait && to != "foveate-queue";
+    match role_from {
+        Role::Leaf | Role::Tool => false,
+        Role::Trait => is_core,
+        Role::Backend { of } => {
+            is_core
+                || to.strip_prefix("foveate-") == Some(of)
+                || (role_to == Role::Model && MODEL_BACKENDS.contains(&from))
+        }
+        Role::Model => is_core || to == "foveate-encode",
+        Role::Engine => is_core || is_stage_trait || to == "foveate-profile",
+        Role::Lab => is_core || is_stage_trait || ["foveate-pipeline", "foveate-plan", "foveate-profile"].contains(&to),
+        Role::Worker => is_core || role_to == Role::Trait || to == "foveate-pipeline",
+        Role::Facade => !matches!(role_to, Role::Harness | Role::Tool),
+        Role::Harness => role_to != Role::Tool,
+    }
+}
+
+/// Dependencies that end up in somebody's program. Tests may import what they like.
+fn shipped(package: &Package) -> impl Iterator<Item = &Dependency> {
+    package.dependencies.iter().filter(|dependency| dependency.kind != Kind::Dev)
+}
+
+fn backends(tree: &Tree) -> impl Iterator<Item = (&Package, &str)> {
+    tree.packages.iter().filter_map(|package| match role(&package.name) {
+        Some(Role::Backend { of }) => {
+            package.name.strip_prefix("foveate-")?.strip_prefix(of)?.strip_prefix('-').map(|suffix| (package, suffix))
+        }
+        _ => None,
+    })
+}
+
+/// Trait crates import core alone, backends their trait, the engine no backend, leaves nothing of ours.
+pub(crate) fn crate_map(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in &tree.packages {
+        let manifest = format!("{}/Cargo.toml", package.dir);
+        if role(&package.name).is_none() {
+            let message = format!("{} is not in the crate map; give it a role in xtask's layers.rs", package.name);
+            findings.push(Finding::new(&manifest, message));
+            continue;
+        }
+        for dependency in shipped(package).filter(|dependency| dependency.ours) {
+            if !may_import(&package.name, &dependency.name) {
+                let message = format!(
+                    "{} may not import {} (crate map in ARCHITECTURE.md); move the shared part down, or use it as a dev-dependency in tests",
+                    package.name, dependency.name
+                );
+                findings.push(Finding::new(&manifest, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Choosing backends by cargo feature is the facade's business alone.
+pub(crate) fn backend_features(tree: &Tree) -> Vec<Finding> {
+    let suffixes: Vec<&str> = backends(tree).map(|(_, suffix)| suffix).collect();
+    let mut findings = Vec::new();
+    for package in &tree.packages {
+        if matches!(role(&package.name), Some(Role::Facade | Role::Harness)) {
+            continue;
+        }
+        for feature in package.features.keys().filter(|feature| suffixes.contains(&feature.as_str())) {
+            let message =
+                format!("feature '{feature}' is a backend's name; only `foveate` has backend features, remove it here");
+            findings.push(Finding::new(format!("{}/Cargo.toml", package.dir), message));
+        }
+    }
+    findings
+}
+
+/// Every backend crate is an optional dependency of the facade under a feature of its name, and in its table.
+pub(crate) fn backend_table(tree: &Tree) -> Vec<Finding> {
+    let Some(facade) = tree.package("foveate") else { return Vec::new() };
+    let source: String = tree.rust_files(facade).map(|file| crate::lex::code(&file.text)).collect();
+    let mut findings = Vec::new();
+    for (backend, suffix) in backends(tree) {
+        let always = |dependency: &&Dependency| dependency.name == backend.name && !dependency.optional;
+        if shipped(facade).any(|dependency| always(&dependency)) {
+            let message = format!("{} must be optional, so that a program can leave it out", backend.name);
+            findings.push(Finding::new("crates/foveate/Cargo.toml", message));
+        }
+        let dep = format!("dep:{}", backend.name);
+        if !facade.features.get(suffix).is_some_and(|on| on.contains(&dep)) {
+            let message = format!("feature `{suffix}` must turn on \"{dep}\" (feature = registry name = crate suffix)");
+            findings.push(Finding::new("crates/foveate/Cargo.toml", message));
+        }
+        let module = backend.name.replace('-', "_");
+        if crate::lex::words(&source, &module).next().is_none() {
+            let message = format!("{} is in no backend table; add {module} to the list", backend.name);
+            findings.push(Finding::new("crates/foveate/src", message));
+        }
+    }
+    findings
+}
+
+/// Trait crates and leaves build on few, named third-party crates.
+pub(crate) fn third_party(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in &tree.packages {
+        if !matches!(role(&package.name), Some(Role::Leaf | Role::Trait)) {
+            continue;
+        }
+        for dependency in shipped(package).filter(|dependency| !dependency.ours) {
+            let allowed = package.name != "foveate-core" && THIRD_PARTY.contains(&dependency.name.as_str());
+            if !allowed {
+                let message = format!(
+                    "{} may not depend on {}; a backend crate may, or add it to THIRD_PARTY in xtask's layers.rs with a reason",
+                    package.name, dependency.name
+                );
+                findings.push(Finding::new(format!("{}/Cargo.toml", package.dir), message));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_finds;
+    use crate::tree::fake::{self, ours, package, theirs};
+
+    #[test]
+    fn forbidden_imports_are_found() {
+        for (from, to) in [
+            ("foveate-decode", "foveate-encode"),
+            ("foveate-decode", "foveate-decode-zune"),
+            ("foveate-decode-zune", "foveate-encode-candle"),
+            ("foveate-decode-zune", "foveate-dinov2"),
+            ("foveate-pipeline", "foveate-decode-zune"),
+            ("foveate-pipeline", "foveate-dinov2"),
+            ("foveate-core", "foveate-profile"),
+            ("foveate-profile", "foveate-core"),
+            ("foveate-dinov2", "foveate-decode"),
+        ] {
+            let mut tree = fake::tree();
+            package(&mut tree, from).dependencies.push(ours(to));
+            assert_finds(crate_map, &tree, &format!("{from} may not import {to}"));
+        }
+    }
+
+    #[test]
+    fn tests_may_import_what_they_like() {
+        let mut tree = fake::tree();
+        let dependency = Dependency { kind: Kind::Dev, ..ours("foveate-decode-zune") };
+        package(&mut tree, "foveate-pipeline").dependencies.push(dependency);
+        assert!(crate_map(&tree).is_empty());
+    }
+
+    #[test]
+    fn an_unknown_crate_needs_a_role() {
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-profile").name = "foveate-misc".to_owned();
+        let findings = crate_map(&tree);
+        assert!(findings.iter().any(|f| f.message.contains("foveate-misc is not in the crate map")), "{findings:?}");
+    }
+
+    #[test]
+    fn a_backend_feature_outside_of_the_facade_is_found() {
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-pipeline").features.insert("zune".to_owned(), Vec::new());
+        assert_finds(backend_features, &tree, "feature 'zune' is a backend's name");
+    }
+
+    #[test]
+    fn a_backend_without_a_feature_or_an_entry_is_found() {
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate").features.remove("zune");
+        assert_finds(backend_table, &tree, "must turn on \"dep:foveate-decode-zune\"");
+
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate").dependencies.push(ours("foveate-decode-zune"));
+        assert_finds(backend_table, &tree, "foveate-decode-zune must be optional");
+
+        let mut tree = fake::tree();
+        fake::file(&mut tree, "crates/foveate/src/lib.rs").text =
+            "//! x\nfoveate_encode_candle // foveate_decode_zune".to_owned();
+        assert_finds(backend_table, &tree, "foveate-decode-zune is in no backend table");
+    }
+
+    #[test]
+    fn third_party_crates_under_a_trait_are_named() {
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-decode").dependencies.extend([theirs("thiserror"), theirs("image")]);
+        assert_finds(third_party, &tree, "foveate-decode may not depend on image");
+
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-core").dependencies.push(theirs("thiserror"));
+        assert_finds(third_party, &tree, "foveate-core may not depend on thiserror");
+    }
+}

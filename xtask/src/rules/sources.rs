@@ -1,0 +1,276 @@
+//! What Rust sources must and must not contain.
+
+use crate::lex::{code, line, words};
+use crate::rules::layers::{Role, role};
+use crate::tidy::Finding;
+use crate::tree::{Kind, Package, TextFile, Tree};
+
+/// Packages that may contain `unsafe`, and why. Everywhere else the workspace's `forbid` holds.
+const UNSAFE: &[(&str, &str)] = &[];
+
+/// Lines that begin a public item or field and so show in a signature.
+const PUBLIC: [&str; 8] =
+    ["pub fn", "pub const", "pub static", "pub type", "pub struct", "pub enum", "pub trait", "pub use"];
+
+/// Third-party types do not appear in what a trait crate or core makes public: replacing a library must not be a
+/// breaking change. Approximate (it reads lines, not types), so it errs towards letting things through.
+pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in &tree.packages {
+        if !matches!(role(&package.name), Some(Role::Trait | Role::Leaf | Role::Model)) {
+            continue;
+        }
+        let foreign = foreign_crates(package);
+        for file in tree.rust_files(package).filter(|file| file.path.contains("/src/")) {
+            findings.extend(foreign_in(file, &foreign));
+        }
+    }
+    findings
+}
+
+fn foreign_crates(package: &Package) -> Vec<String> {
+    let theirs = package.dependencies.iter().filter(|dependency| !dependency.ours && dependency.kind != Kind::Dev);
+    theirs.map(|dependency| dependency.name.replace('-', "_")).collect()
+}
+
+fn foreign_in(file: &TextFile, foreign: &[String]) -> Vec<Finding> {
+    let code = code(&file.text);
+    let imported = imported_names(&code, foreign);
+    let mut findings = Vec::new();
+    for (number, text) in code.lines().enumerate() {
+        let text = text.trim_start();
+        if !is_public(text) {
+            continue;
+        }
+        let through_path = foreign.iter().find(|name| text.contains(&format!("{name}::")));
+        let through_import = imported.iter().find(|name| words(text, name).next().is_some());
+        if let Some(name) = through_path.or(through_import) {
+            let message =
+                format!("'{name}' of a third-party crate shows in a public signature; wrap it in a type of ours");
+            findings.push(Finding::new(format!("{}:{}", file.path, number + 1), message));
+        }
+    }
+    findings
+}
+
+/// Whether a line begins a public item, or is a public field (`pub name: Type`).
+fn is_public(line: &str) -> bool {
+    let field = line.strip_prefix("pub ").and_then(|rest| rest.split_once(':'));
+    PUBLIC.iter().any(|start| line.starts_with(start))
+        || field.is_some_and(|(name, _)| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+}
+
+/// Names that `use foreign::…` brings into scope; derives are not types.
+fn imported_names(code: &str, foreign: &[String]) -> Vec<String> {
+    let mut names = Vec::new();
+    for line in code.lines().filter_map(|line| line.trim_start().strip_prefix("use ")) {
+        let Some((first, rest)) = line.split_once("::") else { continue };
+        if !foreign.iter().any(|name| name == first.trim()) {
+            continue;
+        }
+        let parts = rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|part| !part.is_empty());
+        names.extend(parts.filter(|part| part.starts_with(char::is_uppercase)).map(str::to_owned));
+    }
+    names.retain(|name| !["Serialize", "Deserialize"].contains(&name.as_str()));
+    names
+}
+
+/// `unsafe` only in named packages, each with a SAFETY comment; every other package inherits the workspace's lints.
+pub(crate) fn unsafe_code(tree: &Tree) -> Vec<Finding> {
+    tree.packages
+        .iter()
+        .flat_map(|package| {
+            let allowed = UNSAFE.iter().any(|(name, _)| *name == package.name);
+            unsafe_in(tree, package, allowed)
+        })
+        .collect()
+}
+
+fn unsafe_in(tree: &Tree, package: &Package, allowed: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !has_lints(tree, package, allowed) {
+        let message = if allowed {
+            "its [lints] must equal the workspace's, but for unsafe_code = \"deny\""
+        } else {
+            "say `[lints] workspace = true`"
+        };
+        findings.push(Finding::new(format!("{}/Cargo.toml", package.dir), message));
+    }
+    for file in tree.rust_files(package) {
+        for offset in words(&code(&file.text), "unsafe") {
+            let at = line(&file.text, offset);
+            if !allowed {
+                let message = "`unsafe` is for the packages named in UNSAFE (xtask's sources.rs); write it safely";
+                findings.push(Finding::new(format!("{}:{at}", file.path), message));
+            } else if !has_safety_comment(&file.text, at) {
+                findings.push(Finding::new(
+                    format!("{}:{at}", file.path),
+                    "say why it is sound in a `// SAFETY:` comment above",
+                ));
+            }
+        }
+    }
+    findings
+}
+
+fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
+    let Some(lints) = package.manifest.get("lints").and_then(|lints| lints.as_table()) else { return false };
+    if !unsafe_allowed {
+        return lints.get("workspace").and_then(toml::Value::as_bool) == Some(true);
+    }
+    let workspace =
+        tree.manifest.get("workspace").and_then(|table| table.get("lints")).and_then(|lints| lints.as_table());
+    let mut expected = workspace.cloned().unwrap_or_default();
+    if let Some(rust) = expected.get_mut("rust").and_then(|rust| rust.as_table_mut()) {
+        rust.insert("unsafe_code".to_owned(), "deny".into());
+    }
+    *lints == expected
+}
+
+/// A SAFETY comment in the run of comment and attribute lines above line `at`, or on it.
+fn has_safety_comment(text: &str, at: usize) -> bool {
+    let lines: Vec<&str> = text.lines().collect();
+    let above = lines[..at - 1].iter().rev().map(|line| line.trim_start());
+    let mut block = above.take_while(|line| line.starts_with("//") || line.starts_with('#'));
+    lines[at - 1].contains("SAFETY:") || block.any(|line| line.contains("SAFETY:") || line.contains("# Safety"))
+}
+
+/// Nothing that says "not done yet".
+pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
+    const MACROS: [&str; 3] = ["todo", "unimplemented", "dbg"];
+    let note = concat!("FIX", "ME");
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
+        let code = code(&file.text);
+        for name in MACROS {
+            let calls = words(&code, name).filter(|at| code[at + name.len()..].starts_with('!'));
+            findings.extend(calls.map(|at| {
+                Finding::new(
+                    format!("{}:{}", file.path, line(&code, at)),
+                    format!("`{name}!` must not stay; finish it"),
+                )
+            }));
+        }
+        findings.extend(words(&file.text, note).map(|at| {
+            Finding::new(
+                format!("{}:{}", file.path, line(&file.text, at)),
+                format!("a {note} must not stay; fix it or open an issue"),
+            )
+        }));
+    }
+    findings
+}
+
+/// Every library crate says what it is: in its README, in its description and at the top of its root file.
+pub(crate) fn crate_docs(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in tree.packages.iter().filter(|package| package.dir.starts_with("crates/")) {
+        if tree.file(&format!("{}/README.md", package.dir)).is_none() {
+            findings.push(Finding::new(&package.dir, "has no README.md: what it is, and one runnable example"));
+        }
+        if package.description.as_deref().is_none_or(str::is_empty) {
+            findings.push(Finding::new(format!("{}/Cargo.toml", package.dir), "has no description"));
+        }
+        let root = format!("{}/src/lib.rs", package.dir);
+        let documented = |file: &TextFile| file.text.starts_with("//!") || file.text.starts_with("#![doc");
+        if !tree.file(&root).is_some_and(documented) {
+            findings.push(Finding::new(root, "must begin with `//!` documentation of the crate"));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_finds;
+    use crate::tree::fake::{self, add_file, file, package, theirs};
+
+    const LIB: &str = "crates/foveate-decode/src/lib.rs";
+
+    #[test]
+    fn foreign_types_in_signatures_are_found() {
+        for public in [
+            "pub fn f(x: image::Rgb) {}",
+            "pub use image::Rgb;",
+            "use image::{Rgb, imageops};\npub fn f() -> Option<Rgb> {}",
+            "struct S {\n    pub pixel: image::Rgb,\n}",
+        ] {
+            let mut tree = fake::tree();
+            package(&mut tree, "foveate-decode").dependencies.push(theirs("image"));
+            file(&mut tree, LIB).text = format!("//! x\n{public}\n");
+            assert_finds(foreign_types, &tree, "shows in a public signature");
+        }
+    }
+
+    #[test]
+    fn foreign_types_inside_are_fine() {
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-decode").dependencies.extend([theirs("image"), theirs("serde")]);
+        file(&mut tree, LIB).text = "//! x\nuse image::Rgb;\nuse serde::Serialize;\nfn f(x: Rgb) {}\n\
+            pub(crate) fn g(x: Rgb) {}\n#[derive(Serialize)]\npub struct S(u8);\n// pub fn h(x: image::Rgb)\n"
+            .to_owned();
+        assert!(foreign_types(&tree).is_empty());
+    }
+
+    #[test]
+    fn unsafe_outside_of_the_list_is_found() {
+        let mut tree = fake::tree();
+        file(&mut tree, LIB).text = "//! x\nfn f() {\n    unsafe { g() }\n}\n".to_owned();
+        assert_finds(unsafe_code, &tree, "lib.rs:3: `unsafe` is for the packages named");
+    }
+
+    #[test]
+    fn lints_of_its_own_are_found() {
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-decode").manifest.remove("lints");
+        assert_finds(unsafe_code, &tree, "say `[lints] workspace = true`");
+    }
+
+    #[test]
+    fn an_allowed_package_keeps_the_other_lints_and_explains_itself() {
+        let mut tree = fake::tree();
+        let lints: toml::Table = "[lints.rust]\nunsafe_code = \"deny\"\nmissing_docs = \"warn\"".parse().unwrap();
+        package(&mut tree, "foveate-decode").manifest.insert("lints".to_owned(), lints["lints"].clone());
+        file(&mut tree, LIB).text = "//! x\n// SAFETY: g has no preconditions.\nunsafe { g() }\n".to_owned();
+        let check = |tree: &Tree| unsafe_in(tree, tree.package("foveate-decode").unwrap(), true);
+        assert!(check(&tree).is_empty(), "{:?}", check(&tree));
+
+        file(&mut tree, LIB).text = "//! x\nunsafe { g() }\n".to_owned();
+        assert!(check(&tree)[0].message.contains("SAFETY"));
+
+        let lints = package(&mut tree, "foveate-decode").manifest["lints"]["rust"].as_table_mut().unwrap();
+        lints.remove("missing_docs");
+        assert!(check(&tree)[0].message.contains("must equal the workspace's"));
+    }
+
+    #[test]
+    fn unfinished_code_is_found() {
+        let note = concat!("// FIX", "ME later");
+        for text in ["fn f() { todo!() }", "fn f() { unimplemented!(\"x\") }", "fn f() { dbg!(1); }", note] {
+            let mut tree = fake::tree();
+            file(&mut tree, LIB).text = format!("//! x\n{text}\n");
+            assert_finds(unfinished, &tree, "lib.rs:2");
+        }
+        let mut tree = fake::tree();
+        file(&mut tree, LIB).text = "//! todo!() in words, and \"dbg!\"\nfn todo() {}\n".to_owned();
+        assert!(unfinished(&tree).is_empty());
+    }
+
+    #[test]
+    fn undocumented_crates_are_found() {
+        let mut tree = fake::tree();
+        tree.files.retain(|file| file.path != "crates/foveate-decode/README.md");
+        assert_finds(crate_docs, &tree, "crates/foveate-decode: has no README.md");
+
+        let mut tree = fake::tree();
+        package(&mut tree, "foveate-decode").description = None;
+        assert_finds(crate_docs, &tree, "has no description");
+
+        let mut tree = fake::tree();
+        file(&mut tree, LIB).text = "fn f() {}\n".to_owned();
+        assert_finds(crate_docs, &tree, "must begin with `//!`");
+        add_file(&mut tree, "unrelated.rs", "");
+        assert_eq!(crate_docs(&tree).len(), 1);
+    }
+}

@@ -1,0 +1,115 @@
+//! What other text files must say, and what none may say.
+
+use crate::lex::line;
+use crate::tidy::Finding;
+use crate::tree::Tree;
+
+/// The changelog has a place for what is not released yet.
+pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
+    let has_section = tree.file("CHANGELOG.md").is_some_and(|file| file.text.contains("\n## [Unreleased]"));
+    if has_section { Vec::new() } else { vec![Finding::new("CHANGELOG.md", "needs a section `## [Unreleased]`")] }
+}
+
+/// Model cards are TOML tables with a repository, a revision and a dimension.
+pub(crate) fn model_cards(tree: &Tree) -> Vec<Finding> {
+    let cards = tree.files.iter().filter(|file| file.path.starts_with("models/") && file.path.ends_with(".toml"));
+    cards.filter_map(|card| check_card(&card.text).err().map(|problem| Finding::new(&card.path, problem))).collect()
+}
+
+fn check_card(text: &str) -> Result<(), String> {
+    let card: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| format!("is no TOML: {}", error.message()))?;
+    let string = |key: &str| card.get(key).and_then(toml::Value::as_str).ok_or(format!("needs a string `{key}`"));
+    string("repository")?;
+    string("revision")?;
+    match card.get("dimension").and_then(toml::Value::as_integer) {
+        Some(1..) => Ok(()),
+        _ => Err("needs a positive `dimension`".to_owned()),
+    }
+}
+
+/// No path of somebody's machine in anything that is published.
+pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
+    // Put together here so that this file does not find itself.
+    let needles =
+        [concat!("/wo", "rk/main"), concat!("/wo", "rk/shared"), concat!("/ro", "ot/"), concat!("/tmp/", "bash_jobs")];
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        for needle in needles {
+            findings.extend(file.text.match_indices(needle).map(|(at, _)| {
+                let message = format!("'{needle}' is a path of one machine; say it relative to the workspace");
+                Finding::new(format!("{}:{}", file.path, line(&file.text, at)), message)
+            }));
+        }
+    }
+    findings
+}
+
+/// Dependencies come from crates.io, and the project's cargo configuration holds aliases alone: where a machine
+/// gets its crates from is that machine's business.
+pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
+    const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+    let mut findings = Vec::new();
+    if let Some(lock) = tree.file("Cargo.lock") {
+        let sources = lock.text.lines().enumerate().filter(|(_, line)| line.starts_with("source = "));
+        findings.extend(sources.filter(|(_, line)| *line != CRATES_IO).map(|(number, _)| {
+            Finding::new(
+                format!("Cargo.lock:{}", number + 1),
+                "a dependency that is not from crates.io; depend on a published version",
+            )
+        }));
+    }
+    let config = tree.file(".cargo/config.toml").and_then(|file| file.text.parse::<toml::Table>().ok());
+    findings.extend(config.iter().flat_map(toml::Table::keys).filter(|key| *key != "alias").map(|key| {
+        Finding::new(
+            ".cargo/config.toml",
+            format!("[{key}] does not belong here; the project's configuration holds aliases only"),
+        )
+    }));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_finds;
+    use crate::tree::fake::{self, add_file, file};
+
+    #[test]
+    fn a_changelog_without_unreleased_is_found() {
+        let mut tree = fake::tree();
+        file(&mut tree, "CHANGELOG.md").text = "# Changelog\n".to_owned();
+        assert_finds(changelog, &tree, "## [Unreleased]");
+    }
+
+    #[test]
+    fn broken_model_cards_are_found() {
+        for (card, expected) in [
+            ("repository = ", "is no TOML"),
+            ("revision = \"main\"\ndimension = 384", "needs a string `repository`"),
+            ("repository = \"a/b\"\nrevision = \"main\"\ndimension = 0", "needs a positive `dimension`"),
+        ] {
+            let mut tree = fake::tree();
+            add_file(&mut tree, "models/x.toml", card);
+            assert_finds(model_cards, &tree, expected);
+        }
+    }
+
+    #[test]
+    fn a_machine_path_is_found() {
+        let mut tree = fake::tree();
+        add_file(&mut tree, "docs.md", concat!("see\n/wo", "rk/main/target"));
+        assert_finds(machine_paths, &tree, "docs.md:2");
+    }
+
+    #[test]
+    fn another_registry_is_found() {
+        let mut tree = fake::tree();
+        file(&mut tree, "Cargo.lock").text = "[[package]]\nsource = \"git+https://example.invalid/x\"\n".to_owned();
+        assert_finds(registries, &tree, "Cargo.lock:2");
+
+        let mut tree = fake::tree();
+        file(&mut tree, ".cargo/config.toml").text = "[alias]\n[source.crates-io]\nreplace-with = \"x\"\n".to_owned();
+        assert_finds(registries, &tree, "[source] does not belong here");
+    }
+}

@@ -1,0 +1,81 @@
+//! `cargo xtask tidy`: the rules that keep the architecture true, each a small function over the [`Tree`].
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::rules::{layers, manifests, sources, texts};
+use crate::tree::Tree;
+
+/// One broken rule: where, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    /// A file, with `:line` where there is one.
+    pub(crate) at: String,
+    /// What is wrong and what would be right.
+    pub(crate) message: String,
+}
+
+impl Finding {
+    pub(crate) fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { at: at.into(), message: message.into() }
+    }
+}
+
+type Rule = fn(&Tree) -> Vec<Finding>;
+
+/// Every rule by name, in the order they are reported.
+pub(crate) const RULES: &[(&str, Rule)] = &[
+    ("crate-map", layers::crate_map),
+    ("backend-features", layers::backend_features),
+    ("backend-table", layers::backend_table),
+    ("third-party", layers::third_party),
+    ("foreign-types", sources::foreign_types),
+    ("unsafe-code", sources::unsafe_code),
+    ("unfinished", sources::unfinished),
+    ("crate-docs", sources::crate_docs),
+    ("folder-name", manifests::folder_name),
+    ("inheritance", manifests::inheritance),
+    ("workspace-versions", manifests::workspace_versions),
+    ("default-members", manifests::default_members),
+    ("changelog", texts::changelog),
+    ("model-cards", texts::model_cards),
+    ("machine-paths", texts::machine_paths),
+    ("registries", texts::registries),
+];
+
+/// Checks the workspace at `root`; an error when any rule is broken.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let tree = Tree::load(root)?;
+    let mut broken = 0;
+    for (name, rule) in RULES {
+        for finding in rule(&tree) {
+            println!("{}: [{name}] {}", finding.at, finding.message);
+            broken += 1;
+        }
+    }
+    if broken > 0 {
+        bail!("tidy: {broken} finding(s)");
+    }
+    println!("tidy: {} rules hold for {} packages and {} files", RULES.len(), tree.packages.len(), tree.files.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::fake;
+
+    #[test]
+    fn a_well_kept_workspace_has_no_findings() {
+        for (name, rule) in RULES {
+            let findings = rule(&fake::tree());
+            assert!(findings.is_empty(), "{name}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn this_workspace_is_tidy() {
+        run(&crate::root()).unwrap();
+    }
+}

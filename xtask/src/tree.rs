@@ -1,0 +1,250 @@
+//! What the rules look at: the workspace's packages and its text files, loaded once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The workspace as the rules see it. Paths are relative to its root, with `/`.
+pub(crate) struct Tree {
+    pub(crate) packages: Vec<Package>,
+    /// Names of the packages a bare `cargo build` covers.
+    pub(crate) default_members: Vec<String>,
+    /// The root Cargo.toml.
+    pub(crate) manifest: toml::Table,
+    pub(crate) files: Vec<TextFile>,
+}
+
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) dir: String,
+    pub(crate) description: Option<String>,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) features: BTreeMap<String, Vec<String>>,
+    /// Its Cargo.toml, before cargo filled in what it inherits.
+    pub(crate) manifest: toml::Table,
+}
+
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) optional: bool,
+    /// A package of this workspace.
+    pub(crate) ours: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Normal,
+    Build,
+    Dev,
+}
+
+pub(crate) struct TextFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+impl Tree {
+    pub(crate) fn load(root: &Path) -> Result<Self> {
+        let metadata = metadata(root)?;
+        let root_dir = text(&metadata, "workspace_root")?.to_owned();
+        let packages: Vec<Package> = list(&metadata, "packages")
+            .iter()
+            .map(|package| Package::load(package, &root_dir))
+            .collect::<Result<_>>()?;
+        let ids: BTreeMap<&str, &str> = list(&metadata, "packages")
+            .iter()
+            .filter_map(|package| Some((package["id"].as_str()?, package["name"].as_str()?)))
+            .collect();
+        let default_members = list(&metadata, "workspace_default_members")
+            .iter()
+            .filter_map(|id| ids.get(id.as_str()?).map(|name| (*name).to_owned()))
+            .collect();
+        Ok(Self { packages, default_members, manifest: read_toml(&root.join("Cargo.toml"))?, files: files(root)? })
+    }
+
+    pub(crate) fn file(&self, path: &str) -> Option<&TextFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    pub(crate) fn package(&self, name: &str) -> Option<&Package> {
+        self.packages.iter().find(|package| package.name == name)
+    }
+
+    /// Rust files of a package: its sources, tests, examples and build script.
+    pub(crate) fn rust_files<'a>(&'a self, package: &'a Package) -> impl Iterator<Item = &'a TextFile> {
+        self.files.iter().filter(move |file| {
+            file.path.ends_with(".rs")
+                && file.path.strip_prefix(package.dir.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        })
+    }
+}
+
+impl Package {
+    fn load(package: &Value, root: &str) -> Result<Self> {
+        let manifest_path = text(package, "manifest_path")?;
+        let dir = Path::new(manifest_path).parent().and_then(|dir| dir.strip_prefix(root).ok());
+        let dir = dir.and_then(Path::to_str).context("a package outside of the workspace")?.replace('\\', "/");
+        let features = package["features"].as_object().into_iter().flatten();
+        Ok(Self {
+            name: text(package, "name")?.to_owned(),
+            dir,
+            description: package["description"].as_str().map(str::to_owned),
+            dependencies: list(package, "dependencies").iter().map(Dependency::load).collect::<Result<_>>()?,
+            features: features.map(|(name, on)| (name.clone(), strings(on))).collect(),
+            manifest: read_toml(Path::new(manifest_path))?,
+        })
+    }
+}
+
+impl Dependency {
+    fn load(dependency: &Value) -> Result<Self> {
+        let kind = match dependency["kind"].as_str() {
+            None => Kind::Normal,
+            Some("dev") => Kind::Dev,
+            Some("build") => Kind::Build,
+            Some(other) => bail!("unknown kind of dependency '{other}'"),
+        };
+        Ok(Self {
+            name: text(dependency, "name")?.to_owned(),
+            kind,
+            optional: dependency["optional"].as_bool().unwrap_or(false),
+            ours: dependency["path"].is_string(),
+        })
+    }
+}
+
+fn metadata(root: &Path) -> Result<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(root)
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Every text file git knows or would add, so that build outputs are never looked at.
+fn files(root: &Path) -> Result<Vec<TextFile>> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("cannot start git, which lists the project's files")?;
+    if !output.status.success() {
+        bail!("git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let names = String::from_utf8_lossy(&output.stdout);
+    let paths = names.split('\0').filter(|path| !path.is_empty());
+    // Files that are not UTF-8 are not text; files that are gone were deleted but not committed yet.
+    Ok(paths
+        .filter_map(|path| {
+            Some(TextFile { path: path.to_owned(), text: std::fs::read_to_string(root.join(path)).ok()? })
+        })
+        .collect())
+}
+
+fn read_toml(path: &Path) -> Result<toml::Table> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.parse().with_context(|| format!("cannot parse {}", path.display()))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
+    value[key].as_str().with_context(|| format!("cargo metadata has no '{key}'"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+}
+
+/// A small, well-kept workspace that every rule accepts; tests break one thing in it.
+#[cfg(test)]
+pub(crate) mod fake {
+    use super::*;
+
+    const INHERITED: &str = "version.workspace = true\nedition.workspace = true\nrust-version.workspace = true\n\
+        license.workspace = true\nrepository.workspace = true\npublish.workspace = true\n";
+
+    pub(crate) fn tree() -> Tree {
+        let mut tree = Tree {
+            packages: Vec::new(),
+            default_members: Vec::new(),
+            manifest: "[workspace.lints.rust]\nunsafe_code = \"forbid\"\nmissing_docs = \"warn\"".parse().unwrap(),
+            files: Vec::new(),
+        };
+        for (name, imports) in [
+            ("foveate-core", &[][..]),
+            ("foveate-profile", &[]),
+            ("foveate-decode", &["foveate-core"]),
+            ("foveate-encode", &["foveate-core"]),
+            ("foveate-dinov2", &["foveate-core", "foveate-encode"]),
+            ("foveate-decode-zune", &["foveate-core", "foveate-decode"]),
+            ("foveate-encode-candle", &["foveate-core", "foveate-encode", "foveate-dinov2"]),
+            ("foveate-pipeline", &["foveate-core", "foveate-decode", "foveate-encode", "foveate-profile"]),
+            ("foveate", &["foveate-pipeline"]),
+        ] {
+            add_package(&mut tree, name, imports);
+        }
+        add_facade(&mut tree);
+        add_file(&mut tree, "CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n");
+        add_file(&mut tree, "Cargo.lock", "");
+        add_file(&mut tree, ".cargo/config.toml", "[alias]\nxtask = \"run\"\n");
+        tree
+    }
+
+    fn add_package(tree: &mut Tree, name: &str, imports: &[&str]) {
+        let dir = format!("crates/{name}");
+        let text = format!("[package]\nname = \"{name}\"\ndescription = \"x\"\n{INHERITED}[lints]\nworkspace = true\n");
+        tree.packages.push(Package {
+            name: name.to_owned(),
+            dir: dir.clone(),
+            description: Some("x".to_owned()),
+            dependencies: imports.iter().map(|import| ours(import)).collect(),
+            features: BTreeMap::new(),
+            manifest: text.parse().unwrap(),
+        });
+        tree.default_members.push(name.to_owned());
+        add_file(tree, &format!("{dir}/README.md"), "# x\n");
+        add_file(tree, &format!("{dir}/src/lib.rs"), "//! What it is.\n");
+    }
+
+    fn add_facade(tree: &mut Tree) {
+        let table = "//! Facade.\nbackends! { foveate_decode_zune, foveate_encode_candle }\n";
+        file(tree, "crates/foveate/src/lib.rs").text = table.to_owned();
+        let facade = package(tree, "foveate");
+        for (feature, name) in [("zune", "foveate-decode-zune"), ("candle", "foveate-encode-candle")] {
+            facade.features.insert(feature.to_owned(), vec![format!("dep:{name}")]);
+            facade.dependencies.push(Dependency { optional: true, ..ours(name) });
+        }
+    }
+
+    pub(crate) fn ours(name: &str) -> Dependency {
+        Dependency { name: name.to_owned(), kind: Kind::Normal, optional: false, ours: true }
+    }
+
+    pub(crate) fn theirs(name: &str) -> Dependency {
+        Dependency { ours: false, ..ours(name) }
+    }
+
+    pub(crate) fn package<'a>(tree: &'a mut Tree, name: &str) -> &'a mut Package {
+        tree.packages.iter_mut().find(|package| package.name == name).unwrap()
+    }
+
+    pub(crate) fn file<'a>(tree: &'a mut Tree, path: &str) -> &'a mut TextFile {
+        tree.files.iter_mut().find(|file| file.path == path).unwrap()
+    }
+
+    pub(crate) fn add_file(tree: &mut Tree, path: &str, text: &str) {
+        tree.files.push(TextFile { path: path.to_owned(), text: text.to_owned() });
+    }
+}
