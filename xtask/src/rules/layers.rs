@@ -30,11 +30,11 @@ const TRAITS: [&str; 6] = ["source", "decode", "resize", "encode", "sink", "queu
 /// Encoders that run our own model code.
 const MODEL_BACKENDS: [&str; 2] = ["foveate-encode-candle", "foveate-encode-tch"];
 /// Third-party crates that trait crates and leaves may build on: small, stable, and never in a signature.
-const THIRD_PARTY: [&str; 13] = [
+const THIRD_PARTY: [&str; 12] = [
     "csv",
     "glob",
     "half",
-    "kamadak-exif",
+    "memchr",
     "rayon",
     "serde",
     "serde_json",
