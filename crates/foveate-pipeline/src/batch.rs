@@ -1,0 +1,183 @@
+//! Batches on their way: filled slot by slot by the workers in any order, compacted, encoded, written in order.
+
+use std::sync::{Mutex, PoisonError};
+
+use foveate_core::{Size, VectorBuf};
+use foveate_sink::{Failure, Rows};
+
+/// What became of one item on its way to the encoder.
+pub(crate) enum Outcome {
+    /// Its pixels are in its slot of the batch.
+    Ready(ItemInfo),
+    /// It has none, for this reason.
+    Failed(Failure),
+}
+
+/// What is stored about an image beside its vector.
+pub(crate) struct ItemInfo {
+    pub(crate) index: u64,
+    pub(crate) id: String,
+    /// Size after orientation.
+    pub(crate) size: Size,
+    pub(crate) xxh3: u64,
+}
+
+/// The pixels of a batch, `[slots, h, w, 3]`, and what each slot holds. Reused from batch to batch.
+pub(crate) struct Pixels {
+    data: Vec<u8>,
+    outcomes: Vec<Option<Outcome>>,
+    image_len: usize,
+    settled: usize,
+}
+
+impl Pixels {
+    /// Room for `slots` images of `size`.
+    pub(crate) fn new(slots: usize, size: Size) -> Self {
+        let image_len = size.rgb_len().unwrap_or(0);
+        let outcomes = std::iter::repeat_with(|| None).take(slots).collect();
+        Self { data: vec![0; slots * image_len], outcomes, image_len, settled: 0 }
+    }
+
+    fn settle(&mut self, slot: usize, outcome: Outcome, image: &[u8]) {
+        if matches!(outcome, Outcome::Ready(_)) {
+            self.data[slot * self.image_len..][..self.image_len].copy_from_slice(image);
+        }
+        debug_assert!(self.outcomes[slot].is_none(), "an item has one outcome");
+        self.outcomes[slot] = Some(outcome);
+        self.settled += 1;
+    }
+
+    /// Moves the images together over the slots of failed items, hands the outcomes to `encoded`, and returns the
+    /// pixels that are to be encoded. The slots are free afterwards.
+    pub(crate) fn compact(&mut self, encoded: &mut Encoded) -> &[u8] {
+        let mut kept = 0;
+        for slot in 0..self.outcomes.len() {
+            match self.outcomes[slot].take() {
+                Some(Outcome::Ready(info)) => {
+                    if kept != slot {
+                        let from = slot * self.image_len;
+                        self.data.copy_within(from..from + self.image_len, kept * self.image_len);
+                    }
+                    kept += 1;
+                    encoded.push(info);
+                }
+                Some(Outcome::Failed(failure)) => encoded.failures.push(failure),
+                None => {}
+            }
+        }
+        self.settled = 0;
+        &self.data[..kept * self.image_len]
+    }
+}
+
+/// A batch that workers are filling. It covers the items `first..end` of the source: an item's slot is decided by its
+/// index alone, so neither the number of workers nor their speed can change what is encoded together.
+pub(crate) struct OpenBatch {
+    /// Place of the batch in the run, from 0.
+    pub(crate) number: u64,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pixels: Mutex<Option<Pixels>>,
+}
+
+/// A batch whose every item has an outcome.
+pub(crate) struct FullBatch {
+    pub(crate) end: u64,
+    pub(crate) pixels: Pixels,
+}
+
+impl OpenBatch {
+    pub(crate) fn new(number: u64, first: u64, end: u64, pixels: Pixels) -> Self {
+        Self { number, first, end, pixels: Mutex::new(Some(pixels)) }
+    }
+
+    /// Records the outcome of item `index`, with its pixels when it has any (else `image` is not looked at), and
+    /// returns the batch when this was its last item.
+    pub(crate) fn settle(&self, index: u64, outcome: Outcome, image: &[u8]) -> Option<FullBatch> {
+        let mut guard = self.pixels.lock().unwrap_or_else(PoisonError::into_inner);
+        let pixels = guard.as_mut()?;
+        pixels.settle((index - self.first) as usize, outcome, image);
+        let full = pixels.settled as u64 == self.end - self.first;
+        full.then(|| guard.take().map(|pixels| FullBatch { end: self.end, pixels })).flatten()
+    }
+}
+
+/// What goes to the sink: rows and failures of one batch. Reused from batch to batch.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    /// Every item below this index has its outcome here or in an earlier batch.
+    pub(crate) end: u64,
+    pub(crate) vectors: VectorBuf,
+    pub(crate) failures: Vec<Failure>,
+    index: Vec<u64>,
+    id: Vec<String>,
+    width: Vec<u32>,
+    height: Vec<u32>,
+    xxh3: Vec<u64>,
+}
+
+impl Encoded {
+    fn push(&mut self, info: ItemInfo) {
+        self.index.push(info.index);
+        self.id.push(info.id);
+        self.width.push(info.size.width);
+        self.height.push(info.size.height);
+        self.xxh3.push(info.xxh3);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.vectors.reset(0, 0);
+        self.failures.clear();
+        self.index.clear();
+        self.id.clear();
+        self.width.clear();
+        self.height.clear();
+        self.xxh3.clear();
+    }
+
+    /// Number of vectors.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        Rows {
+            index: &self.index,
+            id: &self.id,
+            vectors: self.vectors.as_slice(),
+            width: &self.width,
+            height: &self.height,
+            xxh3: &self.xxh3,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foveate_core::Stage;
+
+    use super::*;
+
+    fn ready(index: u64) -> Outcome {
+        Outcome::Ready(ItemInfo { index, id: index.to_string(), size: Size::square(9), xxh3: index })
+    }
+
+    fn failed(index: u64) -> Outcome {
+        Outcome::Failed(Failure { index, id: index.to_string(), stage: Stage::Decode, reason: "x".into(), bytes: None })
+    }
+
+    #[test]
+    fn failed_items_leave_no_hole_and_shift_no_row() {
+        let size = Size::new(1, 1);
+        let batch = OpenBatch::new(0, 100, 104, Pixels::new(4, size));
+        assert!(batch.settle(102, ready(102), &[2; 3]).is_none());
+        assert!(batch.settle(100, failed(100), &[]).is_none());
+        assert!(batch.settle(103, ready(103), &[3; 3]).is_none());
+        let mut full = batch.settle(101, failed(101), &[]).unwrap();
+
+        let mut encoded = Encoded::default();
+        assert_eq!(full.pixels.compact(&mut encoded), [2, 2, 2, 3, 3, 3]);
+        assert_eq!(encoded.rows().index, [102, 103]);
+        assert_eq!(encoded.failures.iter().map(|f| f.index).collect::<Vec<_>>(), [100, 101]);
+    }
+}

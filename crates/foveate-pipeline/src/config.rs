@@ -1,0 +1,159 @@
+use std::time::Duration;
+
+use foveate_core::PixelLimits;
+use foveate_decode::DecodeHint;
+use foveate_resize::Geometry;
+
+/// How a run is carried out. The fields that decide the output's bytes belong in the manifest's fingerprint too.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How an image becomes the encoder's input.
+    pub geometry: Geometry,
+    /// Whether EXIF orientation is applied.
+    pub orientation: OrientationPolicy,
+    /// What the decoder may do to save time.
+    pub hint: DecodeHint,
+    /// Size limit for decoded images.
+    pub limits: PixelLimits,
+    /// Whether vectors are scaled to unit length.
+    pub normalize: Normalize,
+    /// Images per batch.
+    pub batch: usize,
+    /// Threads that decode and resize. 0 runs every stage in turn on the calling thread.
+    pub workers: usize,
+    /// Threads that read.
+    pub readers: usize,
+    /// Most encoded bytes read ahead of the decoders.
+    pub read_ahead_bytes: u64,
+    /// When to give up on a run whose items fail.
+    pub failures: FailurePolicy,
+    /// How often finished rows are made durable.
+    pub commit_every: Duration,
+}
+
+impl Config {
+    /// The usual settings for a geometry: batches of 32, one decode worker, two readers, 64 MiB of read-ahead, commits every two seconds.
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            orientation: OrientationPolicy::Apply,
+            hint: DecodeHint::default(),
+            limits: PixelLimits::DEFAULT,
+            normalize: Normalize::Off,
+            batch: 32,
+            workers: 1,
+            readers: 2,
+            read_ahead_bytes: 64 << 20,
+            failures: FailurePolicy::Unlimited,
+            commit_every: Duration::from_secs(2),
+        }
+    }
+
+    /// Items that may wait between reading and decoding.
+    pub(crate) fn read_ahead_items(&self) -> usize {
+        2 * self.workers + self.readers
+    }
+
+    /// Batches in existence at once: one at the encoder, one ready for it, one being filled, and as many more as
+    /// items in flight can touch.
+    pub(crate) fn batches_in_flight(&self) -> usize {
+        let items = self.read_ahead_items() + self.workers + self.readers;
+        3 + items.div_ceil(self.batch)
+    }
+}
+
+/// What to do with the orientation that a camera noted in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OrientationPolicy {
+    /// Turn the pixels upright, as image loaders do.
+    #[default]
+    Apply,
+    /// Take the pixels as stored, as `transformers`' processors do when given raw pixels.
+    Ignore,
+}
+
+/// Whether vectors are scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Normalize {
+    /// As the model gives them.
+    #[default]
+    Off,
+    /// Divided by their Euclidean length; a zero vector stays zero.
+    L2,
+}
+
+impl Normalize {
+    /// Scales each row of `dim` components of `vectors` in place.
+    pub fn apply(self, vectors: &mut [f32], dim: usize) {
+        if self == Self::L2 && dim > 0 {
+            vectors.chunks_exact_mut(dim).for_each(unit_length);
+        }
+    }
+}
+
+/// The length is summed in f64, so that the order of summation does not show in the result.
+fn unit_length(row: &mut [f32]) {
+    let length = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+}
+
+/// When to give up on a run whose items fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum FailurePolicy {
+    /// Never: record them and go on.
+    #[default]
+    Unlimited,
+    /// When more than this many items failed. 0 stops at the first.
+    Count(u64),
+    /// When more than this percentage failed: judged from [`FailurePolicy::SAMPLE`] items on, and at the end.
+    Percent(f64),
+}
+
+impl FailurePolicy {
+    /// Items that a percentage is not judged before.
+    pub const SAMPLE: u64 = 200;
+
+    /// Whether `failed` of `seen` items are too many.
+    pub fn is_exceeded(self, failed: u64, seen: u64, at_end: bool) -> bool {
+        match self {
+            Self::Unlimited => false,
+            Self::Count(most) => failed > most,
+            Self::Percent(most) => (at_end || seen >= Self::SAMPLE) && failed as f64 * 100.0 > most * seen as f64,
+        }
+    }
+}
+
+impl std::fmt::Display for FailurePolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Count(most) => write!(f, "{most}"),
+            Self::Percent(most) => write!(f, "{most}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_wait_for_a_sample_and_counts_do_not() {
+        assert!(FailurePolicy::Count(0).is_exceeded(1, 1, false));
+        assert!(!FailurePolicy::Count(1).is_exceeded(1, 1, false));
+        assert!(!FailurePolicy::Percent(10.0).is_exceeded(50, 199, false));
+        assert!(FailurePolicy::Percent(10.0).is_exceeded(21, 200, false));
+        assert!(!FailurePolicy::Percent(10.0).is_exceeded(20, 200, false));
+        assert!(FailurePolicy::Percent(10.0).is_exceeded(1, 5, true));
+        assert!(!FailurePolicy::Unlimited.is_exceeded(5, 5, true));
+    }
+
+    #[test]
+    fn unit_length_leaves_zero_vectors_alone() {
+        let mut rows = [3.0, 4.0, 0.0, 0.0];
+        Normalize::L2.apply(&mut rows, 2);
+        assert_eq!(rows, [0.6, 0.8, 0.0, 0.0]);
+    }
+}

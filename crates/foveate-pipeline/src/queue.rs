@@ -1,0 +1,361 @@
+//! Bounded queues that know how full they were and who waited for whom.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a queue looked like over a run. Where occupancy drops from high to low, there is the bottleneck.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueStats {
+    /// The queue's name.
+    pub name: &'static str,
+    /// Most entries it could hold.
+    pub capacity: usize,
+    /// Entries that passed through.
+    pub passed: u64,
+    /// Mean share of the capacity that was taken, over time, 0..=1.
+    pub occupancy: f64,
+    /// Time producers waited for room, summed over threads.
+    pub producer_wait: Duration,
+    /// Time consumers waited for entries, summed over threads.
+    pub consumer_wait: Duration,
+}
+
+/// The queue was closed while something was being put into it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// A FIFO between threads, bounded in entries and in their total weight (bytes).
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    room: Condvar,
+    filled: Condvar,
+    name: &'static str,
+    capacity: usize,
+    max_weight: u64,
+}
+
+struct State<T> {
+    entries: VecDeque<(T, u64)>,
+    weight: u64,
+    /// No more entries will come; what is there is still handed out.
+    closed: bool,
+    clock: OccupancyClock,
+}
+
+/// Integrates a queue's length over time.
+struct OccupancyClock {
+    started: Instant,
+    changed: Instant,
+    length: usize,
+    length_seconds: f64,
+    passed: u64,
+    producer_wait: Duration,
+    consumer_wait: Duration,
+}
+
+impl OccupancyClock {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            changed: now,
+            length: 0,
+            length_seconds: 0.0,
+            passed: 0,
+            producer_wait: Duration::ZERO,
+            consumer_wait: Duration::ZERO,
+        }
+    }
+
+    fn now_holds(&mut self, length: usize) {
+        let now = Instant::now();
+        self.length_seconds += self.length as f64 * (now - self.changed).as_secs_f64();
+        self.changed = now;
+        self.length = length;
+    }
+
+    fn stats(&mut self, name: &'static str, capacity: usize) -> QueueStats {
+        self.now_holds(self.length);
+        let elapsed = (self.changed - self.started).as_secs_f64();
+        let occupancy = if elapsed > 0.0 { self.length_seconds / elapsed / capacity as f64 } else { 0.0 };
+        QueueStats {
+            name,
+            capacity,
+            passed: self.passed,
+            occupancy,
+            producer_wait: self.producer_wait,
+            consumer_wait: self.consumer_wait,
+        }
+    }
+}
+
+/// A stage that panicked is reported where its thread is joined; until then its queues stay usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits while `blocked`, and returns how long that took.
+fn wait_while<'a, S>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'a, S>,
+    blocked: impl Fn(&S) -> bool,
+) -> (MutexGuard<'a, S>, Duration) {
+    if !blocked(&guard) {
+        return (guard, Duration::ZERO);
+    }
+    let start = Instant::now();
+    while blocked(&guard) {
+        guard = condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    }
+    (guard, start.elapsed())
+}
+
+impl<T> Queue<T> {
+    /// A queue of at most `capacity` entries (at least one) that together weigh at most `max_weight`; a single
+    /// heavier entry passes alone.
+    pub(crate) fn new(name: &'static str, capacity: usize, max_weight: u64) -> Self {
+        let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock: OccupancyClock::new() };
+        let (room, filled) = (Condvar::new(), Condvar::new());
+        Self { state: Mutex::new(state), room, filled, name, capacity: capacity.max(1), max_weight }
+    }
+
+    /// Waits for room, then adds an entry.
+    pub(crate) fn push(&self, entry: T, weight: u64) -> Result<(), Closed> {
+        let full = |state: &State<T>| {
+            let heavy = !state.entries.is_empty() && state.weight.saturating_add(weight) > self.max_weight;
+            !state.closed && (state.entries.len() >= self.capacity || heavy)
+        };
+        let (mut state, waited) = wait_while(&self.room, lock(&self.state), full);
+        state.clock.producer_wait += waited;
+        if state.closed {
+            return Err(Closed);
+        }
+        state.entries.push_back((entry, weight));
+        state.weight += weight;
+        let length = state.entries.len();
+        state.clock.now_holds(length);
+        drop(state);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Waits for an entry; `None` once the queue is closed and empty.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let starved = |state: &State<T>| state.entries.is_empty() && !state.closed;
+        let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
+        state.clock.consumer_wait += waited;
+        let (entry, weight) = state.entries.pop_front()?;
+        state.weight -= weight;
+        state.clock.passed += 1;
+        let length = state.entries.len();
+        state.clock.now_holds(length);
+        drop(state);
+        // Several producers may fit into the room that one heavy entry leaves.
+        self.room.notify_all();
+        Some(entry)
+    }
+
+    /// No more entries: producers are refused, consumers get what is left.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.wake_all();
+    }
+
+    /// Closes and drops what is left, so that nobody works on it any more.
+    pub(crate) fn abort(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.weight = 0;
+        let dropped = std::mem::take(&mut state.entries);
+        state.clock.now_holds(0);
+        drop(state);
+        drop(dropped);
+        self.wake_all();
+    }
+
+    pub(crate) fn stats(&self) -> QueueStats {
+        lock(&self.state).clock.stats(self.name, self.capacity)
+    }
+
+    fn wake_all(&self) {
+        self.room.notify_all();
+        self.filled.notify_all();
+    }
+}
+
+/// Hands entries out by number, whatever order they arrive in. Bounded by its producers' supply of batches, so
+/// putting an entry in never waits.
+pub(crate) struct Reorder<T> {
+    state: Mutex<ReorderState<T>>,
+    filled: Condvar,
+    name: &'static str,
+    capacity: usize,
+}
+
+struct ReorderState<T> {
+    waiting: BTreeMap<u64, T>,
+    next: u64,
+    closed: bool,
+    clock: OccupancyClock,
+}
+
+impl<T> Reorder<T> {
+    pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
+        let state = ReorderState { waiting: BTreeMap::new(), next: 0, closed: false, clock: OccupancyClock::new() };
+        Self { state: Mutex::new(state), filled: Condvar::new(), name, capacity: capacity.max(1) }
+    }
+
+    pub(crate) fn push(&self, number: u64, entry: T) {
+        let mut state = lock(&self.state);
+        if !state.closed {
+            state.waiting.insert(number, entry);
+            let length = state.waiting.len();
+            state.clock.now_holds(length);
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Waits for the next number in turn; `None` once closed and that number has not come.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let starved = |state: &ReorderState<T>| !state.closed && !state.waiting.contains_key(&state.next);
+        let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
+        state.clock.consumer_wait += waited;
+        let next = state.next;
+        let entry = state.waiting.remove(&next)?;
+        state.next += 1;
+        state.clock.passed += 1;
+        let length = state.waiting.len();
+        state.clock.now_holds(length);
+        Some(entry)
+    }
+
+    /// No more entries will come.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.filled.notify_all();
+    }
+
+    /// Closes and drops what is left.
+    pub(crate) fn abort(&self) {
+        let dropped = std::mem::take(&mut lock(&self.state).waiting);
+        drop(dropped);
+        self.close();
+    }
+
+    pub(crate) fn stats(&self) -> QueueStats {
+        lock(&self.state).clock.stats(self.name, self.capacity)
+    }
+}
+
+/// Buffers that go round: taken when there is one (or when one may still be made), given back when done with.
+pub(crate) struct Pool<T> {
+    state: Mutex<PoolState<T>>,
+    returned: Condvar,
+    make: Box<dyn Fn() -> T + Send + Sync>,
+}
+
+struct PoolState<T> {
+    free: Vec<T>,
+    may_make: usize,
+    closed: bool,
+}
+
+impl<T> Pool<T> {
+    /// A pool that makes at most `limit` buffers, each when it is first needed.
+    pub(crate) fn new(limit: usize, make: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        let state = PoolState { free: Vec::new(), may_make: limit.max(1), closed: false };
+        Self { state: Mutex::new(state), returned: Condvar::new(), make: Box::new(make) }
+    }
+
+    /// Waits for a buffer; `None` once the pool is closed.
+    pub(crate) fn take(&self) -> Option<T> {
+        let empty = |state: &PoolState<T>| !state.closed && state.free.is_empty() && state.may_make == 0;
+        let (mut state, _) = wait_while(&self.returned, lock(&self.state), empty);
+        if state.closed {
+            return None;
+        }
+        if let Some(buffer) = state.free.pop() {
+            return Some(buffer);
+        }
+        state.may_make -= 1;
+        drop(state);
+        Some((self.make)())
+    }
+
+    pub(crate) fn give(&self, buffer: T) {
+        lock(&self.state).free.push(buffer);
+        self.returned.notify_one();
+    }
+
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.returned.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_keep_their_order_and_close_lets_them_out() {
+        let queue = Queue::new("test", 8, 100);
+        (0..5).for_each(|n| queue.push(n, 1).unwrap());
+        queue.close();
+        assert_eq!(queue.push(9, 1), Err(Closed));
+        assert_eq!(std::iter::from_fn(|| queue.pop()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(queue.stats().passed, 5);
+    }
+
+    #[test]
+    fn weight_bounds_the_queue_but_never_blocks_a_lone_entry() {
+        let queue = Queue::new("test", 8, 10);
+        queue.push("heavy", 1_000).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.push("light", 1).unwrap());
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(lock(&queue.state).entries.len(), 1);
+            assert_eq!(queue.pop(), Some("heavy"));
+            assert_eq!(queue.pop(), Some("light"));
+        });
+        assert!(queue.stats().producer_wait > Duration::from_millis(10));
+    }
+
+    #[test]
+    fn abort_wakes_everyone_and_drops_the_rest() {
+        let queue = Queue::new("test", 1, 10);
+        queue.push(1, 1).unwrap();
+        std::thread::scope(|scope| {
+            let blocked = scope.spawn(|| queue.push(2, 1));
+            std::thread::sleep(Duration::from_millis(10));
+            queue.abort();
+            assert_eq!(blocked.join().unwrap(), Err(Closed));
+        });
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn reorder_restores_the_order_and_stops_at_a_gap() {
+        let reorder = Reorder::new("test", 4);
+        [2, 0, 1, 4].into_iter().for_each(|n| reorder.push(n, n));
+        reorder.close();
+        assert_eq!(std::iter::from_fn(|| reorder.pop()).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_pool_makes_no_more_than_its_limit() {
+        let pool = Pool::new(2, Vec::<u8>::new);
+        let (a, _b) = (pool.take().unwrap(), pool.take().unwrap());
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| pool.take().is_some());
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!third.is_finished());
+            pool.give(a);
+            assert!(third.join().unwrap());
+        });
+        pool.close();
+        assert!(pool.take().is_none());
+    }
+}

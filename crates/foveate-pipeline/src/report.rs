@@ -1,0 +1,82 @@
+use std::time::Duration;
+
+use foveate_core::Stage;
+use foveate_profile::StageTotals;
+use foveate_sink::Published;
+
+use crate::QueueStats;
+
+/// What a session did, and where its time went.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// Items of the whole run: earlier sessions and what is still to do included.
+    pub inputs: u64,
+    /// Items that earlier sessions had settled.
+    pub resumed: u64,
+    /// Vectors stored in this session.
+    pub rows: u64,
+    /// Failures recorded in this session.
+    pub failures: u64,
+    /// Items settled and durable, earlier sessions included.
+    pub settled: u64,
+    /// Encoded bytes read in this session.
+    pub bytes: u64,
+    /// From the first item to the last commit.
+    pub wall: Duration,
+    /// What each stage cost, in pipeline order.
+    pub stages: Vec<StageReport>,
+    /// How full each queue was; empty in a sequential run.
+    pub queues: Vec<QueueStats>,
+    /// The finished output; `None` when the run was interrupted.
+    pub published: Option<Published>,
+}
+
+/// What one stage cost.
+#[derive(Clone, Debug)]
+pub struct StageReport {
+    /// The stage.
+    pub stage: Stage,
+    /// Threads that ran it.
+    pub threads: usize,
+    /// Its spans.
+    pub totals: StageTotals,
+    /// Busy time ÷ (threads × wall), 0..=1: how close it was to being the limit.
+    pub utilization: f64,
+    /// Its part of the busy time of all stages, 0..=1.
+    pub share: f64,
+}
+
+impl RunReport {
+    /// Items that this session settled, per second.
+    pub fn throughput(&self) -> f64 {
+        let seconds = self.wall.as_secs_f64();
+        if seconds > 0.0 { (self.rows + self.failures) as f64 / seconds } else { 0.0 }
+    }
+
+    /// Whether the run reached its end.
+    pub fn is_complete(&self) -> bool {
+        self.published.is_some()
+    }
+
+    /// The stage that held the run back: the one whose threads were busy for the largest part of the time.
+    pub fn bottleneck(&self) -> Option<&StageReport> {
+        let busy = self.stages.iter().filter(|stage| stage.totals.count > 0);
+        busy.max_by(|a, b| a.utilization.total_cmp(&b.utilization))
+    }
+}
+
+pub(crate) fn stage_reports(
+    totals: Vec<StageTotals>,
+    threads: impl Fn(Stage) -> usize,
+    wall: Duration,
+) -> Vec<StageReport> {
+    let all: f64 = totals.iter().map(|stage| stage.busy.as_secs_f64()).sum();
+    let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let report = |(stage, totals): (Stage, StageTotals)| {
+        let busy = totals.busy.as_secs_f64();
+        let threads = threads(stage);
+        let utilization = ratio(busy, threads as f64 * wall.as_secs_f64());
+        StageReport { stage, threads, utilization, share: ratio(busy, all), totals }
+    };
+    Stage::ALL.into_iter().zip(totals).map(report).collect()
+}

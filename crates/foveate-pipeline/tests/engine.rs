@@ -1,0 +1,405 @@
+//! The engine's promises, with synthetic stages: order, one outcome each, resuming, faults. The stages here are as
+//! small as their traits allow, so that what is tested is the engine alone; real backends are tested end to end in
+//! the `tests` package.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use foveate_core::{ImageView, ImageViewMut};
+use foveate_core::{PixelBatch, PixelBuf, Size, Stage, VectorBuf};
+use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderSpec, Pooling};
+use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
+use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+
+const SIDE: Size = Size::square(2);
+
+/// Items `range`; every 13th is a fault of the listing.
+struct Numbers {
+    range: Range<u64>,
+    next: u64,
+}
+
+impl Source for Numbers {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        if self.next >= self.range.end {
+            return Ok(None);
+        }
+        let index = self.next;
+        self.next += 1;
+        let fault = (index % 13 == 12).then(|| "unreadable folder".to_owned());
+        Ok(Some(Item { index, id: format!("item {index}"), locator: index.to_le_bytes().to_vec(), fault }))
+    }
+    fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+        self.next = index.max(self.range.start);
+        Ok(())
+    }
+    fn listing_hash(&self) -> String {
+        "numbers".to_owned()
+    }
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        Ok(Box::new(Numbers { range: 0..0, next: 0 }))
+    }
+}
+
+/// An item's bytes are its index; every 11th cannot be read.
+impl Fetch for Numbers {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        out.clear();
+        if item.index % 11 == 10 {
+            return Err(FetchError::NotAFile("a socket".to_owned()));
+        }
+        out.extend_from_slice(&item.locator);
+        Ok(())
+    }
+}
+
+/// Pixels of an item tell its index; every 7th is corrupt, every 17th panics, and some take longer than others.
+struct NumberDecoder;
+
+impl Decoder for NumberDecoder {
+    fn decode(&mut self, encoded: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        let index = u64::from_le_bytes(encoded.try_into().unwrap());
+        out.clear();
+        std::thread::sleep(Duration::from_micros(index * 7919 % 300));
+        assert!(index % 17 != 16, "a defect\nin the decoder");
+        if index % 7 == 6 {
+            return Err(DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: "bad\nmarker".to_owned() });
+        }
+        out.reset(SIDE)?.copy_from_slice(&spread(index));
+        Ok(Decoded { format: ImageFormat::Bmp, native: SIDE })
+    }
+    fn capability(&self) -> Capability {
+        unreachable!("the engine does not ask")
+    }
+}
+
+/// An index as twelve samples.
+fn spread(index: u64) -> [u8; 12] {
+    let mut samples = [0; 12];
+    samples[..8].copy_from_slice(&index.to_le_bytes());
+    samples
+}
+
+struct Copy;
+
+impl Resizer for Copy {
+    fn resize(&mut self, src: ImageView<'_>, _: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        dst.as_mut_slice().copy_from_slice(src.as_slice());
+        Ok(())
+    }
+}
+
+/// The vector of an item is its index, twice. Fails on the batch that holds `fails_at`.
+struct NumberEncoder {
+    spec: EncoderSpec,
+    fails_at: Option<u64>,
+    on_batch: Box<dyn FnMut() + Send>,
+}
+
+impl NumberEncoder {
+    fn new() -> Self {
+        let spec = EncoderSpec {
+            input: SIDE,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            dim: 2,
+            pooling: Pooling::Cls,
+            device: "cpu".to_owned(),
+            dtype: DType::F32,
+            max_batch: 64,
+            batch_invariant: true,
+        };
+        Self { spec, fails_at: None, on_batch: Box::new(|| ()) }
+    }
+}
+
+impl Encoder for NumberEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+        (self.on_batch)();
+        let rows = out.reset(batch.len(), 2);
+        for (i, row) in rows.chunks_exact_mut(2).enumerate() {
+            let index = u64::from_le_bytes(batch.image(i)[..8].try_into().unwrap());
+            if Some(index) == self.fails_at {
+                return Err(EncodeError::Engine("out of device memory".to_owned()));
+            }
+            row.fill(index as f32);
+        }
+        Ok(())
+    }
+}
+
+/// What a disk would hold after a crash.
+#[derive(Clone, Default, Debug, PartialEq)]
+struct Stored {
+    watermark: Option<u64>,
+    rows: Vec<(u64, String, f32)>,
+    failures: Vec<Failure>,
+    commits: u64,
+}
+
+/// Keeps rows in memory, with a disk's rules: what is not committed is lost with the sink.
+#[derive(Default)]
+struct Memory {
+    disk: Arc<Mutex<Stored>>,
+    pending: Stored,
+    is_full: bool,
+}
+
+impl VectorSink for Memory {
+    fn begin(&mut self, _: &RunManifest, _: Existing) -> Result<Watermark, SinkError> {
+        Ok(Watermark(self.disk.lock().unwrap().watermark.unwrap_or(0)))
+    }
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        if self.is_full {
+            return Err(SinkError::Misuse("no space left".to_owned()));
+        }
+        for (i, &index) in rows.index.iter().enumerate() {
+            assert_eq!(rows.vectors[2 * i], rows.vectors[2 * i + 1]);
+            assert_eq!((rows.width[i], rows.height[i]), (2, 2));
+            self.pending.rows.push((index, rows.id[i].clone(), rows.vectors[2 * i]));
+        }
+        Ok(())
+    }
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.pending.failures.extend_from_slice(failures);
+        Ok(())
+    }
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        let mut disk = self.disk.lock().unwrap();
+        disk.rows.append(&mut self.pending.rows);
+        disk.failures.append(&mut self.pending.failures);
+        disk.watermark = Some(watermark.0);
+        disk.commits += 1;
+        Ok(())
+    }
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        let disk = self.disk.lock().unwrap();
+        let (rows, failures) = (disk.rows.len() as u64, disk.failures.len() as u64);
+        Ok(Published { files: Vec::new(), rows, failures })
+    }
+}
+
+/// A run over `0..items`, to be varied by each test.
+struct Job {
+    range: Range<u64>,
+    disk: Arc<Mutex<Stored>>,
+    encoder: NumberEncoder,
+    config: Config,
+    cancel: Cancel,
+    disk_is_full: bool,
+}
+
+impl Job {
+    fn new(items: u64) -> Self {
+        let geometry = Geometry::Stretch { output: SIDE, filter: Filter::Bilinear };
+        let config = Config { batch: 8, workers: 3, ..Config::new(geometry) };
+        Self {
+            range: 0..items,
+            disk: Arc::default(),
+            encoder: NumberEncoder::new(),
+            config,
+            cancel: Cancel::default(),
+            disk_is_full: false,
+        }
+    }
+
+    fn run(self) -> Result<RunReport, RunError> {
+        let sink = Memory { disk: self.disk, is_full: self.disk_is_full, ..Memory::default() };
+        let pipeline = Pipeline {
+            source: Box::new(Numbers { next: self.range.start, range: self.range }),
+            decoder: Box::new(|| Ok(Box::new(NumberDecoder))),
+            resizer: Box::new(|| Ok(Box::new(Copy))),
+            encoder: Box::new(self.encoder),
+            sink: Box::new(sink),
+            config: self.config,
+        };
+        pipeline.run(&RunManifest::default(), Existing::Resume, &self.cancel, &Progress::default())
+    }
+}
+
+fn is_failure(index: u64) -> Option<(Stage, &'static str)> {
+    match index {
+        i if i % 13 == 12 => Some((Stage::List, "unreadable folder")),
+        i if i % 11 == 10 => Some((Stage::Read, "not a regular file (a socket)")),
+        i if i % 17 == 16 => Some((Stage::Decode, "decoder or resizer panicked: a defect in the decoder")),
+        i if i % 7 == 6 => Some((Stage::Decode, "corrupt JPEG: bad marker")),
+        _ => None,
+    }
+}
+
+fn check_stored(stored: &Stored, items: Range<u64>) {
+    let good: Vec<_> =
+        items.clone().filter(|&i| is_failure(i).is_none()).map(|i| (i, format!("item {i}"), i as f32)).collect();
+    assert_eq!(stored.rows, good);
+    let bad: Vec<_> =
+        items.filter_map(|i| is_failure(i).map(|(stage, reason)| (i, stage, reason.to_owned()))).collect();
+    let failures: Vec<_> = stored.failures.iter().map(|f| (f.index, f.stage, f.reason.clone())).collect();
+    assert_eq!(failures, bad);
+}
+
+#[test]
+fn every_item_has_one_outcome_in_order_for_any_workers_and_batch() {
+    for (workers, readers, batch) in [(0, 1, 8), (1, 1, 1), (1, 2, 8), (2, 3, 5), (5, 2, 64), (8, 8, 3)] {
+        let mut job = Job::new(403);
+        (job.config.workers, job.config.readers, job.config.batch) = (workers, readers, batch);
+        let disk = Arc::clone(&job.disk);
+        let report = job.run().unwrap();
+        check_stored(&disk.lock().unwrap(), 0..403);
+        assert!(report.is_complete());
+        assert_eq!(report.rows + report.failures, 403);
+        assert_eq!(report.queues.is_empty(), workers == 0);
+    }
+}
+
+#[test]
+fn a_shard_keeps_global_indexes() {
+    let mut job = Job::new(0);
+    job.range = 101..150;
+    job.disk.lock().unwrap().watermark = Some(101);
+    let disk = Arc::clone(&job.disk);
+    assert_eq!(job.run().unwrap().inputs, 49);
+    check_stored(&disk.lock().unwrap(), 101..150);
+}
+
+#[test]
+fn read_ahead_of_one_byte_slows_but_never_stops() {
+    let mut job = Job::new(100);
+    job.config.read_ahead_bytes = 1;
+    let disk = Arc::clone(&job.disk);
+    job.run().unwrap();
+    check_stored(&disk.lock().unwrap(), 0..100);
+}
+
+#[test]
+fn an_empty_source_is_complete_at_once() {
+    for workers in [0, 2] {
+        let mut job = Job::new(0);
+        job.config.workers = workers;
+        assert!(job.run().unwrap().is_complete());
+    }
+}
+
+#[test]
+fn cancelled_runs_continue_where_they_stopped_until_done() {
+    for workers in [0, 1, 4] {
+        let disk: Arc<Mutex<Stored>> = Arc::default();
+        let mut sessions = 0;
+        loop {
+            let mut job = Job::new(200);
+            job.config.workers = workers;
+            job.disk = Arc::clone(&disk);
+            let (cancel, mut batches) = (job.cancel.clone(), 0);
+            job.encoder.on_batch = Box::new(move || {
+                batches += 1;
+                if batches == 3 {
+                    cancel.cancel();
+                }
+            });
+            let before = disk.lock().unwrap().watermark.unwrap_or(0);
+            let report = job.run().unwrap();
+            sessions += 1;
+            assert_eq!(report.resumed, before);
+            assert_eq!(disk.lock().unwrap().watermark, Some(report.settled));
+            if report.is_complete() {
+                break;
+            }
+            assert!(report.settled > before, "a session makes progress");
+        }
+        assert!(sessions > 3, "{sessions}");
+        check_stored(&disk.lock().unwrap(), 0..200);
+    }
+}
+
+#[test]
+fn an_encoder_fault_stops_the_run_and_keeps_what_was_done() {
+    for workers in [0, 3] {
+        let mut job = Job::new(200);
+        job.config.workers = workers;
+        job.encoder.fails_at = Some(102);
+        let disk = Arc::clone(&job.disk);
+        let error = job.run().unwrap_err();
+        assert_eq!(error.to_string(), "encode: encoder failed: out of device memory");
+        let stored = disk.lock().unwrap().clone();
+        assert_eq!(stored.watermark, Some(96), "whole batches below the fault");
+        check_stored(&stored, 0..96);
+    }
+}
+
+#[test]
+fn a_panicking_encoder_is_a_named_fault_not_a_hang() {
+    let mut job = Job::new(100);
+    job.encoder.on_batch = Box::new(|| panic!("index out of bounds"));
+    let error = job.run().unwrap_err().to_string();
+    assert_eq!(error, "encode: panicked: index out of bounds; this is a defect, please report it");
+}
+
+#[test]
+fn a_full_disk_stops_the_run_and_commits_nothing_more() {
+    for workers in [0, 3] {
+        let mut job = Job::new(100);
+        job.config.workers = workers;
+        job.disk_is_full = true;
+        let disk = Arc::clone(&job.disk);
+        assert!(matches!(job.run(), Err(RunError::Sink(_))));
+        assert_eq!(disk.lock().unwrap().commits, 0);
+    }
+}
+
+#[test]
+fn too_many_failures_stop_at_the_same_item_for_any_workers() {
+    for workers in [0, 1, 5] {
+        let mut job = Job::new(400);
+        job.config.workers = workers;
+        job.config.failures = FailurePolicy::Count(3);
+        let disk = Arc::clone(&job.disk);
+        let error = job.run().unwrap_err().to_string();
+        // Items 6, 10, 12 and 13 are the first to fail; 13 belongs to the second batch, which is not stored.
+        assert!(
+            error.starts_with("4 of 16 inputs failed, more than --max-failures 3 allows; the last: item 13"),
+            "{error}"
+        );
+        check_stored(&disk.lock().unwrap(), 0..8);
+    }
+}
+
+#[test]
+fn strict_runs_stop_at_the_first_failure() {
+    let mut job = Job::new(400);
+    job.config.failures = FailurePolicy::Count(0);
+    let error = job.run().unwrap_err().to_string();
+    assert!(error.contains("item 6 (decode: corrupt JPEG: bad marker)"), "{error}");
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_before_anything_is_written() {
+    let mut job = Job::new(10);
+    job.config.batch = 65;
+    let disk = Arc::clone(&job.disk);
+    assert!(job.run().unwrap_err().to_string().contains("batch must be 1 to 64"));
+    assert_eq!(*disk.lock().unwrap(), Stored::default());
+}
+
+#[test]
+fn the_slow_stage_is_named() {
+    for (workers, slow) in [(1, Duration::from_millis(8)), (0, Duration::from_millis(8))] {
+        let mut job = Job::new(160);
+        job.config.workers = workers;
+        job.encoder.on_batch = Box::new(move || std::thread::sleep(slow));
+        let report = job.run().unwrap();
+        assert_eq!(report.bottleneck().map(|stage| stage.stage), Some(Stage::Encode));
+    }
+    let mut job = Job::new(160);
+    job.config.workers = 1;
+    let report = job.run().unwrap();
+    assert_eq!(report.bottleneck().map(|stage| stage.stage), Some(Stage::Decode));
+}
