@@ -12,7 +12,7 @@ impl<'a> PixelBatch<'a> {
     /// Wraps `data`; `None` unless its length is a whole, non-zero number of images of `size`.
     pub fn new(data: &'a [u8], size: Size) -> Option<Self> {
         let image = size.rgb_len().filter(|&len| len > 0)?;
-        (!data.is_empty() && data.len() % image == 0).then(|| Self { data, len: data.len() / image, size })
+        (!data.is_empty() && data.len().is_multiple_of(image)).then(|| Self { data, len: data.len() / image, size })
     }
 
     /// Number of images, at least one.
