@@ -1,1 +1,58 @@
-//! resize-fir (under construction).
+#![doc = include_str!("../README.md")]
+
+mod opencv;
+mod pillow;
+
+use foveate_core::{ImageView, ImageViewMut, RegistryError};
+use foveate_resize::{Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry};
+
+/// The backend's name in registries and on the command line.
+pub const NAME: &str = "fir";
+
+/// Adds this backend to `registry`.
+pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
+    registry.register(ResizerBackend::new(
+        NAME,
+        "SIMD resampling with fast_image_resize, in Pillow's pass order and rounding",
+        || Ok(Box::new(FirResizer::new())),
+    ))
+}
+
+/// Resamples RGB8 images on one thread, with SIMD where the processor has it.
+///
+/// - [`Filter::Bilinear`], [`Filter::Bicubic`], [`Filter::Lanczos3`], [`Filter::Box`]: fast_image_resize's convolutions,
+///   one axis at a time in Pillow's order with u8 between, and its 16-bit coefficients where Pillow has 22 bits: within
+///   1 step of Pillow on at least 99.9 % of samples and never more than 2 off
+///   (`foveate_resize::conformance::Tolerance::PILLOW_U8`).
+/// - [`Filter::OpenCvLinear`]: OpenCV's fixed-point arithmetic, every sample equal.
+#[derive(Debug, Default)]
+pub struct FirResizer {
+    pillow: pillow::TwoPass,
+    opencv: opencv::Linear,
+}
+
+impl FirResizer {
+    /// A resizer with no scratch yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Resizer for FirResizer {
+    fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        plan.check(src.size(), dst.size())?;
+        if plan.is_padded() {
+            dst.as_mut_slice().fill(0);
+        }
+        match plan.filter {
+            Filter::OpenCvLinear => {
+                self.opencv.resize(src, plan, dst);
+                Ok(())
+            }
+            filter => match pillow::Kernel::of(filter) {
+                Some(kernel) => self.pillow.resize(src, plan, kernel, dst),
+                None => Err(ResizeError::Unsupported { resizer: NAME, filter }),
+            },
+        }
+    }
+}

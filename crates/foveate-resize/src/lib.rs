@@ -1,37 +1,25 @@
-//! Resampling: the [`Resizer`] trait and the geometry of preprocessing recipes, as pure functions.
+#![doc = include_str!("../README.md")]
 
-use foveate_core::{Backend, FaultScope, ImageView, ImageViewMut, Registry, Size};
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod geometry;
+mod plan;
 
-/// Resamples images. One instance per thread; owns its scratch.
+use foveate_core::{Backend, FaultScope, ImageView, ImageViewMut, Registry};
+
+pub use geometry::Geometry;
+pub use plan::{Placement, ResizePlan, SourceBox};
+
+/// Resamples images. One instance per thread; owns its scratch and keeps it from image to image.
 pub trait Resizer: Send {
-    /// Resamples `plan.source` of `src` into all of `dst`, whose size must be `plan.output`.
+    /// Resamples `plan.source` of `src` into `plan.placement` of `dst`, whose size must be `plan.output`, and makes
+    /// the rest of `dst` black. RGB8 in and out, `[height, width, 3]`, 0..=255, in the images' own (gamma) encoding,
+    /// as Pillow and OpenCV do.
+    ///
+    /// Every sample of `dst` is written when it succeeds; after an error its content is unspecified. The result is a
+    /// function of the arguments alone, whatever was resized before. A plan that does not fit the images
+    /// ([`ResizePlan::check`]) is refused with [`ResizeError::Plan`].
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
-}
-
-/// One resample: a fractional box of the source, the size it becomes, and the filter. Resize followed by a crop is
-/// one such box, so no pixel that the crop drops is ever computed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ResizePlan {
-    /// The part of the source that becomes the output, in source pixels.
-    pub source: SourceBox,
-    /// Size of the output.
-    pub output: Size,
-    /// The interpolation.
-    pub filter: Filter,
-}
-
-/// A rectangle in source pixels, edges not on whole pixels in general. The filter's support may reach outside of
-/// the box into the rest of the image (as in a resize of the whole image that is cropped afterwards).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SourceBox {
-    /// Left edge.
-    pub x: f64,
-    /// Top edge.
-    pub y: f64,
-    /// Width, positive.
-    pub width: f64,
-    /// Height, positive.
-    pub height: f64,
 }
 
 /// The interpolation kernel.
@@ -124,25 +112,3 @@ impl std::fmt::Debug for ResizerBackend {
 
 /// The resizers compiled into a program.
 pub type ResizerRegistry = Registry<ResizerBackend>;
-
-/// How an image of any size becomes the encoder's input.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Geometry {
-    /// Resize so that the shorter side is `edge` (the longer one truncated), then crop the centre: the `hf` recipe.
-    ShortestEdgeCrop {
-        /// Length of the shorter side after resizing.
-        edge: u32,
-        /// Size cut from the centre.
-        crop: Size,
-        /// The interpolation.
-        filter: Filter,
-    },
-    /// Stretch the whole image to `output`, ignoring its aspect: the `squash` recipe.
-    Stretch {
-        /// Size of the output.
-        output: Size,
-        /// The interpolation.
-        filter: Filter,
-    },
-}

@@ -1,0 +1,215 @@
+//! OpenCV's `resize(…, INTER_LINEAR)` on u8: two by two neighbours, 11-bit fixed-point weights, horizontal pass first.
+
+use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
+use foveate_resize::ResizePlan;
+
+/// 1.0 in the weights' fixed point.
+const ONE: f32 = 2048.0;
+
+/// One output pixel along one axis: between source pixels `first` and `second`, weights of 2048 in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Tap {
+    first: u32,
+    second: u32,
+    weights: [i16; 2],
+}
+
+/// What happens to a tap that reaches over the image's edge. Both repeat the edge pixel, with different rounding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Edge {
+    /// All weight on the edge pixel (OpenCV's columns).
+    Snap,
+    /// The edge pixel twice, the weights as they are (OpenCV's rows).
+    Repeat,
+}
+
+/// The taps of one axis, kept until another geometry comes.
+#[derive(Debug, Default)]
+struct Taps {
+    key: Option<(AxisPlan, Edge)>,
+    taps: Vec<Tap>,
+}
+
+/// One axis of a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct AxisPlan {
+    at: f64,
+    len: f64,
+    whole: u32,
+    target: u32,
+}
+
+impl AxisPlan {
+    /// Source pixels per output pixel, computed as OpenCV does (the reciprocal of a quotient).
+    fn scale(self) -> f64 {
+        1.0 / (f64::from(self.target) / self.len)
+    }
+
+    fn tap(self, target: u32, edge: Edge) -> Tap {
+        let last = i64::from(self.whole) - 1;
+        let position = ((f64::from(target) + 0.5) * self.scale() - 0.5 + self.at) as f32;
+        let floor = position.floor();
+        let (mut at, mut fraction) = (floor as i64, position - floor);
+        if edge == Edge::Snap && !(0..last).contains(&at) {
+            (at, fraction) = (at.clamp(0, last), 0.0);
+        }
+        let fixed = |weight: f32| (weight * ONE).round_ties_even() as i16;
+        Tap {
+            first: at.clamp(0, last) as u32,
+            second: (at + 1).clamp(0, last) as u32,
+            weights: [fixed(1.0 - fraction), fixed(fraction)],
+        }
+    }
+
+    fn is_copy(self) -> bool {
+        self.len == f64::from(self.target) && self.at.fract() == 0.0
+    }
+
+    /// A shrink by two on whole pixel pairs.
+    fn halves(self) -> bool {
+        self.len == 2.0 * f64::from(self.target) && self.at.fract() == 0.0
+    }
+}
+
+impl Taps {
+    fn prepare(&mut self, plan: AxisPlan, edge: Edge) {
+        if self.key != Some((plan, edge)) {
+            self.taps.clear();
+            self.taps.extend((0..plan.target).map(|target| plan.tap(target, edge)));
+            self.key = Some((plan, edge));
+        }
+    }
+}
+
+/// OpenCV's bilinear resize, with the tables and rows it needs.
+#[derive(Debug, Default)]
+pub(crate) struct Linear {
+    columns: Taps,
+    rows: Taps,
+    /// The two source rows that the current output row lies between, resampled horizontally; 15-bit values.
+    lines: [Line; 2],
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    source_row: Option<u32>,
+    samples: Vec<i16>,
+}
+
+impl Linear {
+    /// Resamples into the plan's placement. The plan has been checked.
+    pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
+        let (size, part, target) = (src.size(), plan.source, plan.placement.size);
+        let x = AxisPlan { at: part.x, len: part.width, whole: size.width, target: target.width };
+        let y = AxisPlan { at: part.y, len: part.height, whole: size.height, target: target.height };
+        let out = Out { plan, samples: dst.into_slice() };
+        let start = (part.x.max(0.0) as usize, part.y.max(0.0) as usize);
+        if x.is_copy() && y.is_copy() {
+            copy(src, start, out);
+        } else if x.halves() && y.halves() {
+            halve(src, start, out);
+        } else {
+            self.interpolate(src, x, y, out);
+        }
+    }
+
+    fn interpolate(&mut self, src: ImageView<'_>, x: AxisPlan, y: AxisPlan, mut out: Out<'_>) {
+        self.columns.prepare(x, Edge::Snap);
+        self.rows.prepare(y, Edge::Repeat);
+        for line in &mut self.lines {
+            line.source_row = None; // whatever is there is another image's
+            line.samples.resize(x.target as usize * CHANNELS, 0);
+        }
+        for (index, tap) in self.rows.taps.iter().enumerate() {
+            let [upper, lower] = &mut self.lines;
+            if upper.source_row != Some(tap.first) && lower.source_row == Some(tap.first) {
+                std::mem::swap(upper, lower);
+            }
+            upper.load(src, tap.first, &self.columns.taps);
+            if tap.second == tap.first {
+                blend(&upper.samples, &upper.samples, tap.weights, out.row(index));
+            } else {
+                lower.load(src, tap.second, &self.columns.taps);
+                blend(&upper.samples, &lower.samples, tap.weights, out.row(index));
+            }
+        }
+    }
+}
+
+impl Line {
+    fn load(&mut self, src: ImageView<'_>, row: u32, columns: &[Tap]) {
+        if self.source_row != Some(row) {
+            self.source_row = Some(row);
+            spread(source_row(src, row as usize), columns, &mut self.samples);
+        }
+    }
+}
+
+/// Resamples one row horizontally: 11-bit weights, the low 4 bits of the 19-bit result dropped as OpenCV's vertical pass does.
+fn spread(row: &[u8], columns: &[Tap], line: &mut [i16]) {
+    let pixel = |at: u32| -> [i32; CHANNELS] {
+        let at = at as usize * CHANNELS;
+        let samples: &[u8; CHANNELS] = row[at..].first_chunk().expect("taps lie inside of the row");
+        samples.map(i32::from)
+    };
+    for (out, tap) in line.chunks_exact_mut(CHANNELS).zip(columns) {
+        let [left, right] = tap.weights.map(i32::from);
+        let (first, second) = (pixel(tap.first), pixel(tap.second));
+        for channel in 0..CHANNELS {
+            out[channel] = ((first[channel] * left + second[channel] * right) >> 4) as i16;
+        }
+    }
+}
+
+/// The vertical pass: each product keeps its high half, then two bits are rounded away.
+fn blend(upper: &[i16], lower: &[i16], [above, below]: [i16; 2], out: &mut [u8]) {
+    let high = |sample: i16, weight: i16| ((i32::from(sample) * i32::from(weight)) >> 16) as i16;
+    for ((out, &upper), &lower) in out.iter_mut().zip(upper).zip(lower) {
+        *out = ((high(upper, above) + high(lower, below) + 2) >> 2).clamp(0, 255) as u8;
+    }
+}
+
+/// The part of the output that is written.
+struct Out<'a> {
+    plan: &'a ResizePlan,
+    samples: &'a mut [u8],
+}
+
+impl Out<'_> {
+    /// Row `index` of the placement.
+    fn row(&mut self, index: usize) -> &mut [u8] {
+        let place = self.plan.placement;
+        let start = (place.y as usize + index) * self.plan.output.width as usize + place.x as usize;
+        &mut self.samples[start * CHANNELS..][..place.size.width as usize * CHANNELS]
+    }
+
+    fn size(&self) -> Size {
+        self.plan.placement.size
+    }
+}
+
+fn source_row(src: ImageView<'_>, row: usize) -> &[u8] {
+    let len = src.size().width as usize * CHANNELS;
+    &src.as_slice()[row * len..][..len]
+}
+
+fn copy(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
+    for row in 0..out.size().height as usize {
+        let target = out.row(row);
+        target.copy_from_slice(&source_row(src, y + row)[x * CHANNELS..][..target.len()]);
+    }
+}
+
+/// OpenCV turns an exact shrink by two into the mean of two by two pixels, halves rounded up.
+fn halve(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
+    for row in 0..out.size().height as usize {
+        let [upper, lower] =
+            [0, 1].map(|below| source_row(src, y + 2 * row + below)[x * CHANNELS..].chunks_exact(2 * CHANNELS));
+        for ((out, upper), lower) in out.row(row).chunks_exact_mut(CHANNELS).zip(upper).zip(lower) {
+            for channel in 0..CHANNELS {
+                let sum = [upper, lower].map(|pair| u16::from(pair[channel]) + u16::from(pair[CHANNELS + channel]));
+                out[channel] = ((sum[0] + sum[1] + 2) >> 2) as u8;
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+use foveate_core::Size;
+
+use crate::{Filter, ResizeError};
+
+/// One resample: a fractional box of the source, where in the output it goes, and the filter. Resize followed by a
+/// crop is one such box, so no pixel that the crop drops is ever computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResizePlan {
+    /// The part of the source that is resampled, in source pixels.
+    pub source: SourceBox,
+    /// Size of the output.
+    pub output: Size,
+    /// The part of the output that `source` becomes: all of it, except when a crop is larger than the resized image.
+    /// The rest of the output is black (0).
+    pub placement: Placement,
+    /// The interpolation.
+    pub filter: Filter,
+}
+
+/// A rectangle in source pixels, edges not on whole pixels in general. The filter's support may reach outside of
+/// the box into the rest of the image (as in a resize of the whole image that is cropped afterwards).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SourceBox {
+    /// Left edge.
+    pub x: f64,
+    /// Top edge.
+    pub y: f64,
+    /// Width, positive.
+    pub width: f64,
+    /// Height, positive.
+    pub height: f64,
+}
+
+impl SourceBox {
+    /// All of an image of `size`.
+    pub fn whole(size: Size) -> Self {
+        Self { x: 0.0, y: 0.0, width: f64::from(size.width), height: f64::from(size.height) }
+    }
+}
+
+/// A rectangle of whole pixels inside an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Left column.
+    pub x: u32,
+    /// Top row.
+    pub y: u32,
+    /// Width and height, not empty.
+    pub size: Size,
+}
+
+impl Placement {
+    /// All of an output of `size`.
+    pub const fn whole(size: Size) -> Self {
+        Self { x: 0, y: 0, size }
+    }
+}
+
+/// How far a box may stick out of its image by rounding, as a part of the image's side.
+const EDGE_SLACK: f64 = 1e-9;
+
+impl ResizePlan {
+    /// A plan that fills all of `output` from `source`.
+    pub const fn new(source: SourceBox, output: Size, filter: Filter) -> Self {
+        Self { source, output, placement: Placement::whole(output), filter }
+    }
+
+    /// Whether some of the output stays black.
+    pub fn is_padded(&self) -> bool {
+        self.placement != Placement::whole(self.output)
+    }
+
+    /// What the *whole* source would become at this plan's scale: for a resize followed by a crop, the size between
+    /// the two. Each side at least 1, saturating.
+    pub fn scaled(&self, source: Size) -> Size {
+        let side = |source: u32, target: u32, part: f64| {
+            // `as` saturates, which is wanted here.
+            (f64::from(source) * f64::from(target) / part).round().max(1.0) as u32
+        };
+        Size::new(
+            side(source.width, self.placement.size.width, self.source.width),
+            side(source.height, self.placement.size.height, self.source.height),
+        )
+    }
+
+    /// Refuses a plan that does not fit a source image and an output of these sizes. Resizers call it first, so that
+    /// every backend refuses the same plans with the same words.
+    pub fn check(&self, source: Size, output: Size) -> Result<(), ResizeError> {
+        let refuse = |reason: String| Err(ResizeError::Plan(reason));
+        if source.is_empty() || self.output.is_empty() || self.placement.size.is_empty() {
+            return refuse(format!("nothing to resample ({source} to {} in {})", self.placement.size, self.output));
+        }
+        if self.output != output {
+            return refuse(format!("it makes {}, the output is {output}", self.output));
+        }
+        let fits = |at: u32, len: u32, whole: u32| at.checked_add(len).is_some_and(|end| end <= whole);
+        let place = self.placement;
+        if !fits(place.x, place.size.width, output.width) || !fits(place.y, place.size.height, output.height) {
+            return refuse(format!("{} at ({}, {}) leaves the output of {output}", place.size, place.x, place.y));
+        }
+        let inside = |at: f64, len: f64, whole: u32| {
+            let slack = f64::from(whole) * EDGE_SLACK;
+            at >= -slack && len > 0.0 && at + len <= f64::from(whole) + slack // false for NaN
+        };
+        let part = self.source;
+        if !inside(part.x, part.width, source.width) || !inside(part.y, part.height, source.height) {
+            return refuse(format!(
+                "box {} × {} at ({}, {}) leaves the image of {source}",
+                part.width, part.height, part.x, part.y
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Size = Size::new(10, 8);
+    const OUTPUT: Size = Size::new(4, 4);
+
+    fn plan(x: f64, y: f64, width: f64, height: f64) -> ResizePlan {
+        ResizePlan::new(SourceBox { x, y, width, height }, OUTPUT, Filter::Bicubic)
+    }
+
+    #[test]
+    fn a_fitting_plan_is_accepted() {
+        plan(0.0, 0.0, 10.0, 8.0).check(SOURCE, OUTPUT).unwrap();
+        plan(2.5, 1.25, 7.5, 6.75).check(SOURCE, OUTPUT).unwrap();
+    }
+
+    #[test]
+    fn boxes_outside_of_the_image_are_refused() {
+        for (x, y, w, h) in [
+            (-0.1, 0.0, 5.0, 5.0),
+            (6.0, 0.0, 5.0, 5.0),
+            (0.0, 4.0, 5.0, 5.0),
+            (0.0, 0.0, 0.0, 5.0),
+            (0.0, 0.0, f64::NAN, 5.0),
+            (f64::INFINITY, 0.0, 5.0, 5.0),
+        ] {
+            let error = plan(x, y, w, h).check(SOURCE, OUTPUT).unwrap_err();
+            assert!(matches!(error, ResizeError::Plan(_)), "{x} {y} {w} {h}");
+        }
+    }
+
+    #[test]
+    fn outputs_of_another_size_and_placements_outside_are_refused() {
+        let good = plan(0.0, 0.0, 10.0, 8.0);
+        assert!(good.check(SOURCE, Size::new(4, 5)).is_err());
+        for placement in [
+            Placement { x: 1, y: 0, size: OUTPUT },
+            Placement { x: 0, y: u32::MAX, size: OUTPUT },
+            Placement { x: 0, y: 0, size: Size::default() },
+        ] {
+            assert!(ResizePlan { placement, ..good }.check(SOURCE, OUTPUT).is_err(), "{placement:?}");
+        }
+    }
+
+    #[test]
+    fn empty_images_are_refused() {
+        assert!(plan(0.0, 0.0, 1.0, 1.0).check(Size::new(0, 5), OUTPUT).is_err());
+    }
+}
