@@ -23,7 +23,7 @@ pub(crate) fn to_rgb(color: ColorType, native: &[u8], rgb: &mut [u8]) -> Option<
     Some(())
 }
 
-fn map<const N: usize>(native: &[u8], rgb: &mut [u8], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
+pub(crate) fn map<const N: usize>(native: &[u8], rgb: &mut [u8], pixel: impl Fn(&[u8; N]) -> [u8; 3]) {
     for (from, to) in native.as_chunks::<N>().0.iter().zip(rgb.as_chunks_mut::<3>().0) {
         *to = pixel(from);
     }
@@ -31,4 +31,16 @@ fn map<const N: usize>(native: &[u8], rgb: &mut [u8], pixel: impl Fn(&[u8; N]) -
 
 fn high(a: u8, b: u8) -> u8 {
     (u16::from_ne_bytes([a, b]) >> 8) as u8
+}
+
+/// Pillow's `CMYK` to `RGB`, of inks from 0 (none) to 255 (full).
+pub(crate) fn cmyk_to_rgb(&[c, m, y, k]: &[u8; 4]) -> [u8; 3] {
+    let light = 255 - k;
+    [c, m, y].map(|ink| light.saturating_sub(scale(ink, light)))
+}
+
+/// `a * b / 255`, rounded.
+fn scale(a: u8, b: u8) -> u8 {
+    let product = u32::from(a) * u32::from(b) + 128;
+    (((product >> 8) + product) >> 8) as u8
 }

@@ -1,15 +1,17 @@
 #![doc = include_str!("../README.md")]
 
 mod convert;
+mod first_frame;
+mod jpeg;
 
 use std::io::Cursor;
 
 use foveate_core::{PixelBuf, PixelLimits, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
-    ImageFormat, jpeg, sniff,
+    ImageFormat, sniff,
 };
-use image::codecs::{bmp, gif, jpeg as jpeg_codec, png, tiff, webp};
+use image::codecs::{bmp, png, tiff, webp};
 use image::{ColorType, ImageDecoder, ImageError, Limits};
 
 /// The backend's name on the command line.
@@ -43,16 +45,13 @@ impl GenericDecoder {
         let reader = Cursor::new(encoded);
         let fault = |error| fault(format, error);
         match format {
-            ImageFormat::Jpeg => {
-                jpeg::inspect(encoded, self.options.max_scans)?.admit(limits, &self.options)?;
-                self.pixels(format, jpeg_codec::JpegDecoder::new(reader).map_err(fault)?, out)
-            }
+            ImageFormat::Jpeg => jpeg::decode(encoded, &self.options, out),
+            ImageFormat::Gif => first_frame::gif(encoded, &mut self.native, out),
             ImageFormat::Png => {
                 let decoder = png::PngDecoder::with_limits(reader, library_limits(limits)).map_err(fault)?;
                 self.pixels(format, decoder, out)
             }
             ImageFormat::WebP => self.pixels(format, webp::WebPDecoder::new(reader).map_err(fault)?, out),
-            ImageFormat::Gif => self.pixels(format, gif::GifDecoder::new(reader).map_err(fault)?, out),
             ImageFormat::Bmp => self.pixels(format, bmp::BmpDecoder::new(reader).map_err(fault)?, out),
             ImageFormat::Tiff => self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, out),
             other => Err(DecodeError::Unsupported { format: other, reason: "no decoder for it here".to_owned() }),

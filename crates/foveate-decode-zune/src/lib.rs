@@ -46,6 +46,7 @@ impl Decoder for ZuneDecoder {
         }
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
         structure.admit(out.limits(), &self.options)?;
+        readable(&structure)?;
         let pixels = out.reset(structure.size)?;
         // The library leaves rows unwritten in some damaged files, and the buffer holds an earlier image.
         pixels.fill(MISSING);
@@ -61,6 +62,23 @@ impl Decoder for ZuneDecoder {
 /// What the samples of rows that a damaged file does not have are set to: gray, as libjpeg does.
 const MISSING: u8 = 128;
 
+/// Refuses what zune-jpeg 0.5.15 turns into wrong pixels without an error: measured over all combinations of sampling
+/// factors, it is right when every component has the same factors, or luma has the largest and all others 1x1, in
+/// interleaved or progressive files. Cameras and the web have nothing else, and other decoders take what is refused.
+fn readable(structure: &jpeg::Structure) -> Result<(), DecodeError> {
+    let sampling = &structure.sampling[..usize::from(structure.components)];
+    let uniform = sampling.iter().all(|factors| *factors == sampling[0]);
+    let usual = sampling[1..].iter().all(|factors| *factors == (1, 1));
+    let reason = if !uniform && !usual {
+        format!("sampling factors {sampling:?}")
+    } else if !structure.interleaved && structure.process != jpeg::Process::Progressive {
+        "sequential coding in one scan for each component".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(DecodeError::Unsupported { format: ImageFormat::Jpeg, reason })
+}
+
 fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -> Result<(), DecodeError> {
     let options = ZuneOptions::default()
         .jpeg_set_out_colorspace(ColorSpace::RGB)
@@ -68,6 +86,7 @@ fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -
         .set_max_width(structure.size.width as usize)
         .set_max_height(structure.size.height as usize)
         .set_strict_mode(false);
+    let encoded = jpeg::with_standard_tables(encoded, structure);
     let mut decoder = JpegDecoder::new_with_options(Cursor::new(encoded), options);
     decoder.decode_headers().map_err(fault)?;
     let size = decoder.dimensions().unwrap_or_default();

@@ -4,6 +4,8 @@
 //! libjpeg calls a fatal error (a second SOI or SOF, reserved markers, impossible scan parameters), so that every
 //! backend gives the same verdict on a damaged file whatever its own library tolerates.
 
+use std::borrow::Cow;
+
 use foveate_core::{PixelLimits, Size};
 use memchr::memchr;
 
@@ -59,14 +61,19 @@ pub struct Structure {
     pub precision: u8,
     /// Number of components, 1 to 255 (1 gray, 3 colour, 4 CMYK or YCCK).
     pub components: u8,
+    /// Horizontal and vertical sampling factor, each 1 to 4, of the first four components; (0, 0) for absent ones.
+    pub sampling: [(u8, u8); 4],
+    /// Whether the first scan holds every component.
+    pub interleaved: bool,
     /// Colour transform named in Adobe's APP14 segment: 0 none, 1 YCbCr, 2 YCCK.
     pub adobe_transform: Option<u8>,
     /// Scans in the file.
     pub scans: u32,
     /// Components summed over all scans: how often a decoder walks over one component's blocks.
     pub component_scans: u32,
-    /// Whether a Huffman table comes before the first scan; frames of Motion JPEG leave the standard ones out.
-    pub has_huffman_tables: bool,
+    /// Whether a scan uses Huffman tables that the file leaves out, as frames of Motion JPEG do; see
+    /// [`with_standard_tables`].
+    pub needs_standard_tables: bool,
     /// Whether the file is whole.
     pub ending: Ending,
 }
@@ -131,6 +138,18 @@ impl Structure {
         Ok(())
     }
 }
+
+/// `bytes` with the standard Huffman tables put in front where [`Structure::needs_standard_tables`] says so, for
+/// libraries that do not know them; usually just `bytes`.
+pub fn with_standard_tables<'a>(bytes: &'a [u8], structure: &Structure) -> Cow<'a, [u8]> {
+    match bytes.split_at_checked(2) {
+        Some((soi, rest)) if structure.needs_standard_tables => Cow::Owned([soi, STANDARD_TABLES, rest].concat()),
+        _ => Cow::Borrowed(bytes),
+    }
+}
+
+/// The typical tables of ISO/IEC 10918-1 K.3.3, as DHT segments (DC 0, AC 0, DC 1, AC 1).
+const STANDARD_TABLES: &[u8] = include_bytes!("standard_tables.dht");
 
 /// The payloads of the header segments called `marker` (`0xE1` for APP1), up to the first scan; stops quietly where
 /// the file is damaged.
@@ -200,9 +219,12 @@ impl<'a> Markers<'a> {
 struct Walk<'a> {
     frame: Option<Frame<'a>>,
     adobe_transform: Option<u8>,
+    interleaved: bool,
     scans: u32,
     component_scans: u32,
-    has_huffman_tables: bool,
+    /// Bit `id` of entry 0 (DC) or 1 (AC): the table has been defined.
+    huffman_tables: [u8; 2],
+    needs_standard_tables: bool,
     max_scans: u32,
 }
 
@@ -219,10 +241,7 @@ impl<'a> Walk<'a> {
         match marker {
             0xD8 => Err(corrupt("a second SOI marker")),
             0xDA => self.scan(payload),
-            0xC4 => {
-                self.has_huffman_tables |= self.scans == 0;
-                Ok(())
-            }
+            0xC4 => self.huffman_tables(payload),
             0xCC => Ok(()),
             0xC0..=0xCF => self.frame(marker, payload),
             0xEE => {
@@ -252,6 +271,19 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    fn huffman_tables(&mut self, mut payload: &[u8]) -> Result<(), DecodeError> {
+        while let Some((&head, rest)) = payload.split_first() {
+            let (class, id) = (usize::from(head >> 4), head & 15);
+            let values: usize = rest.iter().take(16).map(|&count| usize::from(count)).sum();
+            if class > 1 || id > 3 || values > 256 || rest.len() < 16 + values {
+                return Err(corrupt("bad Huffman table"));
+            }
+            self.huffman_tables[class] |= 1 << id;
+            payload = &rest[16 + values..];
+        }
+        Ok(())
+    }
+
     fn adobe(&mut self, payload: &[u8]) {
         if payload.starts_with(b"Adobe") && payload.len() >= 12 {
             self.adobe_transform = Some(payload[11]);
@@ -267,18 +299,50 @@ impl<'a> Walk<'a> {
         if selectors.len() != usize::from(count) * 2 {
             return Err(corrupt(format!("scan header of {count} components has {} bytes", payload.len())));
         }
-        for selector in selectors.chunks_exact(2) {
-            if !frame.components.chunks_exact(3).any(|c| c[0] == selector[0]) {
-                return Err(corrupt(format!("scan of component {}, which the frame does not have", selector[0])));
+        for (i, selector) in selectors.chunks_exact(2).enumerate() {
+            let id = selector[0];
+            if !frame.components.chunks_exact(3).any(|c| c[0] == id) {
+                return Err(corrupt(format!("scan of component {id}, which the frame does not have")));
+            }
+            if selectors.chunks_exact(2).take(i).any(|earlier| earlier[0] == id) {
+                return Err(corrupt(format!("scan has component {id} twice")));
             }
         }
-        if frame.process == Process::Progressive && !progression_is_possible(count, start, end, approximation) {
+        let progressive = frame.process == Process::Progressive;
+        if progressive && !progression_is_possible(count, start, end, approximation) {
             return Err(corrupt(format!("impossible scan: Ss={start} Se={end} AhAl=0x{approximation:02X}")));
         }
+        let tables = match frame.process {
+            // Progressive scans hold either DC or AC coefficients, and a DC refinement is not Huffman-coded.
+            Process::Progressive => [start == 0 && approximation >> 4 == 0, start > 0],
+            Process::Baseline | Process::Extended => [true, true],
+            _ => [false, false],
+        };
+        if self.scans == 0 {
+            self.interleaved = usize::from(count) == frame.components.len() / 3;
+        }
+        self.check_tables(selectors, tables, progressive)?;
         self.scans += 1;
         self.component_scans = self.component_scans.saturating_add(count.into());
         if self.scans > self.max_scans {
             return Err(DecodeError::TooCostly(format!("JPEG has more than {} scans", self.max_scans)));
+        }
+        Ok(())
+    }
+
+    /// Whether the tables that a scan refers to exist. Like libjpeg, takes missing tables 0 and 1 of a sequential
+    /// scan to be the standard ones.
+    fn check_tables(&mut self, selectors: &[u8], wanted: [bool; 2], progressive: bool) -> Result<(), DecodeError> {
+        for selector in selectors.chunks_exact(2) {
+            for (class, id) in [(0, selector[1] >> 4), (1, selector[1] & 15)] {
+                if !wanted[class] || (id < 4 && self.huffman_tables[class] & 1 << id != 0) {
+                    continue;
+                }
+                if progressive || id > 1 {
+                    return Err(corrupt(format!("a scan uses Huffman table {id}, which is not defined")));
+                }
+                self.needs_standard_tables = true;
+            }
         }
         Ok(())
     }
@@ -292,15 +356,21 @@ impl<'a> Walk<'a> {
         if self.scans == 0 {
             return Err(missing("scan"));
         }
+        let mut sampling = [(0, 0); 4];
+        for (factors, component) in sampling.iter_mut().zip(frame.components.chunks_exact(3)) {
+            *factors = (component[1] >> 4, component[1] & 15);
+        }
         Ok(Structure {
             size: frame.size,
             process: frame.process,
             precision: frame.precision,
             components: (frame.components.len() / 3) as u8,
+            sampling,
+            interleaved: self.interleaved,
             adobe_transform: self.adobe_transform,
             scans: self.scans,
             component_scans: self.component_scans,
-            has_huffman_tables: self.has_huffman_tables,
+            needs_standard_tables: self.needs_standard_tables,
             ending,
         })
     }

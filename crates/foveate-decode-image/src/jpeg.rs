@@ -1,0 +1,46 @@
+//! JPEG with `jpeg-decoder`: slower than the SIMD backends and independent of them, and right on layouts that they
+//! get wrong. (The `image` crate itself would use zune-jpeg here, which could not be a check on zune-jpeg.)
+
+use foveate_core::{PixelBuf, Size};
+use foveate_decode::{DecodeError, DecoderOptions, ImageFormat, jpeg};
+use jpeg_decoder::{Decoder, Error, PixelFormat};
+
+use crate::convert::{cmyk_to_rgb, map};
+
+pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBuf) -> Result<Size, DecodeError> {
+    let structure = jpeg::inspect(encoded, options.max_scans)?;
+    structure.admit(out.limits(), options)?;
+    let encoded = jpeg::with_standard_tables(encoded, &structure);
+    let mut decoder = Decoder::new(&*encoded);
+    // Four samples a pixel at most; the size itself has been checked against the limits.
+    decoder.set_max_decoding_buffer_size(structure.size.pixels().saturating_mul(4) as usize);
+    let native = decoder.decode().map_err(fault)?;
+    let info = decoder.info().ok_or_else(|| corrupt("no frame header".to_owned()))?;
+    let size = Size::new(info.width.into(), info.height.into());
+    let rgb = out.reset(size)?;
+    match info.pixel_format {
+        PixelFormat::L8 => map(&native, rgb, |&[l]| [l; 3]),
+        PixelFormat::RGB24 => rgb.copy_from_slice(&native),
+        PixelFormat::CMYK32 => map(&native, rgb, cmyk_to_rgb),
+        PixelFormat::L16 => {
+            let reason = "more than 8 bits per sample".to_owned();
+            return Err(DecodeError::Unsupported { format: ImageFormat::Jpeg, reason });
+        }
+    }
+    Ok(size)
+}
+
+fn fault(error: Error) -> DecodeError {
+    let format = ImageFormat::Jpeg;
+    match error {
+        Error::Unsupported(feature) => DecodeError::Unsupported { format, reason: format!("{feature:?}") },
+        Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            DecodeError::Truncated { format, reason: "the data ends early".to_owned() }
+        }
+        other => corrupt(other.to_string()),
+    }
+}
+
+fn corrupt(reason: String) -> DecodeError {
+    DecodeError::Corrupt { format: ImageFormat::Jpeg, reason }
+}
