@@ -1,1 +1,18 @@
-//! sink-npy (under construction).
+#![doc = include_str!("../README.md")]
+
+mod header;
+mod sink;
+
+pub use header::{NpyError, NpyHeader};
+pub use sink::NpyFormat;
+
+use foveate_core::RegistryError;
+use foveate_sink::parts::PartSink;
+use foveate_sink::{SinkBackend, SinkRegistry};
+
+/// Adds this sink to a registry, as `npy`.
+pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
+    registry.register(SinkBackend::new("npy", "NumPy arrays, ids beside them", "npy", |options| {
+        Ok(Box::new(PartSink::new(options.clone(), NpyFormat)))
+    }))
+}

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use foveate_core::FaultScope;
 
@@ -23,8 +24,28 @@ pub enum SinkError {
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]
     Locked(PathBuf),
+    /// The output cannot be what the options say.
+    #[error("cannot write to {}: {reason}", .path.display())]
+    BadOutput {
+        /// The output.
+        path: PathBuf,
+        /// Why, and what to do about it.
+        reason: String,
+    },
+    /// The disk or the quota is full.
+    #[error(
+        "no space left to write {}: {source}; make room and run the same command again, it continues after the last \
+         commit",
+        .path.display()
+    )]
+    NoSpace {
+        /// The file being written.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}{}", .path.display(), remedy(source))]
     Io {
         /// What was being done ("write", "sync").
         action: &'static str,
@@ -54,7 +75,30 @@ pub enum SinkError {
     Misuse(String),
 }
 
+/// What a person can do about it, where that is clear.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; choose an output folder that you may write to"
+        }
+        _ => "",
+    }
+}
+
 impl SinkError {
+    /// Turns an operating-system error into [`NoSpace`](Self::NoSpace) or [`Io`](Self::Io), for `map_err`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::NoSpace { path: path.to_owned(), source },
+            _ => Self::Io { action, path: path.to_owned(), source },
+        }
+    }
+
+    /// A file that is not as this program wrote it.
+    pub fn damaged(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), reason: reason.into() }
+    }
+
     /// Always [`FaultScope::Run`].
     pub fn scope(&self) -> FaultScope {
         FaultScope::Run

@@ -3,13 +3,22 @@
 //! Call order: `begin → { append | fail }* → commit → … → finish`. Nothing is visible under a final name before the
 //! commit that covers it, and a commit is durable and atomic.
 
+mod csv;
 mod error;
 mod manifest;
+mod names;
+pub mod parts;
+mod publish;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 
 use foveate_core::{Backend, Registry, Stage};
 
+pub use csv::push_csv_field;
 pub use error::SinkError;
-pub use manifest::RunManifest;
+pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
+pub use names::{OutputNames, shard_suffix};
+pub use publish::{AtomicFile, publish, sync_file, sync_folder};
 
 /// Every source item with an index below this is stored as a row or recorded as failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

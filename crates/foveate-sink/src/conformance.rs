@@ -1,0 +1,566 @@
+//! The suite that every sink passes, whatever it writes. Failures panic with what was expected.
+//!
+//! A backend's test calls [`run`] with a [`Subject`]; one built on [`PartSink`](crate::parts::PartSink) also calls
+//! [`crash_at_every_step`].
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use foveate_core::Stage;
+
+use crate::{
+    Element, Existing, Failure, Layout, OutputNames, Published, RunManifest, Rows, SinkError, SinkOptions, VectorSink,
+    Watermark,
+};
+
+/// Called before every step that changes the disk, with the step's name.
+pub type Probe = Box<dyn FnMut(&'static str) + Send>;
+
+/// A finished output read back: id and vector of each row, in order.
+pub type Stored = Vec<(String, Vec<f32>)>;
+
+/// A sink under test.
+pub struct Subject<'a> {
+    /// Makes one.
+    pub open: &'a dyn Fn(&SinkOptions) -> Box<dyn VectorSink>,
+    /// Reads what it published, by other means than the sink's own code where there are any.
+    pub read: &'a dyn Fn(&Published) -> Stored,
+    /// Extension of its single-file outputs.
+    pub extension: &'static str,
+    /// What it can write.
+    pub layouts: &'a [Layout],
+}
+
+/// Runs the whole suite below `scratch`, an empty folder.
+pub fn run(subject: &Subject<'_>, scratch: &Path) {
+    for &layout in subject.layouts {
+        let bench = Bench { subject, layout, scratch: scratch.join(format!("{layout:?}")) };
+        bench.rows_come_back_in_order();
+        bench.halves_round_to_nearest_even();
+        bench.no_rows_is_a_valid_output();
+        bench.only_failures_is_a_valid_output();
+        bench.bytes_do_not_depend_on_calls();
+        bench.an_interruption_after_any_call_is_made_good();
+        bench.many_interruptions_are_made_good();
+        bench.another_run_is_refused_by_name();
+        bench.existing_outputs_are_respected();
+        bench.misuse_is_an_error();
+        bench.two_writers_are_one_too_many();
+        bench.shards_share_a_folder();
+    }
+}
+
+/// Crashes at every step of a run of a part sink, one after the other: `open` makes a sink with a probe. After each
+/// crash, running again must give the bytes of an uninterrupted run.
+pub fn crash_at_every_step(
+    open: &dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
+    extension: &'static str,
+    scratch: &Path,
+) {
+    for layout in [Layout::File, Layout::Folder] {
+        for overwrites in [false, true] {
+            crashes(open, extension, layout, overwrites, &scratch.join(format!("{layout:?}-{overwrites}")));
+        }
+    }
+}
+
+fn crashes(
+    open: &dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
+    extension: &'static str,
+    layout: Layout,
+    overwrites: bool,
+    scratch: &Path,
+) {
+    let (work, copies) = (scratch.join("work"), scratch.join("copies"));
+    fs::create_dir_all(&work).unwrap();
+    let quiet = || -> Probe { Box::new(|_| {}) };
+    let old = if overwrites {
+        let mut sink = open(&options(&work, extension, layout), quiet());
+        let mut job = Job::new();
+        job.manifest.fingerprint.insert("model".into(), "old".into());
+        job.outcomes.truncate(9);
+        job.finish(&mut *sink, Existing::Resume, &Calls::default()).unwrap();
+        snapshot(&work)
+    } else {
+        BTreeMap::new()
+    };
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let probe = copying_probe(work.clone(), copies.clone(), Arc::clone(&steps));
+    let existing = if overwrites { Existing::Overwrite } else { Existing::Resume };
+    let job = Job::new();
+    let calls = Calls { rows: 2, commit_every: 2 };
+    let mut sink = open(&options(&work, extension, layout), probe);
+    job.finish(&mut *sink, existing, &calls).unwrap();
+    drop(sink);
+    let expected = snapshot(&work);
+    let steps = steps.lock().unwrap().clone();
+    assert!(steps.len() > 40, "only {} steps were seen", steps.len());
+    for (number, step) in steps.iter().enumerate() {
+        let copy = copies.join(number.to_string());
+        let options = options(&copy, extension, layout);
+        let main = OutputNames::new(&options, extension).main();
+        let complete = |found: &BTreeMap<PathBuf, Vec<u8>>| *found == old || *found == expected;
+        let at = format!("{layout:?}, crash {number} before '{step}'");
+        assert!(!main.exists() || complete(&without_staging(&copy)), "{at}: the main file stands beside others' files");
+        let again = job.finish(&mut *open(&options, quiet()), Existing::Resume, &Calls::default());
+        match again {
+            Ok(_) => {}
+            Err(SinkError::Exists(_)) if snapshot(&copy) == expected => {}
+            Err(SinkError::Exists(_)) if overwrites => {
+                job.finish(&mut *open(&options, quiet()), Existing::Overwrite, &Calls::default()).unwrap();
+            }
+            Err(error) => panic!("{at}: {error}"),
+        }
+        same(&expected, &snapshot(&copy), &at);
+    }
+}
+
+fn copying_probe(work: PathBuf, copies: PathBuf, steps: Arc<Mutex<Vec<&'static str>>>) -> Probe {
+    Box::new(move |step| {
+        let mut steps = steps.lock().unwrap();
+        copy_folder(&work, &copies.join(steps.len().to_string()));
+        steps.push(step);
+    })
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Every file below a folder, by relative path.
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        for path in fs::read_dir(&next).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.insert(path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+fn without_staging(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let staged = |path: &Path| {
+        let mut names = path.components().map(|name| name.as_os_str().to_string_lossy().into_owned());
+        names.any(|name| name == ".foveate" || name.ends_with(".partial"))
+    };
+    snapshot(folder).into_iter().filter(|(path, _)| !staged(path)).collect()
+}
+
+fn same(expected: &BTreeMap<PathBuf, Vec<u8>>, found: &BTreeMap<PathBuf, Vec<u8>>, when: &str) {
+    let names = |files: &BTreeMap<PathBuf, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(expected), names(found), "files, {when}");
+    for (path, bytes) in expected {
+        assert!(bytes == &found[path], "{} has other bytes, {when}", path.display());
+    }
+}
+
+const DIM: usize = 3;
+const PART: u64 = 5;
+
+fn options(folder: &Path, extension: &str, layout: Layout) -> SinkOptions {
+    let output = match layout {
+        Layout::File => folder.join(format!("x.{extension}")),
+        Layout::Folder => folder.join("x"),
+    };
+    SinkOptions { layout, part_items: PART, ..SinkOptions::new(output) }
+}
+
+/// How a job is cut into calls.
+struct Calls {
+    /// Outcomes per round of `append` and `fail`.
+    rows: usize,
+    /// Rounds per commit.
+    commit_every: usize,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { rows: 4, commit_every: 1 }
+    }
+}
+
+/// A run with every kind of outcome: parts that are full, mixed, and without any row.
+struct Job {
+    manifest: RunManifest,
+    first: u64,
+    /// The id of each item, and whether it gets a vector.
+    outcomes: Vec<(String, bool)>,
+}
+
+impl Job {
+    fn new() -> Self {
+        let awkward = ["plain.jpg", "a,b.jpg", "say \"hi\".jpg", "two\nlines.jpg", "żółw 🐢.jpg", " blanks ", "cr\r\n,"];
+        let failed = [3, 10, 11, 12, 13, 14, 21];
+        let outcomes = (0..24).map(|i| {
+            let id = awkward.get(i).map_or_else(|| format!("photos/{i:04}.jpg"), |&id| id.to_owned());
+            (id, !failed.contains(&i))
+        });
+        let text = |pairs: &[(&str, &str)]| pairs.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+        let manifest = RunManifest {
+            dim: DIM,
+            fingerprint: text(&[("model", "tiny"), ("recipe", "hf")]),
+            info: text(&[("version", "0.1.0")]),
+        };
+        Self { manifest, first: 0, outcomes: outcomes.collect() }
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.outcomes.len() as u64
+    }
+
+    fn vector(index: u64) -> Vec<f32> {
+        (0..DIM as u64).map(|c| (index * 10 + c) as f32 * 0.37 - 4.0).collect()
+    }
+
+    fn rows(&self) -> Stored {
+        let items = (self.first..).zip(&self.outcomes);
+        items.filter(|(_, (_, stored))| *stored).map(|(i, (id, _))| (id.clone(), Self::vector(i))).collect()
+    }
+
+    fn failures(&self) -> u64 {
+        self.outcomes.iter().filter(|(_, stored)| !stored).count() as u64
+    }
+
+    /// The calls that take the outcomes from `from` on.
+    fn steps(&self, from: u64, calls: &Calls) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut at = from;
+        let mut rounds = 0;
+        while at < self.end() {
+            let to = self.end().min(at + calls.rows as u64);
+            steps.push(Step::Append(at, to));
+            steps.push(Step::Fail(at, to));
+            at = to;
+            rounds += 1;
+            if rounds % calls.commit_every == 0 || at == self.end() {
+                steps.push(Step::Commit(at));
+            }
+        }
+        steps
+    }
+
+    fn take(&self, sink: &mut dyn VectorSink, step: &Step) -> Result<(), SinkError> {
+        match *step {
+            Step::Append(from, to) => self.append(sink, from, to),
+            Step::Fail(from, to) => self.fail(sink, from, to),
+            Step::Commit(watermark) => sink.commit(Watermark(watermark)),
+        }
+    }
+
+    fn range(&self, from: u64, to: u64, stored: bool) -> (Vec<u64>, Vec<String>) {
+        let items = (from..to).map(|index| (index, &self.outcomes[(index - self.first) as usize]));
+        items.filter(|(_, outcome)| outcome.1 == stored).map(|(index, outcome)| (index, outcome.0.clone())).unzip()
+    }
+
+    fn append(&self, sink: &mut dyn VectorSink, from: u64, to: u64) -> Result<(), SinkError> {
+        let (index, id) = self.range(from, to, true);
+        let vectors: Vec<f32> = index.iter().flat_map(|&index| Self::vector(index)).collect();
+        let width: Vec<u32> = index.iter().map(|&index| 100 + index as u32).collect();
+        let height: Vec<u32> = index.iter().map(|&index| 200 + index as u32).collect();
+        let xxh3: Vec<u64> = index.iter().map(|&index| u64::MAX - index).collect();
+        sink.append(&Rows { index: &index, id: &id, vectors: &vectors, width: &width, height: &height, xxh3: &xxh3 })
+    }
+
+    fn fail(&self, sink: &mut dyn VectorSink, from: u64, to: u64) -> Result<(), SinkError> {
+        let (index, id) = self.range(from, to, false);
+        let failures: Vec<Failure> = index
+            .into_iter()
+            .zip(id)
+            .map(|(index, id)| Failure {
+                index,
+                id,
+                stage: Stage::Decode,
+                reason: format!("broken, \"badly\" ({index})"),
+                bytes: (index % 2 == 0).then_some(index),
+            })
+            .collect();
+        sink.fail(&failures)
+    }
+
+    /// Begins, takes what is missing and finishes.
+    fn finish(
+        &self,
+        sink: &mut dyn VectorSink,
+        existing: Existing,
+        calls: &Calls,
+    ) -> Result<Published, SinkError> {
+        let Watermark(from) = sink.begin(&self.manifest, existing)?;
+        for step in self.steps(from, calls) {
+            self.take(sink, &step)?;
+        }
+        sink.finish()
+    }
+}
+
+enum Step {
+    Append(u64, u64),
+    Fail(u64, u64),
+    Commit(u64),
+}
+
+struct Bench<'a> {
+    subject: &'a Subject<'a>,
+    layout: Layout,
+    scratch: PathBuf,
+}
+
+impl Bench<'_> {
+    fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.scratch.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn options(&self, folder: &Path) -> SinkOptions {
+        options(folder, self.subject.extension, self.layout)
+    }
+
+    fn sink(&self, folder: &Path) -> Box<dyn VectorSink> {
+        (self.subject.open)(&self.options(folder))
+    }
+
+    fn complete(&self, folder: &Path, job: &Job, calls: &Calls) -> Published {
+        job.finish(&mut *self.sink(folder), Existing::Resume, calls).unwrap()
+    }
+
+    /// The bytes of an uninterrupted run.
+    fn reference(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let folder = self.folder(name);
+        self.complete(&folder, &Job::new(), &Calls::default());
+        snapshot(&folder)
+    }
+
+    fn check(&self, job: &Job, published: &Published, expected: &Stored) {
+        assert_eq!(published.rows, expected.len() as u64, "rows");
+        assert_eq!(published.failures, job.failures(), "failures");
+        assert!(published.files.iter().all(|file| file.is_file()), "every published file is there");
+        assert_eq!(&(self.subject.read)(published), expected);
+        let name = |file: &&PathBuf| file.file_name().unwrap().to_string_lossy().into_owned();
+        let failures = published.files.iter().find(|file| name(file).contains("failures"));
+        let text = fs::read_to_string(failures.expect("a failures file is always published")).unwrap();
+        assert!(text.starts_with("id,stage,reason,bytes\n"), "{text}");
+        for (index, (id, _)) in (job.first..).zip(&job.outcomes).filter(|(_, (_, stored))| !stored) {
+            let bytes = if index % 2 == 0 { index.to_string() } else { String::new() };
+            let quoted = format!("\"{}\"", id.replace('"', "\"\""));
+            let id = if id.contains(['\n', '\r', ',', '"']) || id.starts_with(' ') { &quoted } else { id };
+            let line = format!("{id},decode,\"broken, \"\"badly\"\" ({index})\",{bytes}\n");
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
+    }
+
+    fn rows_come_back_in_order(&self) {
+        let job = Job::new();
+        let published = self.complete(&self.folder("fresh"), &job, &Calls::default());
+        self.check(&job, &published, &job.rows());
+    }
+
+    fn halves_round_to_nearest_even(&self) {
+        let job = Job::new();
+        let options = SinkOptions { element: Element::F16, ..self.options(&self.folder("f16")) };
+        let published = job.finish(&mut *(self.subject.open)(&options), Existing::Resume, &Calls::default()).unwrap();
+        let half = |value: f32| half::f16::from_f64(f64::from(value)).to_f32();
+        let mut expected = job.rows();
+        expected.iter_mut().flat_map(|(_, vector)| vector).for_each(|value| *value = half(*value));
+        self.check(&job, &published, &expected);
+    }
+
+    fn no_rows_is_a_valid_output(&self) {
+        let job = Job { outcomes: Vec::new(), ..Job::new() };
+        let published = self.complete(&self.folder("empty"), &job, &Calls::default());
+        self.check(&job, &published, &Vec::new());
+    }
+
+    fn only_failures_is_a_valid_output(&self) {
+        let mut job = Job::new();
+        job.outcomes.iter_mut().for_each(|(_, stored)| *stored = false);
+        let published = self.complete(&self.folder("failures"), &job, &Calls::default());
+        self.check(&job, &published, &Vec::new());
+    }
+
+    fn bytes_do_not_depend_on_calls(&self) {
+        let expected = self.reference("calls");
+        for (rows, commit_every) in [(1, 1), (1, 7), (2, 3), (5, 1), (7, 2), (100, 1)] {
+            let folder = self.folder(&format!("calls-{rows}-{commit_every}"));
+            self.complete(&folder, &Job::new(), &Calls { rows, commit_every });
+            same(&expected, &snapshot(&folder), &format!("{rows} per call, {commit_every} calls per commit"));
+        }
+    }
+
+    fn an_interruption_after_any_call_is_made_good(&self) {
+        let expected = self.reference("uninterrupted");
+        let job = Job::new();
+        let calls = Calls { rows: 3, commit_every: 2 };
+        let steps = job.steps(0, &calls);
+        for stop in 0..=steps.len() {
+            let folder = self.folder(&format!("interrupted-{stop}"));
+            let mut sink = self.sink(&folder);
+            sink.begin(&job.manifest, Existing::Resume).unwrap();
+            steps[..stop].iter().for_each(|step| job.take(&mut *sink, step).unwrap());
+            drop(sink);
+            let committed = steps[..stop].iter().rev().find_map(|step| match step {
+                Step::Commit(watermark) => Some(*watermark),
+                _ => None,
+            });
+            let mut sink = self.sink(&folder);
+            let found = sink.begin(&job.manifest, Existing::Resume).unwrap();
+            assert_eq!(found, Watermark(committed.unwrap_or(0)), "watermark after {stop} calls");
+            drop(sink);
+            let published = self.complete(&folder, &job, &calls);
+            self.check(&job, &published, &job.rows());
+            same(&expected, &snapshot(&folder), &format!("interrupted after {stop} calls"));
+        }
+    }
+
+    fn many_interruptions_are_made_good(&self) {
+        let expected = self.reference("patient");
+        let (job, folder) = (Job::new(), self.folder("restless"));
+        loop {
+            let mut sink = self.sink(&folder);
+            let Watermark(from) = sink.begin(&job.manifest, Existing::Resume).unwrap();
+            if from == job.end() {
+                sink.finish().unwrap();
+                break;
+            }
+            // One round is committed, one is taken and lost.
+            let steps = job.steps(from, &Calls { rows: 2, commit_every: 1 });
+            steps.iter().take(5).for_each(|step| job.take(&mut *sink, step).unwrap());
+        }
+        same(&expected, &snapshot(&folder), "after many interruptions");
+    }
+
+    fn another_run_is_refused_by_name(&self) {
+        let (mut job, folder) = (Job::new(), self.folder("other"));
+        self.begin_some(&job, &folder);
+        let before = snapshot(&folder);
+        job.manifest.fingerprint.insert("model".into(), "large".into());
+        let error = self.sink(&folder).begin(&job.manifest, Existing::Resume).unwrap_err();
+        assert!(matches!(error, SinkError::OtherRun { .. }), "{error}");
+        assert!(error.to_string().contains("model: tiny → large"), "{error}");
+        assert!(!error.to_string().contains("recipe"), "{error}");
+        let half = SinkOptions { element: Element::F16, ..self.options(&folder) };
+        let error = (self.subject.open)(&half).begin(&Job::new().manifest, Existing::Resume).unwrap_err();
+        assert!(error.to_string().contains("f32 → f16"), "{error}");
+        same(&before, &snapshot(&folder), "after a refusal");
+        // Facts that do not decide the bytes are not compared.
+        let mut job = Job::new();
+        job.manifest.info.insert("version".into(), "0.2.0".into());
+        self.complete(&folder, &job, &Calls::default());
+    }
+
+    /// A run that was interrupted between commits.
+    fn begin_some(&self, job: &Job, folder: &Path) {
+        let mut sink = self.sink(folder);
+        sink.begin(&job.manifest, Existing::Resume).unwrap();
+        for step in job.steps(0, &Calls::default()).iter().take(7) {
+            job.take(&mut *sink, step).unwrap();
+        }
+    }
+
+    fn existing_outputs_are_respected(&self) {
+        let (job, folder) = (Job::new(), self.folder("existing"));
+        let begin = |existing| self.sink(&folder).begin(&job.manifest, existing);
+        self.begin_some(&job, &folder);
+        assert!(matches!(begin(Existing::Refuse), Err(SinkError::Interrupted(_))));
+        assert_eq!(begin(Existing::Overwrite).unwrap(), Watermark(0));
+        self.complete(&folder, &job, &Calls::default());
+        let complete = snapshot(&folder);
+        assert!(matches!(begin(Existing::Refuse), Err(SinkError::Exists(_))));
+        assert!(matches!(begin(Existing::Resume), Err(SinkError::Exists(_))));
+        same(&complete, &snapshot(&folder), "after a complete output was kept");
+        let shorter = Job { outcomes: Job::new().outcomes[..6].to_vec(), ..Job::new() };
+        let published = shorter.finish(&mut *self.sink(&folder), Existing::Overwrite, &Calls::default()).unwrap();
+        self.check(&shorter, &published, &shorter.rows());
+        let fresh = self.folder("existing-fresh");
+        self.complete(&fresh, &shorter, &Calls::default());
+        same(&snapshot(&fresh), &snapshot(&folder), "after overwriting");
+    }
+
+    fn misuse_is_an_error(&self) {
+        let (job, folder) = (Job::new(), self.folder("misuse"));
+        let misuse = |result: Result<(), SinkError>, what: &str| {
+            assert!(matches!(result, Err(SinkError::Misuse(_))), "{what}: {result:?}");
+        };
+        let mut sink = self.sink(&folder);
+        let sink = &mut *sink;
+        misuse(job.append(sink, 0, 2), "append before begin");
+        misuse(sink.commit(Watermark(0)), "commit before begin");
+        misuse(sink.finish().map(drop), "finish before begin");
+        let mut flat = job.manifest.clone();
+        flat.dim = 0;
+        misuse(sink.begin(&flat, Existing::Resume).map(drop), "vectors without components");
+        sink.begin(&job.manifest, Existing::Resume).unwrap();
+        misuse(sink.begin(&job.manifest, Existing::Resume).map(drop), "begin twice");
+        job.append(sink, 0, 6).unwrap();
+        misuse(job.append(sink, 2, 7), "rows out of order");
+        misuse(sink.commit(Watermark(3)), "a watermark below rows");
+        misuse(sink.finish().map(drop), "finish with rows not committed");
+        let ids = ["a".to_owned()];
+        let short = Rows { index: &[7], id: &ids, vectors: &[0.0], width: &[1], height: &[1], xxh3: &[1] };
+        misuse(sink.append(&short), "a vector that is too short");
+        let uneven = Rows { index: &[7], id: &[], vectors: &[0.0; DIM], width: &[1], height: &[1], xxh3: &[1] };
+        misuse(sink.append(&uneven), "columns of different length");
+        job.fail(sink, 0, 6).unwrap();
+        misuse(job.fail(sink, 0, 6), "failures out of order");
+        sink.commit(Watermark(6)).unwrap();
+        misuse(sink.commit(Watermark(5)), "a watermark that goes back");
+        // None of that did harm.
+        for step in job.steps(6, &Calls::default()) {
+            job.take(sink, &step).unwrap();
+        }
+        let published = sink.finish().unwrap();
+        self.check(&job, &published, &job.rows());
+        misuse(sink.finish().map(drop), "finish twice");
+        misuse(job.append(sink, 20, 24), "append after finish");
+    }
+
+    fn two_writers_are_one_too_many(&self) {
+        let (job, folder) = (Job::new(), self.folder("locked"));
+        let mut first = self.sink(&folder);
+        first.begin(&job.manifest, Existing::Resume).unwrap();
+        for existing in [Existing::Resume, Existing::Refuse, Existing::Overwrite] {
+            let result = self.sink(&folder).begin(&job.manifest, existing);
+            assert!(matches!(result, Err(SinkError::Locked(_))), "{existing:?}: {result:?}");
+        }
+        for step in job.steps(0, &Calls::default()) {
+            job.take(&mut *first, &step).unwrap();
+        }
+        let published = first.finish().unwrap();
+        self.check(&job, &published, &job.rows());
+    }
+
+    fn shards_share_a_folder(&self) {
+        let folder = self.folder("shards");
+        let whole = Job::new();
+        let cut = 11;
+        let halves = [(0, &whole.outcomes[..cut]), (cut as u64, &whole.outcomes[cut..])];
+        let mut stored = Vec::new();
+        for (shard, (first, outcomes)) in (0..).zip(halves) {
+            let job = Job { first, outcomes: outcomes.to_vec(), ..Job::new() };
+            let options = SinkOptions { shard: Some((shard, 2)), first_index: first, ..self.options(&folder) };
+            let mut sink = (self.subject.open)(&options);
+            assert_eq!(sink.begin(&job.manifest, Existing::Resume).unwrap(), Watermark(first));
+            drop(sink);
+            let published =
+                job.finish(&mut *(self.subject.open)(&options), Existing::Resume, &Calls::default()).unwrap();
+            self.check(&job, &published, &job.rows());
+            stored.extend((self.subject.read)(&published));
+            let named = |file: &PathBuf| file.to_string_lossy().contains(&format!("-0000{shard}-of-00002"));
+            assert!(published.files.iter().all(named), "{:?}", published.files);
+        }
+        assert_eq!(stored, whole.rows());
+    }
+}

@@ -1,0 +1,142 @@
+//! What files are called.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::{Layout, SinkOptions};
+
+/// The one rule for shards: `-0000i-of-0000n` goes before the extension of every name, so that any number of array
+/// jobs can write to one folder. Empty without a shard.
+pub fn shard_suffix(shard: Option<(u32, u32)>) -> String {
+    shard.map_or_else(String::new, |(i, n)| format!("-{i:05}-of-{n:05}"))
+}
+
+/// The names of everything one run writes.
+///
+/// | | file `x.parquet` | folder `dir/` |
+/// |---|---|---|
+/// | vectors | `x.parquet` | `dir/part-00000.parquet`, … |
+/// | sidecar `s` | `x.s` | `dir/s`, or `dir/part-00000.s` when each part has one |
+/// | what shows that the run is complete | `x.parquet` | `dir/manifest.json` |
+/// | work in progress | `x.parquet.partial/` | `dir/.foveate/run/` |
+#[derive(Clone, Debug)]
+pub struct OutputNames {
+    output: PathBuf,
+    layout: Layout,
+    suffix: String,
+    extension: &'static str,
+}
+
+impl OutputNames {
+    /// The names for a run whose vectors go to files ending in `.extension`.
+    pub fn new(options: &SinkOptions, extension: &'static str) -> Self {
+        Self {
+            output: options.output.clone(),
+            layout: options.layout,
+            suffix: shard_suffix(options.shard),
+            extension,
+        }
+    }
+
+    /// The file whose presence means that the run is complete.
+    pub fn main(&self) -> PathBuf {
+        match self.layout {
+            Layout::File => self.beside(self.extension),
+            Layout::Folder => self.beside("manifest.json"),
+        }
+    }
+
+    /// A file that belongs to the whole output.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        match self.layout {
+            Layout::File => {
+                let mut file = self.output.file_stem().unwrap_or_default().to_owned();
+                file.push(&self.suffix);
+                file.push(".");
+                file.push(name);
+                self.output.with_file_name(file)
+            }
+            Layout::Folder => {
+                let (stem, extension) = name.split_once('.').unwrap_or((name, ""));
+                self.output.join(format!("{stem}{}.{extension}", self.suffix))
+            }
+        }
+    }
+
+    /// A file of part `number` within a folder.
+    pub fn part(&self, folder: &Path, number: u64, extension: &str) -> PathBuf {
+        folder.join(format!("part{}-{number:05}.{extension}", self.suffix))
+    }
+
+    /// Whether `name` is one that [`part`](Self::part) gives for one of `extensions`.
+    pub fn is_part(&self, name: &str, extensions: &[&str]) -> bool {
+        let Some(rest) = name.strip_prefix("part").and_then(|rest| rest.strip_prefix(self.suffix.as_str())) else {
+            return false;
+        };
+        let Some((number, extension)) = rest.strip_prefix('-').and_then(|rest| rest.split_once('.')) else {
+            return false;
+        };
+        number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit()) && extensions.contains(&extension)
+    }
+
+    /// Where work in progress lives, on the output's own file system.
+    pub fn staging(&self) -> PathBuf {
+        match self.layout {
+            Layout::File => {
+                let mut name = OsString::from(self.main().file_name().unwrap_or_default());
+                name.push(".partial");
+                self.output.with_file_name(name)
+            }
+            Layout::Folder => {
+                let run = self.suffix.strip_prefix('-').filter(|name| !name.is_empty()).unwrap_or("run");
+                self.output.join(".foveate").join(run)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(output: &str, shard: Option<(u32, u32)>) -> OutputNames {
+        OutputNames::new(&SinkOptions { shard, ..SinkOptions::new(output) }, "parquet")
+    }
+
+    #[test]
+    fn a_file_and_its_sidecars() {
+        let plain = names("out/a.b.parquet", None);
+        assert_eq!(plain.main(), Path::new("out/a.b.parquet"));
+        assert_eq!(plain.beside("failures.csv"), Path::new("out/a.b.failures.csv"));
+        assert_eq!(plain.staging(), Path::new("out/a.b.parquet.partial"));
+        let shard = names("x.parquet", Some((2, 8)));
+        assert_eq!(shard.main(), Path::new("x-00002-of-00008.parquet"));
+        assert_eq!(shard.beside("failures.csv"), Path::new("x-00002-of-00008.failures.csv"));
+        assert_eq!(shard.staging(), Path::new("x-00002-of-00008.parquet.partial"));
+    }
+
+    #[test]
+    fn a_folder_and_its_parts() {
+        let plain = names("out/", None);
+        assert_eq!(plain.main(), Path::new("out/manifest.json"));
+        assert_eq!(plain.part(Path::new("out"), 3, "parquet"), Path::new("out/part-00003.parquet"));
+        assert_eq!(plain.staging(), Path::new("out/.foveate/run"));
+        let shard = names("out/", Some((2, 8)));
+        assert_eq!(shard.main(), Path::new("out/manifest-00002-of-00008.json"));
+        assert_eq!(shard.beside("failures.csv"), Path::new("out/failures-00002-of-00008.csv"));
+        assert_eq!(shard.part(Path::new("out"), 3, "ids.csv"), Path::new("out/part-00002-of-00008-00003.ids.csv"));
+        assert_eq!(shard.staging(), Path::new("out/.foveate/00002-of-00008"));
+    }
+
+    #[test]
+    fn only_a_runs_own_parts_are_recognized() {
+        let (plain, shard) = (names("out/", None), names("out/", Some((2, 8))));
+        assert!(plain.is_part("part-00000.parquet", &["parquet"]));
+        assert!(plain.is_part("part-123456.ids.csv", &["npy", "ids.csv"]));
+        assert!(!plain.is_part("part-00000.npy", &["parquet"]));
+        assert!(!plain.is_part("part-00002-of-00008-00000.parquet", &["parquet"]));
+        assert!(shard.is_part("part-00002-of-00008-00000.parquet", &["parquet"]));
+        assert!(!shard.is_part("part-00003-of-00008-00000.parquet", &["parquet"]));
+        assert!(!plain.is_part("part-1.parquet", &["parquet"]) && !plain.is_part("particle.parquet", &["parquet"]));
+    }
+}

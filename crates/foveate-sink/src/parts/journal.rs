@@ -1,0 +1,262 @@
+//! The journal of a run: one checksummed line per record, append-only.
+//!
+//! A line is 16 hexadecimal digits (XXH3-64 of the rest), a blank and a JSON record. A last line that is incomplete
+//! or does not match its checksum was being written when the process died: it never counted. Any other such line
+//! means damage.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::FAILURES_HEADER;
+use super::log::{LogExtent, open_at};
+use crate::{AtomicFile, RunManifest, SinkError};
+
+/// Raised when the files in the staging folder change their meaning.
+const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum Record {
+    /// Always the first.
+    Begin { version: u32, watermark: u64, settings: RunManifest },
+    /// Everything below `watermark` is in sealed parts, in these logs or in the failures file.
+    Commit { watermark: u64, failures: u64, failures_len: u64, logs: Vec<LogExtent> },
+    /// A part was encoded and has its name; its log is no longer needed.
+    Sealed { part: SealedPart },
+    /// No more rows will come.
+    Finishing,
+    /// Every file is complete and synced; only renames are left.
+    Staged,
+}
+
+/// A part that is complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SealedPart {
+    pub(crate) part: u64,
+    pub(crate) rows: u64,
+    /// Name, length and hash of each file, the one with the vectors first.
+    pub(crate) files: Vec<SealedFile>,
+}
+
+/// One file of a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SealedFile {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// XXH3-64 of the file, 16 lower-case hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) xxh3: Option<String>,
+}
+
+/// What the records say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) settings: RunManifest,
+    pub(crate) watermark: u64,
+    pub(crate) failures: u64,
+    pub(crate) failures_len: u64,
+    pub(crate) logs: BTreeMap<u64, LogExtent>,
+    pub(crate) sealed: Vec<SealedPart>,
+    pub(crate) finishing: bool,
+    pub(crate) staged: bool,
+    /// Bytes of the journal that counted.
+    pub(crate) len: u64,
+}
+
+impl State {
+    /// Reads a journal; `None` when not even its first record was written.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
+        let mut state: Option<Self> = None;
+        let mut rest = bytes;
+        let mut number = 0;
+        while !rest.is_empty() {
+            number += 1;
+            let end = rest.iter().position(|&b| b == b'\n');
+            let (line, after) = end.map_or((rest, &[][..]), |end| (&rest[..end], &rest[end + 1..]));
+            let record = end.and_then(|_| checked(line));
+            match record {
+                None if after.is_empty() => break, // it was being written
+                None => return Err(format!("line {number} does not match its checksum")),
+                Some(json) => {
+                    let record =
+                        serde_json::from_slice(json).map_err(|error| format!("line {number} is no record: {error}"))?;
+                    let len = (bytes.len() - after.len()) as u64;
+                    state = Some(advance(state, record, len).map_err(|reason| format!("line {number}: {reason}"))?);
+                }
+            }
+            rest = after;
+        }
+        Ok(state)
+    }
+
+    /// Reads the journal at `path`; `None` when there is none or it holds nothing.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, SinkError> {
+        match fs::read(path) {
+            Ok(bytes) => Self::parse(&bytes).map_err(|reason| SinkError::damaged(path, reason)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SinkError::io("read", path)(error)),
+        }
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.sealed.iter().map(|part| part.rows).sum()
+    }
+}
+
+/// The JSON of a line whose checksum is right.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let (sum, json) = (line.get(..16)?, line.get(17..)?);
+    let said = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
+    (line[16] == b' ' && said == xxh3_64(json)).then_some(json)
+}
+
+fn advance(state: Option<State>, record: Record, len: u64) -> Result<State, String> {
+    let mut state = match (state, record) {
+        (None, Record::Begin { version: VERSION, watermark, settings }) => {
+            State { settings, watermark, failures_len: FAILURES_HEADER.len() as u64, ..State::default() }
+        }
+        (None, Record::Begin { version, .. }) => {
+            return Err(format!("written by another version of this program (layout {version}, not {VERSION})"));
+        }
+        (None, _) | (Some(_), Record::Begin { .. }) => return Err("records are out of order".to_owned()),
+        (Some(state), record) => apply(state, record)?,
+    };
+    state.len = len;
+    Ok(state)
+}
+
+fn apply(mut state: State, record: Record) -> Result<State, String> {
+    match record {
+        Record::Begin { .. } => return Err("records are out of order".to_owned()),
+        Record::Commit { watermark, failures, failures_len, logs } => {
+            if watermark < state.watermark || failures < state.failures || failures_len < state.failures_len {
+                return Err("a commit goes backwards".to_owned());
+            }
+            state.watermark = watermark;
+            state.failures = failures;
+            state.failures_len = failures_len;
+            state.logs = logs.into_iter().map(|log| (log.part, log)).collect();
+        }
+        Record::Sealed { part } => {
+            state.logs.remove(&part.part);
+            if state.sealed.last().is_some_and(|last| last.part >= part.part) {
+                return Err("parts are out of order".to_owned());
+            }
+            state.sealed.push(part);
+        }
+        Record::Finishing => state.finishing = true,
+        Record::Staged => state.staged = true,
+    }
+    Ok(state)
+}
+
+/// Appends records, each durable when [`append`](Self::append) returns.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+    line: Vec<u8>,
+}
+
+impl Journal {
+    /// Starts the journal of a fresh run: it appears with its first record in it.
+    pub(crate) fn create(path: &Path, settings: &RunManifest, watermark: u64) -> Result<Self, SinkError> {
+        let mut file = AtomicFile::create(path)?;
+        let mut line = Vec::new();
+        write_line(&mut line, &Record::Begin { version: VERSION, watermark, settings: settings.clone() });
+        file.write_all(&line).map_err(SinkError::io("write", path))?;
+        file.publish()?;
+        Ok(Self { path: path.to_owned(), file: open_at(path, line.len() as u64)?, line })
+    }
+
+    /// Continues a journal after its last whole record.
+    pub(crate) fn reopen(path: &Path, state: &State) -> Result<Self, SinkError> {
+        Ok(Self { path: path.to_owned(), file: open_at(path, state.len)?, line: Vec::new() })
+    }
+
+    pub(crate) fn append(&mut self, record: &Record) -> Result<(), SinkError> {
+        write_line(&mut self.line, record);
+        self.file.write_all(&self.line).map_err(SinkError::io("write", &self.path))?;
+        self.file.sync_data().map_err(SinkError::io("sync", &self.path))
+    }
+}
+
+fn write_line(line: &mut Vec<u8>, record: &Record) {
+    line.clear();
+    line.extend_from_slice(&[b' '; 17]);
+    serde_json::to_writer(&mut *line, record).expect("records are plain data and always have a JSON form");
+    let sum = format!("{:016x}", xxh3_64(&line[17..]));
+    line[..16].copy_from_slice(sum.as_bytes());
+    line.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal(records: &[Record]) -> Vec<u8> {
+        let mut line = Vec::new();
+        let lines = records.iter().map(|record| {
+            write_line(&mut line, record);
+            line.clone()
+        });
+        lines.collect::<Vec<_>>().concat()
+    }
+
+    fn begin() -> Record {
+        Record::Begin { version: VERSION, watermark: 0, settings: RunManifest { dim: 4, ..RunManifest::default() } }
+    }
+
+    fn commit(watermark: u64) -> Record {
+        let log = LogExtent { part: 0, rows: watermark, vectors_len: watermark * 16, frames_len: 9 };
+        Record::Commit { watermark, failures: 0, failures_len: 99, logs: vec![log] }
+    }
+
+    #[test]
+    fn a_torn_last_line_never_counted() {
+        let whole = journal(&[begin(), commit(3)]);
+        let last = journal(&[commit(5)]);
+        for torn in 0..last.len() {
+            let bytes = [whole.as_slice(), &last[..torn]].concat();
+            let state = State::parse(&bytes).unwrap().unwrap();
+            assert_eq!((state.watermark, state.len), (3, whole.len() as u64), "torn at {torn}");
+        }
+        let state = State::parse(&[whole, last].concat()).unwrap().unwrap();
+        assert_eq!((state.watermark, state.logs[&0].rows), (5, 5));
+    }
+
+    #[test]
+    fn a_journal_without_its_first_record_is_no_journal() {
+        let whole = journal(&[begin()]);
+        for torn in 0..whole.len() {
+            assert_eq!(State::parse(&whole[..torn]), Ok(None));
+        }
+    }
+
+    #[test]
+    fn damage_before_the_last_line_is_an_error() {
+        let whole = journal(&[begin(), commit(3), commit(5)]);
+        let last = journal(&[commit(5)]).len();
+        for at in 0..whole.len() - last {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            match State::parse(&damaged) {
+                Err(_) => {}
+                // A lost line end merges two lines into a torn last one: an older commit, never a wrong one.
+                Ok(state) => assert!(whole[at] == b'\n' && state.is_none_or(|state| state.watermark < 5), "byte {at}"),
+            }
+        }
+    }
+
+    #[test]
+    fn records_out_of_order_are_refused() {
+        for records in [&[commit(1)][..], &[begin(), begin()], &[begin(), commit(5), commit(3)]] {
+            assert!(State::parse(&journal(records)).is_err(), "{records:?}");
+        }
+    }
+}
