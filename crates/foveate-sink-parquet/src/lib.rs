@@ -1,1 +1,21 @@
-//! sink-parquet (under construction).
+#![doc = include_str!("../README.md")]
+
+mod schema;
+mod sink;
+mod splice;
+
+pub use sink::ParquetFormat;
+
+use foveate_core::RegistryError;
+use foveate_sink::parts::PartSink;
+use foveate_sink::{SinkBackend, SinkRegistry};
+
+/// Adds this sink to a registry, as `parquet`.
+pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
+    registry.register(SinkBackend::new(
+        "parquet",
+        "Apache Parquet, one row group or more per part",
+        "parquet",
+        |options| Ok(Box::new(PartSink::new(options.clone(), ParquetFormat))),
+    ))
+}

@@ -1,0 +1,79 @@
+//! Columns, and how each of them is stored.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use foveate_sink::{Element, RunManifest, SinkError};
+use parquet::basic::Compression;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::ColumnPath;
+
+/// A row group holds about this many bytes of vectors: what a writer keeps in memory, and what a reader scans in one
+/// piece.
+const GROUP_BYTES: usize = 64 << 20;
+
+/// The vectors' elements; named as the Parquet specification names the elements of a list.
+pub(crate) fn element_field(element: Element) -> FieldRef {
+    let kind = match element {
+        Element::F32 => DataType::Float32,
+        Element::F16 => DataType::Float16,
+    };
+    Arc::new(Field::new("element", kind, false))
+}
+
+/// The columns, none of them nullable. Types are such that every reader has them: the hash is text, because several
+/// have no unsigned 64-bit integers.
+pub(crate) fn schema(dim: usize, element: Element) -> Result<SchemaRef, SinkError> {
+    let dim = i32::try_from(dim).map_err(|_| SinkError::Misuse(format!("vectors of {dim} components")))?;
+    Ok(Arc::new(Schema::new(vec![
+        Field::new("id", DataType::Utf8, false),
+        Field::new("embedding", DataType::FixedSizeList(element_field(element), dim), false),
+        Field::new("width", DataType::UInt32, false),
+        Field::new("height", DataType::UInt32, false),
+        Field::new("xxh3", DataType::Utf8, false),
+    ])))
+}
+
+/// Rows of a row group: a power of two, so that parts of the usual sizes divide evenly.
+pub(crate) fn rows_per_group(row_bytes: usize) -> usize {
+    let fit = (GROUP_BYTES / row_bytes.max(1)).max(1);
+    1 << fit.ilog2()
+}
+
+/// The manifest as `foveate.manifest`, and each setting of its fingerprint as `foveate.<name>`.
+pub(crate) fn metadata(manifest: &RunManifest) -> Vec<KeyValue> {
+    let json = serde_json::to_string(manifest).expect("a manifest is plain data and always has a JSON form");
+    let pair = |key: &str, value: &str| KeyValue::new(format!("foveate.{key}"), value.to_owned());
+    let settings = manifest.fingerprint.iter().map(|(key, value)| pair(key, value));
+    std::iter::once(pair("manifest", &json)).chain(settings).collect()
+}
+
+/// Neither a dictionary nor compression helps vectors, whose mantissas are noise, nor statistics; paths compress well,
+/// and sizes repeat.
+pub(crate) fn properties(rows_per_group: usize) -> WriterPropertiesBuilder {
+    let column = |name: &str| ColumnPath::from(name);
+    WriterProperties::builder()
+        .set_max_row_group_row_count(Some(rows_per_group))
+        .set_compression(Compression::UNCOMPRESSED)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_column_compression(column("id"), Compression::SNAPPY)
+        .set_column_statistics_enabled(column("id"), EnabledStatistics::Chunk)
+        .set_column_dictionary_enabled(column("width"), true)
+        .set_column_statistics_enabled(column("width"), EnabledStatistics::Chunk)
+        .set_column_dictionary_enabled(column("height"), true)
+        .set_column_statistics_enabled(column("height"), EnabledStatistics::Chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_groups_are_about_as_large_as_meant() {
+        assert_eq!(rows_per_group(384 * 4), 32_768);
+        assert_eq!(rows_per_group(1536 * 4), 8_192);
+        assert_eq!(rows_per_group(GROUP_BYTES * 2), 1);
+    }
+}

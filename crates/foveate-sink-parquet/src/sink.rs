@@ -1,0 +1,104 @@
+//! The format: one part is one Parquet file.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, StringArray, UInt32Array};
+use arrow_schema::SchemaRef;
+use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
+use foveate_sink::{Element, RunManifest, SinkError};
+use half::f16;
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+
+use crate::schema::{element_field, metadata, properties, rows_per_group, schema};
+use crate::splice::splice;
+
+/// Rows handed to the writer at a time.
+const BLOCK: usize = 1024;
+
+/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, and the manifest in the file's metadata.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ParquetFormat;
+
+impl PartFormat for ParquetFormat {
+    fn name(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn extension(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn sidecars(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn embeds_manifest(&self) -> bool {
+        true
+    }
+
+    fn free_bytes(&self) -> u64 {
+        0
+    }
+
+    fn assembles(&self) -> bool {
+        true
+    }
+
+    fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
+        let path = &files.vectors;
+        let schema = schema(part.dim(), part.element())?;
+        let properties = properties(rows_per_group(part.dim() * part.element().bytes()));
+        let properties = properties.set_key_value_metadata(Some(metadata(manifest))).build();
+        let file = File::create(path).map_err(SinkError::io("create", path))?;
+        let mut writer =
+            ArrowWriter::try_new(file, Arc::clone(&schema), Some(properties)).map_err(|error| failed(path, error))?;
+        let mut rows = part.reader()?;
+        while let Some(block) = rows.next_block(BLOCK)? {
+            let batch = record_batch(&schema, block, part).map_err(|error| failed(path, error))?;
+            writer.write(&batch).map_err(|error| failed(path, error))?;
+        }
+        writer.close().map(drop).map_err(|error| failed(path, error))
+    }
+
+    fn assemble(&mut self, parts: &[PathBuf], _: &RunManifest, file: &Path) -> Result<(), SinkError> {
+        splice(parts, file)
+    }
+}
+
+fn record_batch(schema: &SchemaRef, block: &RowBlock, part: &StoredPart<'_>) -> Result<RecordBatch, ParquetError> {
+    let hashes = block.xxh3().iter().map(|hash| format!("{hash:016x}"));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(block.ids())),
+        Arc::new(embeddings(block.vectors(), part.dim(), part.element())?),
+        Arc::new(UInt32Array::from_iter_values(block.width().iter().copied())),
+        Arc::new(UInt32Array::from_iter_values(block.height().iter().copied())),
+        Arc::new(StringArray::from_iter_values(hashes)),
+    ];
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+fn embeddings(bytes: &[u8], dim: usize, element: Element) -> Result<FixedSizeListArray, ParquetError> {
+    let values: ArrayRef = match element {
+        Element::F32 => {
+            Arc::new(Float32Array::from_iter_values(bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four))))
+        }
+        Element::F16 => {
+            Arc::new(Float16Array::from_iter_values(bytes.as_chunks().0.iter().map(|&two| f16::from_le_bytes(two))))
+        }
+    };
+    Ok(FixedSizeListArray::try_new(element_field(element), dim as i32, values, None)?)
+}
+
+/// What the library says; an operating-system error inside it keeps its kind, so that a full disk is told as such.
+pub(crate) fn failed(path: &Path, error: ParquetError) -> SinkError {
+    let reason = error.to_string();
+    if let ParquetError::External(source) = error
+        && let Ok(source) = source.downcast::<std::io::Error>()
+    {
+        return SinkError::io("write", path)(*source);
+    }
+    SinkError::Format { path: path.to_owned(), reason }
+}
