@@ -7,6 +7,8 @@ mod error;
 mod queue;
 mod report;
 mod stages;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
 
 pub use config::{Config, FailurePolicy, Normalize, OrientationPolicy};
 pub use engine::{Cancel, Pipeline};

@@ -1,0 +1,201 @@
+//! Stages that cost next to nothing, to measure what the engine itself costs and to stand in for a stage that is
+//! not of interest. Feature `synthetic`.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderSpec, Pooling};
+use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+
+use crate::{Config, Pipeline};
+
+/// A pipeline over `items` raw images of `size` whose every stage is synthetic; `stored` counts the rows that its
+/// sink was given.
+pub fn pipeline(items: u64, size: Size, stored: &Arc<AtomicU64>) -> Pipeline {
+    Pipeline {
+        source: Box::new(RawImages::new(items, size)),
+        decoder: Box::new(move || Ok(Box::new(RawDecoder { size }))),
+        resizer: Box::new(|| Ok(Box::new(CopyResizer))),
+        encoder: Box::new(FirstPixels::new(size)),
+        sink: Box::new(CountingSink::new(Arc::clone(stored), tells_its_index)),
+        config: Config::new(Geometry::Stretch { output: size, filter: Filter::OpenCvLinear }),
+    }
+}
+
+/// Enumerates and "reads" images that exist only as their index: the first eight samples tell it.
+#[derive(Clone, Debug)]
+pub struct RawImages {
+    items: u64,
+    next: u64,
+    len: usize,
+}
+
+impl RawImages {
+    /// `items` images of `size`, at least three pixels each.
+    pub fn new(items: u64, size: Size) -> Self {
+        Self { items, next: 0, len: size.rgb_len().unwrap_or(0).max(8) }
+    }
+}
+
+impl Source for RawImages {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        if self.next >= self.items {
+            return Ok(None);
+        }
+        let index = self.next;
+        self.next += 1;
+        Ok(Some(Item { index, id: format!("synthetic/{index:09}"), locator: Vec::new(), fault: None }))
+    }
+
+    fn range(&self) -> Range<u64> {
+        0..self.items
+    }
+
+    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+        self.next = index;
+        Ok(())
+    }
+
+    fn listing_hash(&self) -> String {
+        format!("synthetic {}", self.items)
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Fetch for RawImages {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        out.resize(self.len, 0);
+        out[..8].copy_from_slice(&item.index.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Takes the bytes for pixels as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct RawDecoder {
+    /// Size of every image.
+    pub size: Size,
+}
+
+impl Decoder for RawDecoder {
+    fn decode(&mut self, encoded: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.reset(self.size)?.copy_from_slice(encoded);
+        Ok(Decoded { format: ImageFormat::Bmp, native: self.size })
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { formats: FormatSet::of(&[ImageFormat::Bmp]), scaled: false, exact_jpeg: false }
+    }
+}
+
+/// Copies an image that has the right size already.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyResizer;
+
+impl Resizer for CopyResizer {
+    fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        if src.size() != dst.size() {
+            return Err(ResizeError::Plan(format!("{} is not {}", src.size(), plan.output)));
+        }
+        dst.as_mut_slice().copy_from_slice(src.as_slice());
+        Ok(())
+    }
+}
+
+/// Gives the first eight samples of an image as its vector.
+#[derive(Clone, Debug)]
+pub struct FirstPixels {
+    spec: EncoderSpec,
+}
+
+impl FirstPixels {
+    /// For images of `size`, at least three pixels each.
+    pub fn new(size: Size) -> Self {
+        let spec = EncoderSpec {
+            input: size,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            dim: 8,
+            pooling: Pooling::Cls,
+            device: "cpu".to_owned(),
+            dtype: DType::F32,
+            max_batch: 4096,
+            batch_invariant: true,
+        };
+        Self { spec }
+    }
+}
+
+impl Encoder for FirstPixels {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+        let rows = out.reset(batch.len(), self.spec.dim);
+        for (i, row) in rows.chunks_exact_mut(self.spec.dim).enumerate() {
+            for (value, &sample) in row.iter_mut().zip(batch.image(i)) {
+                *value = f32::from(sample);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a vector is the one that [`FirstPixels`] makes of item `index` of [`RawImages`].
+fn tells_its_index(index: u64, vector: &[f32]) -> bool {
+    index.to_le_bytes().iter().zip(vector).all(|(&byte, &value)| f32::from(byte) == value)
+}
+
+/// Counts rows, checks each, and stores nothing.
+#[derive(Debug)]
+pub struct CountingSink {
+    stored: Arc<AtomicU64>,
+    failures: u64,
+    is_right: fn(u64, &[f32]) -> bool,
+}
+
+impl CountingSink {
+    /// Adds to `stored` for each row; one that is not right for its index is an error.
+    pub fn new(stored: Arc<AtomicU64>, is_right: fn(u64, &[f32]) -> bool) -> Self {
+        Self { stored, failures: 0, is_right }
+    }
+}
+
+impl VectorSink for CountingSink {
+    fn begin(&mut self, _: &RunManifest, _: Existing) -> Result<Watermark, SinkError> {
+        Ok(Watermark::default())
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        let dim = rows.vectors.len().checked_div(rows.index.len()).unwrap_or(0);
+        for (&index, vector) in rows.index.iter().zip(rows.vectors.chunks_exact(dim.max(1))) {
+            if !(self.is_right)(index, vector) {
+                return Err(SinkError::Misuse(format!("row {index} has another item's vector")));
+            }
+        }
+        self.stored.fetch_add(rows.index.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.failures += failures.len() as u64;
+        Ok(())
+    }
+
+    fn commit(&mut self, _: Watermark) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        Ok(Published { files: Vec::new(), rows: self.stored.load(Relaxed), failures: self.failures })
+    }
+}
