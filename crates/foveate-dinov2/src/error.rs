@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use foveate_core::Size;
 
+use crate::HubError;
+
 /// Why a model could not be had. Every message is one line that names the file or address, what is wrong with it and,
 /// where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,9 @@ pub enum ModelError {
         /// Side of the model's patch in pixels.
         patch: usize,
     },
+    /// The model could not be fetched.
+    #[error(transparent)]
+    Hub(#[from] HubError),
 }
 
 impl ModelError {

@@ -8,6 +8,7 @@ mod checkpoint;
 mod config;
 mod error;
 mod fold;
+mod hub;
 mod keys;
 mod open;
 mod positions;
@@ -19,6 +20,7 @@ pub use checkpoint::Checkpoint;
 pub use config::{Config, Grid, TensorSpec};
 pub use error::ModelError;
 pub use fold::fold_normalization;
+pub use hub::{HubError, HubOptions, NoProgress, Progress, Token};
 pub use positions::interpolate_positions;
 pub use preprocess::Preprocess;
 pub use seeded::SeededWeights;
@@ -53,9 +55,19 @@ pub trait Weights: Send + Sync {
 }
 
 /// What [`Model::open`] may use besides the files it is pointed at.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct OpenOptions<'a> {
-    _progress: std::marker::PhantomData<&'a ()>,
+    /// How the hub is reached.
+    pub hub: HubOptions,
+    /// Told of downloads.
+    pub progress: &'a dyn Progress,
+}
+
+impl OpenOptions<'static> {
+    /// The hub as the environment variables of Hugging Face's libraries describe it, and no report of progress.
+    pub fn from_env() -> Self {
+        Self { hub: HubOptions::from_env(), progress: &NoProgress }
+    }
 }
 
 /// Lower-case hexadecimal.

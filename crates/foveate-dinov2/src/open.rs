@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use crate::hub::{self, Repository};
 use crate::{Card, Checkpoint, Config, Model, ModelError, OpenOptions, Preprocess, SeededWeights};
 
 /// What `seeded:` models start with.
@@ -24,8 +25,30 @@ impl Model {
         if path.is_dir() {
             return Self::from_folder(path);
         }
-        let _ = options;
-        Err(ModelError::Unknown { spec: spec.to_owned(), problem: String::new() })
+        match Repository::parse(spec) {
+            Some(repository) => Self::from_hub(spec, &repository, options),
+            None => Err(unknown(spec)),
+        }
+    }
+
+    fn from_hub(spec: &str, repository: &Repository, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
+        let revision = match &repository.revision {
+            Some(revision) => revision.clone(),
+            None => Card::get(&repository.id).map_or_else(|_| "main".to_owned(), |card| card.revision),
+        };
+        let snapshot = hub::fetch(repository, &revision, &options.hub, options.progress)?;
+        let parts = match Parts::load(&snapshot.folder) {
+            Ok(parts) => parts,
+            Err(error) => {
+                // If a file was altered in the cache, that is the better explanation.
+                hub::verify(repository, &snapshot, &options.hub)?;
+                return Err(error);
+            }
+        };
+        for (path, sha256) in parts.weights.files() {
+            hub::verify_sha256(path, sha256)?;
+        }
+        Ok(parts.into_model(spec.to_owned(), Some(snapshot.commit)))
     }
 
     /// The shape and recipe of the model card `name`, with generated weights.
@@ -51,15 +74,44 @@ impl Model {
     /// [`ModelError::Read`] and [`ModelError::Malformed`], naming file and key, when one of them is missing, is not what
     /// it should be, or does not fit the others.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
-        let (config, preprocess) = (folder.join("config.json"), folder.join("preprocessor_config.json"));
-        let config = Config::from_json(&read(&config)?, &config)?;
-        let recipe = Preprocess::from_json(&read(&preprocess)?, &preprocess)?;
-        config.grid(recipe.crop).map_err(|error| ModelError::malformed(&preprocess, error.to_string()))?;
-        let weights = Box::new(Checkpoint::open(folder, &config)?);
-        Ok(Self { name: folder.display().to_string(), revision: None, config, preprocess: recipe, weights })
+        Ok(Parts::load(folder)?.into_model(folder.display().to_string(), None))
+    }
+}
+
+/// What the files of a folder make.
+struct Parts {
+    config: Config,
+    preprocess: Preprocess,
+    weights: Checkpoint,
+}
+
+impl Parts {
+    fn load(folder: &Path) -> Result<Self, ModelError> {
+        let path = folder.join("config.json");
+        let config = Config::from_json(&read(&path)?, &path)?;
+        let path = folder.join("preprocessor_config.json");
+        let preprocess = Preprocess::from_json(&read(&path)?, &path)?;
+        config.grid(preprocess.crop).map_err(|error| ModelError::malformed(&path, error.to_string()))?;
+        let weights = Checkpoint::open(folder, &config)?;
+        Ok(Self { config, preprocess, weights })
+    }
+
+    fn into_model(self, name: String, revision: Option<String>) -> Model {
+        let Self { config, preprocess, weights } = self;
+        Model { name, revision, config, preprocess, weights: Box::new(weights) }
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     std::fs::read(path).map_err(|cause| ModelError::read(path, cause))
+}
+
+/// Says what `spec` could have been.
+fn unknown(spec: &str) -> ModelError {
+    let problem = match Card::get(spec) {
+        Ok(card) => format!("did you mean {} (the hub's) or seeded:{spec} (generated)?", card.repository),
+        Err(_) => "it is neither an existing folder, nor owner/name[@revision] of a hub repository, nor seeded:NAME"
+            .to_owned(),
+    };
+    ModelError::Unknown { spec: spec.to_owned(), problem }
 }

@@ -1,4 +1,5 @@
 //! The numerics that do not need an engine, against what `transformers` and the reference formula gave.
+#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 

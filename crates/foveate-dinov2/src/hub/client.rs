@@ -1,0 +1,297 @@
+use std::fs;
+use std::io::Read;
+use std::sync::Arc;
+
+use ureq::http::{HeaderMap, Request, Response, Uri};
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+use super::cache::is_commit;
+use super::checksum::Checksum;
+use super::{HubError, HubOptions, Repository, Token};
+
+/// Redirects followed for one request.
+const MAX_HOPS: usize = 10;
+
+/// The hub's protocol for reading a repository: metadata in the headers of a HEAD request, content by ranges of GET.
+pub(crate) struct Client {
+    agent: Agent,
+    endpoint: String,
+    token: Option<Token>,
+}
+
+/// What the hub says of a file.
+pub(crate) struct Metadata {
+    /// The commit that the revision is now.
+    pub(crate) commit: String,
+    pub(crate) checksum: Checksum,
+    pub(crate) size: Option<u64>,
+}
+
+/// Content of a file from some offset on.
+pub(crate) struct Content {
+    /// Where in the file it begins: what was asked for, or 0 when the server cannot resume.
+    pub(crate) start: u64,
+    pub(crate) body: Box<dyn Read>,
+}
+
+/// Why content could not be had.
+pub(crate) enum Refusal {
+    /// Trying again may help.
+    Transient(String),
+    Final(HubError),
+}
+
+/// Where a request ended up.
+struct Answer {
+    url: String,
+    response: Response<Body>,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+}
+
+impl Client {
+    pub(crate) fn new(options: &HubOptions) -> Result<Self, HubError> {
+        let tls = TlsConfig::builder().root_certs(root_certificates(options)?).build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(0) // followed here, where the token can be kept from other hosts
+            .timeout_connect(Some(options.connect_timeout))
+            .timeout_recv_response(Some(options.read_timeout))
+            .timeout_per_read(Some(options.read_timeout))
+            .user_agent(concat!("foveate/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        Ok(Self { agent, endpoint: options.endpoint.clone(), token: options.token.clone() })
+    }
+
+    pub(crate) fn url(&self, repository: &Repository, revision: &str, file: &str) -> String {
+        format!("{}/{}/resolve/{}/{}", self.endpoint, repository.id, escape(revision), escape(file))
+    }
+
+    /// Asks what `file` is at `revision`.
+    pub(crate) fn metadata(&self, repository: &Repository, revision: &str, file: &str) -> Result<Metadata, HubError> {
+        let url = self.url(repository, revision, file);
+        let unreachable =
+            |reason| HubError::Unreachable { repository: repository.id.clone(), url: url.clone(), reason };
+        // The hub describes a large file in its redirect to the storage, which knows nothing of commits.
+        let mut described = HeaderMap::new();
+        let answer = self
+            .send("HEAD", &url, None, |headers| {
+                for name in ["x-repo-commit", "x-linked-etag", "x-linked-size"] {
+                    if let Some(value) = headers.get(name) {
+                        described.entry(name).or_insert_with(|| value.clone());
+                    }
+                }
+                described.contains_key("x-linked-etag")
+            })
+            .map_err(unreachable)?;
+        if is_overload(answer.status()) {
+            return Err(unreachable(format!("HTTP {}", answer.status())));
+        }
+        let is_described = described.contains_key("x-linked-etag");
+        if !answer.response.status().is_success() && !is_described {
+            return Err(self.refusal(repository, revision, file, &answer));
+        }
+        let said = |name: &str| described.get(name).and_then(|value| value.to_str().ok());
+        let protocol = |problem: &str| HubError::Protocol {
+            repository: repository.id.clone(),
+            url: answer.url.clone(),
+            problem: problem.to_owned(),
+        };
+        let etag = said("x-linked-etag").or_else(|| answer.header("etag"));
+        let size = said("x-linked-size").or_else(|| answer.header("content-length").filter(|_| !is_described));
+        Ok(Metadata {
+            commit: said("x-repo-commit")
+                .filter(|commit| is_commit(commit))
+                .ok_or_else(|| protocol("it names no commit (X-Repo-Commit)"))?
+                .to_owned(),
+            checksum: etag
+                .and_then(Checksum::from_etag)
+                .ok_or_else(|| protocol("it reports no checksum (X-Linked-Etag or ETag) to verify the file against"))?,
+            size: size.and_then(|size| size.parse().ok()),
+        })
+    }
+
+    /// Opens `file` from `start` on.
+    pub(crate) fn content(
+        &self,
+        repository: &Repository,
+        revision: &str,
+        file: &str,
+        start: u64,
+    ) -> Result<Content, Refusal> {
+        let url = self.url(repository, revision, file);
+        let range = (start > 0).then_some(start);
+        let answer = self.send("GET", &url, range, |_| false).map_err(Refusal::Transient)?;
+        let start = match answer.status() {
+            200 => 0,
+            206 if range.is_some() && range_start(&answer) == range => start,
+            206 => return Err(Refusal::Transient("the answer is of another range than the one asked for".to_owned())),
+            status if is_overload(status) || status == 416 => {
+                return Err(Refusal::Transient(format!("HTTP {status}")));
+            }
+            _ => return Err(Refusal::Final(self.refusal(repository, revision, file, &answer))),
+        };
+        Ok(Content { start, body: Box::new(answer.response.into_body().into_reader()) })
+    }
+
+    /// Sends a request and follows redirects until `enough` is content with the headers of an answer.
+    fn send(
+        &self,
+        method: &str,
+        url: &str,
+        range_start: Option<u64>,
+        mut enough: impl FnMut(&HeaderMap) -> bool,
+    ) -> Result<Answer, String> {
+        let mut url = url.to_owned();
+        for _ in 0..MAX_HOPS {
+            let response = self.send_once(method, &url, range_start)?;
+            let location = response.headers().get("location").filter(|_| response.status().is_redirection());
+            let next = location.map(|to| to.to_str().map(|to| resolve(&url, to)));
+            if enough(response.headers()) || next.is_none() {
+                return Ok(Answer { url, response });
+            }
+            url = next.and_then(Result::ok).flatten().ok_or("a redirect leads nowhere")?;
+        }
+        Err(format!("more than {MAX_HOPS} redirects"))
+    }
+
+    fn send_once(&self, method: &str, url: &str, range_start: Option<u64>) -> Result<Response<Body>, String> {
+        // Byte counts and checksums are of the file itself, so no compression on the way.
+        let mut request = Request::builder().method(method).uri(url).header("accept-encoding", "identity");
+        if let Some(start) = range_start {
+            request = request.header("range", format!("bytes={start}-"));
+        }
+        if let Some(token) = self.token.as_ref().filter(|_| same_origin(url, &self.endpoint)) {
+            request = request.header("authorization", format!("Bearer {}", token.secret()));
+        }
+        let request = request.body(()).map_err(|e| e.to_string())?;
+        self.agent.run(request).map_err(|e| one_line(&e.to_string()))
+    }
+
+    /// What an answer that is no success means.
+    fn refusal(&self, repository: &Repository, revision: &str, file: &str, answer: &Answer) -> HubError {
+        let (repository, url) = (repository.id.clone(), answer.url.clone());
+        match answer.status() {
+            status @ (401 | 403) => HubError::Denied { repository, url, status, token_sent: self.token.is_some() },
+            404 => {
+                let what = match answer.header("x-error-code") {
+                    Some("RepoNotFound") => "there is no such repository".to_owned(),
+                    Some("RevisionNotFound") => "there is no such revision".to_owned(),
+                    _ => format!("it has no {file}"),
+                };
+                HubError::NotFound { repository, revision: revision.to_owned(), what, url }
+            }
+            status => HubError::Protocol { repository, url, problem: format!("HTTP {status}") },
+        }
+    }
+}
+
+fn root_certificates(options: &HubOptions) -> Result<RootCerts, HubError> {
+    let Some(path) = &options.ca_bundle else { return Ok(RootCerts::WebPki) };
+    let error = |problem: String| HubError::Certificates { path: path.clone(), problem };
+    let pem = fs::read(path).map_err(|e| error(e.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in ureq::tls::parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|e| error(e.to_string()))? {
+            certificates.push(certificate);
+        }
+    }
+    match certificates.is_empty() {
+        true => Err(error("there is none".to_owned())),
+        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    }
+}
+
+/// Answers of a server that is there but cannot serve now.
+fn is_overload(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// The first byte that a partial answer holds.
+fn range_start(answer: &Answer) -> Option<u64> {
+    answer.header("content-range")?.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
+}
+
+/// Where a redirect from `base` leads: an absolute address, or a path on the same host.
+fn resolve(base: &str, location: &str) -> Option<String> {
+    if location.starts_with("http://") || location.starts_with("https://") {
+        return Some(location.to_owned());
+    }
+    let base: Uri = base.parse().ok()?;
+    let (scheme, authority) = (base.scheme_str()?, base.authority()?);
+    match location {
+        _ if location.starts_with("//") => Some(format!("{scheme}:{location}")),
+        _ if location.starts_with('/') => Some(format!("{scheme}://{authority}{location}")),
+        _ => {
+            let folder = base.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+            Some(format!("{scheme}://{authority}{folder}/{location}"))
+        }
+    }
+}
+
+fn same_origin(a: &str, b: &str) -> bool {
+    let origin = |url: &str| {
+        let url: Uri = url.parse().ok()?;
+        Some((url.scheme_str()?.to_owned(), url.authority()?.as_str().to_lowercase()))
+    };
+    origin(a).is_some_and(|a| origin(b) == Some(a))
+}
+
+/// Escapes everything but unreserved characters, slashes included: a revision is one segment of the path.
+fn escape(segment: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    segment.bytes().map(escape).collect()
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_resolve_against_where_they_came_from() {
+        let base = "https://hub.example/a/b/resolve/main/f?x=1";
+        for (location, expected) in [
+            ("https://cdn.example/f?sig=1", "https://cdn.example/f?sig=1"),
+            ("//cdn.example/f", "https://cdn.example/f"),
+            ("/c/d/f", "https://hub.example/c/d/f"),
+            ("g", "https://hub.example/a/b/resolve/main/g"),
+        ] {
+            assert_eq!(resolve(base, location).as_deref(), Some(expected));
+        }
+        assert_eq!(resolve("no address", "/x"), None);
+    }
+
+    #[test]
+    fn only_the_same_scheme_host_and_port_are_the_same_origin() {
+        let hub = "https://hub.example/mirror";
+        assert!(same_origin("https://HUB.example/x", hub));
+        for other in ["http://hub.example/x", "https://hub.example:444/x", "https://hub.example.evil/x", "x"] {
+            assert!(!same_origin(other, hub), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_revision_is_one_segment_of_the_path() {
+        assert_eq!(escape("refs/pr/1"), "refs%2Fpr%2F1");
+        assert_eq!(escape("model-00001-of-00002.safetensors"), "model-00001-of-00002.safetensors");
+        assert_eq!(escape("a b?#é"), "a%20b%3F%23%C3%A9");
+    }
+}

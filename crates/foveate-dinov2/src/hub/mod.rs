@@ -1,0 +1,351 @@
+//! Models from the Hugging Face hub, through the cache that all Hugging Face libraries share.
+//!
+//! The protocol is small (metadata in the headers of a HEAD request, content by GET, a well-known cache layout) and is
+//! spoken here directly over `ureq`: `hf-hub` 1.0 brings an async runtime, the xet stack and aws-lc, some 240 crates; its
+//! 0.x line moves a download to its final name without verifying it, and sends the token along to the storage host.
+
+mod cache;
+mod checksum;
+mod client;
+mod error;
+mod options;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use cache::RepoCache;
+pub(crate) use cache::verify_sha256;
+use client::{Client, Content, Metadata, Refusal};
+pub use error::HubError;
+pub use options::{HubOptions, Token};
+
+use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
+use crate::{Config, ModelError};
+
+/// Bytes between two reports of progress.
+const REPORT_BYTES: usize = 1 << 18;
+
+/// Learns how a download goes. The program shows it; the library prints nothing.
+pub trait Progress {
+    /// `done` of `total` bytes of `file` are here. Called at the start (above 0 when resumed), often, and at the end.
+    fn bytes(&self, file: &str, done: u64, total: Option<u64>);
+
+    /// Something the user should know that is no error, in one line.
+    fn notice(&self, message: &str);
+}
+
+/// Progress that nobody looks at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn bytes(&self, _file: &str, _done: u64, _total: Option<u64>) {}
+    fn notice(&self, _message: &str) {}
+}
+
+/// A repository of the hub at some revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Repository {
+    /// `owner/name`.
+    pub(crate) id: String,
+    /// Branch, tag or commit, if one was asked for.
+    pub(crate) revision: Option<String>,
+}
+
+impl Repository {
+    /// Parses `owner/name` or `owner/name@revision`.
+    pub(crate) fn parse(spec: &str) -> Option<Self> {
+        let (id, revision) = match spec.split_once('@') {
+            Some((id, revision)) => (id, Some(revision)),
+            None => (spec, None),
+        };
+        let (owner, name) = id.split_once('/')?;
+        let is_valid = is_name(owner) && is_name(name) && revision.is_none_or(is_revision);
+        is_valid.then(|| Self { id: id.to_owned(), revision: revision.map(str::to_owned) })
+    }
+}
+
+/// A name that the hub allows; it becomes part of a folder's name, with `--` between owner and name.
+fn is_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    !name.is_empty()
+        && name.bytes().all(allowed)
+        && !name.starts_with(['.', '-'])
+        && !name.contains("--")
+        && !name.contains("..")
+}
+
+/// A revision whose parts are safe as the names of a file and its folders.
+fn is_revision(revision: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+');
+    revision.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed))
+}
+
+/// A model's files in the cache.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) folder: PathBuf,
+    pub(crate) commit: String,
+}
+
+/// Gets the files of the model in `repository` at `revision`, from the cache as far as it has them.
+pub(crate) fn fetch(
+    repository: &Repository,
+    revision: &str,
+    options: &HubOptions,
+    progress: &dyn Progress,
+) -> Result<Snapshot, ModelError> {
+    let cache = RepoCache::new(&options.cache, repository);
+    let cached = || {
+        let commit = cache.commit_of(revision)?;
+        cache.complete_snapshot(&commit).map(|folder| Snapshot { folder, commit })
+    };
+    if options.offline {
+        return cached().ok_or_else(|| {
+            ModelError::Hub(HubError::Offline {
+                repository: repository.id.clone(),
+                revision: revision.to_owned(),
+                cache: options.cache.clone(),
+            })
+        });
+    }
+    // A commit never changes, so there is nothing to ask.
+    if let Some(snapshot) = cached().filter(|_| cache::is_commit(revision)) {
+        return Ok(snapshot);
+    }
+    let client = Client::new(options)?;
+    let config = match client.metadata(repository, revision, "config.json") {
+        Ok(config) => config,
+        Err(error) if error.is_outage() => {
+            let snapshot = cached().ok_or(error)?;
+            let (id, commit) = (&repository.id, &snapshot.commit);
+            progress.notice(&format!("the hub is out of reach; using {id} at commit {commit} from the cache"));
+            return Ok(snapshot);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let commit = config.commit.clone();
+    let download = Download { repository, commit: &commit, cache: &cache, client: &client, options, progress };
+    if cache.complete_snapshot(&commit).is_none() {
+        download.model(&config)?;
+    }
+    cache.set_ref(revision, &commit)?;
+    Ok(Snapshot { folder: cache.snapshot(&commit), commit })
+}
+
+/// What to say of a snapshot that could not be loaded: that a file of it was altered, if so.
+pub(crate) fn verify(repository: &Repository, snapshot: &Snapshot, options: &HubOptions) -> Result<(), HubError> {
+    RepoCache::new(&options.cache, repository).verify(&snapshot.commit)
+}
+
+/// Fetching the files of one commit.
+struct Download<'a> {
+    repository: &'a Repository,
+    commit: &'a str,
+    cache: &'a RepoCache,
+    client: &'a Client,
+    options: &'a HubOptions,
+    progress: &'a dyn Progress,
+}
+
+impl Download<'_> {
+    fn model(&self, config: &Metadata) -> Result<(), ModelError> {
+        self.described("config.json", config)?;
+        // Before gigabytes of another architecture arrive.
+        let path = self.path("config.json");
+        Config::from_json(&fs::read(&path).map_err(|cause| HubError::cache(&path, cause))?, &path)?;
+        self.file("preprocessor_config.json")?;
+        match self.file(SINGLE_FILE) {
+            Err(HubError::NotFound { .. }) => self.shards(),
+            result => Ok(result?),
+        }
+    }
+
+    fn shards(&self) -> Result<(), ModelError> {
+        self.file(INDEX_FILE).map_err(|error| match error {
+            HubError::NotFound { repository, revision, url, .. } => {
+                let what = format!("it has no weights ({SINGLE_FILE} or {INDEX_FILE})");
+                HubError::NotFound { repository, revision, what, url }
+            }
+            error => error,
+        })?;
+        let weight_map = read_weight_map(&self.path(INDEX_FILE))?;
+        let shards: BTreeSet<&String> = weight_map.values().collect();
+        for shard in shards {
+            self.file(shard)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.cache.snapshot(self.commit).join(file)
+    }
+
+    fn file(&self, file: &str) -> Result<(), HubError> {
+        if self.path(file).is_file() {
+            return Ok(());
+        }
+        self.described(file, &self.client.metadata(self.repository, self.commit, file)?)
+    }
+
+    /// Brings a file that the hub has described into the snapshot.
+    fn described(&self, file: &str, metadata: &Metadata) -> Result<(), HubError> {
+        let checksum = &metadata.checksum;
+        if !self.cache.blob(checksum).is_file() {
+            let _lock = self.cache.lock(checksum, self.progress)?;
+            // The process that held the lock may just have brought it.
+            if !self.cache.blob(checksum).is_file() {
+                self.blob(file, metadata)?;
+            }
+        }
+        self.cache.link(self.commit, file, checksum)
+    }
+
+    /// Downloads a file, verifies it and gives it its name.
+    fn blob(&self, file: &str, metadata: &Metadata) -> Result<(), HubError> {
+        let partial = self.cache.partial(&metadata.checksum);
+        let io_error = |cause| HubError::cache(&partial, cause);
+        fs::create_dir_all(partial.parent().unwrap_or(Path::new(""))).map_err(io_error)?;
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(&partial);
+        let mut transfer =
+            Transfer { download: self, file, metadata, partial: &partial, output: open.map_err(io_error)? };
+
+        let resumed = transfer.have()? > 0;
+        let mut found = transfer.run()?;
+        if found != metadata.checksum.hex() && resumed {
+            // What an earlier run left may be what is wrong, so once more from the front.
+            transfer.output.set_len(0).map_err(io_error)?;
+            found = transfer.run()?;
+        }
+        drop(transfer);
+        if found == metadata.checksum.hex() {
+            return self.cache.publish(&metadata.checksum);
+        }
+        fs::remove_file(&partial).map_err(io_error)?;
+        Err(HubError::Checksum {
+            url: self.client.url(self.repository, self.commit, file),
+            kind: metadata.checksum.kind(),
+            expected: metadata.checksum.hex().to_owned(),
+            found,
+        })
+    }
+}
+
+/// Bringing the bytes of one file into its partial file.
+struct Transfer<'a> {
+    download: &'a Download<'a>,
+    file: &'a str,
+    metadata: &'a Metadata,
+    partial: &'a Path,
+    output: File,
+}
+
+/// Why a request brought less than the rest of a file.
+enum Stop {
+    /// On the way here: another request may bring more.
+    Transient(String),
+    /// Nothing more can be had or stored.
+    Final(HubError),
+}
+
+impl From<HubError> for Stop {
+    fn from(error: HubError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl Transfer<'_> {
+    /// Downloads what the partial file lacks and returns the checksum of the whole. A broken connection is picked up
+    /// where it left off, for as long as that leads on.
+    fn run(&mut self) -> Result<String, HubError> {
+        let options = self.download.options;
+        let (mut failures, mut furthest) = (0, self.have()?);
+        while let Err(stop) = self.request() {
+            let reason = match stop {
+                Stop::Transient(reason) => reason,
+                Stop::Final(error) => return Err(error),
+            };
+            let done = self.have()?;
+            failures = if done > furthest { 1 } else { failures + 1 };
+            furthest = furthest.max(done);
+            if failures >= options.attempts {
+                let Download { client, repository, commit, .. } = self.download;
+                let (url, total) = (client.url(repository, commit, self.file), self.metadata.size);
+                return Err(HubError::Interrupted { url, done, total, reason });
+            }
+            std::thread::sleep(options.backoff * failures);
+        }
+        self.metadata.checksum.of(&mut self.output).map_err(|cause| HubError::cache(self.partial, cause))
+    }
+
+    /// Bytes that the partial file has.
+    fn have(&self) -> Result<u64, HubError> {
+        self.output.metadata().map(|metadata| metadata.len()).map_err(|cause| HubError::cache(self.partial, cause))
+    }
+
+    /// Asks once for the bytes that are missing.
+    fn request(&mut self) -> Result<(), Stop> {
+        let (have, size) = (self.have()?, self.metadata.size);
+        if have > 0 && size == Some(have) {
+            self.download.progress.bytes(self.file, have, size);
+            return Ok(());
+        }
+        let resume_at = if size.is_some_and(|size| have > size) { 0 } else { have };
+        let Download { client, repository, commit, .. } = self.download;
+        let content = client.content(repository, commit, self.file, resume_at).map_err(|refusal| match refusal {
+            Refusal::Transient(reason) => Stop::Transient(reason),
+            Refusal::Final(error) => Stop::Final(error),
+        })?;
+        let rewound =
+            self.output.set_len(content.start).and_then(|()| self.output.seek(SeekFrom::Start(content.start)));
+        rewound.map_err(|cause| HubError::cache(self.partial, cause))?;
+        match (self.copy(content)?, size) {
+            (done, Some(size)) if done < size => Err(Stop::Transient("the connection was closed early".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stores what arrives; returns how long the partial file is then.
+    fn copy(&mut self, mut content: Content) -> Result<u64, Stop> {
+        let (progress, size) = (self.download.progress, self.metadata.size);
+        let mut buffer = vec![0; REPORT_BYTES];
+        let mut done = content.start;
+        loop {
+            progress.bytes(self.file, done, size);
+            // Of more bytes than announced the first is enough: the checksum will not match.
+            if size.is_some_and(|size| done > size) {
+                return Ok(done);
+            }
+            let n = match content.body.read(&mut buffer) {
+                Ok(0) => return Ok(done),
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Stop::Transient(e.to_string())),
+            };
+            self.output.write_all(&buffer[..n]).map_err(|cause| HubError::cache(self.partial, cause))?;
+            done += n as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_an_owner_and_a_name_and_maybe_a_revision() {
+        let parse = |spec: &str| Repository::parse(spec).map(|r| (r.id, r.revision));
+        let small = || "facebook/dinov2-small".to_owned();
+        assert_eq!(parse("facebook/dinov2-small"), Some((small(), None)));
+        assert_eq!(parse("facebook/dinov2-small@v1.0"), Some((small(), Some("v1.0".to_owned()))));
+        assert_eq!(parse("facebook/dinov2-small@refs/pr/7"), Some((small(), Some("refs/pr/7".to_owned()))));
+        for spec in [
+            "", "a", "a/", "/a", "a/b/c", "../b", "a/..", "a--b/c", "./b", "a/b@", "a/b@../x", "a/b@x//y", "a/b@/x",
+            "a b/c", "a/b?c",
+        ] {
+            assert_eq!(parse(spec), None, "{spec:?}");
+        }
+    }
+}

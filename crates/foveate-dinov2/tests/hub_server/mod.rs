@@ -1,0 +1,272 @@
+//! A hub on this machine: an HTTP server that answers the routes a model is fetched by as huggingface.co does, and
+//! misbehaves on request. Large files are served by a redirect to a second address, as the hub does with its storage.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+/// Files above this size are in large-file storage.
+const LARGE: usize = 4096;
+
+/// A request as the server saw it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) range: Option<String>,
+    pub(crate) authorization: Option<String>,
+    /// Whether it came to the storage's address.
+    pub(crate) to_storage: bool,
+}
+
+/// What the server does beyond the ordinary.
+#[derive(Clone, Default)]
+pub(crate) struct Behaviour {
+    /// Without this token every answer is 401.
+    pub(crate) token: Option<String>,
+    /// The first so many downloads of large files break off halfway.
+    pub(crate) break_off: usize,
+    /// Every download of large files breaks off after so many bytes of what was asked for.
+    pub(crate) break_always: Option<usize>,
+    /// One byte of every large file is flipped on the way.
+    pub(crate) flip: bool,
+    /// `Range` is ignored: every answer is the whole file.
+    pub(crate) no_ranges: bool,
+    /// Large files come with neither `X-Linked-Etag` nor a checksum for an `ETag`.
+    pub(crate) no_checksum: bool,
+    /// Every answer is this status.
+    pub(crate) status: Option<u16>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Files by `repository` and name.
+    files: HashMap<(String, String), Vec<u8>>,
+    behaviour: Behaviour,
+    log: Vec<Request>,
+}
+
+/// A running server; it stops when dropped.
+pub(crate) struct HubServer {
+    pub(crate) endpoint: String,
+    pub(crate) commit: String,
+    state: Arc<Mutex<State>>,
+    stopped: Arc<AtomicBool>,
+    addresses: [std::net::SocketAddr; 2],
+}
+
+impl HubServer {
+    pub(crate) fn start() -> Self {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = [0, 1].map(|i: usize| listeners[i].local_addr().unwrap());
+        let state = Arc::new(Mutex::new(State::default()));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let commit = "1234567890abcdef1234567890abcdef12345678".to_owned();
+        let storage = format!("http://{}", addresses[1]);
+        for (is_storage, listener) in [false, true].into_iter().zip(listeners) {
+            let site = Site { state: state.clone(), commit: commit.clone(), storage: storage.clone(), is_storage };
+            let stopped = stopped.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    if stopped.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let site = site.clone();
+                    std::thread::spawn(move || site.serve(&stream.unwrap()));
+                }
+            });
+        }
+        Self { endpoint: format!("http://{}", addresses[0]), commit, state, stopped, addresses }
+    }
+
+    /// Serves every file of `folder` as `repository`.
+    pub(crate) fn add_folder(&self, repository: &str, folder: &Path) -> &Self {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            self.add(repository, path.file_name().unwrap().to_str().unwrap(), std::fs::read(&path).unwrap());
+        }
+        self
+    }
+
+    pub(crate) fn add(&self, repository: &str, file: &str, bytes: impl Into<Vec<u8>>) -> &Self {
+        self.state.lock().unwrap().files.insert((repository.to_owned(), file.to_owned()), bytes.into());
+        self
+    }
+
+    pub(crate) fn remove(&self, repository: &str, file: &str) -> &Self {
+        self.state.lock().unwrap().files.remove(&(repository.to_owned(), file.to_owned())).unwrap();
+        self
+    }
+
+    pub(crate) fn behave(&self, behaviour: Behaviour) -> &Self {
+        self.state.lock().unwrap().behaviour = behaviour;
+        self
+    }
+
+    /// The requests since the last call.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        std::mem::take(&mut self.state.lock().unwrap().log)
+    }
+}
+
+impl Drop for HubServer {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // A connection wakes each listener, which then sees that it is over.
+        self.addresses.iter().for_each(|address| drop(TcpStream::connect(address)));
+    }
+}
+
+/// One of the two addresses.
+#[derive(Clone)]
+struct Site {
+    state: Arc<Mutex<State>>,
+    commit: String,
+    storage: String,
+    is_storage: bool,
+}
+
+impl Site {
+    fn serve(&self, mut stream: &TcpStream) {
+        let Some(request) = self.read_request(stream) else { return };
+        self.state.lock().unwrap().log.push(request.clone());
+        let answer = if self.is_storage { self.storage_answer(&request) } else { self.hub_answer(&request) };
+        let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", answer.status);
+        for (name, value) in &answer.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        let body: &[u8] = if request.method == "HEAD" { &[] } else { &answer.body };
+        // The client may have gone away, which is its right.
+        let _ = write!(stream, "{head}\r\n").and_then(|()| stream.write_all(body));
+    }
+
+    fn read_request(&self, stream: &TcpStream) -> Option<Request> {
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let first = lines.next()?;
+        let mut words = first.split(' ');
+        let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let headers: HashMap<String, String> = lines
+            .take_while(|line| !line.is_empty())
+            .filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned())))
+            .collect();
+        let header = |name: &str| headers.get(name).cloned();
+        let (range, authorization) = (header("range"), header("authorization"));
+        Some(Request { method, path, range, authorization, to_storage: self.is_storage })
+    }
+
+    /// `/{owner}/{name}/resolve/{revision}/{file}`
+    fn hub_answer(&self, request: &Request) -> Answer {
+        let state = self.state.lock().unwrap();
+        let behaviour = &state.behaviour;
+        if let Some(status) = behaviour.status {
+            return Answer::error(status, "");
+        }
+        let expected = behaviour.token.as_ref().map(|token| format!("Bearer {token}"));
+        if expected.is_some() && request.authorization != expected {
+            return Answer::error(401, "GatedRepo");
+        }
+        let parts: Vec<&str> = request.path.trim_start_matches('/').split('/').collect();
+        let [owner, name, "resolve", revision, file] = parts.as_slice() else {
+            return Answer::error(404, "");
+        };
+        let repository = format!("{owner}/{name}");
+        if !state.files.keys().any(|(known, _)| *known == repository) {
+            return Answer::error(404, "RepoNotFound");
+        }
+        if !["main", "refs%2Fpr%2F1", &self.commit].contains(revision) {
+            return Answer::error(404, "RevisionNotFound");
+        }
+        let Some(bytes) = state.files.get(&(repository.clone(), (*file).to_owned())) else {
+            return Answer::error(404, "EntryNotFound");
+        };
+        let mut answer = Answer { status: 200, headers: Vec::new(), body: Vec::new() };
+        answer.header("X-Repo-Commit", &self.commit);
+        if bytes.len() <= LARGE {
+            answer.header("ETag", format!("\"{}\"", git_blob_hash(bytes)));
+            return answer.with_body(bytes.clone());
+        }
+        if behaviour.no_checksum {
+            answer.header("ETag", "\"5d41402abc4b2a76b9719d911017c592\"");
+            return answer.with_body(bytes.clone());
+        }
+        answer.header("X-Linked-Etag", format!("\"{}\"", hex(&Sha256::digest(bytes))));
+        answer.header("X-Linked-Size", bytes.len());
+        answer.header("Location", format!("{}/{repository}/{file}?signature=abc", self.storage));
+        answer.status = 302;
+        answer.with_body(b"redirecting".to_vec())
+    }
+
+    /// `/{owner}/{name}/{file}?signature=…`
+    fn storage_answer(&self, request: &Request) -> Answer {
+        let mut state = self.state.lock().unwrap();
+        let path = request.path.trim_start_matches('/').trim_end_matches("?signature=abc");
+        let (repository, file) = path.rsplit_once('/').unwrap();
+        let mut bytes = state.files[&(repository.to_owned(), file.to_owned())].clone();
+        let behaviour = &mut state.behaviour;
+        if behaviour.flip {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        }
+        let total = bytes.len();
+        let start = request.range.as_ref().filter(|_| !behaviour.no_ranges).map(|range| {
+            range.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-')).unwrap().parse::<usize>().unwrap()
+        });
+        let mut answer = Answer { status: 200, headers: Vec::new(), body: Vec::new() };
+        answer.header("ETag", "\"5d41402abc4b2a76b9719d911017c592\"");
+        if let Some(start) = start {
+            if start >= total {
+                return Answer::error(416, "");
+            }
+            answer.status = 206;
+            answer.header("Content-Range", format!("bytes {start}-{}/{total}", total - 1));
+            bytes.drain(..start);
+        }
+        answer = answer.with_body(bytes);
+        if behaviour.break_off > 0 {
+            behaviour.break_off -= 1;
+            answer.body.truncate(answer.body.len() / 2);
+        }
+        answer.body.truncate(behaviour.break_always.unwrap_or(usize::MAX));
+        answer
+    }
+}
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn error(status: u16, code: &str) -> Self {
+        let mut answer = Self { status, headers: Vec::new(), body: Vec::new() };
+        answer.header("X-Error-Code", code);
+        answer.with_body(b"no".to_vec())
+    }
+
+    fn header(&mut self, name: &'static str, value: impl ToString) {
+        self.headers.push((name, value.to_string()));
+    }
+
+    fn with_body(mut self, body: Vec<u8>) -> Self {
+        self.header("Content-Length", body.len());
+        self.body = body;
+        self
+    }
+}
+
+fn git_blob_hash(bytes: &[u8]) -> String {
+    let mut hash = sha1::Sha1::new();
+    hash.update(format!("blob {}\0", bytes.len()));
+    hash.update(bytes);
+    hex(&hash.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
