@@ -2,19 +2,31 @@
 
 use image::ColorType;
 
+/// What 16-bit gray with alpha in memory is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gray16 {
+    /// The same.
+    Alone,
+    /// Gray, with one colour named as transparent.
+    WithTransparentColor,
+}
+
 /// Fills `rgb` from `native`; `None` for a layout that has no rule here.
 ///
 /// * Alpha is dropped, not blended.
 /// * 16-bit colour, and 16-bit gray with alpha, keep their high byte.
 /// * 16-bit gray is **clipped** at 255, not scaled: Pillow opens it as mode `I;16`, whose conversion clips. Almost
 ///   every 16-bit gray image becomes white that way, in the reference implementation too.
-pub(crate) fn to_rgb(color: ColorType, native: &[u8], rgb: &mut [u8]) -> Option<()> {
+pub(crate) fn to_rgb(color: ColorType, gray16: Gray16, native: &[u8], rgb: &mut [u8]) -> Option<()> {
     match color {
         ColorType::L8 => map(native, rgb, |&[l]| [l; 3]),
         ColorType::La8 => map(native, rgb, |&[l, _]| [l; 3]),
         ColorType::Rgb8 => rgb.copy_from_slice(native),
         ColorType::Rgba8 => map(native, rgb, |&[r, g, b, _]| [r, g, b]),
-        ColorType::L16 => map(native, rgb, |&[a, b]| [u16::from_ne_bytes([a, b]).min(255) as u8; 3]),
+        ColorType::L16 => map(native, rgb, |&[a, b]| [clip(a, b); 3]),
+        ColorType::La16 if gray16 == Gray16::WithTransparentColor => {
+            map(native, rgb, |&[a, b, ..]: &[u8; 4]| [clip(a, b); 3])
+        }
         ColorType::La16 => map(native, rgb, |&[a, b, ..]: &[u8; 4]| [high(a, b); 3]),
         ColorType::Rgb16 => map(native, rgb, |&[a, b, c, d, e, f]| [high(a, b), high(c, d), high(e, f)]),
         ColorType::Rgba16 => map(native, rgb, |&[a, b, c, d, e, f, ..]: &[u8; 8]| [high(a, b), high(c, d), high(e, f)]),
@@ -27,6 +39,10 @@ pub(crate) fn map<const N: usize>(native: &[u8], rgb: &mut [u8], pixel: impl Fn(
     for (from, to) in native.as_chunks::<N>().0.iter().zip(rgb.as_chunks_mut::<3>().0) {
         *to = pixel(from);
     }
+}
+
+fn clip(a: u8, b: u8) -> u8 {
+    u16::from_ne_bytes([a, b]).min(255) as u8
 }
 
 fn high(a: u8, b: u8) -> u8 {

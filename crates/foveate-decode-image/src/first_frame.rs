@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use foveate_core::{PixelBuf, Size};
+use foveate_core::{CHANNELS, PixelBuf, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 
@@ -53,6 +53,81 @@ fn colors(palette: Option<&[u8]>) -> [[u8; 3]; 256] {
         *color = *entry;
     }
     colors
+}
+
+/// The first frame of an animated WebP as a picture of its own, and its place on the canvas.
+pub(crate) struct WebPFrame {
+    /// Size of the whole animation.
+    pub(crate) canvas: Size,
+    /// Columns to the left of the frame.
+    pub(crate) left: u32,
+    /// Rows above the frame.
+    pub(crate) top: u32,
+    /// Size of the frame.
+    pub(crate) extent: Size,
+    /// A complete WebP file.
+    pub(crate) still: Vec<u8>,
+}
+
+impl WebPFrame {
+    /// Lays the decoded frame on a black canvas.
+    pub(crate) fn place(&self, picture: &PixelBuf, out: &mut PixelBuf) -> Result<(), DecodeError> {
+        let (width, left) = (self.canvas.width as usize * CHANNELS, self.left as usize * CHANNELS);
+        let samples = out.reset(self.canvas)?;
+        samples.fill(0);
+        let lines = picture.as_slice().chunks_exact(self.extent.width as usize * CHANNELS);
+        for (row, line) in samples.chunks_exact_mut(width).skip(self.top as usize).zip(lines) {
+            row[left..left + line.len()].copy_from_slice(line);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the first frame out of an animation; `None` for a still picture and for what is too damaged to tell.
+///
+/// Pillow (libwebp) puts the first frame on the canvas as it is, and shows the colours of its transparent pixels
+/// once alpha is dropped. The library blends it, which turns transparent pixels black; so it gets the frame alone.
+pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
+    const ANIMATED: u8 = 0x02;
+    const ALPHA: u8 = 0x10;
+    let header = riff_chunk(encoded.get(12..)?, *b"VP8X")?;
+    if header.first()? & ANIMATED == 0 {
+        return None;
+    }
+    let canvas = Size::new(u24(header, 4)? + 1, u24(header, 7)? + 1);
+    let frame = riff_chunk(encoded.get(12..)?, *b"ANMF")?;
+    let (left, top) = (u24(frame, 0)? * 2, u24(frame, 3)? * 2);
+    let extent = Size::new(u24(frame, 6)? + 1, u24(frame, 9)? + 1);
+    let fits = left + extent.width <= canvas.width && top + extent.height <= canvas.height;
+    let content = frame.get(16..).filter(|_| fits)?;
+
+    let mut still = b"RIFF\0\0\0\0WEBPVP8X\x0A\0\0\0".to_vec();
+    // The flag must be true of this frame, whatever the animation says of all frames.
+    let alpha = content.starts_with(b"ALPH") || content.starts_with(b"VP8L") && header[0] & ALPHA != 0;
+    still.extend([if alpha { ALPHA } else { 0 }, 0, 0, 0]);
+    still.extend_from_slice(&frame[6..12]);
+    still.extend_from_slice(content);
+    let size = u32::try_from(still.len() - 8).ok()?;
+    still[4..8].copy_from_slice(&size.to_le_bytes());
+    Some(WebPFrame { canvas, left, top, extent, still })
+}
+
+/// The payload of the first chunk called `name` in a run of RIFF chunks.
+fn riff_chunk(mut chunks: &[u8], name: [u8; 4]) -> Option<&[u8]> {
+    loop {
+        let (&[n0, n1, n2, n3, l0, l1, l2, l3], rest) = chunks.split_first_chunk()?;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        if [n0, n1, n2, n3] == name {
+            return rest.get(..length);
+        }
+        // Chunks begin at even offsets.
+        chunks = rest.get(length.checked_add(length % 2)?..)?;
+    }
+}
+
+fn u24(bytes: &[u8], at: usize) -> Option<u32> {
+    let &[a, b, c] = bytes.get(at..at + 3)?.first_chunk()?;
+    Some(u32::from_le_bytes([a, b, c, 0]))
 }
 
 fn gif_fault(error: DecodingError) -> DecodeError {

@@ -6,6 +6,7 @@ mod jpeg;
 
 use std::io::Cursor;
 
+use convert::Gray16;
 use foveate_core::{PixelBuf, PixelLimits, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
@@ -49,13 +50,31 @@ impl GenericDecoder {
             ImageFormat::Gif => first_frame::gif(encoded, &mut self.native, out),
             ImageFormat::Png => {
                 let decoder = png::PngDecoder::with_limits(reader, library_limits(limits)).map_err(fault)?;
-                self.pixels(format, decoder, out)
+                self.pixels(format, decoder, png_gray16(encoded), out)
             }
-            ImageFormat::WebP => self.pixels(format, webp::WebPDecoder::new(reader).map_err(fault)?, out),
-            ImageFormat::Bmp => self.pixels(format, bmp::BmpDecoder::new(reader).map_err(fault)?, out),
-            ImageFormat::Tiff => self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, out),
+            ImageFormat::WebP => self.webp(encoded, out),
+            ImageFormat::Bmp => self.pixels(format, bmp::BmpDecoder::new(reader).map_err(fault)?, Gray16::Alone, out),
+            ImageFormat::Tiff => {
+                self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, Gray16::Alone, out)
+            }
             other => Err(DecodeError::Unsupported { format: other, reason: "no decoder for it here".to_owned() }),
         }
+    }
+
+    fn webp(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        let format = ImageFormat::WebP;
+        let open = |bytes| webp::WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(format, error));
+        let Some(frame) = first_frame::webp(encoded) else {
+            return self.pixels(format, open(encoded)?, Gray16::Alone, out);
+        };
+        out.limits().check(frame.canvas)?;
+        let mut picture = PixelBuf::new(out.limits());
+        let extent = self.pixels(format, open(&frame.still)?, Gray16::Alone, &mut picture)?;
+        if extent != frame.extent {
+            return Err(DecodeError::Corrupt { format, reason: "a frame's size contradicts its picture".to_owned() });
+        }
+        frame.place(&picture, out)?;
+        Ok(frame.canvas)
     }
 
     /// Checks the limits, then decodes: straight into `out` when the file holds RGB8.
@@ -63,13 +82,15 @@ impl GenericDecoder {
         &mut self,
         format: ImageFormat,
         mut decoder: impl ImageDecoder,
+        gray16: Gray16,
         out: &mut PixelBuf,
     ) -> Result<Size, DecodeError> {
         let fault = |error| fault(format, error);
         let (width, height) = decoder.dimensions();
         let size = Size::new(width, height);
         out.limits().check(size)?;
-        let (color, bytes, budget) = (decoder.color_type(), decoder.total_bytes(), memory_budget(out.limits()));
+        let color = decoder.color_type();
+        let (bytes, budget) = (decoder.total_bytes(), memory_budget(out.limits()));
         if bytes > budget {
             return Err(DecodeError::TooCostly(format!(
                 "{format} of {size} takes {} MiB to decode, more than {} MiB (raise the limit with --max-pixels)",
@@ -86,7 +107,7 @@ impl GenericDecoder {
             self.native.clear();
             self.native.resize(bytes as usize, 0);
             decoder.read_image(&mut self.native).map_err(fault)?;
-            convert::to_rgb(color, &self.native, pixels)
+            convert::to_rgb(color, gray16, &self.native, pixels)
                 .ok_or_else(|| DecodeError::Unsupported { format, reason: format!("{color:?} samples") })?;
             self.native.shrink_to(KEEP_BYTES);
         }
@@ -108,6 +129,13 @@ impl Decoder for GenericDecoder {
     fn capability(&self) -> Capability {
         Capability { formats: FormatSet::of(&ImageFormat::ALL), scaled: false, exact_jpeg: false }
     }
+}
+
+/// Whether 16-bit gray in the file has a transparent colour, which the library turns into an alpha channel that is
+/// not in the file.
+fn png_gray16(encoded: &[u8]) -> Gray16 {
+    // IHDR is always first: bit depth at byte 24, colour type at byte 25, where 0 is gray without alpha.
+    if encoded.get(24..26) == Some(&[16, 0]) { Gray16::WithTransparentColor } else { Gray16::Alone }
 }
 
 /// What the library may allocate for one image: four bytes for every permitted pixel, so that RGBA8 always fits, and
