@@ -3,6 +3,9 @@
 //!
 //! `cargo bench -p foveate-benches --bench engine [-- ITEMS]`
 
+// A bench's table is what it is for.
+#![allow(clippy::print_stdout)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

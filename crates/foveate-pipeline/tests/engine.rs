@@ -1,6 +1,8 @@
 //! The engine's promises, with synthetic stages: order, one outcome each, resuming, faults. The stages here are as
 //! small as their traits allow, so that what is tested is the engine alone; real backends are tested end to end in
 //! the `tests` package.
+// A test's panic is its report.
+#![allow(clippy::unwrap_used)]
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
