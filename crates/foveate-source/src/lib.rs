@@ -1,11 +1,23 @@
-//! Where images come from: [`Source`] enumerates items in a fixed, reproducible order, [`Fetch`] gets an item's bytes.
-//!
-//! Listing and reading are apart because they run on different threads: one thread enumerates, several read.
+#![doc = include_str!("../README.md")]
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod fetch;
+mod id;
+mod lister;
+mod listing;
+mod pattern;
+mod spool;
+mod walk;
 
 use std::fmt;
 use std::ops::Range;
 
 use foveate_core::FaultScope;
+
+pub use fetch::FileFetch;
+pub use lister::{IMAGE_EXTENSIONS, ListingStats};
+pub use listing::{DEFAULT_MAX_BYTES, Input, Listing, ListingBuilder};
 
 /// One input, known by its place in the source's order.
 #[derive(Clone, Debug, PartialEq, Eq)]

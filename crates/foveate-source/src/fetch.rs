@@ -1,0 +1,146 @@
+use std::fs::{self, FileType};
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::id::to_path;
+use crate::{Fetch, FetchError, Item};
+
+/// Reads items whose locator is a path (a [`Listing`](crate::Listing)'s). Only regular files: a pipe or a device is
+/// refused before it is opened, because opening one may wait forever.
+#[derive(Clone, Debug)]
+pub struct FileFetch {
+    max_bytes: u64,
+}
+
+impl FileFetch {
+    /// Refuses files of more than `max_bytes`.
+    pub fn new(max_bytes: u64) -> Self {
+        Self { max_bytes }
+    }
+
+    fn read(&self, path: &Path, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        check_regular(fs::metadata(path)?.file_type())?;
+        let file = fs::File::open(path)?;
+        let data = file.metadata()?;
+        check_regular(data.file_type())?; // it may have been replaced in between
+        self.check_len(data.len())?;
+        // A spare byte lets the end be found without growing. The length is a hint only: the file may be growing,
+        // shrinking, or of a kind that says 0 (under /proc).
+        out.try_reserve(usize::try_from(data.len()).unwrap_or(usize::MAX).saturating_add(1))
+            .map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+        file.take(self.max_bytes.saturating_add(1)).read_to_end(out)?; // goes on after interruptions
+        self.check_len(out.len() as u64)
+    }
+
+    fn check_len(&self, bytes: u64) -> Result<(), FetchError> {
+        if bytes > self.max_bytes { Err(FetchError::TooLarge { bytes, limit: self.max_bytes }) } else { Ok(()) }
+    }
+}
+
+impl Fetch for FileFetch {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        out.clear();
+        let result = self.read(&to_path(&item.locator), out);
+        if result.is_err() {
+            out.clear();
+        }
+        result
+    }
+}
+
+fn check_regular(kind: FileType) -> Result<(), FetchError> {
+    if kind.is_file() { Ok(()) } else { Err(FetchError::NotAFile(describe(kind).to_owned())) }
+}
+
+fn describe(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a named pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+        if kind.is_block_device() || kind.is_char_device() {
+            return "a device";
+        }
+    }
+    if kind.is_dir() { "a folder" } else { "of an unknown kind" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetch(max_bytes: u64, path: &Path, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        let locator = crate::id::to_bytes(path);
+        let item = Item { index: 0, id: path.display().to_string(), locator, fault: None };
+        FileFetch::new(max_bytes).fetch(&item, out)
+    }
+
+    #[test]
+    fn bytes_replace_what_was_there_and_memory_is_kept() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), [7; 1000]).unwrap();
+        let mut out = Vec::with_capacity(1001);
+        out.extend([1; 900]);
+        let memory = out.as_ptr();
+        fetch(1000, file.path(), &mut out).unwrap();
+        assert_eq!(out, [7; 1000]);
+        assert_eq!((out.as_ptr(), out.capacity()), (memory, 1001));
+    }
+
+    #[test]
+    fn the_limit_is_exact_and_leaves_nothing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), [7; 1000]).unwrap();
+        let mut out = vec![1; 10];
+        let error = fetch(999, file.path(), &mut out).unwrap_err();
+        assert!(matches!(error, FetchError::TooLarge { bytes: 1000, limit: 999 }));
+        assert!(out.is_empty());
+        fetch(1000, file.path(), &mut out).unwrap();
+        fetch(u64::MAX, file.path(), &mut out).unwrap();
+        assert_eq!(out.len(), 1000);
+    }
+
+    #[test]
+    fn missing_files_and_folders_are_faults_that_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut out = vec![1; 10];
+        assert!(matches!(fetch(10, &dir.path().join("none"), &mut out), Err(FetchError::Io(_))));
+        assert!(out.is_empty());
+        out.push(1);
+        let error = fetch(10, dir.path(), &mut out).unwrap_err();
+        assert_eq!(error.to_string(), "not a regular file (a folder)");
+        assert!(out.is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn files_that_say_they_are_empty_are_read_and_limited() {
+        let mut out = Vec::new();
+        fetch(1 << 20, Path::new("/proc/self/status"), &mut out).unwrap();
+        assert!(out.starts_with(b"Name:"));
+        assert!(matches!(fetch(10, Path::new("/proc/self/status"), &mut out), Err(FetchError::TooLarge { .. })));
+        assert!(out.is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn devices_are_refused() {
+        let error = fetch(10, Path::new("/dev/zero"), &mut Vec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "not a regular file (a device)");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipes_are_refused_without_waiting_for_a_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe.jpg");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo is part of every Unix");
+        let error = fetch(10, &pipe, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "not a regular file (a named pipe)");
+    }
+}

@@ -1,0 +1,72 @@
+//! Paths as ids (for people and outputs) and as locators (for the file system).
+
+use std::path::{Path, PathBuf};
+
+/// The id of a path: the path itself when it is UTF-8. Otherwise bytes that are not UTF-8 become `\xNN` and a
+/// backslash becomes two.
+pub(crate) fn id_of(path: &[u8]) -> String {
+    match std::str::from_utf8(path) {
+        Ok(text) => text.to_owned(),
+        Err(_) => escape(path),
+    }
+}
+
+fn escape(path: &[u8]) -> String {
+    let mut id = String::with_capacity(path.len() + 16);
+    for chunk in path.utf8_chunks() {
+        id.push_str(&chunk.valid().replace('\\', r"\\"));
+        for byte in chunk.invalid() {
+            id.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    id
+}
+
+/// A path as bytes: the operating system's own on Unix; elsewhere UTF-8, with what is not Unicode replaced (such a
+/// file then fails to open, by its name).
+pub(crate) fn to_bytes(path: &Path) -> Vec<u8> {
+    #[cfg(unix)]
+    {
+        std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+    }
+    #[cfg(not(unix))]
+    {
+        path.to_string_lossy().into_owned().into_bytes()
+    }
+}
+
+/// The path that [`to_bytes`] was given.
+pub(crate) fn to_path(bytes: &[u8]) -> PathBuf {
+    #[cfg(unix)]
+    {
+        PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
+    }
+    #[cfg(not(unix))]
+    {
+        PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utf8_paths_are_their_own_ids() {
+        for path in ["a/b.jpg", "ünï/日本.png", "back\\slash", "new\nline"] {
+            assert_eq!(id_of(path.as_bytes()), path);
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_escaped_and_backslashes_doubled() {
+        assert_eq!(id_of(b"a\xff\\b\xc3.jpg"), r"a\xff\\b\xc3.jpg");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn bytes_survive_the_way_through_a_path() {
+        let bytes = b"dir/\xff\xfe\n.jpg";
+        assert_eq!(to_bytes(&to_path(bytes)), bytes);
+    }
+}

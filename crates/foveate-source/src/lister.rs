@@ -1,0 +1,251 @@
+//! Turns inputs into records, one outcome for each thing found.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::vec::IntoIter;
+
+use crate::SourceError;
+use crate::id::to_bytes;
+use crate::pattern::{Pattern, Progress, has_wildcard};
+use crate::spool::{Spool, SpoolWriter};
+use crate::walk::{Ancestors, Entry, Kind, read_folder};
+
+/// The file name extensions that a folder contributes, whatever their case. Files that are named, listed or matched
+/// by a pattern count whatever they are called.
+pub const IMAGE_EXTENSIONS: [&str; 10] = ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "tif", "tiff"];
+
+/// What listing saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListingStats {
+    /// Inputs in all, those with a fault included.
+    pub items: u64,
+    /// Inputs that cannot be read, as listing already showed.
+    pub faults: u64,
+    /// Folders that were searched.
+    pub folders: u64,
+    /// Files in folders that were left out because their extension is not an image's.
+    pub skipped_other: u64,
+    /// Entries of folders that were left out because their name begins with a dot (a hidden folder counts once).
+    pub skipped_hidden: u64,
+}
+
+/// Longer lines are no paths.
+const MAX_LINE: u64 = 1 << 16;
+
+/// How many new items make it worth telling.
+const PROGRESS_STEP: u64 = 1024;
+
+pub(crate) struct Lister<'a> {
+    spool: SpoolWriter,
+    stats: ListingStats,
+    progress: Option<&'a mut dyn FnMut(u64)>,
+}
+
+/// A folder being walked.
+struct Level<'p> {
+    folder: PathBuf,
+    entries: IntoIter<Entry>,
+    mode: Mode<'p>,
+}
+
+/// What is taken from a folder.
+#[derive(Clone)]
+enum Mode<'p> {
+    /// Every image below it.
+    Images,
+    /// What goes on to match a pattern.
+    Matching(&'p Pattern, Progress),
+}
+
+impl<'a> Lister<'a> {
+    pub(crate) fn new(progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
+        Self { spool: SpoolWriter::new(), stats: ListingStats::default(), progress }
+    }
+
+    /// The complete listing.
+    pub(crate) fn finish(mut self) -> Result<(Spool, ListingStats), SourceError> {
+        self.stats.items = self.spool.records();
+        if let Some(progress) = &mut self.progress {
+            progress(self.stats.items);
+        }
+        Ok((self.spool.finish()?, self.stats))
+    }
+
+    /// A file, a folder or a pattern. What exists is never taken for a pattern.
+    pub(crate) fn path(&mut self, path: &Path) -> Result<(), SourceError> {
+        match fs::metadata(path) {
+            Ok(data) if data.is_dir() => self.walk(path.to_owned(), Mode::Images),
+            Ok(_) => self.item(path),
+            Err(error) => match path.to_str().filter(|text| has_wildcard(text)) {
+                Some(text) => self.pattern(text),
+                None => self.fault(path, &error.to_string()),
+            },
+        }
+    }
+
+    /// Everything a pattern matches: files as they are, folders searched.
+    fn pattern(&mut self, text: &str) -> Result<(), SourceError> {
+        let pattern = match Pattern::new(text) {
+            Ok(pattern) => pattern,
+            Err(reason) => return self.fault(Path::new(text), &reason),
+        };
+        let before = self.spool.records();
+        if readable(&pattern.base).is_dir() {
+            self.walk(pattern.base.clone(), Mode::Matching(&pattern, pattern.start()))?;
+        }
+        if self.spool.records() == before {
+            self.fault(Path::new(text), "the pattern matches nothing")?;
+        }
+        Ok(())
+    }
+
+    /// The paths of a list, one a line. `name` is for messages.
+    pub(crate) fn list(&mut self, name: &str, list: impl Read) -> Result<(), SourceError> {
+        let mut list = BufReader::with_capacity(1 << 16, list);
+        let mut line = Vec::new();
+        for number in 1_u64.. {
+            line.clear();
+            let read = (&mut list).take(MAX_LINE + 1).read_until(b'\n', &mut line);
+            let read = read.map_err(|source| SourceError::Io { action: format!("reading {name}"), source })?;
+            if read == 0 {
+                break;
+            }
+            if line.len() as u64 > MAX_LINE {
+                return Err(SourceError::Invalid(format!(
+                    "line {number} of {name} is longer than {MAX_LINE} bytes; is it a list with one path a line?"
+                )));
+            }
+            let line = line.strip_suffix(b"\n").unwrap_or(&line);
+            let path = line.strip_suffix(b"\r").unwrap_or(line);
+            if !path.is_empty() {
+                self.record(path, "")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Depth first, in the order of the path components' bytes. The stack is on the heap and holds the names of the
+    /// folders on the way down, nothing else.
+    fn walk(&mut self, start: PathBuf, mode: Mode<'_>) -> Result<(), SourceError> {
+        let mut above = Ancestors::default();
+        let mut levels = Vec::new();
+        levels.extend(self.enter(start, mode, &mut above)?);
+        while let Some(level) = levels.last_mut() {
+            let Some(Entry { name, kind }) = level.entries.next() else {
+                levels.pop();
+                above.leave();
+                continue;
+            };
+            let path = level.folder.join(&name);
+            let descend = match &level.mode {
+                Mode::Images => self.found_in_folder(&path, kind)?,
+                Mode::Matching(pattern, from) => {
+                    let to = pattern.step(from, &name);
+                    self.found_by_pattern(&path, kind, pattern, to)?
+                }
+            };
+            if let Some(mode) = descend {
+                levels.extend(self.enter(path, mode, &mut above)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps into a folder, or records why that cannot be done.
+    fn enter<'p>(
+        &mut self,
+        folder: PathBuf,
+        mode: Mode<'p>,
+        above: &mut Ancestors,
+    ) -> Result<Option<Level<'p>>, SourceError> {
+        let on_disk = readable(&folder);
+        if let Err(reason) = above.enter(on_disk) {
+            self.fault(&folder, &reason)?;
+            return Ok(None);
+        }
+        let hidden_too = matches!(&mode, Mode::Matching(pattern, _) if pattern.names_hidden());
+        let found = match read_folder(on_disk, hidden_too) {
+            Ok(found) => found,
+            Err(error) => {
+                above.leave();
+                self.fault(&folder, &error.to_string())?;
+                return Ok(None);
+            }
+        };
+        if let Some(error) = found.broken_off {
+            self.fault(&folder, &format!("reading the folder broke off: {error}"))?;
+        }
+        self.stats.folders += 1;
+        self.stats.skipped_hidden += found.hidden;
+        Ok(Some(Level { folder, entries: found.entries.into_iter(), mode }))
+    }
+
+    /// An entry of a folder that is searched for images.
+    fn found_in_folder(&mut self, path: &Path, kind: Kind) -> Result<Option<Mode<'static>>, SourceError> {
+        match kind {
+            Kind::Folder => return Ok(Some(Mode::Images)),
+            Kind::File if has_image_extension(path) => self.item(path)?,
+            Kind::File => self.stats.skipped_other += 1,
+            // It might be a folder of images, whatever its name.
+            Kind::Broken(reason) => self.fault(path, &reason)?,
+        }
+        Ok(None)
+    }
+
+    /// An entry that takes a pattern to `to`.
+    fn found_by_pattern<'p>(
+        &mut self,
+        path: &Path,
+        kind: Kind,
+        pattern: &'p Pattern,
+        to: Progress,
+    ) -> Result<Option<Mode<'p>>, SourceError> {
+        match (kind, pattern.is_match(&to)) {
+            (Kind::Folder, _) if pattern.can_go_on(&to) => return Ok(Some(Mode::Matching(pattern, to))),
+            (Kind::Folder, true) => return Ok(Some(Mode::Images)),
+            (Kind::File, true) => self.item(path)?,
+            (Kind::Broken(reason), true) => self.fault(path, &reason)?,
+            (_, false) => {}
+        }
+        Ok(None)
+    }
+
+    fn item(&mut self, path: &Path) -> Result<(), SourceError> {
+        self.record(&to_bytes(path), "")
+    }
+
+    fn fault(&mut self, path: &Path, reason: &str) -> Result<(), SourceError> {
+        self.stats.faults += 1;
+        self.record(&to_bytes(path), reason)
+    }
+
+    fn record(&mut self, path: &[u8], fault: &str) -> Result<(), SourceError> {
+        self.spool.push(path, fault)?;
+        let records = self.spool.records();
+        if let Some(progress) = self.progress.as_mut().filter(|_| records.is_multiple_of(PROGRESS_STEP)) {
+            progress(records);
+        }
+        Ok(())
+    }
+}
+
+/// The empty path stands for the current folder in what is joined to it.
+fn readable(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
+fn has_image_extension(path: &Path) -> bool {
+    path.extension()
+        .and_then(|extension| extension.to_str())
+        .is_some_and(|extension| IMAGE_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension)))
+}
+
+/// Opens a list for reading.
+pub(crate) fn open_list(path: &Path) -> Result<fs::File, SourceError> {
+    fs::File::open(path).map_err(|source| list_error(path, source))
+}
+
+fn list_error(path: &Path, source: io::Error) -> SourceError {
+    SourceError::Io { action: format!("opening the list {}", path.display()), source }
+}

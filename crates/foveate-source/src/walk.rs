@@ -1,0 +1,116 @@
+//! Folders, walked in the order of their path components' bytes, one folder's names in memory at a time per level.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::id::to_bytes;
+
+/// An entry of a folder, links followed.
+pub(crate) struct Entry {
+    pub(crate) name: OsString,
+    pub(crate) kind: Kind,
+}
+
+/// What an entry is.
+pub(crate) enum Kind {
+    Folder,
+    /// A file, or something else that is no folder (a pipe, a device); reading it will tell.
+    File,
+    /// A link that leads nowhere, or what cannot be looked at.
+    Broken(String),
+}
+
+/// The visible entries of a folder in the order of their names' bytes, and how many hidden ones there are.
+pub(crate) struct Entries {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) hidden: u64,
+    /// Reading the folder broke off; what came before is in `entries`.
+    pub(crate) broken_off: Option<io::Error>,
+}
+
+/// Whether a name is hidden: a dot in front.
+pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().first() == Some(&b'.')
+}
+
+/// Reads a folder. Entries whose names begin with a dot are left out unless `hidden_too`.
+pub(crate) fn read_folder(folder: &Path, hidden_too: bool) -> io::Result<Entries> {
+    let mut found = Entries { entries: Vec::new(), hidden: 0, broken_off: None };
+    for entry in fs::read_dir(folder)? {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                found.broken_off = Some(error);
+                break;
+            }
+        };
+        let name = entry.file_name();
+        if is_hidden(&name) && !hidden_too {
+            found.hidden += 1;
+            continue;
+        }
+        let kind = kind_of(&entry);
+        found.entries.push(Entry { name, kind });
+    }
+    found.entries.sort_unstable_by(|a, b| a.name.as_encoded_bytes().cmp(b.name.as_encoded_bytes()));
+    Ok(found)
+}
+
+fn kind_of(entry: &fs::DirEntry) -> Kind {
+    let kind = match entry.file_type() {
+        Ok(kind) if kind.is_symlink() => match fs::metadata(entry.path()) {
+            Ok(target) => target.file_type(),
+            Err(error) => return Kind::Broken(format!("symbolic link: {error}")),
+        },
+        Ok(kind) => kind,
+        Err(error) => return Kind::Broken(error.to_string()),
+    };
+    if kind.is_dir() { Kind::Folder } else { Kind::File }
+}
+
+/// Tells one folder from another, whatever path leads to it.
+#[derive(PartialEq, Eq)]
+pub(crate) struct FolderId {
+    #[cfg(unix)]
+    device_inode: (u64, u64),
+    #[cfg(not(unix))]
+    canonical: PathBuf,
+}
+
+impl FolderId {
+    /// The identity of the folder at `path`.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            fs::metadata(path).map(|data| Self { device_inode: (data.dev(), data.ino()) })
+        }
+        #[cfg(not(unix))]
+        {
+            fs::canonicalize(path).map(|canonical| Self { canonical })
+        }
+    }
+}
+
+/// The folders from the start of a walk down to where it is.
+#[derive(Default)]
+pub(crate) struct Ancestors(Vec<(FolderId, PathBuf)>);
+
+impl Ancestors {
+    /// Steps into `folder`; an error tells why that must not be (it is one of its own ancestors, or unreadable).
+    pub(crate) fn enter(&mut self, folder: &Path) -> Result<(), String> {
+        let id = FolderId::of(folder).map_err(|error| error.to_string())?;
+        if let Some((_, above)) = self.0.iter().find(|(known, _)| *known == id) {
+            return Err(format!("symbolic link loop: leads back to {}", crate::id::id_of(&to_bytes(above))));
+        }
+        self.0.push((id, folder.to_owned()));
+        Ok(())
+    }
+
+    /// Steps out of the folder entered last.
+    pub(crate) fn leave(&mut self) {
+        self.0.pop();
+    }
+}
