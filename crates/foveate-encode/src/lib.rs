@@ -2,6 +2,9 @@
 
 use foveate_core::{Backend, FaultScope, PixelBatch, Registry, Size, VectorBuf};
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
 /// Runs a vision model. Normalization belongs to it: it takes raw u8 pixels and knows the mean and std of its model.
 pub trait Encoder: Send {
     /// What it takes and gives; constant over its life.
@@ -34,6 +37,23 @@ pub struct EncoderSpec {
     pub max_batch: usize,
     /// Whether a row's bits are the same in every batch.
     pub batch_invariant: bool,
+}
+
+impl EncoderSpec {
+    /// Refuses a batch of images of another size, or of more images than [`Self::max_batch`], before anything is
+    /// computed; every encoder starts with it.
+    ///
+    /// # Errors
+    /// [`EncodeError::Batch`], saying what was given and what is expected.
+    pub fn check(&self, batch: PixelBatch<'_>) -> Result<(), EncodeError> {
+        if batch.size() != self.input {
+            return Err(EncodeError::Batch(format!("images are {}, not {}", batch.size(), self.input)));
+        }
+        if batch.len() > self.max_batch {
+            return Err(EncodeError::Batch(format!("{} images, more than {}", batch.len(), self.max_batch)));
+        }
+        Ok(())
+    }
 }
 
 /// How a transformer's tokens become one vector.
@@ -106,6 +126,9 @@ pub enum EncodeError {
         /// Why it cannot be used, and what would help.
         reason: String,
     },
+    /// The backend cannot do what the options ask for.
+    #[error("not supported by this encoder: {0}")]
+    Unsupported(String),
     /// The batch is not what `spec()` asks for.
     #[error("batch does not fit the encoder: {0}")]
     Batch(String),

@@ -1,0 +1,170 @@
+//! The encoder: images on threads.
+
+use std::sync::Mutex;
+
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_dinov2::Model;
+use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderSpec};
+use rayon::prelude::*;
+
+use crate::kernel::Isa;
+use crate::kernel::attention::KeyValues;
+use crate::network::{Network, Part};
+
+/// Fewest tokens of a part when an image is divided among threads: below, reading the weights costs more than is gained.
+const MIN_PART: usize = 32;
+
+/// DINOv2 on the CPU in f32, with its own threads.
+///
+/// As many images at a time as there are threads, one thread each; what is left of a batch is computed by all threads,
+/// which divide an image's tokens among them. Rows have the same bits either way.
+pub struct CandleEncoder {
+    spec: EncoderSpec,
+    network: Network,
+    /// `None` for one thread, which is the caller's.
+    pool: Option<rayon::ThreadPool>,
+    /// One per thread.
+    whole: Vec<Lane>,
+    /// Each shared by the threads that divide an image among them.
+    divided: Vec<Lane>,
+}
+
+/// Memory for one image on its way through the network.
+struct Lane {
+    parts: Vec<Part>,
+    key_values: Vec<KeyValues>,
+}
+
+impl CandleEncoder {
+    /// Packs the weights of `model` for this processor and starts `options.threads` threads (none for one).
+    ///
+    /// # Errors
+    /// [`EncodeError::Device`] for another device than `cpu`, [`EncodeError::Unsupported`] for another precision than
+    /// f32, [`EncodeError::Model`] for a model whose tensors are not all there or whose input is not a whole number of
+    /// patches.
+    pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        check(options)?;
+        let network = Network::new(model, options.pooling, Isa::detect())?;
+        let threads = options.threads.max(1);
+        let parts = threads.min(network.tokens() / MIN_PART).max(1);
+        let divided = if parts > 1 { threads / parts } else { 0 };
+        Ok(Self {
+            spec: spec(model, options),
+            pool: pool(threads)?,
+            whole: (0..threads).map(|_| Lane::new(&network, 1)).collect(),
+            divided: (0..divided).map(|_| Lane::new(&network, parts)).collect(),
+            network,
+        })
+    }
+
+    /// The same from the model as the registry hands it over, a [`foveate_dinov2::Model`].
+    pub(crate) fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let model = model.downcast_ref::<Model>();
+        Self::new(model.ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?, options)
+    }
+}
+
+impl Encoder for CandleEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+        self.spec.check(batch)?;
+        let Self { spec, network, pool, whole, divided } = self;
+        let rows = out.reset(batch.len(), spec.dim);
+        let mut images = (0..batch.len()).filter_map(|i| batch.slice(i..i + 1)).zip(rows.chunks_exact_mut(spec.dim));
+        let Some(pool) = pool else {
+            images.for_each(|(image, row)| whole[0].run(network, image, row));
+            return Ok(());
+        };
+        let rest = if divided.is_empty() { 0 } else { batch.len() % whole.len() };
+        pool.install(|| {
+            share(network, whole, images.by_ref().take(batch.len() - rest));
+            share(network, divided, images);
+        });
+        Ok(())
+    }
+}
+
+/// Lets every lane take the next image until there is none.
+fn share<'a, I>(network: &Network, lanes: &mut [Lane], images: I)
+where
+    I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
+{
+    let images = Mutex::new(images);
+    // A poisoned lock means that another lane panicked, and rayon passes that on.
+    let next = || images.lock().ok().and_then(|mut images| images.next());
+    lanes.par_iter_mut().with_max_len(1).for_each(|lane| {
+        while let Some((image, row)) = next() {
+            lane.run(network, image, row);
+        }
+    });
+}
+
+impl Lane {
+    /// Memory for images whose tokens are divided into `parts`, each a whole number of tiles.
+    fn new(network: &Network, parts: usize) -> Self {
+        const TILE: usize = 8;
+        let size = network.tokens().div_ceil(parts).next_multiple_of(TILE);
+        let firsts = (0..network.tokens()).step_by(size);
+        let (parts, key_values) = firsts.map(|first| network.part(first, size.min(network.tokens() - first))).unzip();
+        Self { parts, key_values }
+    }
+
+    /// Computes the vector of `image` 0.
+    fn run(&mut self, network: &Network, image: PixelBatch<'_>, out: &mut [f32]) {
+        let Self { parts, key_values } = self;
+        if let ([part], [own]) = (&mut parts[..], &mut key_values[..]) {
+            network.embed(image, part);
+            for layer in 0..network.depth() {
+                network.project(layer, part, own);
+                network.advance(layer, part, std::slice::from_ref(own));
+            }
+        } else {
+            parts.par_iter_mut().with_max_len(1).for_each(|part| network.embed(image, part));
+            for layer in 0..network.depth() {
+                let pairs = parts.par_iter_mut().zip(key_values.par_iter_mut()).with_max_len(1);
+                pairs.for_each(|(part, own)| network.project(layer, part, own));
+                parts.par_iter_mut().with_max_len(1).for_each(|part| network.advance(layer, part, key_values));
+            }
+        }
+        network.pool(parts, out);
+    }
+}
+
+fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
+    if options.device != "cpu" {
+        let reason = "the candle backend is compiled in for the CPU only; use `cpu`".to_owned();
+        return Err(EncodeError::Device { device: options.device.clone(), reason });
+    }
+    match options.dtype {
+        DType::F32 => Ok(()),
+        dtype => Err(EncodeError::Unsupported(format!(
+            "{} on the CPU: candle widens it to f32 there, which is slower than f32 and less exact; use f32",
+            dtype.name()
+        ))),
+    }
+}
+
+pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
+    EncoderSpec {
+        input: model.preprocess.crop,
+        mean: model.preprocess.mean,
+        std: model.preprocess.std,
+        dim: options.pooling.dim(model.config.hidden_size),
+        pooling: options.pooling,
+        device: options.device.clone(),
+        dtype: options.dtype,
+        max_batch: options.max_batch.max(1),
+        batch_invariant: true,
+    }
+}
+
+fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {
+    if threads == 1 {
+        return Ok(None);
+    }
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("forward-{i}"));
+    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}")))
+}

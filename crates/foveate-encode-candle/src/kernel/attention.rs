@@ -1,0 +1,238 @@
+//! Softmax attention of one image, head by head, without ever forming a whole score matrix.
+
+use pulp::{Simd, WithSimd};
+
+use crate::kernel::linear::{store_tile, tile};
+use crate::kernel::{Isa, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile_rows};
+
+/// Queries taken at a time: one lane each.
+const MAX_QUERIES: usize = MAX_TILE_VECTORS * MAX_LANES;
+
+/// Keys and values of some consecutive tokens of an image, each `[heads, tokens, head_width]`.
+pub(crate) struct KeyValues {
+    /// Keys of all heads, then values of all heads.
+    pub(crate) data: Vec<f32>,
+    /// How many tokens.
+    pub(crate) tokens: usize,
+}
+
+impl KeyValues {
+    pub(crate) fn new(heads: usize, tokens: usize, head_width: usize) -> Self {
+        Self { data: vec![0.0; 2 * heads * tokens * head_width], tokens }
+    }
+
+    /// Block `i`, `[tokens, head_width]`: keys of head `i`, or values of head `i − heads`.
+    #[inline(always)]
+    fn block(&self, i: usize, head_width: usize) -> &[f32] {
+        &self.data[i * self.tokens * head_width..][..self.tokens * head_width]
+    }
+}
+
+/// Working memory of [`Attention`].
+pub(crate) struct Scratch {
+    /// `[head_width, queries]`.
+    queries: Vec<f32>,
+    /// `[tokens, queries]`.
+    scores: Vec<f32>,
+}
+
+impl Scratch {
+    pub(crate) fn new(tokens: usize, head_width: usize) -> Self {
+        Self { queries: vec![0.0; head_width * MAX_QUERIES], scores: vec![0.0; tokens * MAX_QUERIES] }
+    }
+}
+
+/// `softmax(q · kᵀ) · v` for each head. The usual scale is expected to be in `q` already.
+///
+/// Scores are computed transposed, a token a row and a query a lane, so that the softmax needs no sums across lanes and
+/// the second product reads them as it wants them.
+pub(crate) struct Attention<'a> {
+    /// `[rows, heads · head_width]`.
+    pub(crate) q: &'a [f32],
+    /// All tokens of the image, in order, in any number of parts.
+    pub(crate) keys: &'a [KeyValues],
+    pub(crate) heads: usize,
+    /// A multiple of the vector's width (see [`padded_head_width`]).
+    pub(crate) head_width: usize,
+    pub(crate) scratch: &'a mut Scratch,
+    /// `[rows, heads · head_width]`.
+    pub(crate) out: &'a mut [f32],
+}
+
+/// The width at which heads of `width` are stored: whole vectors, the rest zeros.
+pub(crate) fn padded_head_width(isa: Isa, width: usize) -> usize {
+    width.next_multiple_of(isa.lanes())
+}
+
+impl WithSimd for Attention<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        assert!(self.head_width.is_multiple_of(S::F32_LANES), "heads are whole vectors wide");
+        let rows = self.q.len() / (self.heads * self.head_width);
+        for head in 0..self.heads {
+            let mut row = 0;
+            while row < rows {
+                let vectors = (rows - row).div_ceil(S::F32_LANES).min(MAX_TILE_VECTORS);
+                let count = (rows - row).min(vectors * S::F32_LANES);
+                match vectors {
+                    1 => self.queries::<S, 1>(simd, head, row, count),
+                    2 => self.queries::<S, 2>(simd, head, row, count),
+                    _ => self.queries::<S, 3>(simd, head, row, count),
+                }
+                row += count;
+            }
+        }
+    }
+}
+
+impl Attention<'_> {
+    /// Attention of `count` queries from `row` on in one head, in `NV` vectors.
+    #[inline(always)]
+    fn queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
+        self.transpose_queries::<S, NV>(head, row, count);
+        self.score::<S, NV>(simd, head);
+        let mut factors = [0.0; MAX_QUERIES];
+        let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
+        softmax::<S, NV>(simd, &mut self.scratch.scores[..tokens * NV * S::F32_LANES], &mut factors);
+        let mut query = 0;
+        while query < count {
+            let height = tile_rows::<S>(count - query);
+            match height {
+                8 => self.mix::<S, 8, NV>(simd, head, row, query, &factors),
+                4 => self.mix::<S, 4, NV>(simd, head, row, query, &factors),
+                2 => self.mix::<S, 2, NV>(simd, head, row, query, &factors),
+                _ => self.mix::<S, 1, NV>(simd, head, row, query, &factors),
+            }
+            query += height;
+        }
+    }
+
+    /// Writes the queries `[head_width, NV vectors]`, zeros in the lanes beyond `count`.
+    #[inline(always)]
+    fn transpose_queries<S: Simd, const NV: usize>(&mut self, head: usize, row: usize, count: usize) {
+        let lanes = NV * S::F32_LANES;
+        let width = self.heads * self.head_width;
+        for query in 0..lanes {
+            let columns = self.scratch.queries[query..].iter_mut().step_by(lanes).take(self.head_width);
+            if query < count {
+                let q = &self.q[(row + query) * width + head * self.head_width..][..self.head_width];
+                columns.zip(q).for_each(|(slot, &value)| *slot = value);
+            } else {
+                columns.for_each(|slot| *slot = 0.0);
+            }
+        }
+    }
+
+    /// Writes the scores `[tokens, NV vectors]`.
+    #[inline(always)]
+    fn score<S: Simd, const NV: usize>(&mut self, simd: S, head: usize) {
+        let (lanes, width) = (NV * S::F32_LANES, self.head_width);
+        let (queries, _) = S::as_simd_f32s(&self.scratch.queries);
+        let (queries, _) = queries.as_chunks::<NV>();
+        let queries = &queries[..width];
+        let mut scores = self.scratch.scores.as_mut_slice();
+        for part in self.keys {
+            let keys = part.block(head, width);
+            let mut token = 0;
+            while token < part.tokens {
+                let height = tile_rows::<S>(part.tokens - token);
+                let keys = &keys[token * width..];
+                match height {
+                    8 => tile::<S, 8, NV>(simd, keys, width, queries, scores, lanes),
+                    4 => tile::<S, 4, NV>(simd, keys, width, queries, scores, lanes),
+                    2 => tile::<S, 2, NV>(simd, keys, width, queries, scores, lanes),
+                    _ => tile::<S, 1, NV>(simd, keys, width, queries, scores, lanes),
+                }
+                scores = &mut scores[height * lanes..];
+                token += height;
+            }
+        }
+    }
+
+    /// Writes the outputs of `MR` queries: the values of all tokens, weighted by their scores.
+    #[inline(always)]
+    fn mix<S: Simd, const MR: usize, const NV: usize>(
+        &mut self,
+        simd: S,
+        head: usize,
+        row: usize,
+        query: usize,
+        factors: &[f32; MAX_QUERIES],
+    ) {
+        let lanes = S::F32_LANES;
+        let width = self.heads * self.head_width;
+        let mut column = 0;
+        while column < self.head_width {
+            let mut sums = [0.0; MAX_TILE_ROWS * 2 * MAX_LANES];
+            let vectors = ((self.head_width - column) / lanes).min(2);
+            match vectors {
+                1 => self.weighted_sum::<S, MR, NV, 1>(simd, head, query, column, &mut sums),
+                _ => self.weighted_sum::<S, MR, NV, 2>(simd, head, query, column, &mut sums),
+            }
+            for i in 0..MR {
+                let factor = simd.splat_f32s(factors[query + i]);
+                let out = &mut self.out[(row + query + i) * width + head * self.head_width + column..];
+                for j in 0..vectors {
+                    let sum = load(simd, &sums[(i * vectors + j) * lanes..]);
+                    store(simd, &mut out[j * lanes..][..lanes], simd.mul_f32s(sum, factor));
+                }
+            }
+            column += vectors * lanes;
+        }
+    }
+
+    /// `Σ score · value` over all tokens in order, for `MR` queries and `VV` vectors of the head's columns.
+    #[inline(always)]
+    fn weighted_sum<S: Simd, const MR: usize, const NV: usize, const VV: usize>(
+        &self,
+        simd: S,
+        head: usize,
+        query: usize,
+        column: usize,
+        out: &mut [f32],
+    ) {
+        let lanes = S::F32_LANES;
+        let mut sums = [[simd.splat_f32s(0.0); VV]; MR];
+        let mut scores = self.scratch.scores.chunks_exact(NV * lanes);
+        for part in self.keys {
+            let values = part.block(self.heads + head, self.head_width).chunks_exact(self.head_width);
+            for (value, score) in values.zip(&mut scores) {
+                let (value, _) = S::as_simd_f32s(&value[column..][..VV * lanes]);
+                let score = &score[query..][..MR];
+                for i in 0..MR {
+                    let score = simd.splat_f32s(score[i]);
+                    for j in 0..VV {
+                        sums[i][j] = simd.mul_add_e_f32s(score, value[j], sums[i][j]);
+                    }
+                }
+            }
+        }
+        store_tile::<S, MR, VV>(out, VV * lanes, &sums);
+    }
+}
+
+/// Turns each column of `scores`, `[tokens, NV vectors]`, into `exp(score − max)`, and leaves one over their sum in
+/// `factors`.
+#[inline(always)]
+fn softmax<S: Simd, const NV: usize>(simd: S, scores: &mut [f32], factors: &mut [f32; MAX_QUERIES]) {
+    let (scores, _) = S::as_mut_simd_f32s(scores);
+    let (scores, _) = scores.as_chunks_mut::<NV>();
+    let mut max = scores[0];
+    for score in scores.iter() {
+        for j in 0..NV {
+            max[j] = simd.max_f32s(max[j], score[j]);
+        }
+    }
+    let mut sums = [simd.splat_f32s(0.0); NV];
+    for score in scores.iter_mut() {
+        for j in 0..NV {
+            score[j] = math::exp(simd, simd.sub_f32s(score[j], max[j]));
+            sums[j] = simd.add_f32s(sums[j], score[j]);
+        }
+    }
+    for (sum, factor) in sums.iter().zip(factors.chunks_exact_mut(S::F32_LANES)) {
+        store(simd, factor, simd.div_f32s(simd.splat_f32s(1.0), *sum));
+    }
+}

@@ -1,0 +1,373 @@
+//! The fused forward of one image on a CPU.
+//!
+//! An image's tokens are divided into one or more [`Part`]s. Everything but attention concerns a token alone, and
+//! attention reads the keys and values of all tokens; so per block there are two steps that the parts may take in
+//! parallel, [`Network::project`] and [`Network::advance`]. A part's rows come out with the same bits however the image
+//! is divided.
+//!
+//! What is folded into the weights at load: normalization of pixels, the attention's scale, LayerScale. What is never
+//! computed: in the last block, the tokens that no pooled vector reads.
+
+use foveate_core::{CHANNELS, PixelBatch};
+use foveate_dinov2::{Config, Model};
+use foveate_encode::{EncodeError, Pooling};
+
+use crate::architecture::{self, Architecture};
+use crate::kernel::Isa;
+use crate::kernel::attention::{self, Attention, KeyValues, padded_head_width};
+use crate::kernel::linear::{Finish, Linear, Output, Packed};
+use crate::kernel::norm::LayerNorm;
+
+/// The MLP's hidden layer is computed in slices of about this many units, which stay in the second-level cache.
+const MLP_SLICE: usize = 384;
+
+/// A model with its weights packed for this processor.
+pub(crate) struct Network {
+    isa: Isa,
+    config: Config,
+    pooling: Pooling,
+    /// Width of a head as it is stored: padded with zeros to whole vectors.
+    head_width: usize,
+    tokens: usize,
+    patch: Packed,
+    base: Vec<f32>,
+    blocks: Vec<Block>,
+    norm: Norm,
+}
+
+struct Norm {
+    scale: Vec<f32>,
+    shift: Vec<f32>,
+}
+
+struct Block {
+    norm1: Norm,
+    query: Packed,
+    /// Keys of all heads, then values of all heads.
+    key_value: Packed,
+    output: Packed,
+    norm2: Norm,
+    mlp: Vec<MlpSlice>,
+}
+
+/// Some units of the MLP's hidden layer: what computes them and what they add to the output.
+struct MlpSlice {
+    input: Packed,
+    gate: Option<Packed>,
+    output: Packed,
+}
+
+/// Some consecutive tokens of an image on their way through the network, with the memory that takes.
+pub(crate) struct Part {
+    first: usize,
+    /// Tokens whose values are still needed: all of them until the last block.
+    active: usize,
+    tokens: usize,
+    /// `[tokens, hidden]`.
+    x: Vec<f32>,
+    normed: Vec<f32>,
+    /// `[tokens, heads · head_width]`.
+    q: Vec<f32>,
+    context: Vec<f32>,
+    /// A slice of the MLP's hidden layer, or patches of samples.
+    wide: Vec<f32>,
+    attention: attention::Scratch,
+}
+
+impl Network {
+    pub(crate) fn new(model: &Model, pooling: Pooling, isa: Isa) -> Result<Self, EncodeError> {
+        let config = model.config.clone();
+        let architecture = Architecture::new(model)?;
+        let embedding = architecture.embedding()?;
+        let pack = Pack { isa, config: &config, head_width: padded_head_width(isa, config.head_size()) };
+        let blocks = (0..config.num_hidden_layers)
+            .map(|layer| Ok(pack.block(architecture.block(layer)?)))
+            .collect::<Result<_, EncodeError>>()?;
+        Ok(Self {
+            isa,
+            pooling,
+            head_width: pack.head_width,
+            tokens: architecture.tokens(),
+            patch: pack.linear(&embedding.patch),
+            base: embedding.base,
+            blocks,
+            norm: Norm::new(architecture.final_norm()?),
+            config,
+        })
+    }
+
+    /// Tokens of an image.
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Number of blocks.
+    pub(crate) fn depth(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Room for tokens `first..first + tokens`.
+    pub(crate) fn part(&self, first: usize, tokens: usize) -> (Part, KeyValues) {
+        let (hidden, heads) = (self.config.hidden_size, self.config.num_attention_heads);
+        let wide = self.blocks.iter().flat_map(|block| &block.mlp).map(|slice| slice.input.outputs());
+        let wide = wide.chain([self.patch.inputs()]).max().unwrap_or(0);
+        let part = Part {
+            first,
+            active: tokens,
+            tokens,
+            x: vec![0.0; tokens * hidden],
+            normed: vec![0.0; tokens * hidden],
+            q: vec![0.0; tokens * heads * self.head_width],
+            context: vec![0.0; tokens * heads * self.head_width],
+            wide: vec![0.0; tokens * wide],
+            attention: attention::Scratch::new(self.tokens, self.head_width),
+        };
+        (part, KeyValues::new(heads, tokens, self.head_width))
+    }
+
+    /// Starts a part on image 0 of `image`.
+    pub(crate) fn embed(&self, image: PixelBatch<'_>, part: &mut Part) {
+        let hidden = self.config.hidden_size;
+        part.active = part.tokens;
+        part.x.copy_from_slice(&self.base[part.first * hidden..][..part.tokens * hidden]);
+        let prefix = self.config.prefix_tokens().saturating_sub(part.first).min(part.tokens);
+        let first_patch = part.first + prefix - self.config.prefix_tokens();
+        let patches = &mut part.wide[..(part.tokens - prefix) * self.patch.inputs()];
+        gather_patches(image, self.config.patch_size, first_patch, patches);
+        self.isa.run(Linear {
+            x: patches,
+            layer: &self.patch,
+            finish: Finish::Add,
+            out: Output::rows(&mut part.x[prefix * hidden..], hidden),
+        });
+    }
+
+    /// First step of block `layer`: queries, keys and values of a part's tokens.
+    pub(crate) fn project(&self, layer: usize, part: &mut Part, key_values: &mut KeyValues) {
+        let block = &self.blocks[layer];
+        let (width, tokens) = (self.config.num_attention_heads * self.head_width, part.tokens);
+        self.normalize(&block.norm1, part);
+        self.isa.run(Linear {
+            x: &part.normed,
+            layer: &block.key_value,
+            finish: Finish::Store,
+            out: Output::blocks(&mut key_values.data, tokens, self.head_width),
+        });
+        if layer + 1 == self.depth() && self.pooling == Pooling::Cls {
+            part.active = tokens.min(1usize.saturating_sub(part.first));
+        }
+        self.isa.run(Linear {
+            x: &part.normed[..part.active * self.config.hidden_size],
+            layer: &block.query,
+            finish: Finish::Store,
+            out: Output::rows(&mut part.q, width),
+        });
+    }
+
+    /// Second step of block `layer`, with the keys and values of all the image's parts: attention and MLP.
+    pub(crate) fn advance(&self, layer: usize, part: &mut Part, key_values: &[KeyValues]) {
+        let block = &self.blocks[layer];
+        let hidden = self.config.hidden_size;
+        let width = self.config.num_attention_heads * self.head_width;
+        self.isa.run(Attention {
+            q: &part.q[..part.active * width],
+            keys: key_values,
+            heads: self.config.num_attention_heads,
+            head_width: self.head_width,
+            scratch: &mut part.attention,
+            out: &mut part.context,
+        });
+        self.isa.run(Linear {
+            x: &part.context[..part.active * width],
+            layer: &block.output,
+            finish: Finish::Add,
+            out: Output::rows(&mut part.x, hidden),
+        });
+        self.normalize(&block.norm2, part);
+        for slice in &block.mlp {
+            self.mlp(slice, part);
+        }
+    }
+
+    fn mlp(&self, slice: &MlpSlice, part: &mut Part) {
+        let hidden = self.config.hidden_size;
+        let normed = &part.normed[..part.active * hidden];
+        let width = slice.input.outputs();
+        let first = if slice.gate.is_some() { Finish::Store } else { Finish::Gelu };
+        let steps = [Some((&slice.input, first)), slice.gate.as_ref().map(|gate| (gate, Finish::Gate))];
+        for (layer, finish) in steps.into_iter().flatten() {
+            self.isa.run(Linear { x: normed, layer, finish, out: Output::rows(&mut part.wide, width) });
+        }
+        self.isa.run(Linear {
+            x: &part.wide[..part.active * width],
+            layer: &slice.output,
+            finish: Finish::Add,
+            out: Output::rows(&mut part.x, hidden),
+        });
+    }
+
+    fn normalize(&self, norm: &Norm, part: &mut Part) {
+        let values = part.active * self.config.hidden_size;
+        self.isa.run(LayerNorm {
+            x: &part.x[..values],
+            scale: &norm.scale,
+            shift: &norm.shift,
+            eps: self.config.layer_norm_eps as f32,
+            out: &mut part.normed[..values],
+        });
+    }
+
+    /// The vector of an image whose parts are through all blocks.
+    pub(crate) fn pool(&self, parts: &mut [Part], out: &mut [f32]) {
+        for part in parts.iter_mut() {
+            self.normalize(&self.norm, part);
+        }
+        let hidden = self.config.hidden_size;
+        let (class, mean) = match self.pooling {
+            Pooling::Cls => (out, None),
+            Pooling::Mean => (&mut [][..], Some(out)),
+            Pooling::ClsMean => {
+                let (class, mean) = out.split_at_mut(hidden);
+                (class, Some(mean))
+            }
+        };
+        class.copy_from_slice(&parts[0].normed[..class.len()]);
+        if let Some(mean) = mean {
+            self.mean_of_patches(parts, mean);
+        }
+    }
+
+    fn mean_of_patches(&self, parts: &[Part], mean: &mut [f32]) {
+        let prefix = self.config.prefix_tokens();
+        let mut sums = vec![0.0f64; mean.len()];
+        let rows = parts.iter().flat_map(|part| part.normed.chunks_exact(mean.len()).take(part.tokens));
+        for row in rows.skip(prefix) {
+            sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
+        }
+        let count = (self.tokens - prefix) as f64;
+        mean.iter_mut().zip(&sums).for_each(|(mean, &sum)| *mean = (sum / count) as f32);
+    }
+}
+
+/// Copies the samples of patches `first..`, as many as `out` holds, each `[patch, patch, 3]`, as f32.
+fn gather_patches(image: PixelBatch<'_>, patch: usize, first: usize, out: &mut [f32]) {
+    let columns = image.size().width as usize / patch;
+    let line = image.size().width as usize * CHANNELS;
+    let samples = image.image(0);
+    let row = patch * CHANNELS;
+    for (i, out) in out.chunks_exact_mut(patch * row).enumerate() {
+        let (y, x) = ((first + i) / columns, (first + i) % columns);
+        let corner = y * patch * line + x * row;
+        for (dy, out) in out.chunks_exact_mut(row).enumerate() {
+            let samples = &samples[corner + dy * line..][..row];
+            out.iter_mut().zip(samples).for_each(|(out, &sample)| *out = f32::from(sample));
+        }
+    }
+}
+
+impl Norm {
+    fn new(norm: architecture::Norm<'_>) -> Self {
+        Self { scale: norm.scale.into_owned(), shift: norm.shift.into_owned() }
+    }
+}
+
+/// Folds and packs a model's parts.
+struct Pack<'a> {
+    isa: Isa,
+    config: &'a Config,
+    head_width: usize,
+}
+
+impl Pack<'_> {
+    fn linear(&self, layer: &architecture::Linear<'_>) -> Packed {
+        Packed::new(self.isa, &layer.weight, &layer.bias, layer.inputs)
+    }
+
+    fn block(&self, block: architecture::Block<'_>) -> Block {
+        let mut query = self.pad_heads(&block.query);
+        let scale = 1.0 / (self.config.head_size() as f32).sqrt();
+        query.weight.to_mut().iter_mut().chain(query.bias.to_mut()).for_each(|value| *value *= scale);
+        let mut key_value = self.pad_heads(&block.key);
+        let value = self.pad_heads(&block.value);
+        key_value.weight.to_mut().extend_from_slice(&value.weight);
+        key_value.bias.to_mut().extend_from_slice(&value.bias);
+        Block {
+            norm1: Norm::new(block.norm1),
+            query: self.linear(&query),
+            key_value: self.linear(&key_value),
+            output: self.linear(&self.pad_head_inputs(&scaled(block.output, &block.scale1))),
+            norm2: Norm::new(block.norm2),
+            mlp: self.mlp(block.mlp, &block.scale2),
+        }
+    }
+
+    /// Zero outputs behind each head's, up to the stored width.
+    fn pad_heads<'b>(&self, layer: &'b architecture::Linear<'_>) -> architecture::Linear<'b> {
+        let head = self.config.head_size();
+        architecture::Linear {
+            weight: pad(&layer.weight, head * layer.inputs, self.head_width * layer.inputs).into(),
+            bias: pad(&layer.bias, head, self.head_width).into(),
+            inputs: layer.inputs,
+        }
+    }
+
+    /// Zero inputs behind each head's, up to the stored width.
+    fn pad_head_inputs<'b>(&self, layer: &'b architecture::Linear<'_>) -> architecture::Linear<'b> {
+        let head = self.config.head_size();
+        architecture::Linear {
+            weight: pad(&layer.weight, head, self.head_width).into(),
+            bias: (&*layer.bias).into(),
+            inputs: layer.inputs / head * self.head_width,
+        }
+    }
+
+    fn mlp(&self, mlp: architecture::Mlp<'_>, scale: &[f32]) -> Vec<MlpSlice> {
+        let hidden = self.config.mlp_hidden;
+        let output = scaled(mlp.output, scale);
+        let count = hidden.div_ceil(MLP_SLICE);
+        let width = hidden.div_ceil(count);
+        let slice = |first: usize| {
+            let units = first..hidden.min(first + width);
+            let up = if mlp.swiglu { units.start + hidden..units.end + hidden } else { units.clone() };
+            MlpSlice {
+                input: self.outputs(&mlp.input, up),
+                gate: mlp.swiglu.then(|| self.outputs(&mlp.input, units.clone())),
+                output: self.inputs(&output, units),
+            }
+        };
+        (0..hidden).step_by(width).map(slice).collect()
+    }
+
+    /// Some of a layer's outputs.
+    fn outputs(&self, layer: &architecture::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
+        let weight = &layer.weight[range.start * layer.inputs..range.end * layer.inputs];
+        Packed::new(self.isa, weight, &layer.bias[range], layer.inputs)
+    }
+
+    /// What some of a layer's inputs add to its outputs; the bias comes with the first of them.
+    fn inputs(&self, layer: &architecture::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
+        let rows = layer.weight.chunks_exact(layer.inputs);
+        let weight: Vec<f32> = rows.flat_map(|row| &row[range.clone()]).copied().collect();
+        let zeros = vec![0.0; layer.bias.len()];
+        let bias = if range.start == 0 { &*layer.bias } else { &zeros };
+        Packed::new(self.isa, &weight, bias, range.len())
+    }
+}
+
+/// `layer` with each output multiplied by its factor.
+fn scaled<'a>(mut layer: architecture::Linear<'a>, factors: &[f32]) -> architecture::Linear<'a> {
+    for (row, &factor) in layer.weight.to_mut().chunks_exact_mut(layer.inputs).zip(factors) {
+        row.iter_mut().for_each(|weight| *weight *= factor);
+    }
+    layer.bias.to_mut().iter_mut().zip(factors).for_each(|(bias, &factor)| *bias *= factor);
+    layer
+}
+
+/// Every run of `run` values followed by zeros up to `padded`.
+fn pad(values: &[f32], run: usize, padded: usize) -> Vec<f32> {
+    let mut out = vec![0.0; values.len() / run * padded];
+    for (out, values) in out.chunks_exact_mut(padded).zip(values.chunks_exact(run)) {
+        out[..run].copy_from_slice(values);
+    }
+    out
+}

@@ -1,0 +1,207 @@
+//! Both forwards against the vectors that Hugging Face `transformers` computes from the same u8 crops.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_dinov2::Model;
+use foveate_encode::{DType, Encoder, EncoderOptions, Pooling};
+use foveate_encode_candle::{CandleEncoder, TensorEncoder};
+use safetensors::{Dtype, SafeTensors};
+
+/// The `strict` tier: cosine and relative error of a vector, in f32.
+const MIN_COSINE: f64 = 1.0 - 1e-6;
+const MAX_RELATIVE_ERROR: f64 = 1e-4;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// The project's shared data, which is not part of a clone; `None` with a line on the terminal without it.
+fn shared(path: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
+    if !path.exists() {
+        println!("skipped: no {}", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.
+struct Goldens {
+    tensors: HashMap<String, Vec<Vec<f64>>>,
+    names: Vec<String>,
+}
+
+impl Goldens {
+    fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        let names = serde_json::from_str(&header.metadata().as_ref().unwrap()["names"]).unwrap();
+        let tensors = file.iter().map(|(name, view)| {
+            let values: Vec<f64> = match view.dtype() {
+                Dtype::F32 => numbers(view.data(), |b| f32::from_le_bytes(b).into()),
+                Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
+                other => panic!("{name} is {other:?}"),
+            };
+            (name.to_owned(), values.chunks(view.shape()[1]).map(<[f64]>::to_vec).collect())
+        });
+        Self { tensors: tensors.collect(), names }
+    }
+}
+
+fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+    data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
+}
+
+/// The crops of a recipe that are at hand, `[n, height, width, 3]`, and which photos they are.
+fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>) {
+    let mut pixels = Vec::new();
+    let mut photos = Vec::new();
+    for (photo, name) in names.iter().enumerate() {
+        let path = folder.join(format!("{name}.png"));
+        if path.exists() {
+            let crop = image::open(&path).unwrap().into_rgb8();
+            assert_eq!(crop.dimensions(), (side, side));
+            pixels.extend_from_slice(crop.as_raw());
+            photos.push(photo);
+        }
+    }
+    assert!(photos.len() >= 9, "{} has crops", folder.display());
+    (pixels, photos)
+}
+
+fn options(threads: usize, max_batch: usize) -> EncoderOptions {
+    EncoderOptions { pooling: Pooling::ClsMean, dtype: DType::F32, device: "cpu".to_owned(), max_batch, threads }
+}
+
+fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
+    let mut out = VectorBuf::new();
+    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
+    out
+}
+
+/// Largest difference of a component, after checking the strict tier.
+fn compare(what: &str, ours: &[f32], golden: &[f64]) -> f64 {
+    assert_eq!(ours.len(), golden.len());
+    let dot = |a: &mut dyn Iterator<Item = (f64, f64)>| a.map(|(a, b)| a * b).sum::<f64>();
+    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
+    let (own, other) = (dot(&mut pairs().map(|(a, _)| (a, a))), dot(&mut pairs().map(|(_, b)| (b, b))));
+    let cosine = dot(&mut pairs()) / (own * other).sqrt();
+    let distance = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
+    assert!(cosine >= MIN_COSINE, "{what}: cosine {cosine}");
+    assert!(distance <= MAX_RELATIVE_ERROR, "{what}: relative error {distance:e}");
+    pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
+fn check(model: &str, encoder: &mut dyn Encoder, goldens: &Goldens, keys: [&[String]; 2], crops: &Path) {
+    let side = encoder.spec().input.width;
+    let (pixels, photos) = self::crops(crops, &goldens.names, side);
+    let vectors = encode(encoder, &pixels);
+    let half = vectors.dim() / 2;
+    for (pooling, keys) in keys.iter().enumerate() {
+        for key in keys.iter() {
+            let Some(tensor) = goldens.tensors.get(key) else { continue };
+            let worst = photos.iter().enumerate().map(|(row, &photo)| {
+                let ours = &vectors.row(row)[pooling * half..(pooling + 1) * half];
+                compare(&format!("{model} {key} {}", goldens.names[photo]), ours, &tensor[photo])
+            });
+            let worst = worst.fold(0.0, f64::max);
+            println!("{model:<28} {key:<50} {:>2} photos  max |difference| {worst:.2e}", photos.len());
+        }
+    }
+}
+
+fn keys(prefix: &str, suffixes: [&str; 2]) -> Vec<String> {
+    suffixes.iter().map(|suffix| format!("{prefix}{suffix}")).collect()
+}
+
+fn check_tiny(name: &str) {
+    let model = Model::from_folder(&fixtures().join("models").join(name)).unwrap();
+    let mut encoder = CandleEncoder::new(&model, &options(2, 30)).unwrap();
+    let mut tensors = TensorEncoder::new(&model, &options(1, 30), Device::Cpu).unwrap();
+    let sources = [Some(fixtures().join("goldens")), shared("goldens/hf")];
+    for folder in sources.iter().flatten() {
+        let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
+        for recipe in ["hf_pil", "squash"] {
+            let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
+            let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
+            assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
+            let crops = folder.join(format!("crop_{recipe}"));
+            check(name, &mut encoder, &goldens, [&class, &mean], &crops);
+            check(&format!("{name} (tensors)"), &mut tensors, &goldens, [&class, &mean], &crops);
+        }
+    }
+}
+
+#[test]
+fn tiny_plain() {
+    check_tiny("tiny");
+}
+
+#[test]
+fn tiny_with_registers() {
+    check_tiny("tiny-reg");
+}
+
+#[test]
+fn tiny_swiglu() {
+    check_tiny("tiny-swiglu");
+}
+
+/// `name` is the goldens' name for the model that `card` describes.
+fn check_seeded(card: &str, name: &str) {
+    let model = Model::seeded(card).unwrap();
+    let mut encoder = CandleEncoder::new(&model, &options(2, 30)).unwrap();
+    let crop_folder = shared("goldens/hf").unwrap_or_else(|| fixtures().join("goldens"));
+    let goldens = match shared("goldens/seeded_embeddings.safetensors") {
+        Some(path) => Goldens::read(&path),
+        None => Goldens::read(&fixtures().join("goldens/seeded_embeddings.safetensors")),
+    };
+    for recipe in ["hf_pil", "squash"] {
+        let class = keys(&format!("{name}.{recipe}"), [".cls", ".cls64"]);
+        let mean = [format!("{name}.{recipe}.patch_mean")];
+        assert!(goldens.tensors.contains_key(&class[0]) && goldens.tensors.contains_key(&mean[0]));
+        check(name, &mut encoder, &goldens, [&class, &mean], &crop_folder.join(format!("crop_{recipe}")));
+    }
+}
+
+#[test]
+fn seeded_small() {
+    check_seeded("dinov2-small", "dinov2-small");
+}
+
+#[test]
+fn seeded_small_with_registers() {
+    check_seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
+}
+
+/// A crop of the golden photos by the ViT-Tiny's own recipe is not stored, so this makes none: it compares the two forwards
+/// on the crops at hand, which its goldens (of other crops) cannot judge.
+#[test]
+fn vit_tiny_forwards_agree() {
+    let Some(folder) = shared("weights/vit-tiny-patch16-224") else { return };
+    let model = Model::from_folder(&folder).unwrap();
+    let mut encoder = CandleEncoder::new(&model, &options(1, 30)).unwrap();
+    let mut tensors = TensorEncoder::new(&model, &options(1, 30), Device::Cpu).unwrap();
+    let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
+    let (pixels, _) = crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
+    let (ours, theirs) = (encode(&mut encoder, &pixels), encode(&mut tensors, &pixels));
+    for i in 0..ours.rows() {
+        let want: Vec<f64> = theirs.row(i).iter().map(|&v| v.into()).collect();
+        compare("vit-tiny", ours.row(i), &want);
+    }
+}
+
+#[test]
+fn a_class_vector_is_the_same_with_and_without_the_mean() {
+    let model = Model::from_folder(&fixtures().join("models/tiny")).unwrap();
+    let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 3);
+    let class = EncoderOptions { pooling: Pooling::Cls, ..options(1, 1) };
+    let class = encode(&mut CandleEncoder::new(&model, &class).unwrap(), &pixels);
+    let both = encode(&mut CandleEncoder::new(&model, &options(1, 1)).unwrap(), &pixels);
+    assert_eq!(class.row(0), &both.row(0)[..class.dim()]);
+}
