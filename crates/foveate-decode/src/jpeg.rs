@@ -390,3 +390,160 @@ fn corrupt(reason: impl Into<String>) -> DecodeError {
 fn truncated(reason: String) -> DecodeError {
     DecodeError::Truncated { format: ImageFormat::Jpeg, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOI: &[u8] = &[0xFF, 0xD8];
+    const EOI: &[u8] = &[0xFF, 0xD9];
+
+    fn segment(marker: u8, payload: &[u8]) -> Vec<u8> {
+        [&[0xFF, marker], ((payload.len() + 2) as u16).to_be_bytes().as_slice(), payload].concat()
+    }
+
+    fn frame(marker: u8, width: u16, height: u16) -> Vec<u8> {
+        let [w1, w0] = width.to_be_bytes();
+        let [h1, h0] = height.to_be_bytes();
+        segment(marker, &[8, h1, h0, w1, w0, 3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1])
+    }
+
+    fn tables() -> Vec<u8> {
+        STANDARD_TABLES.to_vec()
+    }
+
+    /// A scan of all three components with some entropy-coded bytes, a stuffed zero and a restart marker in it.
+    fn scan() -> Vec<u8> {
+        [segment(0xDA, &[3, 1, 0, 2, 0x11, 3, 0x11, 0, 63, 0]), vec![1, 2, 0xFF, 0, 3, 0xFF, 0xD0, 4]].concat()
+    }
+
+    /// A refinement of component 1's coefficient 1, bit 0.
+    fn refinement() -> Vec<u8> {
+        segment(0xDA, &[1, 1, 0, 1, 1, 0x10])
+    }
+
+    fn join(parts: &[&[u8]]) -> Vec<u8> {
+        parts.concat()
+    }
+
+    fn reason(parts: &[&[u8]]) -> String {
+        inspect(&join(parts), 10).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_whole_file_is_described() {
+        let adobe = segment(0xEE, b"Adobe\0\x64\0\0\0\0\x01");
+        // Fill bytes, junk between segments and anything after EOI are nothing to object to.
+        let file = join(&[SOI, &adobe, b"junk\xFF", &tables(), &frame(0xC0, 640, 480), &scan(), EOI, b"\xFF\xD8 more"]);
+        let structure = inspect(&file, 10).unwrap();
+        let expected = Structure {
+            size: Size::new(640, 480),
+            process: Process::Baseline,
+            precision: 8,
+            components: 3,
+            sampling: [(2, 2), (1, 1), (1, 1), (0, 0)],
+            interleaved: true,
+            adobe_transform: Some(1),
+            scans: 1,
+            component_scans: 3,
+            needs_standard_tables: false,
+            ending: Ending::Complete,
+        };
+        assert_eq!(structure, expected);
+        structure.admit(PixelLimits::DEFAULT, &DecoderOptions::default()).unwrap();
+    }
+
+    #[test]
+    fn every_truncation_is_noticed() {
+        let file = join(&[SOI, &tables(), &frame(0xC0, 640, 480), &scan(), EOI]);
+        for end in 2..file.len() {
+            let cut = &file[..end];
+            let verdict = inspect(cut, 10).and_then(|s| s.admit(PixelLimits::DEFAULT, &DecoderOptions::default()));
+            assert!(matches!(verdict, Err(DecodeError::Truncated { .. })), "cut at {end}: {verdict:?}");
+        }
+        let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
+        inspect(&file[..file.len() - 2], 10).unwrap().admit(PixelLimits::DEFAULT, &lenient).unwrap();
+    }
+
+    #[test]
+    fn scans_are_limited_in_number_and_in_pixels() {
+        let progressive = |width, height, scans: usize| {
+            let first = segment(0xDA, &[3, 1, 0, 2, 0x11, 3, 0x11, 0, 0, 1]);
+            join(&[SOI, &tables(), &frame(0xC2, width, height), &first, &refinement().repeat(scans - 1), EOI])
+        };
+        assert_eq!(inspect(&progressive(64, 64, 10), 10).unwrap().scans, 10);
+        assert!(matches!(inspect(&progressive(64, 64, 11), 10), Err(DecodeError::TooCostly(_))));
+
+        let admit = |width, height, scans| {
+            let structure = inspect(&progressive(width, height, scans), 500).unwrap();
+            structure.admit(PixelLimits::DEFAULT, &DecoderOptions::default())
+        };
+        admit(6000, 6000, 14).unwrap();
+        admit(600, 600, 500).unwrap();
+        assert!(matches!(admit(6000, 6000, 400), Err(DecodeError::TooCostly(_))));
+        assert!(matches!(admit(60_000, 60_000, 2), Err(DecodeError::Limit(_))));
+        assert!(matches!(admit(640, 0, 2), Err(DecodeError::Limit(_))));
+    }
+
+    #[test]
+    fn what_libjpeg_refuses_is_refused() {
+        let (tables, frame, scan) = (tables(), frame(0xC0, 8, 8), scan());
+        let cases: &[(&[&[u8]], &str)] = &[
+            (&[b"no JPEG"], "no SOI marker"),
+            (&[SOI, EOI], "no frame header"),
+            (&[SOI, &frame, EOI], "no scan"),
+            (&[SOI, SOI, &frame, &scan, EOI], "a second SOI"),
+            (&[SOI, &tables, &frame, &frame, &scan, EOI], "a second frame header"),
+            (&[SOI, &tables, &scan, &frame, EOI], "a scan before the frame header"),
+            (&[SOI, &tables, &frame, &scan, b"\xFF\xF6\0\x04..", EOI], "reserved marker 0xF6"),
+            (&[SOI, b"\xFF\xE0\0\x01"], "marker 0xE0 has length 1"),
+            (&[SOI, &segment(0xC0, &[8, 0, 8, 0, 8, 3, 1, 0x11, 0])], "frame header with 3 components"),
+            (&[SOI, &segment(0xC0, &[8, 0, 8, 0, 8, 1, 1, 0x51, 0])], "sampling factor"),
+            (&[SOI, &segment(0xC4, &[0x20; 17])], "bad Huffman table"),
+            (&[SOI, &tables, &frame, &segment(0xDA, &[1, 9, 0, 0, 63, 0])], "scan of component 9"),
+            (&[SOI, &tables, &frame, &segment(0xDA, &[2, 1, 0, 1, 0, 0, 63, 0])], "component 1 twice"),
+            (&[SOI, &tables, &frame, &segment(0xDA, &[1, 1, 0x30, 0, 63, 0])], "Huffman table 3"),
+            (&[SOI, &self::frame(0xC2, 8, 8), &segment(0xDA, &[1, 1, 0, 0, 0, 0])], "Huffman table 0"),
+            (&[SOI, &tables, &self::frame(0xC2, 8, 8), &segment(0xDA, &[1, 1, 0, 5, 4, 0])], "impossible scan"),
+            (&[SOI, &tables, &self::frame(0xC2, 8, 8), &segment(0xDA, &[1, 1, 0, 1, 5, 0x74])], "impossible scan"),
+        ];
+        for (parts, expected) in cases {
+            let reason = reason(parts);
+            assert!(reason.contains(expected), "{reason:?} does not say {expected:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_that_nobody_reads_are_named() {
+        let verdict = |parts: &[&[u8]]| {
+            let structure = inspect(&join(parts), 10).unwrap();
+            structure.admit(PixelLimits::DEFAULT, &DecoderOptions::default()).unwrap_err().to_string()
+        };
+        for (marker, expected) in [(0xC9, "arithmetic"), (0xC3, "lossless"), (0xC5, "hierarchical")] {
+            assert!(verdict(&[SOI, &tables(), &frame(marker, 8, 8), &scan(), EOI]).contains(expected));
+        }
+        let twelve_bits = segment(0xC1, &[12, 0, 8, 0, 8, 1, 1, 0x11, 0]);
+        let one = segment(0xDA, &[1, 1, 0, 0, 63, 0]);
+        assert!(verdict(&[SOI, &tables(), &twelve_bits, &one, EOI]).contains("12 bits"));
+        let two_components = segment(0xC0, &[8, 0, 8, 0, 8, 2, 1, 0x11, 0, 2, 0x11, 0]);
+        assert!(verdict(&[SOI, &tables(), &two_components, &one, EOI]).contains("2 components"));
+    }
+
+    #[test]
+    fn missing_standard_tables_are_put_in_front() {
+        let bare = join(&[SOI, &frame(0xC0, 8, 8), &scan(), EOI]);
+        let structure = inspect(&bare, 10).unwrap();
+        assert!(structure.needs_standard_tables);
+        let whole = with_standard_tables(&bare, &structure);
+        let structure = inspect(&whole, 10).unwrap();
+        assert!(!structure.needs_standard_tables);
+        assert!(matches!(with_standard_tables(&whole, &structure), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn header_segments_stop_at_the_first_scan() {
+        let file = join(&[SOI, &segment(0xE1, b"one"), &segment(0xE0, b"no"), &scan(), &segment(0xE1, b"two")]);
+        assert_eq!(header_segments(&file, 0xE1).collect::<Vec<_>>(), [b"one"]);
+        assert_eq!(header_segments(b"not a JPEG", 0xE1).count(), 0);
+    }
+}

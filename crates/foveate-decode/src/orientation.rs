@@ -294,3 +294,193 @@ struct Entry {
     count: u64,
     value_at: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use foveate_core::PixelLimits;
+
+    use super::*;
+
+    /// 3 × 2 pixels with the values 0 to 5 in reading order.
+    fn picture() -> PixelBuf {
+        numbered(Size::new(3, 2))
+    }
+
+    fn numbered(size: Size) -> PixelBuf {
+        let mut pixels = PixelBuf::default();
+        for (i, pixel) in pixels.reset(size).unwrap().chunks_exact_mut(3).enumerate() {
+            pixel.copy_from_slice(&[i as u8, (i >> 8) as u8, 7]);
+        }
+        pixels
+    }
+
+    fn rows(pixels: &PixelBuf) -> Vec<Vec<u8>> {
+        let width = pixels.size().width as usize * 3;
+        pixels.as_slice().chunks_exact(width).map(|row| row.chunks_exact(3).map(|p| p[0]).collect()).collect()
+    }
+
+    #[test]
+    fn every_orientation_moves_every_pixel_to_its_place() {
+        let expected: [&[&[u8]]; 8] = [
+            &[&[0, 1, 2], &[3, 4, 5]],
+            &[&[2, 1, 0], &[5, 4, 3]],
+            &[&[5, 4, 3], &[2, 1, 0]],
+            &[&[3, 4, 5], &[0, 1, 2]],
+            &[&[0, 3], &[1, 4], &[2, 5]],
+            &[&[3, 0], &[4, 1], &[5, 2]],
+            &[&[5, 2], &[4, 1], &[3, 0]],
+            &[&[2, 5], &[1, 4], &[0, 3]],
+        ];
+        for (orientation, expected) in Orientation::ALL.into_iter().zip(expected) {
+            let (mut pixels, mut scratch) = (picture(), PixelBuf::default());
+            orientation.apply(&mut pixels, &mut scratch).unwrap();
+            assert_eq!(pixels.size(), orientation.apply_size(Size::new(3, 2)), "{orientation:?}");
+            assert_eq!(rows(&pixels), expected, "{orientation:?}");
+            assert!(pixels.as_slice().chunks_exact(3).all(|p| p[1..] == [0, 7]), "{orientation:?} split a pixel");
+        }
+    }
+
+    #[test]
+    fn pictures_larger_than_a_tile_are_transposed_alike() {
+        for size in [Size::new(33, 70), Size::new(64, 31), Size::new(1, 100), Size::new(5, 5)] {
+            for orientation in Orientation::ALL.into_iter().filter(|o| o.transposes()) {
+                let before = numbered(size);
+                let (mut after, mut scratch) = (numbered(size), PixelBuf::default());
+                orientation.apply(&mut after, &mut scratch).unwrap();
+                let (w, h) = (size.width - 1, size.height - 1);
+                for y in 0..=w {
+                    for x in 0..=h {
+                        let from = match orientation {
+                            Orientation::Transpose => (y, x),
+                            Orientation::Rotate90 => (y, h - x),
+                            Orientation::Transverse => (w - y, h - x),
+                            _ => (w - y, x),
+                        };
+                        assert_eq!(after.view().pixel(x, y), before.view().pixel(from.0, from.1), "{orientation:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_odd_number_of_rows_keeps_its_middle() {
+        let mut pixels = numbered(Size::new(1, 5));
+        Orientation::FlipVertical.apply(&mut pixels, &mut PixelBuf::default()).unwrap();
+        assert_eq!(rows(&pixels), [[4], [3], [2], [1], [0]]);
+    }
+
+    #[test]
+    fn memory_is_reused_from_image_to_image() {
+        let (mut pixels, mut scratch) = (numbered(Size::new(40, 30)), PixelBuf::default());
+        Orientation::Rotate90.apply(&mut pixels, &mut scratch).unwrap();
+        let mut addresses = [pixels.as_slice().as_ptr(), scratch.as_mut_slice().as_ptr()];
+        pixels.reset(Size::new(40, 30)).unwrap();
+        Orientation::Rotate90.apply(&mut pixels, &mut scratch).unwrap();
+        let mut again = [pixels.as_slice().as_ptr(), scratch.as_mut_slice().as_ptr()];
+        addresses.sort_unstable();
+        again.sort_unstable();
+        assert_eq!(addresses, again);
+    }
+
+    #[test]
+    fn a_scratch_buffer_that_may_not_grow_is_an_error() {
+        let mut scratch = PixelBuf::new(PixelLimits { max_pixels: 5 });
+        let mut pixels = picture();
+        assert!(Orientation::Rotate90.apply(&mut pixels, &mut scratch).is_err());
+        assert_eq!(rows(&pixels), rows(&picture()));
+    }
+
+    /// A TIFF structure with one directory of `entries`: tag, type, count, value.
+    fn tiff(little_endian: bool, entries: &[(u16, u16, u32, u32)]) -> Vec<u8> {
+        let u16 = |v: u16| if little_endian { v.to_le_bytes() } else { v.to_be_bytes() };
+        let u32 = |v: u32| if little_endian { v.to_le_bytes() } else { v.to_be_bytes() };
+        let mut bytes = if little_endian { b"II".to_vec() } else { b"MM".to_vec() };
+        bytes.extend(u16(42));
+        bytes.extend(u32(8));
+        bytes.extend(u16(entries.len() as u16));
+        for &(tag, kind, count, value) in entries {
+            bytes.extend(u16(tag));
+            bytes.extend(u16(kind));
+            bytes.extend(u32(count));
+            match kind {
+                3 => bytes.extend(u16(value as u16).into_iter().chain([0, 0])),
+                _ => bytes.extend(u32(value)),
+            }
+        }
+        bytes
+    }
+
+    fn jpeg(segments: &[(u8, Vec<u8>)]) -> Vec<u8> {
+        let mut bytes = vec![0xFF, 0xD8];
+        for (marker, payload) in segments {
+            bytes.extend([0xFF, *marker]);
+            bytes.extend(((payload.len() + 2) as u16).to_be_bytes());
+            bytes.extend(payload);
+        }
+        bytes
+    }
+
+    fn app1(exif: &[u8]) -> (u8, Vec<u8>) {
+        (0xE1, [b"Exif\0\0", exif].concat())
+    }
+
+    #[test]
+    fn the_tag_is_found_in_every_container() {
+        for value in 1..=8 {
+            for little_endian in [true, false] {
+                let exif = tiff(little_endian, &[(0x010F, 3, 1, 9), (0x0112, 3, 1, value)]);
+                let expected = Orientation::from_exif(value.into()).unwrap();
+                assert_eq!(orientation(&exif, ImageFormat::Tiff), expected);
+                assert_eq!(orientation(&jpeg(&[app1(&exif)]), ImageFormat::Jpeg), expected);
+
+                let mut png = b"\x89PNG\r\n\x1A\n\0\0\0\0IDAT\0\0\0\0".to_vec();
+                png.extend((exif.len() as u32).to_be_bytes().iter().chain(b"eXIf").chain(&exif));
+                assert_eq!(orientation(&png, ImageFormat::Png), expected);
+
+                // An odd chunk before it is padded to an even length.
+                let mut webp = b"RIFF\0\0\0\0WEBPVP8 \x03\0\0\0abc\0EXIF".to_vec();
+                webp.extend((exif.len() as u32).to_le_bytes().iter().chain(&exif));
+                assert_eq!(orientation(&webp, ImageFormat::WebP), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn xmp_counts_only_where_exif_has_no_tag() {
+        let xmp = |text: &str| (0xE1, [b"http://ns.adobe.com/xap/1.0/\0".as_slice(), text.as_bytes()].concat());
+        let attribute = xmp("<rdf:Description tiff:Orientation=\"6\"/>");
+        let element = xmp("<tiff:Orientation>8</tiff:Orientation>");
+        let read = |segments: &[(u8, Vec<u8>)]| orientation(&jpeg(segments), ImageFormat::Jpeg);
+        assert_eq!(read(std::slice::from_ref(&attribute)), Orientation::Rotate90);
+        assert_eq!(read(std::slice::from_ref(&element)), Orientation::Rotate270);
+        assert_eq!(read(&[app1(&tiff(true, &[(0x0112, 3, 1, 3)])), attribute.clone()]), Orientation::Rotate180);
+        // An invalid value in EXIF is a value: Pillow does not ask XMP then either.
+        assert_eq!(read(&[app1(&tiff(true, &[(0x0112, 3, 1, 0)])), attribute.clone()]), Orientation::Normal);
+        assert_eq!(read(&[app1(&tiff(true, &[(0x010F, 3, 1, 3)])), attribute]), Orientation::Rotate90);
+    }
+
+    #[test]
+    fn damaged_metadata_means_as_stored() {
+        let good = tiff(true, &[(0x0112, 3, 1, 6)]);
+        for end in 0..good.len() {
+            assert_eq!(orientation(&good[..end], ImageFormat::Tiff), Orientation::Normal, "cut at {end}");
+        }
+        for entry in [(0x0112, 3, 1, 9), (0x0112, 3, 2, 6), (0x0112, 2, 1, 6), (0x0112, 3, 1, 65535)] {
+            assert_eq!(orientation(&tiff(true, &[entry]), ImageFormat::Tiff), Orientation::Normal, "{entry:?}");
+        }
+        assert_eq!(orientation(&tiff(false, &[(0x0112, 4, 1, 6)]), ImageFormat::Tiff), Orientation::Rotate90);
+        let mut far = good.clone();
+        far[4..8].fill(0xFF);
+        assert_eq!(orientation(&far, ImageFormat::Tiff), Orientation::Normal);
+    }
+
+    /// The attack that a full EXIF parser falls for: every entry of the directory points to the directory.
+    #[test]
+    fn a_directory_of_pointers_to_itself_costs_nothing() {
+        let entries = vec![(0x8769, 4, 1, 8); 5000];
+        let start = std::time::Instant::now();
+        assert_eq!(orientation(&jpeg(&[app1(&tiff(true, &entries))]), ImageFormat::Jpeg), Orientation::Normal);
+        assert!(start.elapsed() < std::time::Duration::from_millis(100));
+    }
+}
