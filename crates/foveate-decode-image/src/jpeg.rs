@@ -10,7 +10,7 @@ use crate::convert::{cmyk_to_rgb, map};
 pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBuf) -> Result<Size, DecodeError> {
     let structure = jpeg::inspect(encoded, options.max_scans)?;
     structure.admit(out.limits(), options)?;
-    let encoded = jpeg::with_standard_tables(encoded, &structure);
+    let encoded = jpeg::completed(encoded, &structure);
     let mut decoder = Decoder::new(&*encoded);
     // Four samples a pixel at most; the size itself has been checked against the limits.
     decoder.set_max_decoding_buffer_size(structure.size.pixels().saturating_mul(4) as usize);

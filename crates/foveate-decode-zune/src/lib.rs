@@ -86,7 +86,7 @@ fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -
         .set_max_width(structure.size.width as usize)
         .set_max_height(structure.size.height as usize)
         .set_strict_mode(false);
-    let encoded = jpeg::with_standard_tables(encoded, structure);
+    let encoded = jpeg::completed(encoded, structure);
     let mut decoder = JpegDecoder::new_with_options(Cursor::new(encoded), options);
     decoder.decode_headers().map_err(fault)?;
     let size = decoder.dimensions().unwrap_or_default();

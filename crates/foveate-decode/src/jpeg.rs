@@ -47,7 +47,10 @@ pub enum Ending {
     /// At the end-of-image marker.
     Complete,
     /// At the end of the bytes, before an end-of-image marker.
-    Truncated,
+    Truncated {
+        /// Where the usable part ends: at the end of the bytes, or before a segment that is cut short.
+        at: usize,
+    },
 }
 
 /// What the markers of a JPEG file say.
@@ -72,7 +75,7 @@ pub struct Structure {
     /// Components summed over all scans: how often a decoder walks over one component's blocks.
     pub component_scans: u32,
     /// Whether a scan uses Huffman tables that the file leaves out, as frames of Motion JPEG do; see
-    /// [`with_standard_tables`].
+    /// [`completed`].
     pub needs_standard_tables: bool,
     /// Whether the file is whole.
     pub ending: Ending,
@@ -92,7 +95,7 @@ pub fn inspect(bytes: &[u8], max_scans: u32) -> Result<Structure, DecodeError> {
         match markers.advance()? {
             Step::Marker(0xD9, _) => break Ending::Complete,
             Step::Marker(marker, payload) => walk.visit(marker, payload)?,
-            Step::End => break Ending::Truncated,
+            Step::End(at) => break Ending::Truncated { at },
         }
     };
     walk.finish(ending, bytes.len())
@@ -108,7 +111,7 @@ impl Structure {
     pub fn admit(&self, limits: PixelLimits, options: &DecoderOptions) -> Result<(), DecodeError> {
         limits.check(self.size)?;
         self.check_cost(limits)?;
-        if self.ending == Ending::Truncated && !options.allow_truncated {
+        if self.ending != Ending::Complete && !options.allow_truncated {
             return Err(truncated("the file ends before the end-of-image marker".to_owned()));
         }
         let reason = match (self.process, self.precision, self.components) {
@@ -139,11 +142,20 @@ impl Structure {
     }
 }
 
-/// `bytes` with the standard Huffman tables put in front where [`Structure::needs_standard_tables`] says so, for
-/// libraries that do not know them; usually just `bytes`.
-pub fn with_standard_tables<'a>(bytes: &'a [u8], structure: &Structure) -> Cow<'a, [u8]> {
-    match bytes.split_at_checked(2) {
-        Some((soi, rest)) if structure.needs_standard_tables => Cow::Owned([soi, STANDARD_TABLES, rest].concat()),
+/// `bytes` as any library can read them: with the standard Huffman tables where
+/// [`Structure::needs_standard_tables`] says so, and with an end-of-image marker after the usable part of a truncated
+/// file. Whole files, which is nearly all of them, are not copied.
+pub fn completed<'a>(bytes: &'a [u8], structure: &Structure) -> Cow<'a, [u8]> {
+    const EOI: &[u8] = &[0xFF, 0xD9];
+    let (usable, ending) = match structure.ending {
+        Ending::Complete => (bytes, &[][..]),
+        Ending::Truncated { at } => (bytes.get(..at).unwrap_or(bytes), EOI),
+    };
+    let tables = if structure.needs_standard_tables { STANDARD_TABLES } else { &[] };
+    match usable.split_at_checked(2) {
+        Some((soi, rest)) if !tables.is_empty() || !ending.is_empty() => {
+            Cow::Owned([soi, tables, rest, ending].concat())
+        }
         _ => Cow::Borrowed(bytes),
     }
 }
@@ -156,7 +168,7 @@ const STANDARD_TABLES: &[u8] = include_bytes!("standard_tables.dht");
 pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> {
     let mut markers = Markers::new(bytes).ok();
     std::iter::from_fn(move || match markers.as_mut()?.advance() {
-        Ok(Step::Marker(0xDA | 0xD9, _) | Step::End) | Err(_) => None,
+        Ok(Step::Marker(0xDA | 0xD9, _) | Step::End(_)) | Err(_) => None,
         Ok(Step::Marker(found, payload)) => Some((found, payload)),
     })
     .filter_map(move |(found, payload)| (found == marker).then_some(payload))
@@ -165,8 +177,8 @@ pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> 
 enum Step<'a> {
     /// A marker's code and its payload, without the length; empty for markers that have none.
     Marker(u8, &'a [u8]),
-    /// No further marker, or one whose payload is cut off.
-    End,
+    /// No further marker, or one whose payload is cut off; where the usable bytes end.
+    End(usize),
 }
 
 struct Markers<'a> {
@@ -180,7 +192,8 @@ impl<'a> Markers<'a> {
     }
 
     fn advance(&mut self) -> Result<Step<'a>, DecodeError> {
-        let Some(marker) = self.next_code() else { return Ok(Step::End) };
+        let Some(marker) = self.next_code() else { return Ok(Step::End(self.bytes.len())) };
+        let start = self.at - 2;
         if matches!(marker, 0x01 | 0xD0..=0xD9) {
             return Ok(Step::Marker(marker, &[]));
         }
@@ -188,13 +201,13 @@ impl<'a> Markers<'a> {
             return Err(corrupt(format!("reserved marker 0x{marker:02X}")));
         }
         let Some(&[high, low]) = self.bytes.get(self.at..self.at + 2).and_then(|b| b.first_chunk()) else {
-            return Ok(Step::End);
+            return Ok(Step::End(start));
         };
         let length = usize::from(u16::from_be_bytes([high, low]));
         if length < 2 {
             return Err(corrupt(format!("marker 0x{marker:02X} has length {length}")));
         }
-        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else { return Ok(Step::End) };
+        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else { return Ok(Step::End(start)) };
         self.at += length;
         Ok(Step::Marker(marker, payload))
     }
@@ -350,7 +363,7 @@ impl<'a> Walk<'a> {
     fn finish(self, ending: Ending, len: usize) -> Result<Structure, DecodeError> {
         let missing = |what| match ending {
             Ending::Complete => corrupt(format!("no {what}")),
-            Ending::Truncated => truncated(format!("it ends at byte {len}, before any {what}")),
+            Ending::Truncated { .. } => truncated(format!("it ends at byte {len}, before any {what}")),
         };
         let frame = self.frame.ok_or_else(|| missing("frame header"))?;
         if self.scans == 0 {
@@ -534,10 +547,21 @@ mod tests {
         let bare = join(&[SOI, &frame(0xC0, 8, 8), &scan(), EOI]);
         let structure = inspect(&bare, 10).unwrap();
         assert!(structure.needs_standard_tables);
-        let whole = with_standard_tables(&bare, &structure);
+        let whole = completed(&bare, &structure);
         let structure = inspect(&whole, 10).unwrap();
         assert!(!structure.needs_standard_tables);
-        assert!(matches!(with_standard_tables(&whole, &structure), Cow::Borrowed(_)));
+        assert!(matches!(completed(&whole, &structure), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_truncated_file_is_closed_before_the_segment_that_is_cut() {
+        let file = join(&[SOI, &tables(), &frame(0xC0, 8, 8), &scan(), &tables(), EOI]);
+        let cut = &file[..file.len() - 40];
+        let structure = inspect(cut, 10).unwrap();
+        let whole = completed(cut, &structure);
+        assert_eq!(inspect(&whole, 10).unwrap(), Structure { ending: Ending::Complete, ..structure });
+        // STANDARD_TABLES are four segments, of which the last is cut.
+        assert!(whole.len() < cut.len() && cut.starts_with(&whole[..whole.len() - 2]));
     }
 
     #[test]

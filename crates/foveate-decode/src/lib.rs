@@ -1,6 +1,8 @@
 //! Encoded bytes to RGB pixels: the [`Decoder`] trait with its limits, errors and conformance suite.
 
 mod by_format;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod format;
 pub mod jpeg;

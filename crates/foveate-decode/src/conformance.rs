@@ -1,0 +1,321 @@
+//! What every [`Decoder`] must do, as a suite that a backend's tests call (cargo feature `conformance`).
+//!
+//! ```ignore
+//! #[test]
+//! fn conforms() {
+//!     foveate_decode::conformance::check(&|options| Ok(Box::new(MyDecoder::new(*options))));
+//! }
+//! ```
+//!
+//! The suite is gated by [`Decoder::capability`]: a format that a backend does not read must be refused as
+//! unsupported, one that it reads must give the sample's pixels.
+
+use foveate_core::{FaultScope, LimitError, PixelBuf, PixelLimits, Size};
+
+use crate::{Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderOptions, ImageFormat};
+
+/// Small files of one picture, made for this suite: 24 × 16 pixels, red grows to the right, green downwards, blue
+/// towards the upper left ([`expected`](samples::expected)).
+pub mod samples {
+    use foveate_core::Size;
+
+    /// Size of every sample.
+    pub const SIZE: Size = Size::new(24, 16);
+    /// Baseline JPEG, 4:4:4, quality 90.
+    pub const JPEG: &[u8] = include_bytes!("../samples/gradient.jpg");
+    /// Progressive JPEG, 4:2:0, quality 90, ten scans.
+    pub const JPEG_PROGRESSIVE: &[u8] = include_bytes!("../samples/gradient_420_progressive.jpg");
+    /// Grayscale JPEG.
+    pub const JPEG_GRAY: &[u8] = include_bytes!("../samples/gray.jpg");
+    /// CMYK JPEG with Adobe's inverted inks.
+    pub const JPEG_CMYK: &[u8] = include_bytes!("../samples/cmyk.jpg");
+    /// PNG, RGB.
+    pub const PNG: &[u8] = include_bytes!("../samples/gradient.png");
+    /// PNG, gray.
+    pub const PNG_GRAY: &[u8] = include_bytes!("../samples/gray.png");
+    /// PNG, RGBA: the upper half wholly transparent, with colours under it.
+    pub const PNG_TRANSPARENT: &[u8] = include_bytes!("../samples/transparent.png");
+    /// WebP, lossless.
+    pub const WEBP: &[u8] = include_bytes!("../samples/gradient.webp");
+    /// GIF with 64 colours.
+    pub const GIF: &[u8] = include_bytes!("../samples/palette.gif");
+    /// BMP, 24 bit.
+    pub const BMP: &[u8] = include_bytes!("../samples/gradient.bmp");
+    /// TIFF, LZW.
+    pub const TIFF: &[u8] = include_bytes!("../samples/gradient.tif");
+
+    /// What libjpeg-turbo (islow DCT, fancy upsampling) makes of the JPEG samples, RGB8.
+    pub const LIBJPEG: [(&[u8], &[u8]); 4] = [
+        (JPEG, include_bytes!("../samples/gradient.rgb")),
+        (JPEG_PROGRESSIVE, include_bytes!("../samples/gradient_420_progressive.rgb")),
+        (JPEG_GRAY, include_bytes!("../samples/gray.rgb")),
+        (JPEG_CMYK, include_bytes!("../samples/cmyk.rgb")),
+    ];
+
+    /// The picture that all colour samples show, RGB8.
+    pub fn expected() -> Vec<u8> {
+        let pixel = |i: u32| {
+            let (x, y) = (i % SIZE.width, i / SIZE.width);
+            [x * 10 + 5, y * 15 + 8, 255 - x * 5 - y * 6].map(|sample| sample as u8)
+        };
+        (0..SIZE.width * SIZE.height).flat_map(pixel).collect()
+    }
+}
+
+/// Largest difference of one sample that a JPEG decoder may have from libjpeg-turbo on the samples of this suite, when
+/// it does not claim [`Capability::exact_jpeg`]: the standard leaves chroma upsampling open and lets the inverse DCT
+/// and the colour transform round either way.
+pub const JPEG_TOLERANCE: u8 = 5;
+
+/// Makes one decoder.
+pub type Make<'a> = &'a dyn Fn(&DecoderOptions) -> Result<Box<dyn Decoder>, DecodeError>;
+
+/// Runs the whole suite.
+///
+/// # Panics
+/// When the decoder breaks a promise of the trait; the message says which.
+pub fn check(make: Make<'_>) {
+    let suite = Suite { make, capability: open(make, &DecoderOptions::default()).capability() };
+    suite.lossless_formats_are_exact();
+    suite.jpeg_is_close_to_libjpeg();
+    suite.gray_becomes_three_equal_channels();
+    suite.alpha_is_dropped();
+    suite.what_is_no_image_is_refused();
+    suite.formats_it_does_not_read_are_unsupported();
+    suite.limits_hold_before_memory_is_taken();
+    suite.truncated_jpegs_follow_the_policy();
+    suite.scans_are_limited();
+    suite.results_do_not_depend_on_history();
+    suite.hints_permit_and_never_demand();
+    suite.damaged_files_never_panic();
+}
+
+fn open(make: Make<'_>, options: &DecoderOptions) -> Box<dyn Decoder> {
+    make(options).unwrap_or_else(|error| panic!("the decoder cannot be made: {error}"))
+}
+
+struct Suite<'a> {
+    make: Make<'a>,
+    capability: Capability,
+}
+
+/// The colour samples of each format; the first of each format is the plain one.
+const COLOR: [(ImageFormat, &[u8]); 8] = [
+    (ImageFormat::Jpeg, samples::JPEG),
+    (ImageFormat::Jpeg, samples::JPEG_PROGRESSIVE),
+    (ImageFormat::Png, samples::PNG),
+    (ImageFormat::Png, samples::PNG_TRANSPARENT),
+    (ImageFormat::WebP, samples::WEBP),
+    (ImageFormat::Gif, samples::GIF),
+    (ImageFormat::Bmp, samples::BMP),
+    (ImageFormat::Tiff, samples::TIFF),
+];
+
+impl Suite<'_> {
+    fn decoder(&self) -> Box<dyn Decoder> {
+        open(self.make, &DecoderOptions::default())
+    }
+
+    fn reads(&self, format: ImageFormat) -> bool {
+        self.capability.formats.contains(format)
+    }
+
+    fn readable(&self) -> impl Iterator<Item = (ImageFormat, &'static [u8])> {
+        COLOR.into_iter().filter(|(format, _)| self.reads(*format))
+    }
+
+    fn lossless_formats_are_exact(&self) {
+        for (format, bytes) in self.readable() {
+            let (decoded, pixels) = decode(&mut *self.decoder(), bytes).unwrap_or_else(|e| panic!("{format}: {e}"));
+            assert_eq!(decoded, Decoded { format, native: samples::SIZE }, "{format}: what is said of the image");
+            assert_eq!(pixels.size(), samples::SIZE, "{format}: size of the image");
+            let tolerance = match format {
+                ImageFormat::Jpeg => 24,
+                ImageFormat::Gif => 32,
+                _ => 0,
+            };
+            assert_close(&format.to_string(), pixels.as_slice(), &samples::expected(), tolerance);
+        }
+    }
+
+    fn jpeg_is_close_to_libjpeg(&self) {
+        let tolerance = if self.capability.exact_jpeg { 0 } else { JPEG_TOLERANCE };
+        for (bytes, expected) in samples::LIBJPEG.into_iter().filter(|_| self.reads(ImageFormat::Jpeg)) {
+            match decode(&mut *self.decoder(), bytes) {
+                Ok((_, pixels)) => assert_close("JPEG against libjpeg", pixels.as_slice(), expected, tolerance),
+                Err(DecodeError::Unsupported { .. }) if bytes == samples::JPEG_CMYK => {}
+                Err(error) => panic!("a JPEG sample is refused: {error}"),
+            }
+        }
+    }
+
+    fn gray_becomes_three_equal_channels(&self) {
+        let files = [(ImageFormat::Jpeg, samples::JPEG_GRAY), (ImageFormat::Png, samples::PNG_GRAY)];
+        for (format, bytes) in files.into_iter().filter(|(format, _)| self.reads(*format)) {
+            let (_, pixels) = decode(&mut *self.decoder(), bytes).unwrap_or_else(|e| panic!("gray {format}: {e}"));
+            assert_eq!(pixels.as_slice().len(), 24 * 16 * 3, "gray {format}: RGB8");
+            let gray = pixels.as_slice().chunks_exact(3).all(|p| p[0] == p[1] && p[1] == p[2]);
+            assert!(gray, "gray {format}: channels differ");
+        }
+    }
+
+    fn alpha_is_dropped(&self) {
+        if self.reads(ImageFormat::Png) {
+            let (_, pixels) = decode(&mut *self.decoder(), samples::PNG_TRANSPARENT).expect("a PNG with alpha");
+            assert_eq!(pixels.as_slice(), samples::expected(), "alpha is to be dropped, not blended");
+        }
+    }
+
+    fn what_is_no_image_is_refused(&self) {
+        let mut decoder = self.decoder();
+        let mut expect = |bytes: &[u8], is_expected: fn(&DecodeError) -> bool| match decode(&mut *decoder, bytes) {
+            Err(error) if is_expected(&error) => {}
+            other => panic!("{:?}…: {other:?}", &bytes[..bytes.len().min(16)]),
+        };
+        expect(b"", |e| matches!(e, DecodeError::Empty));
+        expect(b"<!doctype html><title>404</title>", |e| matches!(e, DecodeError::NotAnImage { what: Some("HTML") }));
+        expect(b"\0\0\0\x1Cftypavif\0\0\0\0", |e| matches!(e, DecodeError::UnsupportedFormat { name: "AVIF" }));
+        expect(&[0xFF, 0xD8, 0xFF], |_| true);
+    }
+
+    fn formats_it_does_not_read_are_unsupported(&self) {
+        for (format, bytes) in COLOR.into_iter().filter(|(format, _)| !self.reads(*format)) {
+            match decode(&mut *self.decoder(), bytes) {
+                Err(DecodeError::Unsupported { format: named, .. }) => assert_eq!(named, format),
+                other => panic!("{format} is not in the capability, but: {other:?}"),
+            }
+        }
+    }
+
+    fn limits_hold_before_memory_is_taken(&self) {
+        let pixels = samples::SIZE.pixels();
+        for (format, bytes) in self.readable() {
+            let attempt = |max_pixels| {
+                let mut out = PixelBuf::new(PixelLimits { max_pixels });
+                self.decoder().decode(bytes, DecodeHint::default(), &mut out).map(|_| out.size())
+            };
+            assert_eq!(attempt(pixels).ok(), Some(samples::SIZE), "{format}: exactly at the limit");
+            match attempt(pixels - 1) {
+                Err(DecodeError::Limit(LimitError::TooManyPixels { size, .. })) => assert_eq!(size, samples::SIZE),
+                other => panic!("{format}: one pixel above the limit: {other:?}"),
+            }
+        }
+        if self.reads(ImageFormat::Jpeg) {
+            let bomb = jpeg_of(Size::square(60_000));
+            let start = std::time::Instant::now();
+            let verdict = decode(&mut *self.decoder(), &bomb);
+            assert!(matches!(verdict, Err(DecodeError::Limit(_))), "60000x60000: {verdict:?}");
+            assert!(start.elapsed().as_millis() < 500, "60000x60000 was refused only after {:?}", start.elapsed());
+        }
+    }
+
+    fn truncated_jpegs_follow_the_policy(&self) {
+        if !self.reads(ImageFormat::Jpeg) {
+            return;
+        }
+        let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
+        for bytes in [samples::JPEG, samples::JPEG_PROGRESSIVE] {
+            for cut in [2, 20, 60] {
+                let bytes = &bytes[..bytes.len() - cut];
+                let strict = decode(&mut *self.decoder(), bytes);
+                assert!(matches!(strict, Err(DecodeError::Truncated { .. })), "cut by {cut}: {strict:?}");
+                let (_, pixels) = decode(&mut *open(self.make, &lenient), bytes)
+                    .unwrap_or_else(|error| panic!("cut by {cut}, with allow_truncated: {error}"));
+                assert_eq!(pixels.size(), samples::SIZE);
+            }
+        }
+    }
+
+    fn scans_are_limited(&self) {
+        if self.reads(ImageFormat::Jpeg) {
+            let options = DecoderOptions { max_scans: 9, ..DecoderOptions::default() };
+            let verdict = decode(&mut *open(self.make, &options), samples::JPEG_PROGRESSIVE);
+            assert!(matches!(verdict, Err(DecodeError::TooCostly(_))), "ten scans where nine are allowed: {verdict:?}");
+        }
+    }
+
+    /// Same bytes, same pixels: from another instance, after errors, and into a buffer that held something else.
+    fn results_do_not_depend_on_history(&self) {
+        let mut used = self.decoder();
+        let mut out = PixelBuf::default();
+        for (format, bytes) in self.readable().chain(self.readable()) {
+            let (_, fresh) = decode(&mut *self.decoder(), bytes).unwrap_or_else(|e| panic!("{format}: {e}"));
+            let damaged = used.decode(&bytes[..bytes.len() / 2], DecodeHint::default(), &mut out);
+            assert!(damaged.is_ok() || out.size().is_empty(), "{format}: an error left pixels in the buffer");
+            out.reset(Size::new(50, 40)).expect("a small image").fill(0xA5);
+            used.decode(bytes, DecodeHint::default(), &mut out).unwrap_or_else(|e| panic!("{format}, reused: {e}"));
+            assert_eq!(out.as_slice(), fresh.as_slice(), "{format}: a used decoder gives other pixels");
+        }
+    }
+
+    fn hints_permit_and_never_demand(&self) {
+        for (format, bytes) in self.readable() {
+            for min_side in [1, 4, 7, 8, 15, 16, 17, 1000] {
+                let mut out = PixelBuf::default();
+                let hint = DecodeHint { min_side: Some(min_side) };
+                let decoded = self.decoder().decode(bytes, hint, &mut out).unwrap_or_else(|e| panic!("{format}: {e}"));
+                assert_eq!(decoded.native, samples::SIZE, "{format}: the native size does not depend on the hint");
+                if !self.capability.scaled || min_side >= samples::SIZE.min_side() {
+                    assert_eq!(out.size(), samples::SIZE, "{format}: hint {min_side}");
+                } else {
+                    assert!(out.size().min_side() >= min_side, "{format}: hint {min_side} gave {}", out.size());
+                    assert!(out.size().pixels() <= samples::SIZE.pixels(), "{format}: a hint enlarged the image");
+                }
+            }
+        }
+    }
+
+    /// Every sample cut at every length, and with every byte inverted in turn.
+    fn damaged_files_never_panic(&self) {
+        let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
+        // Large enough for any sample and small enough that a damaged header cannot ask for much time.
+        let limits = PixelLimits { max_pixels: 1 << 20 };
+        let mut decoder = open(self.make, &lenient);
+        let mut out = PixelBuf::new(limits);
+        for (_, bytes) in self.readable() {
+            for end in 0..bytes.len() {
+                attempt(&mut *decoder, &bytes[..end], &mut out);
+            }
+            let mut damaged = bytes.to_vec();
+            for at in 0..bytes.len() {
+                damaged[at] ^= 0xFF;
+                attempt(&mut *decoder, &damaged, &mut out);
+                damaged[at] ^= 0xFF;
+            }
+        }
+    }
+}
+
+/// Decodes and checks what holds for every outcome.
+fn attempt(decoder: &mut dyn Decoder, bytes: &[u8], out: &mut PixelBuf) {
+    match decoder.decode(bytes, DecodeHint::default(), out) {
+        Ok(decoded) => assert_eq!(out.size(), decoded.native, "without a hint the size is the native one"),
+        Err(error) => {
+            assert!(out.size().is_empty(), "the buffer is not empty after: {error}");
+            assert_eq!(error.scope(), FaultScope::Item, "a bad file is no reason to stop a run: {error}");
+            assert!(!error.to_string().contains('\n'), "not one line: {error}");
+        }
+    }
+}
+
+fn decode(decoder: &mut dyn Decoder, bytes: &[u8]) -> Result<(Decoded, PixelBuf), DecodeError> {
+    let mut out = PixelBuf::default();
+    let decoded = decoder.decode(bytes, DecodeHint::default(), &mut out);
+    assert!(decoded.is_ok() || out.size().is_empty(), "an error left pixels in the buffer");
+    decoded.map(|decoded| (decoded, out))
+}
+
+/// The JPEG sample with another size in its frame header.
+fn jpeg_of(size: Size) -> Vec<u8> {
+    let mut bytes = samples::JPEG.to_vec();
+    let frame = bytes.windows(2).position(|pair| pair == [0xFF, 0xC0]).expect("the sample has a frame header");
+    bytes[frame + 5..frame + 7].copy_from_slice(&(size.height as u16).to_be_bytes());
+    bytes[frame + 7..frame + 9].copy_from_slice(&(size.width as u16).to_be_bytes());
+    bytes
+}
+
+fn assert_close(what: &str, found: &[u8], expected: &[u8], tolerance: u8) {
+    assert_eq!(found.len(), expected.len(), "{what}: number of samples");
+    let worst = found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
+    assert!(worst <= tolerance, "{what}: a sample is off by {worst}, {tolerance} are allowed");
+}
