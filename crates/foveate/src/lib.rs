@@ -1,1 +1,22 @@
-//! facade
+#![doc = include_str!("../README.md")]
+
+pub mod backends;
+pub mod embed;
+mod recipe;
+mod shard;
+
+pub use foveate_core as core;
+pub use foveate_decode as decode;
+pub use foveate_dinov2 as dinov2;
+pub use foveate_encode as encode;
+pub use foveate_pipeline as pipeline;
+pub use foveate_profile as profile;
+pub use foveate_resize as resize;
+pub use foveate_sink as sink;
+pub use foveate_source as source;
+
+pub use recipe::Recipe;
+pub use shard::{Shard, ShardError};
+
+/// Version of this build.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

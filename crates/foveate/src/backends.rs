@@ -1,0 +1,65 @@
+//! The backend table: the only place in the project with `cfg(feature = …)`. Adding a backend is one line here, one
+//! feature in Cargo.toml, and its crate.
+
+use foveate_decode::DecoderRegistry;
+use foveate_encode::EncoderRegistry;
+use foveate_resize::ResizerRegistry;
+use foveate_sink::SinkRegistry;
+
+/// One function per kind of backend: every known name, and the registry of those compiled in. The order is the order
+/// of preference: the first compiled one is the default.
+macro_rules! table {
+    ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $backend:ident),+ $(,)?];)+) => {
+        $(
+            $(#[$doc])*
+            // With no backend of a kind compiled in, nothing is registered.
+            #[allow(unused_mut)]
+            pub fn $function() -> $registry {
+                let mut registry = <$registry>::new($kind, &[$($feature),+]);
+                $(
+                    #[cfg(feature = $feature)]
+                    $backend::register(&mut registry).unwrap_or_else(|error| unreachable!("{error}"));
+                )+
+                registry
+            }
+        )+
+    };
+}
+
+table! {
+    /// Decoders: `--decoder`.
+    decoders: DecoderRegistry = "decoder" [
+        "zune" => foveate_decode_zune,
+        "image" => foveate_decode_image,
+    ];
+    /// Resizers: `--resizer`.
+    resizers: ResizerRegistry = "resizer" [
+        "fir" => foveate_resize_fir,
+    ];
+    /// Encoders: `--encoder`.
+    encoders: EncoderRegistry = "encoder" [
+        "candle" => foveate_encode_candle,
+    ];
+    /// Sinks: `--sink`, or by the output's extension.
+    sinks: SinkRegistry = "sink" [
+        "parquet" => foveate_sink_parquet,
+        "npy" => foveate_sink_npy,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use foveate_core::Backend;
+
+    #[test]
+    fn every_registry_lists_only_known_names_once() {
+        fn check<B: Backend>(registry: foveate_core::Registry<B>) {
+            let names: Vec<_> = registry.iter().map(Backend::name).collect();
+            assert!(names.iter().all(|name| registry.known().contains(name)), "{names:?}");
+        }
+        check(super::decoders());
+        check(super::resizers());
+        check(super::encoders());
+        check(super::sinks());
+    }
+}

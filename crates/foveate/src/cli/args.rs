@@ -1,0 +1,272 @@
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use foveate::encode::{DType, Pooling};
+use foveate::pipeline::{FailurePolicy, Normalize, OrientationPolicy};
+use foveate::sink::Element;
+use foveate::{Recipe, Shard};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    complete; inputs that failed, if any, are in the failures file
+  1    stopped by a fault (model, device, disk, listing); what was done is kept
+  2    the command line makes no sense
+  3    more inputs failed than --max-failures or --strict allow, or every one did
+  130  interrupted; what was done is kept, the same command continues it";
+
+const EXAMPLES: &str = "\
+Examples:
+  foveate embed photos/ -o vectors.parquet
+  foveate embed 'shots/**/*.jpg' --model facebook/dinov2-base -o out/ --batch 16
+  find / -name '*.jpg' | foveate embed --from-list - -o all.npy --max-failures 1%
+  foveate embed photos/ -o out/ --shard auto        # in a Slurm array
+  foveate embed examples/photos -o q.parquet --model seeded:dinov2-small   # no network";
+
+/// Images in, DINOv2 vectors out, every second accounted for.
+#[derive(Parser, Debug)]
+#[command(name = "foveate", version, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Turn images into vectors.
+    #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+    Embed(Box<EmbedArgs>),
+    /// List the decoders, resizers, encoders and sinks of this build.
+    Backends,
+    /// List the models that have a card.
+    Models,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
+#[derive(Args, Debug)]
+pub(crate) struct EmbedArgs {
+    /// Files, folders (searched recursively, sorted) and globs (quote them), in any mixture.
+    #[arg(value_name = "INPUT", required_unless_present = "from_list")]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// A file with one path a line; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_list: Vec<PathBuf>,
+
+    /// Output: `x.parquet`, `x.npy`, or a folder for part files (`out/`).
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
+    /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
+    #[arg(short, long, default_value = "facebook/dinov2-small", help_heading = "Model")]
+    pub(crate) model: String,
+
+    /// How an image becomes the model's input: the model's own recipe, or plain stretching. Two different embeddings.
+    #[arg(long, value_name = "hf|squash", default_value = "hf", help_heading = "Model")]
+    pub(crate) preprocess: Recipe,
+
+    /// How tokens become one vector.
+    #[arg(long, value_enum, default_value = "cls", help_heading = "Model")]
+    pub(crate) pooling: PoolingArg,
+
+    /// Whether EXIF orientation is applied before anything else.
+    #[arg(long, value_enum, default_value = "apply", help_heading = "Model")]
+    pub(crate) orientation: OrientationArg,
+
+    /// Scale each vector to unit length.
+    #[arg(long, value_enum, default_value = "off", help_heading = "Model")]
+    pub(crate) normalize: NormalizeArg,
+
+    /// Precision of the forward.
+    #[arg(long, value_enum, default_value = "f32", help_heading = "Model")]
+    pub(crate) dtype: DTypeArg,
+
+    /// Where the forward runs. There is no silent fallback.
+    #[arg(long, default_value = "cpu", help_heading = "Model")]
+    pub(crate) device: String,
+
+    /// How vectors are stored.
+    #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
+    pub(crate) out_dtype: ElementArg,
+
+    /// Output format, where the extension does not tell.
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    pub(crate) sink: Option<String>,
+
+    /// Inputs that one part (file of a folder, row group of a Parquet file) covers.
+    #[arg(long, value_name = "N", default_value_t = foveate::sink::SinkOptions::DEFAULT_PART_ITEMS,
+          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
+    pub(crate) part_items: u64,
+
+    /// Continue an interrupted run of the same job (the default when there is one).
+    #[arg(long, conflicts_with = "overwrite", help_heading = "Output")]
+    pub(crate) resume: bool,
+
+    /// Replace an output that exists, or start an interrupted run anew.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) overwrite: bool,
+
+    /// Seconds between commits: what a crash can cost.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output")]
+    pub(crate) commit_every: Duration,
+
+    /// Do only part I of N of the inputs (I from 0). `auto` reads Slurm's array variables; `auto/N` also those of
+    /// Kubernetes indexed jobs.
+    #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Inputs")]
+    pub(crate) shard: Option<Shard>,
+
+    /// Do only the first N inputs.
+    #[arg(long, value_name = "N", help_heading = "Inputs")]
+    pub(crate) limit: Option<u64>,
+
+    /// Refuse images of more pixels than this (`100M`, `2G`) before any memory is taken for them.
+    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_pixels: u64,
+
+    /// Refuse files of more bytes than this (`256M`).
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_bytes: u64,
+
+    /// Accept files that end early, with what could be decoded of them.
+    #[arg(long, help_heading = "Inputs")]
+    pub(crate) allow_truncated: bool,
+
+    /// Stop when more inputs than this fail: a count, or a share (`1%`, judged from 200 inputs on).
+    #[arg(long, value_name = "N|P%", value_parser = parse_failures, conflicts_with = "strict", help_heading = "Inputs")]
+    pub(crate) max_failures: Option<FailurePolicy>,
+
+    /// Stop at the first input that fails.
+    #[arg(long, help_heading = "Inputs")]
+    pub(crate) strict: bool,
+
+    /// Decoder that is asked first (see `foveate backends`); others stand in for formats it cannot read.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) decoder: Option<String>,
+
+    /// Resizer.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) resizer: Option<String>,
+
+    /// Encoder.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) encoder: Option<String>,
+
+    /// Images per batch.
+    #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) batch: usize,
+
+    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores.
+    #[arg(short, long, value_name = "N", help_heading = "Engine")]
+    pub(crate) workers: Option<usize>,
+
+    /// Threads of the forward on a CPU. Default: all cores.
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) threads: Option<usize>,
+
+    /// Threads that read files.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) readers: usize,
+
+    /// Say nothing but errors.
+    #[arg(short, long, help_heading = "Display")]
+    pub(crate) quiet: bool,
+
+    /// Print the summary as one JSON object on standard output.
+    #[arg(long, help_heading = "Display")]
+    pub(crate) json: bool,
+}
+
+/// A closed set of words on the command line for a type of the library.
+macro_rules! words {
+    ($name:ident => $target:ty { $($variant:ident $word:literal => $value:expr),+ $(,)? }) => {
+        #[derive(Clone, Copy, Debug, ValueEnum)]
+        pub(crate) enum $name {
+            $(#[value(name = $word)] $variant,)+
+        }
+        impl From<$name> for $target {
+            fn from(word: $name) -> Self {
+                match word {
+                    $($name::$variant => $value,)+
+                }
+            }
+        }
+    };
+}
+
+words!(PoolingArg => Pooling { Cls "cls" => Self::Cls, Mean "mean" => Self::Mean, ClsMean "cls+mean" => Self::ClsMean });
+words!(OrientationArg => OrientationPolicy { Apply "apply" => Self::Apply, Ignore "ignore" => Self::Ignore });
+words!(NormalizeArg => Normalize { Off "off" => Self::Off, L2 "l2" => Self::L2 });
+words!(DTypeArg => DType { F32 "f32" => Self::F32, F16 "f16" => Self::F16, Bf16 "bf16" => Self::Bf16 });
+words!(ElementArg => Element { F32 "f32" => Self::F32, F16 "f16" => Self::F16 });
+
+fn parse_shard(text: &str) -> Result<Shard, String> {
+    Shard::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
+}
+
+fn parse_positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a whole number from 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = f64::from_str(text).map_err(|error| error.to_string())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// A number with an optional suffix: K, M and G are thousands, millions and thousand millions.
+fn parse_count(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_000.0),
+        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
+        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    match f64::from_str(digits) {
+        Ok(number) if number.is_finite() && number * unit >= 1.0 => Ok((number * unit) as u64),
+        _ => Err("expected a number from 1, such as 100000000, 100M or 2G".to_owned()),
+    }
+}
+
+fn parse_failures(text: &str) -> Result<FailurePolicy, String> {
+    let invalid = || "expected a count (100) or a share (1%)".to_owned();
+    match text.strip_suffix('%') {
+        Some(share) => match f64::from_str(share) {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(FailurePolicy::Percent(percent)),
+            _ => Err(invalid()),
+        },
+        None => text.parse().map(FailurePolicy::Count).map_err(|_| invalid()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_take_suffixes_and_refuse_nonsense() {
+        assert_eq!(parse_count("100M"), Ok(100_000_000));
+        assert_eq!(parse_count("1.5k"), Ok(1_500));
+        assert_eq!(parse_count("7"), Ok(7));
+        for bad in ["", "0", "-1", "M", "inf", "nan", "12x"] {
+            assert!(parse_count(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn failures_are_a_count_or_a_share() {
+        assert_eq!(parse_failures("12"), Ok(FailurePolicy::Count(12)));
+        assert_eq!(parse_failures("0.5%"), Ok(FailurePolicy::Percent(0.5)));
+        for bad in ["", "%", "101%", "-1%", "1.5", "x"] {
+            assert!(parse_failures(bad).is_err(), "{bad}");
+        }
+    }
+}

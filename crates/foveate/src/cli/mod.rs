@@ -1,0 +1,86 @@
+//! The command line. Each subcommand is one module with one `run`; this one parses, dispatches, and turns what comes
+//! back into an exit code.
+
+mod args;
+mod embed;
+mod list;
+mod progress;
+mod summary;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+/// How the program ends, as documented in `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The job is complete; failures of single inputs, if any, are recorded.
+    Complete,
+    /// Something stopped the job, or kept it from starting.
+    Fault,
+    /// More inputs failed than was allowed, or all of them.
+    Failures,
+    /// Interrupted by a signal; what was finished is committed.
+    Interrupted,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        // clap exits with 2 when the arguments make no sense.
+        Self::from(match exit {
+            Exit::Complete => 0,
+            Exit::Fault => 1,
+            Exit::Failures => 3,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Embed(args) => embed::run(&args),
+        Command::Backends => list::backends(),
+        Command::Models => list::models(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "foveate", &mut std::io::stdout());
+            Ok(Exit::Complete)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {}", chain(&error));
+        Exit::Fault
+    })
+    .into()
+}
+
+/// An error and its causes in one line, without repeating a cause that a message already contains.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("run failed");
+        assert_eq!(chain(&error), "run failed: cannot write x: disk full");
+    }
+}

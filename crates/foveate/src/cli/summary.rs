@@ -1,0 +1,182 @@
+//! What a job did: for people, and as JSON.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use foveate::pipeline::{QueueStats, RunReport, StageReport};
+use serde_json::{Value, json};
+
+/// The text printed when a session ends.
+pub(crate) fn text(report: &RunReport, output: &Path) -> String {
+    let mut out = String::new();
+    let _ = match &report.published {
+        Some(published) => {
+            let (rows, failures) = (published.rows, published.failures);
+            writeln!(out, "{} inputs = {rows} vectors + {failures} failures", report.inputs)
+        }
+        None => writeln!(out, "{} of {} inputs settled", report.settled, report.inputs),
+    };
+    if report.resumed > 0 {
+        let _ = writeln!(out, "{} of them by earlier sessions", report.resumed);
+    }
+    let settled = report.rows + report.failures;
+    let _ = writeln!(
+        out,
+        "{settled} in {} = {:.1} images/s, {} read",
+        human_duration(report.wall),
+        report.throughput(),
+        human_bytes(report.bytes)
+    );
+    stage_table(&mut out, &report.stages);
+    queue_table(&mut out, &report.queues);
+    if let Some(stage) = report.bottleneck() {
+        let _ = writeln!(out, "\nbottleneck: {} (busy {:.0} % of the time)", stage.stage, 100.0 * stage.utilization);
+    }
+    match &report.published {
+        Some(published) => published.files.iter().for_each(|file| {
+            let _ = writeln!(out, "wrote {}", file.display());
+        }),
+        None => {
+            let _ = writeln!(out, "interrupted: run the same command again to continue {}", output.display());
+        }
+    }
+    out
+}
+
+fn stage_table(out: &mut String, stages: &[StageReport]) {
+    let _ = writeln!(
+        out,
+        "\n{:<8} {:>7} {:>10} {:>6} {:>6} {:>10} {:>10}",
+        "stage", "threads", "busy", "share", "used", "p50", "p99"
+    );
+    for stage in stages.iter().filter(|stage| stage.totals.count > 0) {
+        let totals = &stage.totals;
+        let _ = writeln!(
+            out,
+            "{:<8} {:>7} {:>10} {:>5.1}% {:>5.1}% {:>10} {:>10}",
+            totals.name,
+            stage.threads,
+            human_duration(totals.busy),
+            100.0 * stage.share,
+            100.0 * stage.utilization,
+            human_duration(totals.p50),
+            human_duration(totals.p99)
+        );
+    }
+}
+
+fn queue_table(out: &mut String, queues: &[QueueStats]) {
+    if queues.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<16} {:>8} {:>9} {:>14} {:>14}",
+        "queue", "capacity", "occupancy", "producers wait", "consumers wait"
+    );
+    for queue in queues {
+        let _ = writeln!(
+            out,
+            "{:<16} {:>8} {:>8.0}% {:>14} {:>14}",
+            queue.name,
+            queue.capacity,
+            100.0 * queue.occupancy,
+            human_duration(queue.producer_wait),
+            human_duration(queue.consumer_wait)
+        );
+    }
+}
+
+/// The same as JSON; durations in seconds, shares and occupancies from 0 to 1.
+pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
+    let published = report.published.as_ref();
+    json!({
+        "status": if report.is_complete() { "complete" } else { "interrupted" },
+        "output": output.display().to_string(),
+        "files": published.map(|p| p.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>()),
+        "inputs": report.inputs,
+        "settled": report.settled,
+        "vectors": published.map(|p| p.rows),
+        "failures": published.map(|p| p.failures),
+        "session": {
+            "resumed": report.resumed,
+            "vectors": report.rows,
+            "failures": report.failures,
+            "bytes": report.bytes,
+            "seconds": report.wall.as_secs_f64(),
+            "images_per_second": report.throughput(),
+        },
+        "stages": report.stages.iter().map(stage_json).collect::<Vec<_>>(),
+        "queues": report.queues.iter().map(queue_json).collect::<Vec<_>>(),
+        "bottleneck": report.bottleneck().map(|stage| stage.stage.name()),
+    })
+}
+
+fn stage_json(stage: &StageReport) -> Value {
+    let totals = &stage.totals;
+    json!({
+        "stage": totals.name,
+        "threads": stage.threads,
+        "count": totals.count,
+        "busy_seconds": totals.busy.as_secs_f64(),
+        "share": stage.share,
+        "utilization": stage.utilization,
+        "p50_seconds": totals.p50.as_secs_f64(),
+        "p90_seconds": totals.p90.as_secs_f64(),
+        "p99_seconds": totals.p99.as_secs_f64(),
+    })
+}
+
+fn queue_json(queue: &QueueStats) -> Value {
+    json!({
+        "queue": queue.name,
+        "capacity": queue.capacity,
+        "passed": queue.passed,
+        "occupancy": queue.occupancy,
+        "producer_wait_seconds": queue.producer_wait.as_secs_f64(),
+        "consumer_wait_seconds": queue.consumer_wait.as_secs_f64(),
+    })
+}
+
+/// Three significant digits in a unit that suits: `812 µs`, `4.15 ms`, `31.0 s`, `2 h 05 min`.
+pub(crate) fn human_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    let digits = |value: f64, unit: &str| match value {
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    };
+    match seconds {
+        s if s < 1e-6 => digits(s * 1e9, "ns"),
+        s if s < 1e-3 => digits(s * 1e6, "µs"),
+        s if s < 1.0 => digits(s * 1e3, "ms"),
+        s if s < 600.0 => digits(s, "s"),
+        s => format!("{} h {:02} min", s as u64 / 3600, s as u64 % 3600 / 60),
+    }
+}
+
+/// `512 B`, `27.1 MB`: decimal units.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    let (value, unit) = match bytes {
+        0..1_000 => return format!("{bytes} B"),
+        1_000..1_000_000 => (bytes as f64 / 1e3, "kB"),
+        1_000_000..1_000_000_000 => (bytes as f64 / 1e6, "MB"),
+        _ => (bytes as f64 / 1e9, "GB"),
+    };
+    format!("{value:.1} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_are_readable() {
+        assert_eq!(human_duration(Duration::from_nanos(4_150_000)), "4.15 ms");
+        assert_eq!(human_duration(Duration::from_secs(31)), "31.0 s");
+        assert_eq!(human_duration(Duration::from_secs(7_500)), "2 h 05 min");
+        assert_eq!(human_bytes(27_123_456), "27.1 MB");
+        assert_eq!(human_bytes(999), "999 B");
+    }
+}

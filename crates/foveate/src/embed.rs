@@ -1,0 +1,409 @@
+//! The main job as a library call: from names and paths to a [`Pipeline`] that is ready to run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use foveate_core::{Backend, PixelLimits, UnknownBackend};
+use foveate_decode::{ByFormat, DecodeError, DecoderOptions, DecoderRegistry};
+use foveate_dinov2::{Model, ModelError, OpenOptions};
+use foveate_encode::{AnyModel, DType, EncodeError, EncoderOptions, EncoderRegistry, Pooling};
+use foveate_pipeline::{
+    Cancel, Config, FailurePolicy, Normalize, OrientationPolicy, Pipeline, Progress, RunError, RunReport,
+};
+use foveate_resize::{Geometry, ResizeError, ResizerRegistry};
+use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry};
+use foveate_source::{Input, Listing, Source, SourceError};
+
+use crate::{Recipe, Shard, recipe};
+
+/// The registries a job chooses from. A value: add a backend of your own before passing it on.
+#[derive(Debug)]
+pub struct Backends {
+    /// `--decoder`.
+    pub decoders: DecoderRegistry,
+    /// `--resizer`.
+    pub resizers: ResizerRegistry,
+    /// `--encoder`.
+    pub encoders: EncoderRegistry,
+    /// `--sink`.
+    pub sinks: SinkRegistry,
+}
+
+impl Backends {
+    /// What this build contains.
+    pub fn compiled() -> Self {
+        use crate::backends::{decoders, encoders, resizers, sinks};
+        Self { decoders: decoders(), resizers: resizers(), encoders: encoders(), sinks: sinks() }
+    }
+}
+
+/// What to embed with what, and how. A backend that is not named is the first one compiled in.
+#[derive(Clone, Debug)]
+pub struct EmbedOptions {
+    /// The images, in this order.
+    pub inputs: Vec<Input>,
+    /// Only the first so many of them.
+    pub limit: Option<u64>,
+    /// Most bytes of one file.
+    pub max_bytes: u64,
+    /// A card's name, a hub repository, a folder, or `seeded:<card>`.
+    pub model: String,
+    /// Where the output goes; its extension, or `sink`, decides the format.
+    pub output: PathBuf,
+    /// What to do when the output is already there.
+    pub existing: Existing,
+    /// Output format by name, for folders and unusual extensions.
+    pub sink: Option<String>,
+    /// The decoder asked first; the others stand in for formats it cannot read.
+    pub decoder: Option<String>,
+    /// The resizer.
+    pub resizer: Option<String>,
+    /// The encoder.
+    pub encoder: Option<String>,
+    /// Preprocessing recipe.
+    pub recipe: Recipe,
+    /// How tokens become a vector.
+    pub pooling: Pooling,
+    /// Precision of the forward.
+    pub dtype: DType,
+    /// Where the forward runs.
+    pub device: String,
+    /// Threads of the forward on a CPU.
+    pub encoder_threads: usize,
+    /// How vectors are stored.
+    pub element: Element,
+    /// Items of the source that one part covers.
+    pub part_items: u64,
+    /// The part of the inputs that this run does.
+    pub shard: Option<Shard>,
+    /// How doubtful input is treated.
+    pub decoding: DecoderOptions,
+    /// Whether EXIF orientation is applied.
+    pub orientation: OrientationPolicy,
+    /// Whether vectors are scaled to unit length.
+    pub normalize: Normalize,
+    /// Most pixels of one image.
+    pub limits: PixelLimits,
+    /// Images per batch.
+    pub batch: usize,
+    /// Threads that decode and resize; 0 runs every stage in turn on one thread.
+    pub workers: usize,
+    /// Threads that read.
+    pub readers: usize,
+    /// When to give up on a run whose items fail.
+    pub failures: FailurePolicy,
+    /// How often finished rows are made durable.
+    pub commit_every: std::time::Duration,
+}
+
+impl EmbedOptions {
+    /// The default job: `inputs` through `model` on the CPU in f32, the `hf` recipe, to `output`.
+    ///
+    /// The forward takes nearly all the time on a CPU, so it gets every core; one decode worker per four cores keeps
+    /// it fed, and gives way to it when it is ahead, because the queue between them is short.
+    pub fn new(inputs: Vec<Input>, model: impl Into<String>, output: impl Into<PathBuf>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            inputs,
+            limit: None,
+            max_bytes: foveate_source::DEFAULT_MAX_BYTES,
+            model: model.into(),
+            output: output.into(),
+            existing: Existing::Resume,
+            sink: None,
+            decoder: None,
+            resizer: None,
+            encoder: None,
+            recipe: Recipe::default(),
+            pooling: Pooling::default(),
+            dtype: DType::default(),
+            device: "cpu".to_owned(),
+            encoder_threads: cores,
+            element: Element::default(),
+            part_items: SinkOptions::DEFAULT_PART_ITEMS,
+            shard: None,
+            decoding: DecoderOptions::default(),
+            orientation: OrientationPolicy::default(),
+            normalize: Normalize::default(),
+            limits: PixelLimits::DEFAULT,
+            batch: 32,
+            workers: cores.div_ceil(4),
+            readers: 2,
+            failures: FailurePolicy::default(),
+            commit_every: std::time::Duration::from_secs(2),
+        }
+    }
+
+    /// Lists the inputs: this shard of them, below the limit. `progress` is told how many were found so far.
+    pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
+        let mut builder = Listing::builder().inputs(self.inputs.iter().cloned()).max_bytes(self.max_bytes);
+        if let Some(shard) = self.shard {
+            builder = builder.shard(shard.index, shard.count);
+        }
+        if let Some(limit) = self.limit {
+            builder = builder.limit(limit);
+        }
+        builder.progress(progress).build()
+    }
+
+    /// Chooses the backends, loads the model, and puts everything together. Writes nothing. `source` is what
+    /// [`list`](Self::list) gave, or a source of the caller's own.
+    pub fn prepare(
+        &self,
+        source: Box<dyn Source>,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<Job, EmbedError> {
+        let names = Names::choose(self, backends)?;
+        let model = Model::open(&self.model, model)?;
+        let geometry = self.recipe.geometry(&model.preprocess).map_err(EmbedError::Options)?;
+        let manifest = Description { options: self, names: &names, model: &model, geometry: &geometry };
+        let mut manifest = manifest.manifest(source.as_ref());
+        let seeded = model.weights.is_seeded();
+
+        let model: AnyModel = Arc::new(model);
+        let encoder = backends.encoders.get(&names.encoder)?.open(&model, &self.encoder_options())?;
+        manifest.dim = encoder.spec().dim;
+        let sink = backends.sinks.get(&names.sink)?.open(&self.sink_options(source.range().start))?;
+
+        let (decoding, decoders, shared) = (self.decoding, names.decoders.clone(), Arc::clone(backends));
+        let (resizer, shared_too) = (names.resizer.clone(), Arc::clone(backends));
+        let pipeline = Pipeline {
+            source,
+            decoder: Box::new(move || open_decoders(&shared.decoders, &decoders, &decoding)),
+            resizer: Box::new(move || open_resizer(&shared_too.resizers, &resizer)),
+            encoder,
+            sink,
+            config: self.config(geometry),
+        };
+        Ok(Job { pipeline, manifest, existing: self.existing, seeded })
+    }
+
+    fn encoder_options(&self) -> EncoderOptions {
+        EncoderOptions {
+            pooling: self.pooling,
+            dtype: self.dtype,
+            device: self.device.clone(),
+            max_batch: self.batch,
+            threads: self.encoder_threads,
+        }
+    }
+
+    fn sink_options(&self, first_index: u64) -> SinkOptions {
+        SinkOptions {
+            element: self.element,
+            part_items: self.part_items,
+            first_index,
+            shard: self.shard.map(|shard| (shard.index, shard.count)),
+            ..SinkOptions::new(&self.output)
+        }
+    }
+
+    fn config(&self, geometry: Geometry) -> Config {
+        Config {
+            orientation: self.orientation,
+            limits: self.limits,
+            normalize: self.normalize,
+            batch: self.batch,
+            workers: self.workers,
+            readers: self.readers,
+            failures: self.failures,
+            commit_every: self.commit_every,
+            ..Config::new(geometry)
+        }
+    }
+}
+
+fn open_decoders(
+    registry: &DecoderRegistry,
+    names: &[String],
+    options: &DecoderOptions,
+) -> Result<Box<dyn foveate_decode::Decoder>, DecodeError> {
+    let open = |name: &String| {
+        let backend = registry.get(name).map_err(|error| DecodeError::Unavailable(error.to_string()))?;
+        backend.open(options)
+    };
+    Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
+}
+
+fn open_resizer(registry: &ResizerRegistry, name: &str) -> Result<Box<dyn foveate_resize::Resizer>, ResizeError> {
+    registry.get(name).map_err(|error| ResizeError::Unavailable(error.to_string()))?.open()
+}
+
+/// A run that is ready to go.
+pub struct Job {
+    pipeline: Pipeline,
+    manifest: RunManifest,
+    existing: Existing,
+    seeded: bool,
+}
+
+impl Job {
+    /// What the output will say of itself.
+    pub fn manifest(&self) -> &RunManifest {
+        &self.manifest
+    }
+
+    /// Whether the weights were generated, so that the vectors mean nothing.
+    pub fn is_seeded(&self) -> bool {
+        self.seeded
+    }
+
+    /// Items of the run: earlier sessions of it included.
+    pub fn inputs(&self) -> std::ops::Range<u64> {
+        self.pipeline.source.range()
+    }
+
+    /// Runs it; see [`Pipeline::run`].
+    pub fn run(self, cancel: &Cancel, progress: &Progress) -> Result<RunReport, RunError> {
+        self.pipeline.run(&self.manifest, self.existing, cancel, progress)
+    }
+}
+
+/// The backends a job uses, all of them known to exist.
+struct Names {
+    decoders: Vec<String>,
+    resizer: String,
+    encoder: String,
+    sink: String,
+}
+
+impl Names {
+    fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
+        let Backends { decoders, resizers, encoders, sinks } = backends;
+        let sink = match &options.sink {
+            Some(name) => sinks.get(name)?.name().to_owned(),
+            None => sink_for(&options.output, sinks)?,
+        };
+        Ok(Self {
+            decoders: preferred_first(decoders, options.decoder.as_deref())?,
+            resizer: name_or_first(resizers, options.resizer.as_deref())?,
+            encoder: name_or_first(encoders, options.encoder.as_deref())?,
+            sink,
+        })
+    }
+}
+
+fn name_or_first<B: Backend>(registry: &foveate_core::Registry<B>, name: Option<&str>) -> Result<String, EmbedError> {
+    match name {
+        Some(name) => Ok(registry.get(name)?.name().to_owned()),
+        None => {
+            let first = registry.iter().next().ok_or(EmbedError::NoBackend(registry.kind()))?;
+            Ok(first.name().to_owned())
+        }
+    }
+}
+
+fn preferred_first(decoders: &DecoderRegistry, name: Option<&str>) -> Result<Vec<String>, EmbedError> {
+    let first = name_or_first(decoders, name)?;
+    let others = decoders.iter().map(|backend| backend.name().to_owned()).filter(|name| *name != first);
+    Ok(std::iter::once(first.clone()).chain(others).collect())
+}
+
+fn sink_for(output: &std::path::Path, sinks: &SinkRegistry) -> Result<String, EmbedError> {
+    if Layout::of(output) == Layout::Folder {
+        return name_or_first(sinks, None);
+    }
+    let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let by_extension = sinks.iter().find(|sink| sink.extension() == extension);
+    by_extension.map(|sink| sink.name().to_owned()).ok_or_else(|| {
+        let known: Vec<_> = sinks.iter().map(|sink| format!(".{}", sink.extension())).collect();
+        let known = known.join(", ");
+        EmbedError::Options(format!(
+            "no sink writes '.{extension}' files; compiled in: {known}; a folder (`-o out/`) and `--sink NAME` work too"
+        ))
+    })
+}
+
+/// Everything that the manifest tells.
+struct Description<'a> {
+    options: &'a EmbedOptions,
+    names: &'a Names,
+    model: &'a Model,
+    geometry: &'a Geometry,
+}
+
+impl Description<'_> {
+    /// What decides the output's bytes goes into the fingerprint, the rest into `info`.
+    fn manifest(&self, source: &dyn Source) -> RunManifest {
+        let Self { options, names, model, geometry } = self;
+        let preprocess = &model.preprocess;
+        let range = source.range();
+        let mut fingerprint = BTreeMap::new();
+        let mut set = |name: &str, value: String| fingerprint.insert(name.to_owned(), value);
+        set("foveate", crate::VERSION.to_owned());
+        set("model", model.name.clone());
+        set("weights_sha256", model.weights.hash().to_owned());
+        set("recipe", options.recipe.name().to_owned());
+        set("geometry", recipe::describe(geometry));
+        set("mean", format!("{:?}", preprocess.mean));
+        set("std", format!("{:?}", preprocess.std));
+        set("orientation", orientation_name(options.orientation).to_owned());
+        set("decoder", names.decoders.join(","));
+        set("decode_scale", "exact".to_owned());
+        set("allow_truncated", options.decoding.allow_truncated.to_string());
+        set("max_bytes", options.max_bytes.to_string());
+        set("max_pixels", options.limits.max_pixels.to_string());
+        set("resizer", names.resizer.clone());
+        set("encoder", names.encoder.clone());
+        set("device", options.device.clone());
+        set("dtype", options.dtype.name().to_owned());
+        set("pooling", options.pooling.name().to_owned());
+        set("normalize", normalize_name(options.normalize).to_owned());
+        set("out_dtype", options.element.name().to_owned());
+        set("listing_sha256", source.listing_hash());
+        set("items", format!("{}..{}", range.start, range.end));
+        set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
+        set("part_items", options.part_items.to_string());
+        let mut info = BTreeMap::new();
+        if let Some(revision) = &model.revision {
+            info.insert("model_revision".to_owned(), revision.clone());
+        }
+        if model.weights.is_seeded() {
+            info.insert("warning".to_owned(), "seeded weights: the vectors have no meaning".to_owned());
+        }
+        RunManifest { dim: 0, fingerprint, info }
+    }
+}
+
+fn orientation_name(policy: OrientationPolicy) -> &'static str {
+    match policy {
+        OrientationPolicy::Apply => "apply",
+        OrientationPolicy::Ignore => "ignore",
+    }
+}
+
+fn normalize_name(normalize: Normalize) -> &'static str {
+    match normalize {
+        Normalize::Off => "off",
+        Normalize::L2 => "l2",
+    }
+}
+
+/// Why a job cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// A backend that this build does not contain.
+    #[error(transparent)]
+    UnknownBackend(#[from] UnknownBackend),
+    /// A build without any backend of a kind.
+    #[error("this build has no {0} at all; rebuild with the default features")]
+    NoBackend(&'static str),
+    /// The model cannot be had.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The inputs cannot be listed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The encoder cannot be started.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The output cannot be opened.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// Options that contradict each other or make no sense.
+    #[error("{0}")]
+    Options(String),
+}

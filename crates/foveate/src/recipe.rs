@@ -1,0 +1,82 @@
+use std::fmt;
+use std::str::FromStr;
+
+use foveate_core::Size;
+use foveate_dinov2::Preprocess;
+use foveate_resize::{Filter, Geometry};
+
+/// How an image of any size becomes the model's input. The two give different embeddings: never mix their vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Recipe {
+    /// The model's own recipe as `transformers` carries it out: shortest edge, Pillow's filter, centre crop.
+    #[default]
+    Hf,
+    /// The whole image stretched to the input size with OpenCV's bilinear filter: faster, and another embedding.
+    Squash,
+}
+
+impl Recipe {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hf => "hf",
+            Self::Squash => "squash",
+        }
+    }
+
+    /// The geometry of this recipe for a model's preprocessing settings.
+    pub fn geometry(self, preprocess: &Preprocess) -> Result<Geometry, String> {
+        match self {
+            Self::Squash => Ok(Geometry::Stretch { output: preprocess.crop, filter: Filter::OpenCvLinear }),
+            Self::Hf => {
+                let filter = pillow_filter(preprocess.resample)?;
+                let crop = preprocess.crop;
+                Ok(match preprocess.shortest_edge {
+                    Some(edge) => Geometry::ShortestEdgeCrop { edge, crop, filter },
+                    None => Geometry::Stretch { output: crop, filter },
+                })
+            }
+        }
+    }
+}
+
+/// Pillow's `Resampling` numbers.
+fn pillow_filter(resample: u8) -> Result<Filter, String> {
+    match resample {
+        1 => Ok(Filter::Lanczos3),
+        2 => Ok(Filter::Bilinear),
+        3 => Ok(Filter::Bicubic),
+        4 => Ok(Filter::Box),
+        other => Err(format!("preprocessor_config.json: resample {other} is not supported (1, 2, 3 or 4 are)")),
+    }
+}
+
+/// A geometry in one line, for manifests: everything that decides its pixels.
+pub(crate) fn describe(geometry: &Geometry) -> String {
+    let size = |size: Size| size.to_string();
+    match geometry {
+        Geometry::ShortestEdgeCrop { edge, crop, filter } => {
+            format!("shortest edge {edge}, {filter:?}, centre crop {}", size(*crop))
+        }
+        Geometry::Stretch { output, filter } => format!("stretch to {}, {filter:?}", size(*output)),
+        other => format!("{other:?}"),
+    }
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Recipe {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "hf" => Ok(Self::Hf),
+            "squash" => Ok(Self::Squash),
+            other => Err(format!("no recipe '{other}'; there are: hf, squash")),
+        }
+    }
+}

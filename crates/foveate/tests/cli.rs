@@ -1,0 +1,261 @@
+//! The command line as a user meets it: outputs, exit codes, messages.
+// A test's panic is its report.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run};
+
+fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
+    let bytes = fs::read(path).unwrap();
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let values: Vec<f32> = bytes[header..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    values.chunks_exact(dim).map(<[f32]>::to_vec).collect()
+}
+
+#[test]
+fn a_folder_of_photos_becomes_a_parquet_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.parquet");
+    let ran = run(embed(&out).arg(PHOTOS)).expect(0);
+    assert!(ran.stdout.contains("30 inputs = 30 vectors + 0 failures"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("bottleneck: "), "{}", ran.stdout);
+    assert!(fs::read(&out).unwrap().starts_with(b"PAR1"));
+    assert!(csv(&folder.path().join("x.failures.csv")).is_empty());
+    assert!(!folder.path().join("x.parquet.partial").exists(), "nothing is left of the work in progress");
+}
+
+#[test]
+fn json_counts_add_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(embed(&folder.path().join("x.npy")).args([CONFORMANCE, PHOTOS, "--json"])).expect(0);
+    let summary = ran.json();
+    let count = |name: &str| summary[name].as_u64().unwrap();
+    assert_eq!(summary["status"], "complete");
+    assert_eq!(count("inputs"), count("vectors") + count("failures"));
+    assert!(count("failures") > 0 && count("vectors") > 30);
+    assert_eq!(csv(&folder.path().join("x.failures.csv")).len() as u64, count("failures"));
+    let stages: Vec<_> = summary["stages"].as_array().unwrap().iter().map(|s| s["stage"].clone()).collect();
+    assert_eq!(stages, ["list", "read", "decode", "resize", "batch", "encode", "write"]);
+}
+
+#[test]
+fn any_number_of_workers_and_any_batch_give_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().join("reference");
+    run(embed(&reference).args([PHOTOS, CONFORMANCE, "--part-items", "16"])).expect(0);
+    for (workers, batch, threads) in [("0", "32", "1"), ("1", "5", "1"), ("2", "1", "3"), ("5", "7", "2")] {
+        let out = folder.path().join(format!("workers-{workers}"));
+        let args = ["--part-items", "16", "--workers", workers, "--batch", batch, "--threads", threads];
+        run(embed(&out).args([PHOTOS, CONFORMANCE]).args(args)).expect(0);
+        assert_same_tree(&reference, &out);
+    }
+}
+
+#[test]
+fn shards_laid_end_to_end_are_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole.npy");
+    run(embed(&whole).arg(PHOTOS)).expect(0);
+    let mut rows = Vec::new();
+    for shard in 0..4 {
+        let out = folder.path().join("part.npy");
+        run(embed(&out).arg(PHOTOS).args(["--shard", &format!("{shard}/4")])).expect(0);
+        rows.extend(npy_rows(&folder.path().join(format!("part-0000{shard}-of-00004.npy")), 64));
+    }
+    assert_eq!(rows, npy_rows(&whole, 64));
+}
+
+#[test]
+fn array_jobs_find_their_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut slurm = embed(&folder.path().join("out.npy"));
+    slurm.env("SLURM_ARRAY_TASK_ID", "2").env("SLURM_ARRAY_TASK_MIN", "1").env("SLURM_ARRAY_TASK_COUNT", "3");
+    run(slurm.arg(PHOTOS).args(["--shard", "auto"])).expect(0);
+    assert_eq!(npy_rows(&folder.path().join("out-00001-of-00003.npy"), 64).len(), 10);
+    let mut pod = embed(&folder.path().join("pod.npy"));
+    pod.env("JOB_COMPLETION_INDEX", "0");
+    run(pod.arg(PHOTOS).args(["--shard", "auto/3"])).expect(0);
+    assert_eq!(npy_rows(&folder.path().join("pod-00000-of-00003.npy"), 64).len(), 10);
+}
+
+#[test]
+fn lists_globs_limits_and_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = long_list(folder.path(), 40);
+    let out = |name: &str| folder.path().join(name);
+    let ran = run(embed(&out("list.npy")).arg("--from-list").arg(&list).arg("--json")).expect(0);
+    assert_eq!(ran.json()["inputs"], 40);
+
+    let stdin = fs::File::open(&list).unwrap();
+    let mut piped = embed(&out("stdin.npy"));
+    piped.args(["--from-list", "-", "--json"]).stdin(Stdio::from(stdin));
+    assert_eq!(run(&mut piped).expect(0).json()["inputs"], 40);
+    assert_eq!(fs::read(out("list.npy")).unwrap(), fs::read(out("stdin.npy")).unwrap());
+
+    let glob = format!("{PHOTOS}/2*.jpg");
+    let ran = run(embed(&out("glob.npy")).args([&glob, "--limit", "7", "--json"])).expect(0);
+    assert_eq!(ran.json()["vectors"], 7);
+}
+
+#[test]
+fn l2_and_f16_and_pooling_change_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let photo = format!("{PHOTOS}/01_astronaut_420.jpg");
+    let out = |name: &str| folder.path().join(name);
+    run(embed(&out("plain.npy")).arg(&photo)).expect(0);
+    run(embed(&out("unit.npy")).args([&photo, "--normalize", "l2"])).expect(0);
+    run(embed(&out("both.npy")).args([&photo, "--pooling", "cls+mean"])).expect(0);
+    run(embed(&out("half.npy")).args([&photo, "--out-dtype", "f16"])).expect(0);
+    let (plain, unit) = (npy_rows(&out("plain.npy"), 64), npy_rows(&out("unit.npy"), 64));
+    let length = plain[0].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    for (a, b) in plain[0].iter().zip(&unit[0]) {
+        assert!((f64::from(*a) / length - f64::from(*b)).abs() < 1e-6);
+    }
+    let both = npy_rows(&out("both.npy"), 128);
+    assert_eq!(both[0][..64], plain[0][..], "the class token comes first");
+    assert_ne!(both[0][64..], plain[0][..]);
+    let half = fs::read(out("half.npy")).unwrap();
+    assert!(String::from_utf8_lossy(&half[..128]).contains("'<f2'"));
+}
+
+#[test]
+fn orientation_and_recipe_matter_and_can_be_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let photo = format!("{PHOTOS}/16_astronaut_exif6.jpg");
+    let out = |name: &str| folder.path().join(name);
+    run(embed(&out("apply.npy")).arg(&photo)).expect(0);
+    run(embed(&out("ignore.npy")).args([&photo, "--orientation", "ignore"])).expect(0);
+    run(embed(&out("squash.npy")).args([&photo, "--preprocess", "squash"])).expect(0);
+    let rows = |name: &str| npy_rows(&out(name), 64);
+    assert_ne!(rows("apply.npy"), rows("ignore.npy"));
+    assert_ne!(rows("apply.npy"), rows("squash.npy"));
+    let size = |name: &str| {
+        let row = csv(&out(name)).remove(0);
+        (row["width"].clone(), row["height"].clone())
+    };
+    let (width, height) = size("ignore.ids.csv");
+    assert_eq!(size("apply.ids.csv"), (height, width), "the size is that after orientation");
+}
+
+#[test]
+fn an_output_that_exists_is_not_touched_unless_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.npy");
+    fs::write(&out, "precious").unwrap();
+    run(embed(&out).arg(PHOTOS)).expect_error(1, "already exists; pass --overwrite to replace it");
+    assert_eq!(fs::read(&out).unwrap(), b"precious");
+    run(embed(&out).args([PHOTOS, "--overwrite"])).expect(0);
+    assert_eq!(npy_rows(&out, 64).len(), 30);
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    run(embed(&file.join("x.npy")).arg(PHOTOS)).expect_error(1, "file/x.npy");
+    run(embed(Path::new("/proc/x.npy")).arg(PHOTOS)).expect_error(1, "/proc/x.npy");
+    run(embed(&folder.path().join("x.jsonl")).arg(PHOTOS)).expect_error(1, "no sink writes '.jsonl' files");
+}
+
+#[test]
+fn strict_and_max_failures_stop_with_their_own_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jpg");
+    fs::write(&empty, "").unwrap();
+    let out = folder.path().join("x.npy");
+    run(embed(&out).arg(PHOTOS).arg(&empty).arg("--strict"))
+        .expect_error(3, "empty.jpg (decode: empty file (0 bytes))");
+    assert!(!out.exists());
+    run(embed(&out).arg(PHOTOS).arg(&empty).args(["--max-failures", "1%"])).expect_error(3, "1 of 31 inputs failed");
+    run(embed(&out).arg(PHOTOS).arg(&empty).args(["--max-failures", "1"])).expect(0);
+}
+
+#[test]
+fn nothing_but_failures_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent.jpg");
+    let out = folder.path().join("x.parquet");
+    run(embed(&out).arg(&absent)).expect_error(3, "none of the 1 inputs gave a vector");
+    let failures = csv(&folder.path().join("x.failures.csv"));
+    assert_eq!((failures.len(), failures[0]["id"].as_str()), (1, absent.to_str().unwrap()));
+    assert!(out.exists(), "an empty table with the right columns");
+}
+
+#[test]
+fn no_inputs_at_all_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    run(embed(&folder.path().join("x.npy")).arg(&empty)).expect_error(1, "no inputs");
+    run(embed(&folder.path().join("x.npy"))).expect_error(2, "required");
+}
+
+#[test]
+fn another_job_is_not_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.npy");
+    let empty = folder.path().join("empty.jpg");
+    fs::write(&empty, "").unwrap();
+    // --strict stops at the empty file, behind thirty good ones that are committed.
+    run(embed(&out).arg(PHOTOS).arg(&empty).args(["--strict", "--batch", "10"])).expect(3);
+    let other = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--pooling", "mean"])).expect(1);
+    assert!(other.stderr.contains("pooling: cls → mean"), "{}", other.stderr);
+    let resumed = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--batch", "10", "--json"])).expect(0);
+    assert_eq!(resumed.json()["session"]["resumed"], 30);
+    assert_eq!(resumed.json()["vectors"], 30);
+}
+
+#[test]
+fn unknown_names_are_told_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.npy");
+    let wrong = |option: &str, name: &str| run(embed(&out).args([PHOTOS, option, name]));
+    wrong("--decoder", "turbojpg").expect_error(1, "there is no decoder 'turbojpg'; compiled in: zune, image");
+    wrong("--resizer", "bicubic").expect_error(1, "there is no resizer 'bicubic'; compiled in: fir");
+    wrong("--encoder", "onnx").expect_error(1, "there is no encoder 'onnx'; compiled in: candle");
+    wrong("--sink", "csv").expect_error(1, "there is no sink 'csv'; compiled in: parquet, npy");
+    wrong("--device", "cuda:0").expect_error(1, "device cuda:0 unavailable");
+    wrong("--preprocess", "crop").expect_error(2, "no recipe 'crop'; there are: hf, squash");
+}
+
+#[test]
+fn seeded_models_say_that_their_vectors_mean_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.npy");
+    let photo = format!("{PHOTOS}/23_thumb_256.jpg");
+    let ran = run(foveate().args(["embed", &photo, "--model", "seeded:dinov2-small", "-o"]).arg(&out)).expect(0);
+    assert!(ran.stderr.contains("vectors without meaning"), "{}", ran.stderr);
+    assert_eq!(npy_rows(&out, 384).len(), 1);
+    let manifest = fs::read_to_string(folder.path().join("x.manifest.json")).unwrap();
+    assert!(manifest.contains("no meaning"), "{manifest}");
+}
+
+#[test]
+fn quiet_is_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(embed(&folder.path().join("x.npy")).args([PHOTOS, "--quiet"])).expect(0);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn the_lists_and_help_are_complete() {
+    let backends = run(foveate().arg("backends")).expect(0).stdout;
+    for name in ["zune", "image", "fir", "candle", "parquet", "npy"] {
+        assert!(backends.lines().any(|line| line.split_whitespace().nth(1) == Some(name)), "{name}: {backends}");
+    }
+    let models = run(foveate().arg("models")).expect(0).stdout;
+    for size in ["small", "base", "large", "giant"] {
+        assert!(models.contains(&format!("facebook/dinov2-{size} ")), "{models}");
+        assert!(models.contains(&format!("facebook/dinov2-with-registers-{size} ")), "{models}");
+    }
+    let help = run(foveate().args(["embed", "--help"])).expect(0).stdout;
+    assert!(help.contains("Exit codes:") && help.contains("Examples:"), "{help}");
+    assert!(run(foveate().args(["completions", "bash"])).expect(0).stdout.contains("_foveate"));
+    assert!(Path::new(TINY).is_dir());
+}

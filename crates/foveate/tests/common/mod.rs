@@ -1,0 +1,119 @@
+//! Running the binary as a user would.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub(crate) const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/tiny");
+pub(crate) const PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/goldens/photos");
+pub(crate) const CONFORMANCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/conformance");
+
+/// `foveate embed` with the tiny model, commits at every batch, and nothing on a terminal.
+pub(crate) fn embed(output: &Path) -> Command {
+    let mut command = foveate();
+    command.args(["embed", "--model", TINY, "--commit-every", "0", "--threads", "2", "-o"]).arg(output);
+    command
+}
+
+/// The binary, cut off from this machine's hub settings and array jobs.
+pub(crate) fn foveate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foveate"));
+    let foreign = |name: &str| ["HF_", "SLURM_", "JOB_COMPLETION"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars().filter(|(name, _)| foreign(name)) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What a run of the binary left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// Panics with everything that was printed unless the exit code is `code`.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_error(self, code: i32, text: &str) {
+        let ran = self.expect(code);
+        assert!(ran.stderr.contains(text), "no '{text}' in: {}", ran.stderr);
+    }
+
+    /// The summary of `--json`.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout, self.stderr))
+    }
+}
+
+pub(crate) fn run(command: &mut Command) -> Ran {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Every file below `folder` by its path in it, with its bytes.
+pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.insert(path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// Panics, naming the files, unless both trees hold the same files with the same bytes.
+#[track_caller]
+pub(crate) fn assert_same_tree(left: &Path, right: &Path) {
+    let (left, right) = (tree(left), tree(right));
+    let names = |tree: &BTreeMap<PathBuf, Vec<u8>>| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&left), names(&right));
+    for (name, bytes) in &left {
+        assert!(bytes == &right[name], "{} differs", name.display());
+    }
+}
+
+/// A list of `count` paths for `--from-list`: the fixture photos and damaged files, over and over.
+pub(crate) fn long_list(folder: &Path, count: usize) -> PathBuf {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).filter(|path| is_small(path)).collect();
+    files.push(folder.join("absent.jpg"));
+    files.sort();
+    let lines: Vec<String> = (0..count).map(|i| files[i % files.len()].display().to_string()).collect();
+    let list = folder.join("list.txt");
+    fs::write(&list, lines.join("\n")).unwrap();
+    list
+}
+
+fn is_small(path: &Path) -> bool {
+    fs::metadata(path).unwrap().len() < 60_000
+}
+
+/// The rows of a CSV file as maps from column to value; fields here hold no commas.
+pub(crate) fn csv(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let row = |line: &str| header.iter().map(|h| (*h).to_owned()).zip(line.split(',').map(str::to_owned)).collect();
+    lines.map(row).collect()
+}

@@ -1,0 +1,149 @@
+//! Interruptions: SIGKILL at random moments, Ctrl-C, a disk that fills up. Whatever happens, running the same command
+//! again ends in the bytes of an uninterrupted run.
+#![cfg(unix)]
+// A test's panic is its report.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::{assert_same_tree, embed, long_list, run};
+
+/// A job long enough to be interrupted many times: parts of 32, batches of 4.
+fn job(output: &Path, list: &Path) -> Command {
+    let mut command = embed(output);
+    command.arg("--from-list").arg(list).args(["--part-items", "32", "--batch", "4", "--json"]);
+    command
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Xorshift: moments that differ from run to run of the loop, and are the same in every run of the test.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Kills the job at random moments until `kills` have hit it alive, then lets it finish. Moments start where the job
+/// starts to write and grow with how long a whole run takes, so that they fall all over it.
+fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32) {
+    let mut random = 0x9E37_79B9_7F4A_7C15;
+    let mut hits = 0;
+    while hits < kills {
+        let mut child = start(&mut job(output, list));
+        let share = next_random(&mut random) % 1000;
+        sleep(whole.mul_f64(share as f64 / 1000.0 / 4.0));
+        signal(&child, "KILL");
+        let status = child.wait().unwrap();
+        if status.success() {
+            // It was done before the signal came: begin again.
+            remove_output(output);
+        } else {
+            hits += 1;
+        }
+    }
+    run(&mut job(output, list)).expect(0);
+}
+
+fn remove_output(output: &Path) {
+    let folder = output.parent().unwrap();
+    fs::remove_dir_all(folder).unwrap();
+    fs::create_dir(folder).unwrap();
+}
+
+fn killed_equals_uninterrupted(name: &str, kills: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let list = long_list(folder.path(), 400);
+    let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
+    fs::create_dir(&calm).unwrap();
+    fs::create_dir(&wild).unwrap();
+    let started = Instant::now();
+    run(&mut job(&calm.join(name), &list)).expect(0);
+    kill_until_done(&wild.join(name), &list, started.elapsed(), kills);
+    assert_same_tree(&calm, &wild);
+}
+
+#[test]
+fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_folder() {
+    killed_equals_uninterrupted("out", 12);
+}
+
+#[test]
+fn sigkill_never_loses_or_doubles_a_row_of_an_npy_file() {
+    killed_equals_uninterrupted("x.npy", 12);
+}
+
+#[test]
+fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_file() {
+    killed_equals_uninterrupted("x.parquet", 12);
+}
+
+#[test]
+fn ctrl_c_commits_says_how_to_resume_and_the_same_command_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = long_list(folder.path(), 400);
+    let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
+    run(&mut job(&calm, &list)).expect(0);
+    for name in ["INT", "TERM"] {
+        let child = start(embed(&wild).arg("--from-list").arg(&list).args(["--part-items", "32", "--batch", "4"]));
+        wait_for_rows(&wild, &child);
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{stdout}");
+        assert!(stdout.contains("run the same command again to continue"), "{stdout}");
+    }
+    let resumed = run(&mut job(&wild, &list)).expect(0).json();
+    assert!(resumed["session"]["resumed"].as_u64().unwrap() > 0, "{resumed}");
+    assert_same_tree(&calm, &wild);
+}
+
+/// Waits until the run has stored something.
+fn wait_for_rows(output: &Path, child: &Child) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let written = || -> u64 {
+        let staging = output.join(".foveate");
+        let files = fs::read_dir(staging).into_iter().flatten().flatten();
+        files.filter_map(|file| file.metadata().ok()).map(|data| data.len()).sum()
+    };
+    let before = written();
+    while written() <= before + 4_000 {
+        assert!(Instant::now() < deadline, "process {} writes nothing", child.id());
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_file_system_that_fills_up_stops_the_run_and_resuming_completes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = long_list(folder.path(), 200);
+    let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
+    fs::create_dir(&calm).unwrap();
+    fs::create_dir(&wild).unwrap();
+    run(&mut job(&calm.join("x.npy"), &list)).expect(0);
+    // Files may not grow beyond 20 KiB: with the signal ignored, writing fails as on a full disk.
+    let limited = job(&wild.join("x.npy"), &list);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' XFSZ; ulimit -f 40; exec \"$0\" \"$@\""])
+        .arg(limited.get_program())
+        .args(limited.get_args());
+    run(&mut shell).expect_error(1, "x.npy");
+    assert!(!wild.join("x.npy").exists(), "nothing under the final name");
+    run(&mut job(&wild.join("x.npy"), &list)).expect(0);
+    assert_same_tree(&calm, &wild);
+}
