@@ -1,0 +1,45 @@
+//! What every decoder must keep to, whatever the bytes.
+
+use std::cell::RefCell;
+
+use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
+use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
+
+/// Small, so that an input costs little time; large enough for every seed's header to be believed.
+const LIMITS: PixelLimits = PixelLimits { max_pixels: 1 << 20 };
+
+/// Decodes `bytes` under both truncation policies and checks the promises of [`Decoder`]: an error leaves the buffer
+/// empty and concerns one item, pixels have the native size, and they do not depend on what the buffer held before.
+pub fn check_decoder(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &[u8]) {
+    for allow_truncated in [false, true] {
+        let options = DecoderOptions { allow_truncated, ..DecoderOptions::default() };
+        let mut decoder = make(options);
+        BUFFERS.with_borrow_mut(|[first, second]| {
+            dirty(first, 0x00);
+            dirty(second, 0xA5);
+            let outcome = decoder.decode(bytes, DecodeHint::default(), first);
+            match &outcome {
+                Ok(decoded) => assert_eq!(first.size(), decoded.native),
+                Err(error) => check_error(error, first),
+            }
+            let again = decoder.decode(bytes, DecodeHint::default(), second);
+            assert_eq!(outcome.is_ok(), again.is_ok(), "the second attempt ends otherwise: {again:?}");
+            assert!(first.as_slice() == second.as_slice(), "pixels depend on what the buffer held before");
+        });
+    }
+}
+
+thread_local! {
+    static BUFFERS: RefCell<[PixelBuf; 2]> = RefCell::new([PixelBuf::new(LIMITS), PixelBuf::new(LIMITS)]);
+}
+
+fn dirty(buffer: &mut PixelBuf, value: u8) {
+    if let Ok(samples) = buffer.reset(Size::new(1024, 64)) {
+        samples.fill(value);
+    }
+}
+
+fn check_error(error: &DecodeError, buffer: &PixelBuf) {
+    assert!(buffer.size().is_empty(), "the buffer is not empty after: {error}");
+    assert_eq!(error.scope(), FaultScope::Item, "one file would stop the run: {error}");
+}
