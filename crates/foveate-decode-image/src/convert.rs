@@ -60,3 +60,44 @@ fn scale(a: u8, b: u8) -> u8 {
     let product = u32::from(a) * u32::from(b) + 128;
     (((product >> 8) + product) >> 8) as u8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rgb(color: ColorType, gray16: Gray16, native: &[u8]) -> [u8; 3] {
+        let mut out = [0; 3];
+        to_rgb(color, gray16, native, &mut out).unwrap();
+        out
+    }
+
+    fn words<const N: usize>(samples: [u16; N]) -> Vec<u8> {
+        samples.iter().flat_map(|sample| sample.to_ne_bytes()).collect()
+    }
+
+    /// The values are what Pillow 13 gives for files with these samples.
+    #[test]
+    fn layouts_become_what_pillow_makes_of_them() {
+        let alone = Gray16::Alone;
+        assert_eq!(rgb(ColorType::L8, alone, &[9]), [9; 3]);
+        assert_eq!(rgb(ColorType::La8, alone, &[9, 0]), [9; 3]);
+        assert_eq!(rgb(ColorType::Rgba8, alone, &[1, 2, 3, 0]), [1, 2, 3]);
+        assert_eq!(rgb(ColorType::Rgb16, alone, &words([0x01FF, 0x02FF, 0xFF00])), [1, 2, 255]);
+        assert_eq!(rgb(ColorType::Rgba16, alone, &words([0x0180, 0x0280, 0x0380, 0])), [1, 2, 3]);
+        for (sample, expected) in [(0, 0), (100, 100), (255, 255), (256, 255), (65535, 255)] {
+            assert_eq!(rgb(ColorType::L16, alone, &words([sample])), [expected; 3]);
+            assert_eq!(rgb(ColorType::La16, Gray16::WithTransparentColor, &words([sample, 0])), [expected; 3]);
+            assert_eq!(rgb(ColorType::La16, alone, &words([sample, 0])), [(sample >> 8) as u8; 3]);
+        }
+        assert!(to_rgb(ColorType::Rgb32F, alone, &[0; 12], &mut [0; 3]).is_none());
+    }
+
+    #[test]
+    fn inks_become_light() {
+        assert_eq!(cmyk_to_rgb(&[0, 0, 0, 0]), [255; 3]);
+        assert_eq!(cmyk_to_rgb(&[0, 0, 0, 255]), [0; 3]);
+        assert_eq!(cmyk_to_rgb(&[255, 0, 128, 0]), [0, 255, 127]);
+        // Pillow: Image.new("CMYK", (1, 1), (100, 50, 200, 30)).convert("RGB")
+        assert_eq!(cmyk_to_rgb(&[100, 50, 200, 30]), [137, 181, 49]);
+    }
+}

@@ -146,3 +146,92 @@ fn gif_fault(error: DecodingError) -> DecodeError {
 fn corrupt(reason: String) -> DecodeError {
     DecodeError::Corrupt { format: ImageFormat::Gif, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use foveate_decode::conformance::samples;
+    use foveate_decode::{DecodeHint, Decoder, DecoderOptions};
+    use gif::{Encoder, Frame};
+
+    use super::*;
+
+    const PALETTE: [u8; 9] = [10, 11, 12, 20, 21, 22, 30, 31, 32];
+
+    /// A GIF with a 2 × 1 frame of the colours 1 and 2 at (`left`, 1).
+    fn gif_file(screen: (u16, u16), left: u16, transparent: Option<u8>) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, screen.0, screen.1, &PALETTE).unwrap();
+        let mut frame = Frame::from_indexed_pixels(2, 1, vec![1, 2], transparent);
+        (frame.left, frame.top) = (left, 1);
+        encoder.write_frame(&frame).unwrap();
+        drop(encoder);
+        file
+    }
+
+    fn pixels(file: &[u8]) -> (Size, Vec<u8>) {
+        let mut out = PixelBuf::default();
+        let size = gif(file, &mut vec![9; 100], &mut out).unwrap();
+        (size, out.as_slice().chunks_exact(3).map(|pixel| pixel[0]).collect())
+    }
+
+    #[test]
+    fn around_a_gif_frame_is_the_transparent_colour_or_the_first() {
+        assert_eq!(pixels(&gif_file((3, 2), 1, None)), (Size::new(3, 2), vec![10, 10, 10, 10, 20, 30]));
+        assert_eq!(pixels(&gif_file((3, 2), 1, Some(2))), (Size::new(3, 2), vec![30, 30, 30, 30, 20, 30]));
+    }
+
+    #[test]
+    fn the_canvas_grows_with_a_gif_frame_beyond_it() {
+        assert_eq!(pixels(&gif_file((1, 1), 1, None)), (Size::new(3, 2), vec![10, 10, 10, 10, 20, 30]));
+    }
+
+    #[test]
+    fn a_gif_canvas_beyond_the_limit_is_refused() {
+        let mut out = PixelBuf::new(foveate_core::PixelLimits { max_pixels: 5 });
+        assert!(matches!(gif(&gif_file((1, 1), 1, None), &mut Vec::new(), &mut out), Err(DecodeError::Limit(_))));
+    }
+
+    /// An animation whose first frame is the lossless sample at (`left`, `top`), which are even.
+    fn webp_file(canvas: Size, left: u32, top: u32) -> Vec<u8> {
+        let u24 = |value: u32| value.to_le_bytes()[..3].to_vec();
+        let chunk = |name: &[u8; 4], payload: &[u8]| {
+            [name.as_slice(), &(payload.len() as u32).to_le_bytes(), payload, &vec![0; payload.len() % 2]].concat()
+        };
+        let header = [vec![0x12, 0, 0, 0], u24(canvas.width - 1), u24(canvas.height - 1)].concat();
+        let size = samples::SIZE;
+        let place =
+            [u24(left / 2), u24(top / 2), u24(size.width - 1), u24(size.height - 1), u24(100), vec![0]].concat();
+        let frame = [&place, &samples::WEBP[12..]].concat();
+        let body =
+            [b"WEBP".to_vec(), chunk(b"VP8X", &header), chunk(b"ANIM", &[0; 6]), chunk(b"ANMF", &frame)].concat();
+        chunk(b"RIFF", &body)
+    }
+
+    fn webp_pixels(file: &[u8]) -> Result<PixelBuf, DecodeError> {
+        let mut out = PixelBuf::default();
+        crate::GenericDecoder::new(DecoderOptions::default()).decode(file, DecodeHint::default(), &mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn a_webp_frame_lies_in_its_place_on_black() {
+        let canvas = Size::new(30, 20);
+        let out = webp_pixels(&webp_file(canvas, 4, 2)).unwrap();
+        assert_eq!(out.size(), canvas);
+        let expected = samples::expected();
+        for y in 0..canvas.height {
+            for x in 0..canvas.width {
+                let inside = (4..28).contains(&x) && (2..18).contains(&y);
+                let at = if inside { ((y - 2) * 24 + x - 4) as usize * 3 } else { 0 };
+                let wanted = if inside { &expected[at..at + 3] } else { &[0; 3] };
+                assert_eq!(out.view().pixel(x, y), wanted, "at {x}, {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_webp_frame_outside_its_canvas_is_an_error() {
+        assert!(webp_pixels(&webp_file(Size::new(24, 16), 0, 0)).is_ok());
+        assert!(webp_pixels(&webp_file(Size::new(24, 16), 2, 0)).is_err());
+    }
+}

@@ -6,6 +6,7 @@ mod jpeg;
 
 use std::io::Cursor;
 
+use ::tiff::tags::Tag;
 use convert::Gray16;
 use foveate_core::{PixelBuf, PixelLimits, Size};
 use foveate_decode::{
@@ -55,6 +56,7 @@ impl GenericDecoder {
             ImageFormat::WebP => self.webp(encoded, out),
             ImageFormat::Bmp => self.pixels(format, bmp::BmpDecoder::new(reader).map_err(fault)?, Gray16::Alone, out),
             ImageFormat::Tiff => {
+                refuse_misread_tiff(encoded)?;
                 self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, Gray16::Alone, out)
             }
             other => Err(DecodeError::Unsupported { format: other, reason: "no decoder for it here".to_owned() }),
@@ -129,6 +131,22 @@ impl Decoder for GenericDecoder {
     fn capability(&self) -> Capability {
         Capability { formats: FormatSet::of(&ImageFormat::ALL), scaled: false, exact_jpeg: false }
     }
+}
+
+/// Refuses a combination that the library (tiff 0.11) turns into wrong pixels without an error: a predictor together
+/// with samples that are neither colour nor alpha. It drops the samples first and then adds up the wrong neighbours.
+fn refuse_misread_tiff(encoded: &[u8]) -> Result<(), DecodeError> {
+    let fault = |error| DecodeError::Corrupt { format: ImageFormat::Tiff, reason: format!("{error}") };
+    let mut tags = ::tiff::decoder::Decoder::new(Cursor::new(encoded)).map_err(fault)?;
+    let color = tags.colortype().map_err(fault)?;
+    let predictor = tags.find_tag_unsigned::<u16>(Tag::Predictor).map_err(fault)?;
+    let samples = tags.find_tag_unsigned::<u16>(Tag::SamplesPerPixel).map_err(fault)?;
+    if predictor.is_some_and(|kind| kind != 1) && samples.is_some_and(|count| count > color.num_samples()) {
+        let reason =
+            format!("a predictor with {samples:?} samples per pixel of which {} are colour", color.num_samples());
+        return Err(DecodeError::Unsupported { format: ImageFormat::Tiff, reason });
+    }
+    Ok(())
 }
 
 /// Whether 16-bit gray in the file has a transparent colour, which the library turns into an alpha channel that is
