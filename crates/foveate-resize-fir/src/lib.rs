@@ -1,7 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod axis;
+mod boxes;
 mod opencv;
 mod pillow;
+mod rows;
 
 use foveate_core::{ImageView, ImageViewMut, RegistryError};
 use foveate_resize::{Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry};
@@ -20,14 +23,16 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 
 /// Resamples RGB8 images on one thread, with SIMD where the processor has it.
 ///
-/// - [`Filter::Bilinear`], [`Filter::Bicubic`], [`Filter::Lanczos3`], [`Filter::Box`]: fast_image_resize's convolutions,
-///   one axis at a time in Pillow's order with u8 between, and its 16-bit coefficients where Pillow has 22 bits: within
+/// - [`Filter::Bilinear`], [`Filter::Bicubic`], [`Filter::Lanczos3`]: fast_image_resize's convolutions, one axis at a time in Pillow's order with u8 between, and its 16-bit coefficients where Pillow has 22 bits: within
 ///   1 step of Pillow on at least 99.9 % of samples and never more than 2 off
 ///   (`foveate_resize::conformance::Tolerance::PILLOW_U8`).
+/// - [`Filter::Box`]: means of whole pixels in Pillow's arithmetic, every sample equal. A box's edge may lie exactly on
+///   a pixel's centre, and then the last bit of the arithmetic decides whether the pixel counts.
 /// - [`Filter::OpenCvLinear`]: OpenCV's fixed-point arithmetic, every sample equal.
 #[derive(Debug, Default)]
 pub struct FirResizer {
     pillow: pillow::TwoPass,
+    boxes: boxes::BoxMean,
     opencv: opencv::Linear,
 }
 
@@ -47,6 +52,10 @@ impl Resizer for FirResizer {
         match plan.filter {
             Filter::OpenCvLinear => {
                 self.opencv.resize(src, plan, dst);
+                Ok(())
+            }
+            Filter::Box => {
+                self.boxes.resize(src, plan, dst);
                 Ok(())
             }
             filter => match pillow::Kernel::of(filter) {

@@ -1,7 +1,10 @@
 //! OpenCV's `resize(…, INTER_LINEAR)` on u8: two by two neighbours, 11-bit fixed-point weights, horizontal pass first.
 
-use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
+use foveate_core::{CHANNELS, ImageView, ImageViewMut};
 use foveate_resize::ResizePlan;
+
+use crate::axis::{Axis, axes};
+use crate::rows::{Out, source_row};
 
 /// 1.0 in the weights' fixed point.
 const ONE: f32 = 2048.0;
@@ -26,56 +29,36 @@ enum Edge {
 /// The taps of one axis, kept until another geometry comes.
 #[derive(Debug, Default)]
 struct Taps {
-    key: Option<(AxisPlan, Edge)>,
+    key: Option<(Axis, Edge)>,
     taps: Vec<Tap>,
 }
 
-/// One axis of a plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct AxisPlan {
-    at: f64,
-    len: f64,
-    whole: u32,
-    target: u32,
+/// Source pixels per output pixel, computed as OpenCV does (the reciprocal of a quotient).
+fn scale(axis: Axis) -> f64 {
+    1.0 / (f64::from(axis.target) / axis.len)
 }
 
-impl AxisPlan {
-    /// Source pixels per output pixel, computed as OpenCV does (the reciprocal of a quotient).
-    fn scale(self) -> f64 {
-        1.0 / (f64::from(self.target) / self.len)
+fn tap(axis: Axis, target: u32, edge: Edge) -> Tap {
+    let last = i64::from(axis.whole) - 1;
+    let position = ((f64::from(target) + 0.5) * scale(axis) - 0.5 + axis.at) as f32;
+    let floor = position.floor();
+    let (mut at, mut fraction) = (floor as i64, position - floor);
+    if edge == Edge::Snap && !(0..last).contains(&at) {
+        (at, fraction) = (at.clamp(0, last), 0.0);
     }
-
-    fn tap(self, target: u32, edge: Edge) -> Tap {
-        let last = i64::from(self.whole) - 1;
-        let position = ((f64::from(target) + 0.5) * self.scale() - 0.5 + self.at) as f32;
-        let floor = position.floor();
-        let (mut at, mut fraction) = (floor as i64, position - floor);
-        if edge == Edge::Snap && !(0..last).contains(&at) {
-            (at, fraction) = (at.clamp(0, last), 0.0);
-        }
-        let fixed = |weight: f32| (weight * ONE).round_ties_even() as i16;
-        Tap {
-            first: at.clamp(0, last) as u32,
-            second: (at + 1).clamp(0, last) as u32,
-            weights: [fixed(1.0 - fraction), fixed(fraction)],
-        }
-    }
-
-    fn is_copy(self) -> bool {
-        self.len == f64::from(self.target) && self.at.fract() == 0.0
-    }
-
-    /// A shrink by two on whole pixel pairs.
-    fn halves(self) -> bool {
-        self.len == 2.0 * f64::from(self.target) && self.at.fract() == 0.0
+    let fixed = |weight: f32| (weight * ONE).round_ties_even() as i16;
+    Tap {
+        first: at.clamp(0, last) as u32,
+        second: (at + 1).clamp(0, last) as u32,
+        weights: [fixed(1.0 - fraction), fixed(fraction)],
     }
 }
 
 impl Taps {
-    fn prepare(&mut self, plan: AxisPlan, edge: Edge) {
+    fn prepare(&mut self, plan: Axis, edge: Edge) {
         if self.key != Some((plan, edge)) {
             self.taps.clear();
-            self.taps.extend((0..plan.target).map(|target| plan.tap(target, edge)));
+            self.taps.extend((0..plan.target).map(|target| tap(plan, target, edge)));
             self.key = Some((plan, edge));
         }
     }
@@ -99,11 +82,9 @@ struct Line {
 impl Linear {
     /// Resamples into the plan's placement. The plan has been checked.
     pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
-        let (size, part, target) = (src.size(), plan.source, plan.placement.size);
-        let x = AxisPlan { at: part.x, len: part.width, whole: size.width, target: target.width };
-        let y = AxisPlan { at: part.y, len: part.height, whole: size.height, target: target.height };
-        let out = Out { plan, samples: dst.into_slice() };
-        let start = (part.x.max(0.0) as usize, part.y.max(0.0) as usize);
+        let [x, y] = axes(plan, src.size());
+        let start = (x.at as usize, y.at as usize);
+        let out = Out::new(plan, dst);
         if x.is_copy() && y.is_copy() {
             copy(src, start, out);
         } else if x.halves() && y.halves() {
@@ -113,7 +94,7 @@ impl Linear {
         }
     }
 
-    fn interpolate(&mut self, src: ImageView<'_>, x: AxisPlan, y: AxisPlan, mut out: Out<'_>) {
+    fn interpolate(&mut self, src: ImageView<'_>, x: Axis, y: Axis, mut out: Out<'_>) {
         self.columns.prepare(x, Edge::Snap);
         self.rows.prepare(y, Edge::Repeat);
         for line in &mut self.lines {
@@ -169,32 +150,8 @@ fn blend(upper: &[i16], lower: &[i16], [above, below]: [i16; 2], out: &mut [u8])
     }
 }
 
-/// The part of the output that is written.
-struct Out<'a> {
-    plan: &'a ResizePlan,
-    samples: &'a mut [u8],
-}
-
-impl Out<'_> {
-    /// Row `index` of the placement.
-    fn row(&mut self, index: usize) -> &mut [u8] {
-        let place = self.plan.placement;
-        let start = (place.y as usize + index) * self.plan.output.width as usize + place.x as usize;
-        &mut self.samples[start * CHANNELS..][..place.size.width as usize * CHANNELS]
-    }
-
-    fn size(&self) -> Size {
-        self.plan.placement.size
-    }
-}
-
-fn source_row(src: ImageView<'_>, row: usize) -> &[u8] {
-    let len = src.size().width as usize * CHANNELS;
-    &src.as_slice()[row * len..][..len]
-}
-
 fn copy(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
-    for row in 0..out.size().height as usize {
+    for row in 0..out.rows() {
         let target = out.row(row);
         target.copy_from_slice(&source_row(src, y + row)[x * CHANNELS..][..target.len()]);
     }
@@ -202,7 +159,7 @@ fn copy(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
 
 /// OpenCV turns an exact shrink by two into the mean of two by two pixels, halves rounded up.
 fn halve(src: ImageView<'_>, (x, y): (usize, usize), mut out: Out<'_>) {
-    for row in 0..out.size().height as usize {
+    for row in 0..out.rows() {
         let [upper, lower] =
             [0, 1].map(|below| source_row(src, y + 2 * row + below)[x * CHANNELS..].chunks_exact(2 * CHANNELS));
         for ((out, upper), lower) in out.row(row).chunks_exact_mut(CHANNELS).zip(upper).zip(lower) {

@@ -6,8 +6,10 @@
 
 use fast_image_resize::images::{CroppedImageMut, Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions};
-use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
+use foveate_core::{ImageView, ImageViewMut, Size};
 use foveate_resize::{Filter, ResizeError, ResizePlan};
+
+use crate::axis::{Axis, axes, vertical_first};
 
 /// A convolution kernel and how far it reaches to each side, in output pixels (when shrinking).
 #[derive(Clone, Copy, Debug)]
@@ -17,10 +19,9 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel of an antialiased filter; `None` for the others.
+    /// The kernel of a smooth antialiased filter; `None` for the others.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
         let (filter, support) = match filter {
-            Filter::Box => (FilterType::Box, 0.5),
             Filter::Bilinear => (FilterType::Bilinear, 1.0),
             Filter::Bicubic => (FilterType::CatmullRom, 2.0),
             Filter::Lanczos3 => (FilterType::Lanczos3, 3.0),
@@ -35,64 +36,6 @@ impl Kernel {
             .crop(x.at, y.at, x.len, y.len)
             .use_alpha(false)
     }
-}
-
-/// One axis of a resample: `len` source pixels from `at`, in a source of `whole`, become `target` pixels.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    at: f64,
-    len: f64,
-    whole: u32,
-    target: u32,
-}
-
-impl Axis {
-    /// The part of a plan along one axis, with what rounding let stick out of the image cut off: fast_image_resize
-    /// refuses a box that leaves the image by the last bit.
-    fn new(at: f64, len: f64, whole: u32, target: u32) -> Self {
-        let at = at.max(0.0);
-        let mut len = len.min(f64::from(whole) - at);
-        if at + len > f64::from(whole) {
-            len = len.next_down();
-        }
-        Self { at, len, whole, target }
-    }
-
-    /// Pixels `[0, len)`, unchanged.
-    fn unchanged(len: u32) -> Self {
-        Self { at: 0.0, len: f64::from(len), whole: len, target: len }
-    }
-
-    /// Whether it only copies pixels.
-    fn is_copy(self) -> bool {
-        self.len == f64::from(self.target) && self.at.fract() == 0.0
-    }
-
-    /// The source pixels `[first, end)` that any output pixel may read.
-    fn reads(self, kernel: Kernel) -> (u32, u32) {
-        let scale = self.len / f64::from(self.target);
-        let reach = kernel.support * scale.max(1.0) - 0.5 * scale; // from the first and last outputs' centres
-        let first = (self.at - reach).floor().max(0.0) as u32;
-        let end = (self.at + self.len + reach).ceil().min(f64::from(self.whole)) as u32;
-        (first, end)
-    }
-
-    /// The same samples in an image that holds only pixels `[first, end)` of the source.
-    fn within(self, (first, end): (u32, u32)) -> Self {
-        Self { at: self.at - f64::from(first), whole: end - first, ..self }
-    }
-
-    /// A copy of pixels `[first, end)`.
-    fn copy_of((first, end): (u32, u32), whole: u32) -> Self {
-        Self { at: f64::from(first), len: f64::from(end - first), whole, target: end - first }
-    }
-}
-
-/// Whether Pillow (since 13) runs the vertical pass first, for a whole image of `source` that becomes `scaled`.
-fn vertical_first(source: Size, scaled: Size) -> bool {
-    let shrink = |from: u32, to: u32| i64::from(from) - i64::from(to);
-    let height = shrink(source.height, scaled.height);
-    height > 0 && height > 2 * shrink(source.width, scaled.width)
 }
 
 /// Resamples along one axis, then along the other.
@@ -114,8 +57,7 @@ impl TwoPass {
     ) -> Result<(), ResizeError> {
         let size = src.size();
         let target = plan.placement.size;
-        let x = Axis::new(plan.source.x, plan.source.width, size.width, target.width);
-        let y = Axis::new(plan.source.y, plan.source.height, size.height, target.height);
+        let [x, y] = axes(plan, size);
         let src = image(src.as_slice(), size)?;
         if x.is_copy() || y.is_copy() {
             return self.last_pass(&src, x, y, kernel, plan, dst);
@@ -123,13 +65,13 @@ impl TwoPass {
 
         let mut between = std::mem::take(&mut self.between);
         let result = if vertical_first(size, plan.scaled(size)) {
-            let columns = x.reads(kernel);
+            let columns = x.reads(kernel.support);
             let copy = Axis::copy_of(columns, size.width);
             self.first_pass(&src, copy, y, kernel, &mut between).and_then(|middle| {
                 self.last_pass(&middle, x.within(columns), Axis::unchanged(target.height), kernel, plan, dst)
             })
         } else {
-            let rows = y.reads(kernel);
+            let rows = y.reads(kernel.support);
             let copy = Axis::copy_of(rows, size.height);
             self.first_pass(&src, x, copy, kernel, &mut between).and_then(|middle| {
                 self.last_pass(&middle, Axis::unchanged(target.width), y.within(rows), kernel, plan, dst)
@@ -181,7 +123,6 @@ fn image(samples: &[u8], size: Size) -> Result<ImageRef<'_>, ResizeError> {
 }
 
 fn image_mut(samples: &mut [u8], size: Size) -> Result<Image<'_>, ResizeError> {
-    debug_assert_eq!(samples.len(), size.width as usize * size.height as usize * CHANNELS);
     Image::from_slice_u8(size.width, size.height, samples, PixelType::U8x3).map_err(backend)
 }
 

@@ -1,0 +1,161 @@
+//! Pillow's BOX filter: means of runs of pixels. Weights are 22-bit fixed point and the image between the passes is
+//! u8, as in Pillow, so that every sample is equal.
+
+use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
+use foveate_resize::ResizePlan;
+
+use crate::axis::{Axis, axes, vertical_first};
+use crate::rows::{Out, source_row};
+
+/// Bits after the point in a weight.
+const PRECISION: u32 = 22;
+
+/// The run of source pixels `[first, end)` whose mean an output pixel is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    first: u32,
+    end: u32,
+    /// 1 / length.
+    weight: u32,
+}
+
+impl Run {
+    /// The mean of what sums up to `sum`.
+    fn mean(self, sum: u64) -> u8 {
+        ((sum * u64::from(self.weight) + (1 << (PRECISION - 1))) >> PRECISION).min(255) as u8
+    }
+}
+
+/// The runs of one axis, kept until another geometry comes.
+#[derive(Debug, Default)]
+struct Runs {
+    axis: Option<Axis>,
+    runs: Vec<Run>,
+}
+
+impl Runs {
+    fn prepare(&mut self, axis: Axis) -> &[Run] {
+        if self.axis != Some(axis) {
+            let grid = Grid::of(axis);
+            self.runs.clear();
+            self.runs.extend((0..axis.target).map(|target| grid.run(target, axis.whole)));
+            self.axis = Some(axis);
+        }
+        &self.runs
+    }
+}
+
+/// Where output pixels lie. A crop of a resized image is computed as a part of the whole resize, with the same
+/// operations on the same numbers as in Pillow.
+struct Grid {
+    scale: f64,
+    origin: f64,
+    /// Output pixels left of the first one.
+    skipped: f64,
+}
+
+impl Grid {
+    fn of(axis: Axis) -> Self {
+        let whole = f64::from(axis.whole);
+        let scaled = (whole * f64::from(axis.target) / axis.len).round();
+        let scale = whole / scaled;
+        let skipped = (axis.at / scale).round();
+        let close = |a: f64, b: f64| (a - b).abs() <= whole * 1e-9;
+        if close(skipped * scale, axis.at) && close(f64::from(axis.target) * scale, axis.len) {
+            Self { scale, origin: 0.0, skipped }
+        } else {
+            Self { scale: axis.len / f64::from(axis.target), origin: axis.at, skipped: 0.0 }
+        }
+    }
+
+    fn run(&self, target: u32, whole: u32) -> Run {
+        let centre = self.origin + (self.skipped + f64::from(target) + 0.5) * self.scale;
+        let widening = self.scale.max(1.0);
+        let (support, narrowing) = (0.5 * widening, 1.0 / widening);
+        let bound = |at: f64| (at + 0.5).clamp(0.0, f64::from(whole)) as u32; // cut off, not rounded
+        let (mut first, mut end) = (bound(centre - support), bound(centre + support));
+        let start = first;
+        let counts = |x: u32| {
+            let distance = (f64::from(x - start) + f64::from(start) - centre + 0.5) * narrowing;
+            distance > -0.5 && distance <= 0.5
+        };
+        while first + 1 < end && !counts(first) {
+            first += 1;
+        }
+        while end > first + 1 && !counts(end - 1) {
+            end -= 1;
+        }
+        let length = f64::from((end - first).max(1));
+        Run { first, end, weight: (0.5 + (1.0 / length) * f64::from(1 << PRECISION)) as u32 }
+    }
+}
+
+/// Pillow's BOX resize, with its tables and the image between the passes.
+#[derive(Debug, Default)]
+pub(crate) struct BoxMean {
+    columns: Runs,
+    rows: Runs,
+    between: Vec<u8>,
+    sums: Vec<u64>,
+}
+
+impl BoxMean {
+    /// Resamples into the plan's placement. The plan has been checked.
+    pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
+        let (size, [x, y]) = (src.size(), axes(plan, src.size()));
+        let mut out = Out::new(plan, dst);
+        let (columns, rows) = (self.columns.prepare(x), self.rows.prepare(y));
+        if vertical_first(size, plan.scaled(size)) {
+            let whole_rows = size.width as usize * CHANNELS;
+            self.between.resize(rows.len() * whole_rows, 0);
+            for (row, run) in self.between.chunks_exact_mut(whole_rows).zip(rows) {
+                down(*run, |index| source_row(src, index), &mut self.sums, row);
+            }
+            for (index, row) in self.between.chunks_exact(whole_rows).enumerate() {
+                across(columns, row, out.row(index));
+            }
+        } else {
+            // Only the rows that the vertical pass reads.
+            let (first, end) = (rows[0].first, rows[rows.len() - 1].end);
+            let narrow = Size::new(x.target, end - first);
+            let width = narrow.width as usize * CHANNELS;
+            self.between.resize(narrow.height as usize * width, 0);
+            for (index, row) in self.between.chunks_exact_mut(width).enumerate() {
+                across(columns, source_row(src, first as usize + index), row);
+            }
+            for (index, run) in rows.iter().enumerate() {
+                let row = |source: usize| &self.between[(source - first as usize) * width..][..width];
+                down(*run, row, &mut self.sums, out.row(index));
+            }
+        }
+    }
+}
+
+/// Means along a row.
+fn across(columns: &[Run], row: &[u8], out: &mut [u8]) {
+    for (out, run) in out.chunks_exact_mut(CHANNELS).zip(columns) {
+        let mut sums = [0_u64; CHANNELS];
+        for pixel in row[run.first as usize * CHANNELS..run.end as usize * CHANNELS].chunks_exact(CHANNELS) {
+            for (sum, sample) in sums.iter_mut().zip(pixel) {
+                *sum += u64::from(*sample);
+            }
+        }
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = run.mean(sum);
+        }
+    }
+}
+
+/// Means down the columns of some rows.
+fn down<'a>(run: Run, row: impl Fn(usize) -> &'a [u8], sums: &mut Vec<u64>, out: &mut [u8]) {
+    sums.clear();
+    sums.resize(out.len(), 0);
+    for index in run.first..run.end {
+        for (sum, sample) in sums.iter_mut().zip(row(index as usize)) {
+            *sum += u64::from(*sample);
+        }
+    }
+    for (out, sum) in out.iter_mut().zip(sums.iter()) {
+        *out = run.mean(*sum);
+    }
+}

@@ -1,0 +1,35 @@
+//! Rows of samples.
+
+use foveate_core::{CHANNELS, ImageView, ImageViewMut};
+use foveate_resize::{Placement, ResizePlan};
+
+/// The part of an output that a plan fills.
+pub(crate) struct Out<'a> {
+    samples: &'a mut [u8],
+    /// Samples of a whole row of the output.
+    stride: usize,
+    place: Placement,
+}
+
+impl<'a> Out<'a> {
+    pub(crate) fn new(plan: &ResizePlan, dst: ImageViewMut<'a>) -> Self {
+        Self { samples: dst.into_slice(), stride: plan.output.width as usize * CHANNELS, place: plan.placement }
+    }
+
+    /// Row `index` of the part.
+    pub(crate) fn row(&mut self, index: usize) -> &mut [u8] {
+        let start = (self.place.y as usize + index) * self.stride + self.place.x as usize * CHANNELS;
+        &mut self.samples[start..][..self.place.size.width as usize * CHANNELS]
+    }
+
+    /// How many rows it has.
+    pub(crate) fn rows(&self) -> usize {
+        self.place.size.height as usize
+    }
+}
+
+/// Row `row` of an image.
+pub(crate) fn source_row(src: ImageView<'_>, row: usize) -> &[u8] {
+    let len = src.size().width as usize * CHANNELS;
+    &src.as_slice()[row * len..][..len]
+}

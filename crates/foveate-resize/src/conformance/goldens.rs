@@ -1,0 +1,58 @@
+//! What Pillow 13.0.0 and OpenCV 5.0.0 make of small noise images; `goldens.py` writes `goldens.bin`.
+
+use foveate_core::{CHANNELS, Size};
+
+use crate::{Filter, Geometry};
+
+/// One image, what is done to it, and what comes out.
+pub(super) struct Golden {
+    /// Size of the source, which is [`noise`](super::noise) of that size.
+    pub(super) source: Size,
+    pub(super) geometry: Geometry,
+    /// The output's samples, `[height, width, 3]`.
+    pub(super) expected: &'static [u8],
+}
+
+/// Sources and geometries for each of Pillow's filters, in the order of `goldens.py`.
+fn pillow(filter: Filter) -> [(Size, Geometry); 7] {
+    let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
+    let crop = |edge, side| Geometry::ShortestEdgeCrop { edge, crop: Size::square(side), filter };
+    [
+        (Size::new(61, 47), stretch(24, 20)),
+        (Size::new(5, 4), stretch(16, 16)),
+        (Size::new(40, 20), stretch(20, 20)),
+        (Size::new(9, 100), stretch(12, 16)),
+        (Size::new(67, 41), crop(32, 24)),
+        (Size::new(13, 90), crop(32, 24)),
+        (Size::new(30, 45), crop(16, 20)),
+    ]
+}
+
+fn opencv() -> [(Size, Geometry); 6] {
+    let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter: Filter::OpenCvLinear };
+    [
+        (Size::new(61, 47), stretch(24, 20)),
+        (Size::new(5, 4), stretch(16, 16)),
+        (Size::new(40, 20), stretch(20, 20)),
+        (Size::square(40), stretch(20, 20)),
+        (Size::new(1, 7), stretch(5, 5)),
+        (Size::new(9, 100), stretch(12, 16)),
+    ]
+}
+
+/// All goldens.
+pub(super) fn goldens() -> Vec<Golden> {
+    let filters = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3];
+    let mut rest: &'static [u8] = include_bytes!("goldens.bin");
+    let cases = filters.into_iter().flat_map(pillow).chain(opencv());
+    let goldens = cases
+        .map(|(source, geometry)| {
+            let output = geometry.output();
+            let (expected, after) = rest.split_at(output.width as usize * output.height as usize * CHANNELS);
+            rest = after;
+            Golden { source, geometry, expected }
+        })
+        .collect();
+    assert!(rest.is_empty(), "goldens.bin and goldens.rs list different cases");
+    goldens
+}
