@@ -59,7 +59,7 @@ impl Decoder for ZuneDecoder {
     }
 }
 
-/// What the samples of rows that a damaged file does not have are set to: gray, as libjpeg does.
+/// What rows that the library leaves unwritten hold: mid-gray.
 const MISSING: u8 = 128;
 
 /// Refuses what zune-jpeg 0.5.15 turns into wrong pixels without an error: measured over all combinations of sampling

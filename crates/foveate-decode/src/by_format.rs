@@ -46,3 +46,74 @@ impl Decoder for ByFormat {
         Capability { formats, scaled: jpeg.is_some_and(|c| c.scaled), exact_jpeg: jpeg.is_some_and(|c| c.exact_jpeg) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use foveate_core::Size;
+
+    use super::*;
+
+    /// Reads the formats of its set; every image is `side` pixels wide and high, or an error.
+    struct Stub {
+        formats: FormatSet,
+        outcome: fn() -> Result<u32, DecodeError>,
+    }
+
+    impl Decoder for Stub {
+        fn decode(&mut self, encoded: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+            let native = Size::square((self.outcome)()?);
+            out.reset(native)?;
+            Ok(Decoded { format: sniff(encoded)?, native })
+        }
+
+        fn capability(&self) -> Capability {
+            Capability { formats: self.formats, scaled: false, exact_jpeg: true }
+        }
+    }
+
+    fn unsupported(reason: &str) -> DecodeError {
+        DecodeError::Unsupported { format: ImageFormat::Jpeg, reason: reason.to_owned() }
+    }
+
+    fn chain(first: fn() -> Result<u32, DecodeError>, second: fn() -> Result<u32, DecodeError>) -> ByFormat {
+        let jpeg = FormatSet::of(&[ImageFormat::Jpeg]);
+        let both = FormatSet::of(&[ImageFormat::Jpeg, ImageFormat::Gif]);
+        ByFormat::new(vec![
+            Box::new(Stub { formats: jpeg, outcome: first }),
+            Box::new(Stub { formats: both, outcome: second }),
+        ])
+    }
+
+    fn decode(mut decoder: ByFormat, bytes: &[u8]) -> String {
+        let outcome = decoder.decode(bytes, DecodeHint::default(), &mut PixelBuf::default());
+        outcome.map_or_else(|error| error.to_string(), |decoded| decoded.native.to_string())
+    }
+
+    const JPEG: &[u8] = b"\xFF\xD8\xFF";
+
+    #[test]
+    fn the_first_decoder_of_a_format_takes_it() {
+        assert_eq!(decode(chain(|| Ok(1), || Ok(2)), JPEG), "1x1");
+        assert_eq!(decode(chain(|| Ok(1), || Ok(2)), b"GIF89a"), "2x2");
+        assert!(decode(chain(|| Ok(1), || Ok(2)), b"MM\0*").contains("unsupported TIFF"));
+        assert!(decode(chain(|| Ok(1), || Ok(2)), b"%PDF").contains("PDF"));
+    }
+
+    #[test]
+    fn the_next_one_is_asked_only_about_what_is_unsupported() {
+        let corrupt = || Err(DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: "damaged".to_owned() });
+        assert_eq!(decode(chain(|| Err(unsupported("CMYK")), || Ok(2)), JPEG), "2x2");
+        assert_eq!(decode(chain(corrupt, || Ok(2)), JPEG), "corrupt JPEG: damaged");
+        assert_eq!(decode(chain(|| Err(unsupported("CMYK")), corrupt), JPEG), "corrupt JPEG: damaged");
+        let both = chain(|| Err(unsupported("CMYK")), || Err(unsupported("no idea")));
+        assert_eq!(decode(both, JPEG), "unsupported JPEG: CMYK");
+    }
+
+    #[test]
+    fn the_capability_is_the_union() {
+        let capability = chain(|| Ok(1), || Ok(2)).capability();
+        assert_eq!(capability.formats.to_string(), "JPEG, GIF");
+        assert!(capability.exact_jpeg);
+        assert_eq!(ByFormat::new(Vec::new()).capability().formats, FormatSet::EMPTY);
+    }
+}
