@@ -1,0 +1,271 @@
+//! Listings of real folders, lists and patterns.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use foveate_source::conformance::{check, check_shards, enumerate};
+use foveate_source::{Input, Item, Listing, ListingBuilder, Source, SourceError};
+use tempfile::TempDir;
+
+/// A folder with files of the given names (their content is their name) and the folders they need.
+fn tree(files: &[&str]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for file in files {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, file).unwrap();
+    }
+    root
+}
+
+fn listing(inputs: impl IntoIterator<Item = Input>) -> ListingBuilder<'static> {
+    Listing::builder().inputs(inputs)
+}
+
+/// Ids without the root, `!` in front when faulty.
+fn names(root: &Path, builder: ListingBuilder<'_>) -> Vec<String> {
+    let mut listing = builder.build().unwrap();
+    enumerate(&mut listing).iter().map(|item| name(root, item)).collect()
+}
+
+fn name(root: &Path, item: &Item) -> String {
+    let id = item.id.strip_prefix(root.to_str().unwrap()).unwrap_or(&item.id).trim_start_matches('/');
+    format!("{}{id}", if item.fault.is_some() { "!" } else { "" })
+}
+
+fn path(root: &TempDir, name: &str) -> Input {
+    Input::Path(root.path().join(name))
+}
+
+fn folder(root: &TempDir) -> Input {
+    Input::Path(root.path().to_owned())
+}
+
+fn fault(root: &TempDir, inputs: impl IntoIterator<Item = Input>) -> (String, String) {
+    let mut listing = listing(inputs).build().unwrap();
+    let items = enumerate(&mut listing);
+    let mut faults = items.iter().filter(|item| item.fault.is_some());
+    let item = faults.next().expect("one fault");
+    assert!(faults.next().is_none(), "one fault only: {items:?}");
+    assert_eq!(listing.stats().faults, 1);
+    (name(root.path(), item).split_off(1), item.fault.clone().unwrap())
+}
+
+#[test]
+fn folders_are_sorted_by_the_bytes_of_their_components() {
+    let root = tree(&["b/2.jpg", "b/10.jpg", "a.jpg", "a/z.PNG", "a-b/x.webp", "Z.jpeg", "ä.gif", "b.tiff"]);
+    let want = ["Z.jpeg", "a/z.PNG", "a-b/x.webp", "a.jpg", "b/10.jpg", "b/2.jpg", "b.tiff", "ä.gif"];
+    assert_eq!(names(root.path(), listing([folder(&root)])), want);
+}
+
+#[test]
+fn folders_give_visible_images_only_and_say_what_they_left_out() {
+    let root = tree(&["a.jpg", "README.txt", "jpg", ".hidden.jpg", ".git/b.jpg", "sub/notes.md", "sub/c.bmp"]);
+    let listed = listing([folder(&root)]).build().unwrap();
+    let stats = listed.stats();
+    assert_eq!((stats.items, stats.folders, stats.skipped_other, stats.skipped_hidden), (2, 2, 3, 2));
+    assert_eq!(names(root.path(), listing([folder(&root)])), ["a.jpg", "sub/c.bmp"]);
+}
+
+#[test]
+fn what_is_named_counts_whatever_it_is_called() {
+    let root = tree(&["README.txt", ".hidden/.x", "noext"]);
+    let inputs = ["noext", ".hidden/.x", "README.txt", "noext"].map(|name| path(&root, name));
+    assert_eq!(names(root.path(), listing(inputs)), ["noext", ".hidden/.x", "README.txt", "noext"]);
+}
+
+#[test]
+fn inputs_keep_their_order_and_mix() {
+    let root = tree(&["z/1.jpg", "a/2.jpg", "m.jpg"]);
+    let list = root.path().join("list");
+    fs::write(&list, "one\ntwo\n").unwrap();
+    let inputs = [path(&root, "z"), Input::List(list), path(&root, "m.jpg"), path(&root, "a/*")];
+    assert_eq!(names(root.path(), listing(inputs)), ["z/1.jpg", "one", "two", "m.jpg", "a/2.jpg"]);
+}
+
+#[test]
+fn missing_paths_and_empty_patterns_are_faults() {
+    let root = tree(&["a.jpg"]);
+    let (id, reason) = fault(&root, [folder(&root), path(&root, "gone.jpg")]);
+    assert!(id == "gone.jpg" && reason.contains("No such file"), "{id}: {reason}");
+    let (id, reason) = fault(&root, [path(&root, "*.png"), folder(&root)]);
+    assert_eq!((id.as_str(), reason.as_str()), ("*.png", "the pattern matches nothing"));
+    assert_eq!(fault(&root, [path(&root, "no/folder/*.png")]).1, "the pattern matches nothing");
+    assert!(fault(&root, [path(&root, "[a")]).1.starts_with("not a valid pattern"));
+    let long = "x".repeat(300);
+    assert!(fault(&root, [path(&root, &long)]).1.contains("name too long"));
+}
+
+#[test]
+fn patterns_find_files_sorted_and_folders_searched() {
+    let root = tree(&["p/a.jpg", "p/b.txt", "p/q/c.jpg", "p/q/r/d.jpg", "p/.h/e.jpg", "p/q.jpg", "p[1].jpg"]);
+    let find = |pattern: &str| names(root.path(), listing([path(&root, pattern)]));
+    assert_eq!(find("p/**/*.jpg"), ["p/a.jpg", "p/q/c.jpg", "p/q/r/d.jpg", "p/q.jpg"]);
+    assert_eq!(find("p/*"), ["p/a.jpg", "p/b.txt", "p/q/c.jpg", "p/q/r/d.jpg", "p/q.jpg"]);
+    assert_eq!(find("p/*/*.jpg"), ["p/q/c.jpg"]);
+    assert_eq!(find("p/**"), ["p/a.jpg", "p/b.txt", "p/q/c.jpg", "p/q/r/d.jpg", "p/q.jpg"]);
+    assert_eq!(find("p/{b,a}.???"), ["p/a.jpg", "p/b.txt"]);
+    assert_eq!(find("p/.h/*"), ["p/.h/e.jpg"]);
+    assert_eq!(find("p[1].jpg"), ["p[1].jpg"], "what exists is no pattern");
+}
+
+#[test]
+fn lists_tolerate_line_ends_and_keep_everything_else() {
+    let root = tree(&[]);
+    let list = root.path().join("list");
+    fs::write(&list, b"a.jpg\r\n\n  b # c.jpg \n*.png\r\n\r\nlast").unwrap();
+    let found = names(root.path(), listing([Input::List(list)]));
+    assert_eq!(found, ["a.jpg", "  b # c.jpg ", "*.png", "last"]);
+}
+
+#[test]
+fn lists_that_cannot_be_read_stop_the_run() {
+    let root = tree(&[]);
+    let error = listing([Input::List(root.path().join("none"))]).build().unwrap_err();
+    assert!(matches!(&error, SourceError::Io { action, .. } if action.contains("none")), "{error}");
+    let binary = root.path().join("binary");
+    fs::write(&binary, vec![1; 1 << 17]).unwrap();
+    let error = listing([Input::List(binary)]).build().unwrap_err();
+    assert!(error.to_string().contains("line 1 of"), "{error}");
+}
+
+#[test]
+fn shards_and_limits_keep_global_indexes() {
+    let files: Vec<String> = (0..23).map(|i| format!("{i:02}.jpg")).collect();
+    let root = tree(&files.iter().map(String::as_str).collect::<Vec<_>>());
+    let open = || listing([folder(&root)]);
+    for count in [1, 2, 3, 7, 23, 40] {
+        let shards = (0..count).map(|i| Box::new(open().shard(i, count).build().unwrap()) as Box<dyn Source>);
+        check_shards(&mut open().build().unwrap(), shards.collect());
+        let limited =
+            (0..count).map(|i| Box::new(open().shard(i, count).limit(10).build().unwrap()) as Box<dyn Source>);
+        check_shards(&mut open().limit(10).build().unwrap(), limited.collect());
+    }
+    let shard = open().shard(1, 2).build().unwrap();
+    assert_eq!((shard.range(), shard.total()), (11..23, 23));
+    assert_eq!(open().limit(100).build().unwrap().range(), 0..23);
+    assert!(open().shard(2, 2).build().is_err());
+    assert!(open().shard(0, 0).build().is_err());
+}
+
+#[test]
+fn conforms() {
+    let root = tree(&["a.jpg", "b/c.png", "b/d.gif"]);
+    check(|| Box::new(listing([folder(&root), path(&root, "gone"), path(&root, "b/c.png")]).build().unwrap()));
+}
+
+#[test]
+fn progress_counts_up_to_the_total() {
+    let list = tempfile::NamedTempFile::new().unwrap();
+    fs::write(list.path(), "x.jpg\n".repeat(5000)).unwrap();
+    let mut told = Vec::new();
+    let input = Input::List(list.path().to_owned());
+    Listing::builder().inputs([input]).progress(|items| told.push(items)).build().unwrap();
+    assert!(told.len() >= 4 && told.is_sorted(), "{told:?}");
+    assert_eq!(told.last(), Some(&5000));
+}
+
+#[test]
+fn hundreds_of_thousands_go_to_disk_and_every_place_is_found() {
+    let list = tempfile::NamedTempFile::new().unwrap();
+    let lines: String = (0..200_000).map(|i| format!("photos/of/a/long/name/{i:06}.jpg\n")).collect();
+    fs::write(list.path(), lines).unwrap();
+    let mut listed = listing([Input::List(list.path().to_owned())]).build().unwrap();
+    assert!(listed.is_on_disk());
+    assert_eq!(listed.range(), 0..200_000);
+    for index in [199_999, 0, 123_456, 4096, 4095] {
+        listed.seek(index).unwrap();
+        let item = listed.next_item().unwrap().unwrap();
+        assert_eq!((item.index, item.id), (index, format!("photos/of/a/long/name/{index:06}.jpg")));
+    }
+    listed.seek(0).unwrap();
+    assert_eq!(enumerate(&mut listed).len(), 200_000);
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn links_are_followed() {
+        let root = tree(&["real/a.jpg", "b.jpg"]);
+        symlink("real", root.path().join("link")).unwrap();
+        symlink("b.jpg", root.path().join("c.jpg")).unwrap();
+        let want = ["b.jpg", "c.jpg", "link/a.jpg", "real/a.jpg"];
+        assert_eq!(names(root.path(), listing([folder(&root)])), want);
+    }
+
+    #[test]
+    fn loops_are_faults_and_everything_else_is_found() {
+        let root = tree(&["a/b/c.jpg", "a/d.jpg"]);
+        symlink("..", root.path().join("a/b/up")).unwrap();
+        let want = ["a/b/c.jpg", "!a/b/up", "a/d.jpg"];
+        assert_eq!(names(root.path(), listing([folder(&root)])), want);
+        assert_eq!(names(root.path(), listing([path(&root, "**/*.jpg")])), want);
+        let (_, reason) = fault(&root, [folder(&root)]);
+        assert!(reason.starts_with("symbolic link loop: leads back to"), "{reason}");
+    }
+
+    #[test]
+    fn links_to_nowhere_and_to_themselves_are_faults() {
+        let root = tree(&["a.jpg"]);
+        symlink("nowhere", root.path().join("gone.jpg")).unwrap();
+        let (id, reason) = fault(&root, [folder(&root)]);
+        assert!(id == "gone.jpg" && reason.contains("No such file"), "{id}: {reason}");
+        fs::remove_file(root.path().join("gone.jpg")).unwrap();
+        symlink("self", root.path().join("self")).unwrap();
+        assert!(fault(&root, [folder(&root)]).1.contains("Too many levels of symbolic links"));
+        assert!(fault(&root, [path(&root, "self")]).1.contains("Too many levels of symbolic links"));
+    }
+
+    #[test]
+    fn names_of_any_bytes_are_listed_and_read() {
+        let root = tree(&["new\nline.jpg"]);
+        let odd = root.path().join(OsStr::from_bytes(b"odd\xff\\.jpg"));
+        fs::write(&odd, "odd").unwrap();
+        let mut listed = listing([folder(&root)]).build().unwrap();
+        let items = enumerate(&mut listed);
+        let ids: Vec<_> = items.iter().map(|item| name(root.path(), item)).collect();
+        assert_eq!(ids, ["new\nline.jpg", r"odd\xff\\.jpg"]);
+        let mut bytes = Vec::new();
+        listed.open_fetch().unwrap().fetch(&items[1], &mut bytes).unwrap();
+        assert_eq!(bytes, b"odd");
+
+        let list = tempfile::NamedTempFile::new().unwrap();
+        fs::write(list.path(), [odd.as_os_str().as_bytes(), b"\n"].concat()).unwrap();
+        let mut listed = listing([Input::List(list.path().to_owned())]).build().unwrap();
+        assert_eq!(enumerate(&mut listed)[0].locator, items[1].locator);
+    }
+
+    #[test]
+    fn unreadable_folders_are_faults() {
+        let root = tree(&["a.jpg", "secret/b.jpg"]);
+        let secret = root.path().join("secret");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+        if fs::read_dir(&secret).is_ok() {
+            println!("skipped: this user may read any folder (root)");
+        } else {
+            let (id, reason) = fault(&root, [folder(&root)]);
+            assert!(id == "secret" && reason.contains("Permission denied"), "{id}: {reason}");
+        }
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    #[test]
+    fn deep_folders_need_no_deep_stack() {
+        let root = tree(&[]);
+        let mut deep = PathBuf::from(root.path());
+        for _ in 0..400 {
+            deep.push("d");
+        }
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("a.jpg"), "a").unwrap();
+        let items = enumerate(&mut listing([folder(&root)]).build().unwrap());
+        assert_eq!(items.len(), 1);
+        assert!(items[0].fault.is_none());
+    }
+}
