@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::path::Path;
 
-use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, run};
+use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, run, run_out_of_space};
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Layout, Published, SinkRegistry};
 use foveate_sink_npy::{NpyFormat, NpyHeader};
+use tempfile::TempDir;
 
 fn read(published: &Published) -> Stored {
     let arrays = published.files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "npy"));
@@ -28,26 +29,41 @@ fn read_one(array: &Path) -> Stored {
     rows
 }
 
-#[test]
-fn it_is_a_sink() {
+fn with_subject(check: impl FnOnce(&Subject<'_>)) {
     let mut registry = SinkRegistry::new("sink", &["npy"]);
     foveate_sink_npy::register(&mut registry).unwrap();
-    let scratch = tempfile::tempdir().unwrap();
-    let subject = Subject {
+    check(&Subject {
         open: &|options| registry.get("npy").unwrap().open(options).unwrap(),
         read: &read,
         extension: "npy",
         layouts: &[Layout::File, Layout::Folder],
-    };
-    run(&subject, scratch.path());
+    });
+}
+
+/// In memory where that is possible: the suite syncs thousands of files.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[test]
+fn it_is_a_sink() {
+    with_subject(|subject| run(subject, scratch().path()));
+}
+
+#[test]
+fn a_full_disk_is_made_good() {
+    with_subject(|subject| {
+        if let Err(reason) = run_out_of_space(subject, scratch().path()) {
+            eprintln!("SKIPPED: {reason}");
+        }
+    });
 }
 
 #[test]
 fn a_crash_at_any_step_is_made_good() {
-    let scratch = tempfile::tempdir().unwrap();
     crash_at_every_step(
         &|options, probe| Box::new(PartSink::new(options.clone(), NpyFormat).with_probe(probe)),
         "npy",
-        scratch.path(),
+        scratch().path(),
     );
 }

@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::path::Path;
 
+use arrow_array::FixedSizeListArray;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
-use arrow_array::FixedSizeListArray;
-use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, run};
+use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, run, run_out_of_space};
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Layout, Published, SinkRegistry};
 use foveate_sink_parquet::ParquetFormat;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use tempfile::TempDir;
 
 fn read(published: &Published) -> Stored {
     let is_data = |file: &&std::path::PathBuf| file.extension().is_some_and(|extension| extension == "parquet");
@@ -36,26 +37,41 @@ fn vector(vectors: &FixedSizeListArray, row: usize) -> Vec<f32> {
     }
 }
 
-#[test]
-fn it_is_a_sink() {
+fn with_subject(check: impl FnOnce(&Subject<'_>)) {
     let mut registry = SinkRegistry::new("sink", &["parquet"]);
     foveate_sink_parquet::register(&mut registry).unwrap();
-    let scratch = tempfile::tempdir().unwrap();
-    let subject = Subject {
+    check(&Subject {
         open: &|options| registry.get("parquet").unwrap().open(options).unwrap(),
         read: &read,
         extension: "parquet",
         layouts: &[Layout::File, Layout::Folder],
-    };
-    run(&subject, scratch.path());
+    });
+}
+
+/// In memory where that is possible: the suite syncs thousands of files.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[test]
+fn it_is_a_sink() {
+    with_subject(|subject| run(subject, scratch().path()));
+}
+
+#[test]
+fn a_full_disk_is_made_good() {
+    with_subject(|subject| {
+        if let Err(reason) = run_out_of_space(subject, scratch().path()) {
+            eprintln!("SKIPPED: {reason}");
+        }
+    });
 }
 
 #[test]
 fn a_crash_at_any_step_is_made_good() {
-    let scratch = tempfile::tempdir().unwrap();
     crash_at_every_step(
         &|options, probe| Box::new(PartSink::new(options.clone(), ParquetFormat).with_probe(probe)),
         "parquet",
-        scratch.path(),
+        scratch().path(),
     );
 }

@@ -3,15 +3,19 @@
 //! A backend's test calls [`run`] with a [`Subject`]; one built on [`PartSink`](crate::parts::PartSink) also calls
 //! [`crash_at_every_step`].
 
+#![expect(clippy::unwrap_used, reason = "a suite of tests: what goes wrong must panic")]
+
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use foveate_core::Stage;
 
 use crate::{
-    Element, Existing, Failure, Layout, OutputNames, Published, RunManifest, Rows, SinkError, SinkOptions, VectorSink,
+    Element, Existing, Failure, Layout, OutputNames, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink,
     Watermark,
 };
 
@@ -49,6 +53,89 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
         bench.misuse_is_an_error();
         bench.two_writers_are_one_too_many();
         bench.shards_share_a_folder();
+        bench.impossible_places_are_explained();
+    }
+}
+
+/// Fills a small disk, makes room and goes on; then a disk that cannot be written to. Both are mounted below `scratch`,
+/// so this says `Err(why)` where it may not mount anything.
+pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), String> {
+    for &layout in subject.layouts {
+        let disk = Disk::mount(&scratch.join(format!("{layout:?}")), "size=4m")?;
+        let mut job = Job::new();
+        job.outcomes = (0..3000).map(|i| (format!("photos/{i:0100}.jpg"), i % 100 != 7)).collect();
+        let calls = Calls { rows: 50, commit_every: 1 };
+        let options = SinkOptions { part_items: 1000, ..options(&disk.folder, subject.extension, layout) };
+        let ballast = disk.folder.join("ballast");
+        let expected = {
+            let folder = scratch.join(format!("{layout:?}-roomy"));
+            fs::create_dir_all(&folder).unwrap();
+            let options = SinkOptions { part_items: 1000, ..self::options(&folder, subject.extension, layout) };
+            job.finish(&mut *(subject.open)(&options), Existing::Resume, &calls).unwrap();
+            snapshot(&folder)
+        };
+        // From a disk that is full at once to one that almost suffices.
+        let mut failures = 0;
+        for room in (0..40).map(|step| (step * 32) << 10) {
+            disk.fill_up_to(&ballast, room);
+            match job.finish(&mut *(subject.open)(&options), Existing::Resume, &calls) {
+                Err(SinkError::NoSpace { path, .. }) => {
+                    failures += 1;
+                    assert!(path.starts_with(&disk.folder), "{} is named", path.display());
+                    assert!(!OutputNames::new(&options, subject.extension).main().exists(), "nothing is half-written");
+                }
+                Ok(_) => break,
+                Err(error) => panic!("{layout:?}, {room} bytes free: {error}"),
+            }
+        }
+        assert!(failures > 1, "the disk was full {failures} times only");
+        fs::remove_file(&ballast).unwrap();
+        if !OutputNames::new(&options, subject.extension).main().exists() {
+            job.finish(&mut *(subject.open)(&options), Existing::Resume, &calls).unwrap();
+        }
+        same(&expected, &snapshot(&disk.folder), "after running out of space");
+    }
+    let disk = Disk::mount(&scratch.join("sealed"), "ro")?;
+    for &layout in subject.layouts {
+        let options = options(&disk.folder, subject.extension, layout);
+        let error = (subject.open)(&options).begin(&Job::new().manifest, Existing::Resume).unwrap_err().to_string();
+        assert!(error.contains(&disk.folder.display().to_string()), "{error}");
+        assert!(error.contains("choose an output folder that you may write to"), "{error}");
+    }
+    Ok(())
+}
+
+/// A file system in memory, gone with the value.
+struct Disk {
+    folder: PathBuf,
+}
+
+impl Disk {
+    fn mount(folder: &Path, options: &str) -> Result<Self, String> {
+        fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder).output();
+        match mount {
+            Ok(output) if output.status.success() => Ok(Self { folder: folder.to_owned() }),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(error) => Err(format!("mount: {error}")),
+        }
+    }
+
+    /// Leaves `room` bytes free (to the page), by means of a file that takes up the rest.
+    fn fill_up_to(&self, ballast: &Path, room: usize) {
+        let mut file = fs::File::create(ballast).unwrap();
+        let block = [0; 4096];
+        let mut taken = 0;
+        while file.write_all(&block).is_ok() {
+            taken += block.len();
+        }
+        file.set_len(taken.saturating_sub(room) as u64).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.folder).status();
     }
 }
 
@@ -104,6 +191,9 @@ fn crashes(
         let complete = |found: &BTreeMap<PathBuf, Vec<u8>>| *found == old || *found == expected;
         let at = format!("{layout:?}, crash {number} before '{step}'");
         assert!(!main.exists() || complete(&without_staging(&copy)), "{at}: the main file stands beside others' files");
+        if number % 2 == 1 {
+            lose_power(&OutputNames::new(&options, extension).staging());
+        }
         let again = job.finish(&mut *open(&options, quiet()), Existing::Resume, &Calls::default());
         match again {
             Ok(_) => {}
@@ -133,6 +223,17 @@ fn copy_folder(from: &Path, to: &Path) {
             copy_folder(&entry.path(), &target);
         } else {
             fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// A power failure may leave anything beyond what was synced: here noise at the end of every file that grows.
+fn lose_power(staging: &Path) {
+    let Ok(entries) = fs::read_dir(staging) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name == "journal" || name == "failures.csv" || name.ends_with(".vectors") || name.ends_with(".rows") {
+            fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"0123456789abcdef {noise").unwrap();
         }
     }
 }
@@ -203,7 +304,8 @@ struct Job {
 
 impl Job {
     fn new() -> Self {
-        let awkward = ["plain.jpg", "a,b.jpg", "say \"hi\".jpg", "two\nlines.jpg", "żółw 🐢.jpg", " blanks ", "cr\r\n,"];
+        let awkward =
+            ["plain.jpg", "a,b.jpg", "say \"hi\".jpg", "two\nlines.jpg", "żółw 🐢.jpg", " blanks ", "cr\r\n,"];
         let failed = [3, 10, 11, 12, 13, 14, 21];
         let outcomes = (0..24).map(|i| {
             let id = awkward.get(i).map_or_else(|| format!("photos/{i:04}.jpg"), |&id| id.to_owned());
@@ -292,12 +394,7 @@ impl Job {
     }
 
     /// Begins, takes what is missing and finishes.
-    fn finish(
-        &self,
-        sink: &mut dyn VectorSink,
-        existing: Existing,
-        calls: &Calls,
-    ) -> Result<Published, SinkError> {
+    fn finish(&self, sink: &mut dyn VectorSink, existing: Existing, calls: &Calls) -> Result<Published, SinkError> {
         let Watermark(from) = sink.begin(&self.manifest, existing)?;
         for step in self.steps(from, calls) {
             self.take(sink, &step)?;
@@ -562,5 +659,28 @@ impl Bench<'_> {
             assert!(published.files.iter().all(named), "{:?}", published.files);
         }
         assert_eq!(stored, whole.rows());
+    }
+
+    fn impossible_places_are_explained(&self) {
+        let folder = self.folder("places");
+        let begin = |output: PathBuf| {
+            let options = SinkOptions { output, ..self.options(&folder) };
+            (self.subject.open)(&options).begin(&Job::new().manifest, Existing::Resume).unwrap_err().to_string()
+        };
+        match self.layout {
+            Layout::File => {
+                let output = folder.join(format!("no/such/x.{}", self.subject.extension));
+                assert!(begin(output).contains("there is no folder"));
+                let taken = folder.join(format!("taken.{}", self.subject.extension));
+                fs::create_dir(&taken).unwrap();
+                assert!(begin(taken).contains("it is a folder"));
+            }
+            Layout::Folder => {
+                fs::write(folder.join("taken"), "").unwrap();
+                assert!(begin(folder.join("taken")).contains("it is a file"));
+                fs::remove_file(folder.join("taken")).unwrap();
+            }
+        }
+        assert!(snapshot(&folder).is_empty(), "nothing was made");
     }
 }

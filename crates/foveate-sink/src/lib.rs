@@ -1,16 +1,13 @@
-//! Durable rows: the [`VectorSink`] trait, run manifests, watermarks and crash-safe publishing.
-//!
-//! Call order: `begin → { append | fail }* → commit → … → finish`. Nothing is visible under a final name before the
-//! commit that covers it, and a commit is durable and atomic.
+#![doc = include_str!("../README.md")]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod csv;
 mod error;
 mod manifest;
 mod names;
 pub mod parts;
 mod publish;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 
 use foveate_core::{Backend, Registry, Stage};
 

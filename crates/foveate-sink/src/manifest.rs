@@ -10,7 +10,8 @@ pub struct RunManifest {
     /// Settings that decide the output's bytes (model, weights hash, recipe, decoder, resizer, dtype, listing hash,
     /// shard, …). A run is resumed only when all of them are equal.
     pub fingerprint: BTreeMap<String, String>,
-    /// Facts worth keeping that do not decide the bytes; not compared.
+    /// Facts worth keeping that do not decide the vectors; not compared. They are written to the output, so what
+    /// varies between equal runs (times, workers) must stay out, or the outputs differ.
     pub info: BTreeMap<String, String>,
 }
 

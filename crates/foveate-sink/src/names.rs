@@ -30,12 +30,7 @@ pub struct OutputNames {
 impl OutputNames {
     /// The names for a run whose vectors go to files ending in `.extension`.
     pub fn new(options: &SinkOptions, extension: &'static str) -> Self {
-        Self {
-            output: options.output.clone(),
-            layout: options.layout,
-            suffix: shard_suffix(options.shard),
-            extension,
-        }
+        Self { output: options.output.clone(), layout: options.layout, suffix: shard_suffix(options.shard), extension }
     }
 
     /// The file whose presence means that the run is complete.

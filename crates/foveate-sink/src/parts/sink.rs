@@ -145,9 +145,8 @@ impl<F: PartFormat> PartSink<F> {
     /// Says what is wrong with the output's place before anything is made there.
     fn check_place(&self) -> Result<(), SinkError> {
         let output = &self.options.output;
-        let bad = |path: &Path, reason: &str| {
-            Err(SinkError::BadOutput { path: path.to_owned(), reason: reason.to_owned() })
-        };
+        let bad =
+            |path: &Path, reason: &str| Err(SinkError::BadOutput { path: path.to_owned(), reason: reason.to_owned() });
         match self.options.layout {
             Layout::File if output.is_dir() => bad(output, "it is a folder; name a file in it"),
             Layout::File if !parent_of(output).is_dir() => {
@@ -180,14 +179,14 @@ impl<F: PartFormat> PartSink<F> {
         let found = if existing == Existing::Overwrite { None } else { State::read(&journal)? };
         match (found, existing) {
             (Some(state), Existing::Resume) => self.resume(names, staging, lock, state, &settings),
-            (Some(_), Existing::Refuse) if !main.exists() => {
-                Err(SinkError::Interrupted(self.options.output.clone()))
-            }
+            (Some(_), Existing::Refuse) if !main.exists() => Err(SinkError::Interrupted(self.options.output.clone())),
             (_, Existing::Resume | Existing::Refuse) if main.exists() => {
                 self.discard_unused(&staging);
                 Err(SinkError::Exists(main))
             }
-            _ => self.start(names, staging.clone(), lock, settings, existing).inspect_err(|_| self.discard_unused(&staging)),
+            _ => self
+                .start(names, staging.clone(), lock, settings, existing)
+                .inspect_err(|_| self.discard_unused(&staging)),
         }
     }
 
@@ -770,14 +769,7 @@ impl FailureFile {
         // Once everything is staged it may have its final name already.
         let there = if state.staged && !path.exists() { names.beside("failures.csv") } else { path.clone() };
         let file = open_at(&there, state.failures_len)?;
-        Ok(Self {
-            path,
-            file,
-            len: state.failures_len,
-            count: state.failures,
-            dirty: false,
-            lines: String::new(),
-        })
+        Ok(Self { path, file, len: state.failures_len, count: state.failures, dirty: false, lines: String::new() })
     }
 
     fn append(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
@@ -822,12 +814,8 @@ impl Element {
 /// Takes the staging folder for this process alone.
 fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
     let path = staging.join("lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(SinkError::io("create", &path))?;
+    let file =
+        File::options().create(true).truncate(false).write(true).open(&path).map_err(SinkError::io("create", &path))?;
     match file.try_lock() {
         // The run that held it may have finished, and removed the folder, between our opening and our locking.
         Ok(()) if !path.exists() => Err(SinkError::Locked(output.to_owned())),

@@ -1,0 +1,10 @@
+#![no_main]
+
+use foveate_sink::OutputManifest;
+use libfuzzer_sys::fuzz_target;
+
+// manifest.json: what is read can be written, and is read as the same again.
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(manifest) = OutputManifest::parse(bytes) else { return };
+    assert_eq!(OutputManifest::parse(manifest.to_json().as_bytes()), Ok(manifest));
+});
