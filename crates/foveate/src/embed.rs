@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foveate_core::{Backend, PixelLimits, UnknownBackend};
-use foveate_decode::{ByFormat, DecodeError, DecoderOptions, DecoderRegistry};
+use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::{Model, ModelError, OpenOptions};
 use foveate_encode::{AnyModel, DType, EncodeError, EncoderOptions, EncoderRegistry, Pooling};
 use foveate_pipeline::{
     Cancel, Config, FailurePolicy, Normalize, OrientationPolicy, Pipeline, Progress, RunError, RunReport,
 };
-use foveate_resize::{Geometry, ResizeError, ResizerRegistry};
+use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry};
 use foveate_source::{Input, Listing, Source, SourceError};
 
@@ -35,6 +35,26 @@ impl Backends {
     pub fn compiled() -> Self {
         use crate::backends::{decoders, encoders, resizers, sinks};
         Self { decoders: decoders(), resizers: resizers(), encoders: encoders(), sinks: sinks() }
+    }
+
+    /// One decoder of all that are there: `preferred`, or else the first, is asked first, and the others stand in for
+    /// formats that it cannot read.
+    pub fn open_decoders(
+        &self,
+        preferred: Option<&str>,
+        options: &DecoderOptions,
+    ) -> Result<Box<dyn Decoder>, DecodeError> {
+        let unavailable = |error: EmbedError| DecodeError::Unavailable(error.to_string());
+        let names = preferred_first(&self.decoders, preferred).map_err(unavailable)?;
+        let open = |name: &String| self.decoders.get(name).map_err(|error| unavailable(error.into()))?.open(options);
+        Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
+    }
+
+    /// The resizer called `name`, or the first one.
+    pub fn open_resizer(&self, name: Option<&str>) -> Result<Box<dyn Resizer>, ResizeError> {
+        let unavailable = |error: EmbedError| ResizeError::Unavailable(error.to_string());
+        let name = name_or_first(&self.resizers, name).map_err(unavailable)?;
+        self.resizers.get(&name).map_err(|error| unavailable(error.into()))?.open()
     }
 }
 
@@ -167,12 +187,12 @@ impl EmbedOptions {
         manifest.dim = encoder.spec().dim;
         let sink = backends.sinks.get(&names.sink)?.open(&self.sink_options(source.range().start))?;
 
-        let (decoding, decoders, shared) = (self.decoding, names.decoders.clone(), Arc::clone(backends));
-        let (resizer, shared_too) = (names.resizer.clone(), Arc::clone(backends));
+        let (decoding, decoder, with_decoders) = (self.decoding, self.decoder.clone(), Arc::clone(backends));
+        let (resizer, with_resizers) = (self.resizer.clone(), Arc::clone(backends));
         let pipeline = Pipeline {
             source,
-            decoder: Box::new(move || open_decoders(&shared.decoders, &decoders, &decoding)),
-            resizer: Box::new(move || open_resizer(&shared_too.resizers, &resizer)),
+            decoder: Box::new(move || with_decoders.open_decoders(decoder.as_deref(), &decoding)),
+            resizer: Box::new(move || with_resizers.open_resizer(resizer.as_deref())),
             encoder,
             sink,
             config: self.config(geometry),
@@ -213,22 +233,6 @@ impl EmbedOptions {
             ..Config::new(geometry)
         }
     }
-}
-
-fn open_decoders(
-    registry: &DecoderRegistry,
-    names: &[String],
-    options: &DecoderOptions,
-) -> Result<Box<dyn foveate_decode::Decoder>, DecodeError> {
-    let open = |name: &String| {
-        let backend = registry.get(name).map_err(|error| DecodeError::Unavailable(error.to_string()))?;
-        backend.open(options)
-    };
-    Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
-}
-
-fn open_resizer(registry: &ResizerRegistry, name: &str) -> Result<Box<dyn foveate_resize::Resizer>, ResizeError> {
-    registry.get(name).map_err(|error| ResizeError::Unavailable(error.to_string()))?.open()
 }
 
 /// A run that is ready to go.

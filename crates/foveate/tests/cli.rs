@@ -193,7 +193,7 @@ fn no_inputs_at_all_is_an_error() {
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
     run(embed(&folder.path().join("x.npy")).arg(&empty)).expect_error(1, "no inputs");
-    run(embed(&folder.path().join("x.npy"))).expect_error(2, "required");
+    run(&mut embed(&folder.path().join("x.npy"))).expect_error(2, "required");
 }
 
 #[test]

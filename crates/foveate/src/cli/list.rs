@@ -35,7 +35,7 @@ pub(crate) fn models() -> anyhow::Result<Exit> {
     for name in Card::names() {
         let card = Card::get(name)?;
         let (dim, crop, registers) = (card.dimension, card.preprocess.crop, card.config.num_register_tokens);
-        writeln!(out, "{name:<42} {dim:>5} {:>6} {registers:>9}", crop.width)?;
+        writeln!(out, "{:<42} {dim:>5} {:>6} {registers:>9}", card.repository, crop.width)?;
     }
     writeln!(out, "\nAlso: a folder in Hugging Face layout, any `org/name[@revision]` of DINOv2's architecture,")?;
     writeln!(out, "or `seeded:<name>` for generated weights (no network; vectors without meaning).")?;

@@ -15,7 +15,7 @@ pub(crate) const CONFORMANCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..
 /// `foveate embed` with the tiny model, commits at every batch, and nothing on a terminal.
 pub(crate) fn embed(output: &Path) -> Command {
     let mut command = foveate();
-    command.args(["embed", "--model", TINY, "--commit-every", "0", "--threads", "2", "-o"]).arg(output);
+    command.args(["embed", "--model", TINY, "--commit-every", "0", "-o"]).arg(output);
     command
 }
 

@@ -1,0 +1,249 @@
+//! How close a whole run comes to the slowest of its stages: `foveate embed` (as a library) on real photos, beside the
+//! ceilings of the forward alone, of reading, decoding and resizing alone, and of the sink alone, all in one run, in
+//! turn, several rounds. Checks its work: every row is stored.
+//!
+//! On a machine without an accelerator the stages share the processor, so no pipeline can reach the forward's own
+//! ceiling: the bound is then `1 / (1/forward + 1/prepare)`, with both ceilings measured on all cores.
+//!
+//! `cargo bench -p foveate-benches --bench end_to_end [-- --model M --images N --rounds R --csv FILE FOLDER…]`
+
+// A bench's table is what it is for.
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use foveate::dinov2::{Model, OpenOptions};
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::encode::{AnyModel, DType, Encoder, EncoderOptions, Pooling};
+use foveate::pipeline::{Cancel, Config, Pipeline, Progress};
+use foveate::sink::{Existing, Rows, RunManifest, SinkOptions, Watermark};
+use foveate::source::Input;
+use foveate_benches::median;
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_pipeline::synthetic::{CountingSink, FirstPixels};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+struct Args {
+    model: String,
+    images: u64,
+    rounds: usize,
+    csv: Option<PathBuf>,
+    folders: Vec<PathBuf>,
+}
+
+impl Args {
+    fn parse() -> Result<Self> {
+        let photos = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/photos");
+        let mut args =
+            Self { model: "seeded:dinov2-small".to_owned(), images: 96, rounds: 3, csv: None, folders: Vec::new() };
+        let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--model" => args.model = value()?,
+                "--images" => args.images = value()?.parse()?,
+                "--rounds" => args.rounds = value()?.parse()?,
+                "--csv" => args.csv = Some(value()?.into()),
+                _ => args.folders.push(word.into()),
+            }
+        }
+        if args.folders.is_empty() {
+            args.folders.push(photos.into());
+        }
+        Ok(args)
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse()?;
+    let mut csv = args.csv.as_deref().map(std::fs::File::create).transpose()?;
+    if let Some(csv) = &mut csv {
+        writeln!(csv, "photos,model,images,rounds,cores,what,images_per_second_median,min,max")?;
+    }
+    for folder in &args.folders {
+        let bench = Bench::new(&args, folder)?;
+        let mut cells = [(); 4].map(|()| Vec::new());
+        for _ in 0..args.rounds {
+            for (cell, rate) in
+                cells.iter_mut().zip([bench.forward()?, bench.prepare()?, bench.sink()?, bench.whole()?])
+            {
+                cell.push(rate);
+            }
+        }
+        report(&args, folder, cells, &mut csv)?;
+    }
+    Ok(())
+}
+
+fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std::fs::File>) -> Result<()> {
+    let names = ["forward alone", "read+decode+resize alone", "sink alone", "end to end"];
+    let cores = std::thread::available_parallelism()?;
+    let photos = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    println!("{photos}: {} images, {}, {cores} cores, median of {} rounds", args.images, args.model, args.rounds);
+    let mut medians = [0.0; 4];
+    for ((name, mut rates), middle) in names.into_iter().zip(cells).zip(&mut medians) {
+        *middle = median(&mut rates);
+        let (least, most) = (rates[0], rates[rates.len() - 1]);
+        println!("  {name:<26} {middle:>9.1} images/s  ({least:.1} to {most:.1})");
+        if let Some(csv) = csv {
+            let (model, images, rounds) = (&args.model, args.images, args.rounds);
+            writeln!(csv, "{photos},{model},{images},{rounds},{cores},{name},{middle:.3},{least:.3},{most:.3}")?;
+        }
+    }
+    let [forward, prepare, sink, whole] = medians;
+    let slowest = forward.min(prepare).min(sink);
+    let shared = 1.0 / (1.0 / forward + 1.0 / prepare);
+    println!("  end to end ÷ slowest stage   {:.3}", whole / slowest);
+    println!("  end to end ÷ shared cores    {:.3}   (bound {shared:.1} images/s)", whole / shared);
+    Ok(())
+}
+
+/// One set of photos and one model.
+struct Bench {
+    options: EmbedOptions,
+    backends: Arc<Backends>,
+    model: AnyModel,
+    images: u64,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(args: &Args, photos: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let list = repeated(photos, args.images, folder.path())?;
+        let model = Model::open(&args.model, &OpenOptions::from_env())?;
+        let options = EmbedOptions {
+            existing: Existing::Overwrite,
+            ..EmbedOptions::new(vec![Input::List(list)], &args.model, folder.path().join("out.parquet"))
+        };
+        let backends = Arc::new(Backends::compiled());
+        Ok(Self { options, backends, model: Arc::new(model), images: args.images, folder })
+    }
+
+    fn rate(&self, started: Instant) -> f64 {
+        self.images as f64 / started.elapsed().as_secs_f64()
+    }
+
+    fn encoder(&self) -> Result<Box<dyn Encoder>> {
+        let options = EncoderOptions {
+            pooling: Pooling::Cls,
+            dtype: DType::F32,
+            device: "cpu".to_owned(),
+            max_batch: self.options.batch,
+            threads: self.options.encoder_threads,
+        };
+        let backend = self.backends.encoders.iter().next().ok_or("no encoder is compiled in")?;
+        Ok(backend.open(&self.model, &options)?)
+    }
+
+    /// The encoder on one batch that is already in memory.
+    fn forward(&self) -> Result<f64> {
+        let mut encoder = self.encoder()?;
+        let size = encoder.spec().input;
+        let pixels: Vec<u8> =
+            (0..self.options.batch * size.rgb_len().unwrap_or(0)).map(|i| (i * 31 % 251) as u8).collect();
+        let batch = PixelBatch::new(&pixels, size).ok_or("no pixels")?;
+        let mut vectors = VectorBuf::new();
+        encoder.encode(batch, &mut vectors)?;
+        let started = Instant::now();
+        let mut left = self.images as usize;
+        while left > 0 {
+            let part = batch.slice(0..left.min(batch.len())).ok_or("no pixels")?;
+            encoder.encode(part, &mut vectors)?;
+            left -= part.len();
+        }
+        Ok(self.rate(started))
+    }
+
+    /// The engine with a forward and a sink that cost nothing, and every core decoding.
+    fn prepare(&self) -> Result<f64> {
+        let stored = Arc::new(AtomicU64::new(0));
+        let model = self.model.downcast_ref::<Model>().ok_or("not a model")?;
+        let geometry = self.options.recipe.geometry(&model.preprocess)?;
+        let (decoding, with_decoders, with_resizers) =
+            (self.options.decoding, Arc::clone(&self.backends), Arc::clone(&self.backends));
+        let pipeline = Pipeline {
+            source: Box::new(self.options.list(|_| ())?),
+            decoder: Box::new(move || with_decoders.open_decoders(None, &decoding)),
+            resizer: Box::new(move || with_resizers.open_resizer(None)),
+            encoder: Box::new(FirstPixels::new(geometry.output())),
+            sink: Box::new(CountingSink::new(Arc::clone(&stored), |_, _| true)),
+            config: Config { workers: std::thread::available_parallelism()?.get(), ..Config::new(geometry) },
+        };
+        let started = Instant::now();
+        pipeline.run(&RunManifest::default(), Existing::Refuse, &Cancel::default(), &Progress::default())?;
+        let rate = self.rate(started);
+        self.expect_rows(stored.load(Ordering::Relaxed))?;
+        Ok(rate)
+    }
+
+    /// The sink on rows that are already in memory.
+    fn sink(&self) -> Result<f64> {
+        let dim = self.encoder()?.spec().dim;
+        let n = self.options.batch;
+        let vectors: Vec<f32> = (0..n * dim).map(|i| (i as f32).sin()).collect();
+        let id: Vec<String> = (0..n).map(|i| format!("photos/{i:09}.jpg")).collect();
+        let options = SinkOptions::new(self.folder.path().join("sink.parquet"));
+        let backend = self.backends.sinks.iter().next().ok_or("no sink is compiled in")?;
+        let mut sink = backend.open(&options)?;
+        sink.begin(&RunManifest { dim, ..RunManifest::default() }, Existing::Overwrite)?;
+        // So cheap that as few rows as the other cells have would measure the file system's fsync alone.
+        let rows = self.images * 100;
+        let started = Instant::now();
+        for first in (0..rows).step_by(n) {
+            let count = n.min((rows - first) as usize);
+            let index: Vec<u64> = (first..first + count as u64).collect();
+            let (side, hash) = (vec![224; count], vec![0; count]);
+            let (id, vectors) = (&id[..count], &vectors[..count * dim]);
+            sink.append(&Rows { index: &index, id, vectors, width: &side, height: &side, xxh3: &hash })?;
+        }
+        sink.commit(Watermark(rows))?;
+        let published = sink.finish()?;
+        let rate = rows as f64 / started.elapsed().as_secs_f64();
+        if published.rows != rows {
+            return Err(format!("{} of {rows} rows stored", published.rows).into());
+        }
+        Ok(rate)
+    }
+
+    /// The whole job, model loading left out.
+    fn whole(&self) -> Result<f64> {
+        let listing = self.options.list(|_| ())?;
+        let job = self.options.prepare(Box::new(listing), &self.backends, &OpenOptions::from_env())?;
+        let started = Instant::now();
+        let report = job.run(&Cancel::default(), &Progress::default())?;
+        let rate = self.rate(started);
+        self.expect_rows(report.rows)?;
+        Ok(rate)
+    }
+
+    fn expect_rows(&self, rows: u64) -> Result<()> {
+        if rows == self.images { Ok(()) } else { Err(format!("{rows} of {} rows stored", self.images).into()) }
+    }
+}
+
+/// A list that names the photos of a folder over and over until there are `images`.
+fn repeated(photos: &Path, images: u64, folder: &Path) -> Result<PathBuf> {
+    let is_photo = |path: &PathBuf| path.extension().is_some_and(|e| e == "jpg" || e == "png");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(photos)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    files.retain(is_photo);
+    files.sort();
+    let files: Vec<String> = files
+        .iter()
+        .map(|path| path.canonicalize().map(|p| p.display().to_string()))
+        .collect::<std::io::Result<_>>()?;
+    if files.is_empty() {
+        return Err(format!("{}: no photos", photos.display()).into());
+    }
+    let lines: Vec<&str> = files.iter().cycle().take(images as usize).map(String::as_str).collect();
+    let list = folder.join("list.txt");
+    std::fs::write(&list, lines.join("\n"))?;
+    Ok(list)
+}
