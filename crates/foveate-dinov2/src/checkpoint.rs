@@ -22,6 +22,8 @@ pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 const MAX_HEADER: u64 = 100_000_000;
 /// Bytes read at a time, so that loading needs little more memory than the tensor itself.
 const READ_BYTES: usize = 1 << 18;
+/// How the file begins that a clone without git-lfs has in place of the weights.
+const LFS_POINTER: &[u8; 8] = b"version ";
 /// What checkpoints of models with a head in front (`Dinov2ForImageClassification`) put before every name.
 const PREFIXES: [&str; 2] = ["dinov2.", "dinov2_with_registers."];
 /// Where the model's own tensors live; anything else in a checkpoint (a classifier) belongs to a head and is ignored.
@@ -255,6 +257,9 @@ fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelErr
         return Err(bad(format!("{file_len} bytes are no safetensors file; fetch it again")));
     }
     file.read_exact(&mut length).map_err(read_error)?;
+    if &length == LFS_POINTER {
+        return Err(bad("a git-lfs pointer, not the file it stands for; run `git lfs pull`".to_owned()));
+    }
     let header_len = u64::from_le_bytes(length);
     if header_len > MAX_HEADER || header_len > file_len - 8 {
         return Err(bad(format!(

@@ -1,7 +1,7 @@
-//! DINOv2 without an engine: config, weights, preprocessing recipe, position embeddings. What any engine (candle,
-//! libtorch) needs to compute the model's vectors, and nothing of how it computes them.
+#![doc = include_str!("../README.md")]
 
 use std::borrow::Cow;
+use std::fmt;
 
 mod card;
 mod checkpoint;
@@ -37,6 +37,18 @@ pub struct Model {
     pub preprocess: Preprocess,
     /// The tensors.
     pub weights: Box<dyn Weights>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("name", &self.name)
+            .field("revision", &self.revision)
+            .field("config", &self.config)
+            .field("preprocess", &self.preprocess)
+            .field("weights", &self.weights.hash())
+            .finish()
+    }
 }
 
 /// Named f32 tensors of a checkpoint, read when asked for.

@@ -88,7 +88,7 @@ fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {
         Some(class) => Some(class),
         None => keys.text("feature_extractor_type")?,
     };
-    let is_bit = class.is_none_or(|class| class.starts_with("BitImageProcessor") || class.starts_with("CLIP"));
+    let is_bit = class.is_none_or(|class| class.starts_with("Bit") || class.starts_with("CLIP"));
     Ok(is_bit.then_some(&BIT))
 }
 

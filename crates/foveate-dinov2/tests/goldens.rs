@@ -1,35 +1,160 @@
-//! The numerics that do not need an engine, against what `transformers` and the reference formula gave.
+//! The numerics that need no engine, against what `transformers` and the reference formula gave.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 
-use foveate_dinov2::{Model, interpolate_positions};
+use foveate_dinov2::{Card, Model, SeededWeights, Weights, interpolate_positions};
 use safetensors::SafeTensors;
+use serde_json::Value;
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures")).join(path)
 }
 
-fn f32s(file: &SafeTensors<'_>, key: &str) -> Vec<f32> {
-    let bytes = file.tensor(key).unwrap();
-    bytes.data().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+fn shared(path: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(path)
+}
+
+fn f32s(file: &SafeTensors<'_>, key: &str) -> Option<Vec<f32>> {
+    let tensor = file.tensor(key).ok()?;
+    Some(tensor.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
+}
+
+/// Compares the interpolated positions of a tiny model with every golden that `goldens` has; returns how many it had.
+fn check_positions(name: &str, goldens: &Path) -> usize {
+    let model = Model::from_folder(&fixture("models").join(name)).unwrap();
+    let shape = [1, 1 + model.config.stored_grid().patches(), 64];
+    let stored = model.weights.tensor("embeddings.position_embeddings", &shape).unwrap();
+    let bytes = std::fs::read(goldens).unwrap();
+    let goldens = SafeTensors::deserialize(&bytes).unwrap();
+    let mut checked = 0;
+    for (key, height, width) in [("pos_embed.hf_224", 16, 16), ("pos_embed.hf_224x336", 16, 24)] {
+        let Some(theirs) = f32s(&goldens, key) else { continue };
+        let ours = interpolate_positions(&model.config, &stored, height, width);
+        assert_eq!(ours.len(), theirs.len());
+        assert_eq!(ours[..64], theirs[..64], "{name} {key}: the class token's row stays as it is");
+        let worst = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst <= 2e-7, "{name} {key}: off by {worst:e}");
+        checked += 1;
+    }
+    checked
 }
 
 #[test]
 fn positions_are_interpolated_as_transformers_does() {
+    let checked = ["tiny", "tiny-reg", "tiny-swiglu"]
+        .map(|name| check_positions(name, &fixture(&format!("goldens/unit_{name}.safetensors"))));
+    assert_eq!(checked, [2, 1, 1]);
+}
+
+#[test]
+fn positions_are_interpolated_to_other_shapes_too() {
+    if !shared("goldens").exists() {
+        println!("skipped: the shared goldens are not here");
+        return;
+    }
     for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
-        let model = Model::from_folder(&fixture("models").join(name)).unwrap();
-        let stored_shape = [1, 1 + model.config.stored_grid().patches(), 64];
-        let stored = model.weights.tensor("embeddings.position_embeddings", &stored_shape).unwrap();
-        let bytes = std::fs::read(fixture(&format!("goldens/unit_{name}.safetensors"))).unwrap();
-        let goldens = SafeTensors::deserialize(&bytes).unwrap();
-        for (key, height, width) in [("pos_embed.hf_224", 16, 16), ("pos_embed.hf_224x336", 16, 24)] {
-            let ours = interpolate_positions(&model.config, &stored, height, width);
-            let theirs = f32s(&goldens, key);
-            assert_eq!(ours.len(), theirs.len());
-            let worst = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            println!("{name} {key}: {worst:e}");
-            assert!(worst <= 1e-6, "{name} {key}: {worst}");
+        assert_eq!(check_positions(name, &shared(&format!("goldens/hf/unit_{name}.safetensors"))), 2);
+    }
+}
+
+/// A ramp of unit vectors along the columns: what comes out are the filter's weights themselves.
+#[test]
+fn the_filters_are_those_of_torch_when_shrinking_and_when_growing() {
+    let Ok(bytes) = std::fs::read(shared("goldens/hf/unit_1d.safetensors")) else {
+        println!("skipped: the shared goldens are not here");
+        return;
+    };
+    let goldens = SafeTensors::deserialize(&bytes).unwrap();
+    for (kind, with_registers) in [("aa", true), ("noaa", false)] {
+        for (from, to) in [(16, 37), (37, 16), (37, 24), (7, 16)] {
+            let Some(theirs) = f32s(&goldens, &format!("torch_bicubic_{kind}.{from}to{to}")) else {
+                panic!("no golden for {kind} {from} to {to}");
+            };
+            let mut config = Card::get("dinov2-small").unwrap().config;
+            (config.hidden_size, config.image_size, config.with_registers) = (from, from * 14, with_registers);
+            let unit = |at: usize| (0..from).map(move |i| f32::from(u8::from(i == at)));
+            let stored: Vec<f32> = unit(0).chain((0..from * from).flat_map(|patch| unit(patch % from))).collect();
+            let ours = interpolate_positions(&config, &stored, from, to);
+            for row in ours[from..].chunks_exact(to * from) {
+                let worst = row.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(row.len() == theirs.len() && worst <= 2e-7, "{kind} {from} to {to}: off by {worst:e}");
+            }
         }
     }
 }
+
+#[test]
+fn positions_of_the_stored_grid_come_back_as_they_are() {
+    for name in ["tiny-reg", "tiny-swiglu"] {
+        let model = Model::from_folder(&fixture("models").join(name)).unwrap();
+        let grid = model.config.stored_grid();
+        let stored = model.weights.tensor("embeddings.position_embeddings", &[1, 1 + grid.patches(), 64]).unwrap();
+        assert_eq!(interpolate_positions(&model.config, &stored, grid.height, grid.width), stored.as_ref());
+    }
+}
+
+#[test]
+fn a_constant_stays_constant_at_any_size() {
+    for with_registers in [false, true] {
+        let mut config = Card::get("dinov2-small").unwrap().config;
+        (config.hidden_size, config.image_size, config.with_registers) = (2, 98, with_registers);
+        let stored: Vec<f32> = (0..50).flat_map(|_| [3.0, -1.5]).collect();
+        for (height, width) in [(1, 1), (1, 40), (5, 3), (7, 8), (64, 1)] {
+            let positions = interpolate_positions(&config, &stored, height, width);
+            assert_eq!(positions.len(), (1 + height * width) * 2);
+            assert!(positions.chunks(2).all(|p| (p[0] - 3.0).abs() < 1e-5 && (p[1] + 1.5).abs() < 1e-5));
+        }
+    }
+}
+
+#[test]
+fn seeded_weights_have_the_bits_of_the_reference() {
+    let report: Value = serde_json::from_slice(&std::fs::read(fixture("goldens/seeded_report.json")).unwrap()).unwrap();
+    let check = |key: &str| -> Vec<f32> {
+        report["check"][key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+    };
+    let weights = SeededWeights::new(&Card::get("dinov2-small").unwrap().config);
+    let fc1 = weights.tensor("encoder.layer.0.mlp.fc1.weight", &[1536, 384]).unwrap();
+    assert_eq!(fc1[..4], check("encoder.layer.0.mlp.fc1.weight[0..4]"));
+    let sum: f64 = fc1.iter().map(|&x| f64::from(x)).sum();
+    assert!((sum - report["check"]["sum"].as_f64().unwrap()).abs() < 1e-9, "{sum}");
+    let positions = weights.tensor("embeddings.position_embeddings", &[1, 1370, 384]).unwrap();
+    assert_eq!(positions[..4], check("embeddings.position_embeddings[0..4]"));
+}
+
+/// SHA-256 of the little-endian bytes of every tensor of a kind, computed with the reference in numpy.
+#[test]
+fn every_kind_of_seeded_tensor_has_the_bits_of_the_reference() {
+    use sha2::{Digest, Sha256};
+    for (card, name, expected) in KINDS {
+        let weights = SeededWeights::new(&Card::get(card).unwrap().config);
+        let shape = weights.shape(name).unwrap();
+        let mut hash = Sha256::new();
+        weights.tensor(name, &shape).unwrap().iter().for_each(|value| hash.update(value.to_le_bytes()));
+        let found: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, *expected, "{card} {name}");
+    }
+}
+
+const KINDS: &[(&str, &str, &str)] = &[
+    ("dinov2-small", "embeddings.cls_token", "f0f3b6b9ef29d46c"),
+    ("dinov2-small", "embeddings.mask_token", "912c9d2d320cf5b8"),
+    ("dinov2-small", "embeddings.position_embeddings", "6613729e3f6194ff"),
+    ("dinov2-with-registers-small", "embeddings.register_tokens", "0f3db0dd02107e31"),
+    ("dinov2-small", "embeddings.patch_embeddings.projection.weight", "61c8643548fdd93a"),
+    ("dinov2-small", "embeddings.patch_embeddings.projection.bias", "c62ec70c01594bdf"),
+    ("dinov2-small", "encoder.layer.11.norm1.weight", "923e530fd0505ab0"),
+    ("dinov2-small", "encoder.layer.11.norm1.bias", "2b8c0acad4efd77a"),
+    ("dinov2-small", "encoder.layer.11.attention.attention.query.weight", "ed35d24e1f0c5683"),
+    ("dinov2-small", "encoder.layer.11.attention.attention.key.bias", "e0db2aad1cfbcf34"),
+    ("dinov2-small", "encoder.layer.11.attention.attention.key.weight", "2e2c06dbe5bc1b69"),
+    ("dinov2-small", "encoder.layer.11.attention.attention.value.weight", "56282d4aa9782ed7"),
+    ("dinov2-small", "encoder.layer.11.attention.output.dense.weight", "35cd5f6aafddb093"),
+    ("dinov2-small", "encoder.layer.11.layer_scale2.lambda1", "0c43e3625c4ef1d0"),
+    ("dinov2-small", "encoder.layer.11.mlp.fc2.weight", "7f77179dfc2173e8"),
+    ("dinov2-giant", "encoder.layer.39.mlp.weights_in.weight", "0ddd5f096ca1d74a"),
+    ("dinov2-giant", "encoder.layer.39.mlp.weights_out.weight", "7d838d0f28005fd1"),
+    ("dinov2-small", "layernorm.weight", "18a3937836d25735"),
+    ("dinov2-small", "layernorm.bias", "9b6797cabef041d4"),
+];

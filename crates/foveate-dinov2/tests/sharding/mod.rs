@@ -12,7 +12,8 @@ pub(crate) fn split(from: &Path, to: &Path, shards: usize) {
         fs::copy(from.join(file), to.join(file)).unwrap();
     }
     let bytes = fs::read(from.join("model.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap().tensors();
+    let mut tensors = SafeTensors::deserialize(&bytes).unwrap().tensors();
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let shard_name = |shard: usize| format!("model-{:05}-of-{shards:05}.safetensors", shard + 1);
     let mut weight_map = BTreeMap::new();
     for shard in 0..shards {

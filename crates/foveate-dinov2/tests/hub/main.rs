@@ -1,7 +1,9 @@
 //! Fetching models, against a hub on this machine.
 #![allow(clippy::unwrap_used)]
 
-mod hub_server;
+mod python;
+mod server;
+#[path = "../sharding/mod.rs"]
 mod sharding;
 
 use std::cell::RefCell;
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use foveate_dinov2::{HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
-use hub_server::{Behaviour, HubServer, Request};
+use server::{Behaviour, HubServer, Request};
 use tempfile::TempDir;
 
 const REPOSITORY: &str = "ann/tiny-dinov2";
@@ -52,7 +54,7 @@ impl Bench {
     }
 
     fn failure(&self, spec: &str) -> String {
-        let message = self.open(spec).err().expect("it should not open").to_string();
+        let message = self.open(spec).expect_err("it should not open").to_string();
         assert!(!message.contains('\n'), "more than one line: {message}");
         message
     }
