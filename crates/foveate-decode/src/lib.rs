@@ -1,4 +1,4 @@
-//! Encoded bytes to RGB pixels: the [`Decoder`] trait with its limits, errors and conformance suite.
+#![doc = include_str!("../README.md")]
 
 mod by_format;
 #[cfg(feature = "conformance")]
