@@ -1,0 +1,79 @@
+//! Files to vectors with given backends, one image at a time: the pipeline's meaning without its machinery.
+
+use std::path::Path;
+
+use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, PixelLimits, Size, VectorBuf};
+use foveate_decode::{DecodeHint, Decoder, orientation};
+use foveate_encode::Encoder;
+use foveate_resize::{Geometry, Resizer};
+
+use crate::trial::Outcome;
+
+/// What turns a file into the encoder's input.
+pub struct Preprocessor {
+    decoder: Box<dyn Decoder>,
+    resizer: Box<dyn Resizer>,
+    geometry: Geometry,
+    /// Whether EXIF orientation is applied.
+    orient: bool,
+    pixels: PixelBuf,
+    scratch: PixelBuf,
+}
+
+impl Preprocessor {
+    /// One for `geometry`.
+    pub fn new(decoder: Box<dyn Decoder>, resizer: Box<dyn Resizer>, geometry: Geometry, orient: bool) -> Self {
+        let buffer = || PixelBuf::new(PixelLimits::DEFAULT);
+        Self { decoder, resizer, geometry, orient, pixels: buffer(), scratch: buffer() }
+    }
+
+    /// The input pixels of the image at `path`, `[h, w, 3]`.
+    ///
+    /// # Errors
+    /// When it cannot be read, decoded or resized.
+    pub fn input(&mut self, path: &Path) -> Result<Vec<u8>, Outcome> {
+        let failed = |error: &dyn std::error::Error| Outcome::failed(format!("{}: {error}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
+        let decoded =
+            self.decoder.decode(&bytes, DecodeHint::default(), &mut self.pixels).map_err(|error| failed(&error))?;
+        if self.orient {
+            orientation(&bytes, decoded.format).apply(&mut self.pixels, &mut self.scratch)?;
+        }
+        resize(self.resizer.as_mut(), &self.pixels, self.geometry)
+    }
+}
+
+/// `image` after `geometry`, `[h, w, 3]`.
+///
+/// # Errors
+/// When the resizer refuses.
+pub fn resize(resizer: &mut dyn Resizer, image: &PixelBuf, geometry: Geometry) -> Result<Vec<u8>, Outcome> {
+    let size = geometry.output();
+    let mut output = vec![0; size.rgb_len().unwrap_or(0)];
+    let view = ImageViewMut::new(&mut output, size).ok_or_else(|| Outcome::failed("no room for the output"))?;
+    match resizer.resize(image.view(), &geometry.plan(image.size()), view) {
+        Ok(()) => Ok(output),
+        Err(error @ foveate_resize::ResizeError::Unsupported { .. }) => Err(Outcome::Ignored(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Vectors of `inputs` (each `[h, w, 3]` of `size`), encoded in batches of `batch`.
+///
+/// # Errors
+/// When the encoder refuses.
+pub fn encode(
+    encoder: &mut dyn Encoder,
+    inputs: &[Vec<u8>],
+    size: Size,
+    batch: usize,
+) -> Result<Vec<Vec<f32>>, Outcome> {
+    let (mut vectors, mut rows) = (Vec::new(), VectorBuf::new());
+    for chunk in inputs.chunks(batch) {
+        let pixels = chunk.concat();
+        let batch = PixelBatch::new(&pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
+        encoder.encode(batch, &mut rows)?;
+        vectors.extend((0..rows.rows()).map(|row| rows.row(row).to_vec()));
+    }
+    Ok(vectors)
+}

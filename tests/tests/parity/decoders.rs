@@ -1,0 +1,280 @@
+//! Every compiled decoder × every conformance file.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use foveate::backends::decoders;
+use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
+use foveate_decode::{ByFormat, DecodeError, DecodeHint, Decoded, Decoder, DecoderOptions, ImageFormat, orientation};
+use foveate_tests::conformance::{ConformanceFile, Expect, files};
+use foveate_tests::data::{fixture, shared};
+use foveate_tests::goldens::png;
+use foveate_tests::numerics::pixel_error;
+use foveate_tests::trial::{Outcome, ensure, trial};
+use libtest_mimic::Trial;
+use sha2::{Digest, Sha256};
+
+/// A decoder that has said nothing for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// "Fast" on a busy machine.
+const FAST: Duration = Duration::from_secs(2);
+/// How far JPEG pixels of a decoder that is not bit-exact may be from libjpeg-turbo's, as mean and maximum of the
+/// absolute difference: it upsamples chroma and rounds the transforms differently. Worst on these files: zune-jpeg 0.37
+/// and 4, jpeg-decoder 0.25 and 3.
+const INEXACT_JPEG: (f64, u8) = (0.5, 5);
+/// The same for WebP: its lossy form leaves the upsampling of chroma open. Measured: at most 0.1 and 3.
+const WEBP: (f64, u8) = (0.1, 3);
+/// All compiled decoders asked in turn, as the program does.
+const CHAIN: &str = "all";
+
+pub(super) fn trials() -> Vec<Trial> {
+    let (mut names, mut trials) = super::backends("decode", &decoders());
+    for name in &names {
+        trials.push(conformance(name));
+        trials.push(reads_most(name));
+    }
+    names.push(CHAIN.to_owned());
+    for name in &names {
+        trials.extend(on_folder(name, "committed", Ok(fixture("conformance"))));
+        trials.extend(on_folder(name, "shared", shared("conformance")));
+        trials.push(upright(name));
+        trials.push(truncated(name));
+    }
+    trials
+}
+
+/// One trial for each file of a folder, or a single ignored one when the folder is not there.
+fn on_folder(backend: &str, kind: &str, folder: Result<std::path::PathBuf, String>) -> Vec<Trial> {
+    let prefix = format!("decode::{backend}::{kind}");
+    let listed = folder.map_err(Outcome::Ignored).and_then(|folder| files(&folder));
+    match listed {
+        Ok(files) => files
+            .into_iter()
+            .map(|file| {
+                let backend = backend.to_owned();
+                trial(format!("{prefix}::{}", file.name), move || check(&backend, &file))
+            })
+            .collect(),
+        Err(problem) => vec![trial(prefix, move || Err(problem))],
+    }
+}
+
+struct Attempt {
+    outcome: Result<Decoded, DecodeError>,
+    pixels: PixelBuf,
+    took: Duration,
+}
+
+fn open(backend: &str, options: &DecoderOptions) -> Result<Box<dyn Decoder>, Outcome> {
+    let registry = decoders();
+    if backend != CHAIN {
+        return Ok(registry.get(backend)?.open(options)?);
+    }
+    let all = registry.iter().map(|backend| backend.open(options)).collect::<Result<_, _>>()?;
+    Ok(Box::new(ByFormat::new(all)))
+}
+
+/// Decodes on a thread of its own, so that a decoder that never returns fails its trial instead of stopping the rest.
+fn attempt(backend: &str, bytes: Vec<u8>, options: DecoderOptions) -> Result<Attempt, Outcome> {
+    let mut decoder = open(backend, &options)?;
+    let (sender, receiver) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        let mut pixels = PixelBuf::new(PixelLimits::DEFAULT);
+        let start = Instant::now();
+        let outcome = decoder.decode(&bytes, DecodeHint::default(), &mut pixels);
+        // The receiver is gone only when the trial has already failed.
+        let _ = sender.send(Attempt { outcome, pixels, took: start.elapsed() });
+    });
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(attempt) => Ok(attempt),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(Outcome::failed(format!("still decoding after {PATIENCE:?}"))),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(Outcome::failed(match worker.join() {
+            Err(panic) => format!("the decoder panicked: {}", panic_message(panic.as_ref())),
+            Ok(()) => "the decoder's thread ended without an answer".to_owned(),
+        })),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("(no message)")
+}
+
+fn check(backend: &str, file: &ConformanceFile) -> Result<(), Outcome> {
+    let attempt = attempt(backend, std::fs::read(&file.path)?, DecoderOptions::default())?;
+    check_promises(&attempt)?;
+    let said = || attempt.outcome.as_ref().map_or_else(ToString::to_string, |decoded| format!("{decoded:?}"));
+    let expected = |what: &str| Outcome::failed(format!("expected {what}, got: {}", said()));
+    match (&attempt.outcome, file.expect) {
+        (_, Expect::PartialOrError) | (Err(_), Expect::Reject) => Ok(()),
+        (Ok(decoded), Expect::Decode | Expect::DecodeOrUnsupported) => {
+            check_pixels(backend, file, decoded, &attempt.pixels)
+        }
+        (Err(error), Expect::Decode | Expect::DecodeOrUnsupported) if may_refuse(backend, file, error) => Ok(()),
+        (Err(_), Expect::Decode) => Err(expected("pixels")),
+        (Err(_), Expect::DecodeOrUnsupported) => Err(expected("pixels or 'unsupported'")),
+        (Err(_), Expect::RejectFast) => {
+            ensure(attempt.took < FAST, || format!("refused only after {:?}", attempt.took))
+        }
+        (Ok(_), Expect::Reject | Expect::RejectFast) => Err(expected("an error")),
+    }
+}
+
+/// Whether a decoder is right to refuse a file that is not damaged.
+fn may_refuse(backend: &str, file: &ConformanceFile, error: &DecodeError) -> bool {
+    // Neither we nor Pillow know this format, or Pillow cannot open the file either.
+    if format_of(file).is_none() || file.size.is_none() {
+        return true;
+    }
+    // One backend may leave a kind of file to the others; the chain of all has nobody to leave it to.
+    let unsupported = matches!(error, DecodeError::Unsupported { .. });
+    unsupported && (backend != CHAIN || file.expect == Expect::DecodeOrUnsupported)
+}
+
+/// The suite of the trait.
+fn conformance(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("decode::{backend}::conformance"), move || {
+        let registry = decoders();
+        let backend = registry.get(&backend)?;
+        foveate_decode::conformance::check(&|options| backend.open(options));
+        Ok(())
+    })
+}
+
+/// Leaving files to others is for exceptions: of the ordinary files of its formats a backend reads nine in ten.
+fn reads_most(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("decode::{backend}::reads-most"), move || {
+        let formats = open(&backend, &DecoderOptions::default())?.capability().formats;
+        let mut files = files(&fixture("conformance"))?;
+        files.retain(|file| {
+            file.expect == Expect::Decode && format_of(file).is_some_and(|format| formats.contains(format))
+        });
+        let mut read = 0;
+        for file in &files {
+            read +=
+                usize::from(attempt(&backend, std::fs::read(&file.path)?, DecoderOptions::default())?.outcome.is_ok());
+        }
+        ensure(read * 10 >= files.len() * 9, || format!("reads only {read} of {} ordinary files", files.len()))
+    })
+}
+
+/// What holds for every file: an error leaves the buffer empty and loses one item, success fills it.
+fn check_promises(attempt: &Attempt) -> Result<(), Outcome> {
+    match &attempt.outcome {
+        Ok(_) => ensure(!attempt.pixels.size().is_empty(), || "decoded to nothing".to_owned()),
+        Err(error) => {
+            ensure(attempt.pixels.size().is_empty(), || format!("the buffer is not empty after: {error}"))?;
+            ensure(error.scope() == FaultScope::Item, || format!("one file stops the run: {error}"))?;
+            let message = error.to_string();
+            ensure(!message.is_empty() && !message.contains('\n'), || format!("not one line: {message:?}"))
+        }
+    }
+}
+
+fn reads(backend: &str, format: ImageFormat) -> bool {
+    open(backend, &DecoderOptions::default()).is_ok_and(|decoder| decoder.capability().formats.contains(format))
+}
+
+fn format_of(file: &ConformanceFile) -> Option<ImageFormat> {
+    let format = file.format.as_deref()?;
+    ImageFormat::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(format))
+}
+
+fn check_pixels(backend: &str, file: &ConformanceFile, decoded: &Decoded, pixels: &PixelBuf) -> Result<(), Outcome> {
+    if let Some((width, height)) = file.size {
+        let size = Size::new(width, height);
+        ensure(pixels.size() == size && decoded.native == size, || {
+            format!("{} pixels, said to be {}, expected {size}", pixels.size(), decoded.native)
+        })?;
+    }
+    let capability = open(backend, &DecoderOptions::default())?.capability();
+    let lossy = match decoded.format {
+        ImageFormat::Jpeg if capability.exact_jpeg => None,
+        ImageFormat::Jpeg => Some(INEXACT_JPEG),
+        ImageFormat::WebP => Some(WEBP),
+        _ => None,
+    };
+    match (lossy, &file.reference, &file.rgb_sha256, &file.djpeg_sha256) {
+        (Some((mean, max)), Some(reference), ..) => {
+            let error = pixel_error(pixels.as_slice(), png(reference)?.as_slice());
+            ensure(error.mean <= mean && error.max <= max, || format!("too far from Pillow's pixels: {error:?}"))
+        }
+        (None, _, Some(hash), _) => {
+            ensure(sha256(&[pixels.as_slice()]) == *hash, || "other pixels than Pillow's".to_owned())
+        }
+        (None, _, None, Some(hash)) => {
+            ensure(djpeg_hashes(pixels).contains(hash), || "other pixels than djpeg's".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Hashes of `djpeg -pnm` for these pixels: PPM, and PGM as well where every pixel is gray.
+fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
+    let size = pixels.size();
+    let header = |magic: &str| format!("{magic}\n{} {}\n255\n", size.width, size.height);
+    let mut hashes = vec![sha256(&[header("P6").as_bytes(), pixels.as_slice()])];
+    let (rgb, _) = pixels.as_slice().as_chunks::<3>();
+    if rgb.iter().all(|[r, g, b]| r == g && g == b) {
+        let gray: Vec<u8> = rgb.iter().map(|[r, ..]| *r).collect();
+        hashes.push(sha256(&[header("P5").as_bytes(), &gray]));
+    }
+    hashes
+}
+
+fn sha256(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The same picture stored in all eight orientations is the same picture once they are applied.
+fn upright(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("decode::{backend}::upright"), move || {
+        let mut first: Option<PixelBuf> = None;
+        for tag in 1..=8 {
+            let bytes = std::fs::read(fixture(&format!("conformance/exif/orientation_{tag}.jpg")))?;
+            let Attempt { outcome, mut pixels, .. } = attempt(&backend, bytes.clone(), DecoderOptions::default())?;
+            let found = orientation(&bytes, outcome?.format);
+            ensure(found.exif() == tag, || format!("orientation {} instead of {tag}", found.exif()))?;
+            found.apply(&mut pixels, &mut PixelBuf::new(PixelLimits::DEFAULT))?;
+            let first = first.get_or_insert_with(|| copy(&pixels));
+            ensure(pixels.size() == first.size(), || format!("orientation {tag}: {}", pixels.size()))?;
+            // Transposed storage quantizes other blocks, so the copies differ a little.
+            let error = pixel_error(pixels.as_slice(), first.as_slice());
+            ensure(error.mean < 1.0, || format!("orientation {tag} shows another picture: {error:?}"))?;
+        }
+        Ok(())
+    })
+}
+
+fn copy(pixels: &PixelBuf) -> PixelBuf {
+    let mut copy = PixelBuf::new(PixelLimits::DEFAULT);
+    copy.reset(pixels.size()).unwrap().copy_from_slice(pixels.as_slice());
+    copy
+}
+
+/// A truncated JPEG is a failure that says so, and pixels when it is asked for.
+fn truncated(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("decode::{backend}::truncated"), move || {
+        if !reads(&backend, ImageFormat::Jpeg) {
+            return Err(Outcome::Ignored(format!("{backend} reads no JPEG")));
+        }
+        for file in files(&fixture("conformance"))?.iter().filter(|file| file.name.ends_with("pct.jpg")) {
+            let bytes = std::fs::read(&file.path)?;
+            let strict = attempt(&backend, bytes.clone(), DecoderOptions::default())?.outcome;
+            let refused = matches!(strict, Err(DecodeError::Truncated { format: ImageFormat::Jpeg, .. }));
+            ensure(refused, || format!("{}: not refused as truncated: {strict:?}", file.name))?;
+
+            let options = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
+            let lenient = attempt(&backend, bytes, options)?;
+            ensure(lenient.outcome.is_ok(), || format!("{}: refused: {:?}", file.name, lenient.outcome))?;
+            ensure(lenient.pixels.size() == Size::new(96, 64), || format!("{}: {}", file.name, lenient.pixels.size()))?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,161 @@
+//! Every compiled encoder × `transformers`' vectors, from the golden input pixels.
+
+use std::sync::Arc;
+
+use foveate::backends::encoders;
+use foveate_core::Size;
+use foveate_dinov2::Model;
+use foveate_encode::{AnyModel, DType, Encoder, EncoderOptions, Pooling};
+use foveate_tests::data::fixture;
+use foveate_tests::embed::encode;
+use foveate_tests::goldens::{Goldens, photos_with, pixels};
+use foveate_tests::numerics::{STRICT, Tier};
+use foveate_tests::trial::{Outcome, ensure, trial};
+use libtest_mimic::Trial;
+
+pub(super) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
+pub(super) const SEEDED: [&str; 2] = ["dinov2-small", "dinov2-small-with-registers"];
+const BATCH: usize = 8;
+
+pub(super) fn trials() -> Vec<Trial> {
+    let (names, mut trials) = super::backends("encode", &encoders());
+    for name in &names {
+        for model in TINY {
+            for recipe in ["hf_pil", "squash"] {
+                trials.push(tiny(name, model, recipe));
+            }
+            trials.push(conformance(name, model));
+        }
+        for model in SEEDED {
+            trials.push(seeded(name, model));
+        }
+        trials.push(refuses_half_a_model(name));
+    }
+    trials
+}
+
+/// The model of a fixture folder.
+pub(super) fn tiny_model(name: &str) -> Result<Model, Outcome> {
+    Ok(Model::from_folder(&fixture("models").join(name))?)
+}
+
+/// The card that the goldens call `name`, with generated weights.
+pub(super) fn seeded_model(name: &str) -> Result<Model, Outcome> {
+    let card = match name {
+        "dinov2-small-with-registers" => "dinov2-with-registers-small",
+        other => other,
+    };
+    Ok(Model::seeded(card)?)
+}
+
+pub(super) fn open(backend: &str, model: Model, pooling: Pooling) -> Result<Box<dyn Encoder>, Outcome> {
+    let model: AnyModel = Arc::new(model);
+    let options = EncoderOptions { pooling, dtype: DType::F32, device: "cpu".to_owned(), max_batch: BATCH, threads: 1 };
+    Ok(encoders().get(backend)?.open(&model, &options)?)
+}
+
+/// Golden input pixels of a recipe: the photos' names and their crops.
+fn inputs(recipe: &str) -> Result<(Vec<String>, Vec<Vec<u8>>), Outcome> {
+    let kind = format!("crop_{recipe}");
+    let photos = photos_with(&kind)?;
+    let crops = photos.iter().map(|photo| Ok(pixels(&kind, photo)?.as_slice().to_vec()));
+    let crops = crops.collect::<Result<_, Outcome>>()?;
+    Ok((photos, crops))
+}
+
+fn tiny(backend: &str, model: &'static str, recipe: &'static str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::{model}::{recipe}"), move || {
+        let goldens = Goldens::load(&fixture(&format!("goldens/embeddings_{model}.safetensors")))?;
+        let mut keys =
+            vec![(Pooling::Cls, format!("{recipe}.cls.f32")), (Pooling::Mean, format!("{recipe}.patch_mean.f32"))];
+        if recipe == "hf_pil" {
+            keys.push((Pooling::Cls, "hf_pil.cls.f64".to_owned()));
+        }
+        for (pooling, key) in keys {
+            let encoder = open(&backend, tiny_model(model)?, pooling)?;
+            check(encoder, recipe, &goldens, &key, STRICT)?;
+        }
+        both_poolings(&backend, model, recipe)
+    })
+}
+
+/// `cls+mean` is the two, side by side.
+fn both_poolings(backend: &str, model: &str, recipe: &str) -> Result<(), Outcome> {
+    let (_, crops) = inputs(recipe)?;
+    let crops = &crops[..2];
+    let vectors = |pooling| -> Result<_, Outcome> {
+        let mut encoder = open(backend, tiny_model(model)?, pooling)?;
+        encode(encoder.as_mut(), crops, Size::square(224), BATCH)
+    };
+    let (cls, mean, both) = (vectors(Pooling::Cls)?, vectors(Pooling::Mean)?, vectors(Pooling::ClsMean)?);
+    for ((cls, mean), both) in cls.iter().zip(&mean).zip(&both) {
+        ensure([cls.as_slice(), mean].concat() == *both, || "cls+mean is not cls followed by mean".to_owned())?;
+    }
+    Ok(())
+}
+
+fn seeded(backend: &str, model: &'static str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::seeded-{model}"), move || {
+        let goldens = Goldens::load(&fixture("goldens/seeded_embeddings.safetensors"))?;
+        let encoder = open(&backend, seeded_model(model)?, Pooling::Cls)?;
+        check(encoder, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), STRICT)?;
+        let encoder = open(&backend, seeded_model(model)?, Pooling::Mean)?;
+        check(encoder, "squash", &goldens, &format!("{model}.squash.patch_mean"), STRICT)
+    })
+}
+
+fn check(mut encoder: Box<dyn Encoder>, recipe: &str, goldens: &Goldens, key: &str, tier: Tier) -> Result<(), Outcome> {
+    let (photos, crops) = inputs(recipe)?;
+    ensure(encoder.spec().input == Size::square(224), || format!("input size {}", encoder.spec().input))?;
+    let vectors = encode(encoder.as_mut(), &crops, Size::square(224), BATCH)?;
+    ensure(vectors.len() == photos.len(), || format!("{} vectors of {} photos", vectors.len(), photos.len()))?;
+    for (photo, vector) in photos.iter().zip(&vectors) {
+        ensure(vector.len() == encoder.spec().dim, || {
+            format!("{} components, not {}", vector.len(), encoder.spec().dim)
+        })?;
+        tier.check(&format!("{key} of {photo}"), vector, goldens.vector(key, photo)?)?;
+    }
+    Ok(())
+}
+
+/// The suite of the trait: batch invariance, poolings, refusals.
+fn conformance(backend: &str, model: &'static str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::{model}::conformance"), move || {
+        const HIDDEN: usize = 64;
+        let make = |options: &EncoderOptions| {
+            let model: AnyModel = Arc::new(tiny_model(model).unwrap());
+            encoders().get(&backend).unwrap().open(&model, options).unwrap()
+        };
+        foveate_encode::conformance::check(HIDDEN, make);
+        Ok(())
+    })
+}
+
+/// A checkpoint without one of its tensors is an error that names it, not a vector.
+fn refuses_half_a_model(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::refuses-half-a-model"), move || {
+        let folder = tempfile::tempdir()?;
+        for file in ["config.json", "preprocessor_config.json", "model.safetensors"] {
+            std::fs::copy(fixture("models/tiny").join(file), folder.path().join(file))?;
+        }
+        let path = folder.path().join("model.safetensors");
+        let mut bytes = std::fs::read(&path)?;
+        // Renames one tensor in place: the header stays valid.
+        let name = b"encoder.layer.1.mlp.fc2.weight";
+        let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+        bytes[at..at + 7].copy_from_slice(b"uncoder");
+        std::fs::write(&path, bytes)?;
+        let opened = Model::from_folder(folder.path())
+            .map_err(Outcome::from)
+            .and_then(|model| open(&backend, model, Pooling::Cls));
+        match opened {
+            Ok(_) => Err(Outcome::failed("an incomplete checkpoint was accepted")),
+            Err(Outcome::Failed(message)) if message.contains("encoder.layer.1.mlp.fc2.weight") => Ok(()),
+            Err(other) => Err(Outcome::failed(format!("the error does not name the tensor: {other:?}"))),
+        }
+    })
+}

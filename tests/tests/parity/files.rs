@@ -1,0 +1,216 @@
+//! From the original file to the vector, through every combination of compiled backends; and from the pixels that
+//! Pillow decoded, which judges all but the decoder.
+
+use std::path::PathBuf;
+
+use foveate::Recipe;
+use foveate::backends::{decoders, encoders, resizers};
+use foveate_core::Backend;
+use foveate_decode::{ByFormat, Decoder, DecoderOptions};
+use foveate_dinov2::Model;
+use foveate_encode::Pooling;
+use foveate_resize::Geometry;
+use foveate_tests::data::{fixture, shared};
+use foveate_tests::embed::{Preprocessor, encode, resize};
+use foveate_tests::goldens::{Goldens, photos_with, pixels};
+use foveate_tests::numerics::{FileTier, OTHER_PIXELS, OTHER_PIXELS_TRAINED, SAME_PIXELS, cosine};
+use foveate_tests::trial::{Outcome, ensure, trial};
+use libtest_mimic::Trial;
+
+use crate::encoders::{SEEDED, TINY, open, seeded_model, tiny_model};
+
+/// Backends by name: decoder, resizer, encoder.
+#[derive(Clone)]
+pub(super) struct Combination {
+    decoder: String,
+    resizer: String,
+    encoder: String,
+}
+
+impl Combination {
+    pub(super) fn all() -> Vec<Self> {
+        let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let (decoders, resizers, encoders) = (decoders(), resizers(), encoders());
+        let mut all = Vec::new();
+        for decoder in names(decoders.iter().map(Backend::name).collect()) {
+            for resizer in names(resizers.iter().map(Backend::name).collect()) {
+                for encoder in names(encoders.iter().map(Backend::name).collect()) {
+                    let (decoder, resizer) = (decoder.clone(), resizer.clone());
+                    all.push(Self { decoder, resizer, encoder });
+                }
+            }
+        }
+        all
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("{}+{}+{}", self.decoder, self.resizer, self.encoder)
+    }
+
+    /// Vectors of the files at `paths` by `model`.
+    pub(super) fn embed(
+        &self,
+        model: Model,
+        recipe: Recipe,
+        orient: bool,
+        paths: &[PathBuf],
+    ) -> Result<Vec<Vec<f32>>, Outcome> {
+        let geometry = recipe.geometry(&model.preprocess).map_err(Outcome::Failed)?;
+        let mut preprocessor = self.preprocessor(geometry, orient)?;
+        let inputs: Vec<Vec<u8>> = paths.iter().map(|path| preprocessor.input(path)).collect::<Result<_, _>>()?;
+        let mut encoder = open(&self.encoder, model, Pooling::Cls)?;
+        encode(encoder.as_mut(), &inputs, geometry.output(), 8)
+    }
+
+    /// What its decoder's pixels allow.
+    fn tier(&self, subject: Subject) -> Result<FileTier, Outcome> {
+        let decoder = decoders().get(&self.decoder)?.open(&DecoderOptions::default())?;
+        Ok(match subject {
+            _ if decoder.capability().exact_jpeg => SAME_PIXELS,
+            Subject::VitTiny => OTHER_PIXELS_TRAINED,
+            Subject::Tiny(_) | Subject::Seeded(_) => OTHER_PIXELS,
+        })
+    }
+
+    /// The named decoder first, the others for what it cannot read: as the program does.
+    fn preprocessor(&self, geometry: Geometry, orient: bool) -> Result<Preprocessor, Outcome> {
+        let registry = decoders();
+        let mut names: Vec<&str> = registry.iter().map(Backend::name).collect();
+        names.sort_by_key(|name| *name != self.decoder);
+        let opened = names.iter().map(|name| Ok(registry.get(name)?.open(&DecoderOptions::default())?));
+        let opened = opened.collect::<Result<Vec<Box<dyn Decoder>>, Outcome>>()?;
+        let resizer = resizers().get(&self.resizer)?.open()?;
+        Ok(Preprocessor::new(Box::new(ByFormat::new(opened)), resizer, geometry, orient))
+    }
+}
+
+/// A model with golden vectors, and where they are.
+#[derive(Clone, Copy)]
+enum Subject {
+    Tiny(&'static str),
+    Seeded(&'static str),
+    VitTiny,
+}
+
+impl Subject {
+    fn all() -> impl Iterator<Item = Self> {
+        TINY.into_iter().map(Self::Tiny).chain(SEEDED.into_iter().map(Self::Seeded)).chain([Self::VitTiny])
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Tiny(name) => name.to_owned(),
+            Self::Seeded(name) => format!("seeded-{name}"),
+            Self::VitTiny => "vit-tiny".to_owned(),
+        }
+    }
+
+    fn model(self) -> Result<Model, Outcome> {
+        match self {
+            Self::Tiny(name) => tiny_model(name),
+            Self::Seeded(name) => seeded_model(name),
+            Self::VitTiny => {
+                Ok(Model::from_folder(&shared("weights/vit-tiny-patch16-224").map_err(Outcome::Ignored)?)?)
+            }
+        }
+    }
+
+    fn goldens(self) -> Result<Goldens, Outcome> {
+        match self {
+            Self::Tiny(name) => Goldens::load(&fixture(&format!("goldens/embeddings_{name}.safetensors"))),
+            Self::Seeded(_) => Goldens::load(&fixture("goldens/seeded_embeddings.safetensors")),
+            Self::VitTiny => {
+                Goldens::load(&shared("goldens/vit_tiny_embeddings.safetensors").map_err(Outcome::Ignored)?)
+            }
+        }
+    }
+
+    /// Recipe, whether EXIF orientation is applied, and the goldens' key, of all there are.
+    fn variants(self) -> Vec<(Recipe, bool, String)> {
+        match self {
+            Self::Tiny(_) => vec![
+                (Recipe::Hf, false, "hf_pil.cls.f32".to_owned()),
+                (Recipe::Hf, true, "hf_pil_exif.cls.f32".to_owned()),
+                (Recipe::Squash, false, "squash.cls.f32".to_owned()),
+                (Recipe::Squash, true, "squash_exif.cls.f32".to_owned()),
+            ],
+            Self::Seeded(name) => vec![
+                (Recipe::Hf, false, format!("{name}.hf_pil.cls")),
+                (Recipe::Squash, false, format!("{name}.squash.cls")),
+            ],
+            Self::VitTiny => vec![(Recipe::Hf, false, "cls".to_owned())],
+        }
+    }
+}
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for of in Combination::all() {
+        for subject in Subject::all() {
+            for (recipe, orient, key) in subject.variants() {
+                let of = of.clone();
+                trials.push(trial(format!("files::{}::{}::{key}", of.name(), subject.name()), move || {
+                    from_files(&of, subject, recipe, orient, &key)
+                }));
+            }
+        }
+    }
+    let first_decoder = decoders().iter().next().map(|decoder| decoder.name().to_owned());
+    // The decoder plays no part here, so once for each of the others is enough.
+    for of in Combination::all().into_iter().filter(|of| Some(&of.decoder) == first_decoder.as_ref()) {
+        for subject in Subject::all() {
+            for (recipe, _, key) in subject.variants().into_iter().filter(|(_, orient, _)| !orient) {
+                let of = of.clone();
+                trials.push(trial(
+                    format!("pixels::{}+{}::{}::{key}", of.resizer, of.encoder, subject.name()),
+                    move || from_pixels(&of, subject, recipe, &key),
+                ));
+            }
+        }
+    }
+    trials
+}
+
+fn from_files(of: &Combination, subject: Subject, recipe: Recipe, orient: bool, key: &str) -> Result<(), Outcome> {
+    let (model, goldens) = (subject.model()?, subject.goldens()?);
+    let mut photos = goldens.photos().to_vec();
+    if recipe == Recipe::Squash {
+        // Its goldens are of OpenCV's pixels, which are others for CMYK.
+        let alike = opencv_equals_pillow()?;
+        photos.retain(|photo| alike.contains(photo));
+    }
+    let path = |photo: &String| fixture("goldens/photos").join(format!("{photo}.jpg"));
+    let paths: Vec<PathBuf> = photos.iter().map(path).collect();
+    let vectors = of.embed(model, recipe, orient, &paths)?;
+    judge(of.tier(subject)?, &photos, &vectors, &goldens, key)
+}
+
+/// Photos of which OpenCV and Pillow decode the same pixels.
+fn opencv_equals_pillow() -> Result<Vec<String>, Outcome> {
+    let entries: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(fixture("goldens/decoded.json"))?)?;
+    let alike = entries.iter().filter(|entry| entry["opencv_equals_pillow"] == true);
+    let names = alike.filter_map(|entry| entry["file"].as_str()?.strip_suffix(".jpg").map(str::to_owned));
+    let names: Vec<String> = names.collect();
+    ensure(names.len() > 20, || format!("decoded.json lists only {} photos", names.len()))?;
+    Ok(names)
+}
+
+fn from_pixels(of: &Combination, subject: Subject, recipe: Recipe, key: &str) -> Result<(), Outcome> {
+    let (model, goldens, photos) = (subject.model()?, subject.goldens()?, photos_with("decoded")?);
+    let geometry = recipe.geometry(&model.preprocess).map_err(Outcome::Failed)?;
+    let mut resizer = resizers().get(&of.resizer)?.open()?;
+    let input = |photo: &String| resize(resizer.as_mut(), &pixels("decoded", photo)?, geometry);
+    let inputs: Vec<Vec<u8>> = photos.iter().map(input).collect::<Result<_, _>>()?;
+    let mut encoder = open(&of.encoder, model, Pooling::Cls)?;
+    let vectors = encode(encoder.as_mut(), &inputs, geometry.output(), 8)?;
+    judge(SAME_PIXELS, &photos, &vectors, &goldens, key)
+}
+
+fn judge(tier: FileTier, photos: &[String], vectors: &[Vec<f32>], goldens: &Goldens, key: &str) -> Result<(), Outcome> {
+    ensure(photos.len() == vectors.len(), || format!("{} vectors of {} photos", vectors.len(), photos.len()))?;
+    let cosines = photos
+        .iter()
+        .zip(vectors)
+        .map(|(photo, vector)| Ok((photo.clone(), cosine(vector, goldens.vector(key, photo)?))));
+    tier.check(&cosines.collect::<Result<Vec<_>, Outcome>>()?)
+}

@@ -1,0 +1,53 @@
+//! Recall of a real model on labelled photos: what pixels and precision do to vectors that mean something.
+
+use foveate::Recipe;
+use foveate_dinov2::Model;
+use foveate_tests::data::shared;
+use foveate_tests::numerics::recall_at_1;
+use foveate_tests::trial::{Outcome, ensure, trial};
+use libtest_mimic::Trial;
+
+use crate::files::Combination;
+
+/// Recall@1 that `transformers` reaches with the ViT-Tiny on each set of the shared data.
+const EXPECTED: [(&str, f64); 2] = [("grocery", 0.858), ("clothing", 0.619)];
+const TOLERANCE: f64 = 0.01;
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for combination in Combination::all() {
+        for (set, expected) in EXPECTED {
+            let of = combination.clone();
+            trials.push(trial(format!("recall::{}::{set}", combination.name()), move || {
+                let found = recall(&of, set)?;
+                ensure((found - expected).abs() <= TOLERANCE, || format!("recall@1 is {found:.3}, expected {expected}"))
+            }));
+        }
+    }
+    trials
+}
+
+fn recall(of: &Combination, set: &str) -> Result<f64, Outcome> {
+    let model = Model::from_folder(&shared("weights/vit-tiny-patch16-224").map_err(Outcome::Ignored)?)?;
+    let folder = shared("labelled").map_err(Outcome::Ignored)?;
+    let (paths, labels) = labelled(&folder, set)?;
+    let vectors = of.embed(model, Recipe::Hf, true, &paths)?;
+    Ok(recall_at_1(&vectors, &labels))
+}
+
+fn labelled(folder: &std::path::Path, set: &str) -> Result<(Vec<std::path::PathBuf>, Vec<String>), Outcome> {
+    let mut reader = csv::Reader::from_path(folder.join("MANIFEST.csv"))?;
+    let header = reader.headers()?.clone();
+    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+    let (file, label) = (column("file"), column("label"));
+    let (mut paths, mut labels) = (Vec::new(), Vec::new());
+    for record in reader.records() {
+        let record = record?;
+        if record[file].starts_with(set) {
+            paths.push(folder.join(&record[file]));
+            labels.push(record[label].to_owned());
+        }
+    }
+    ensure(!paths.is_empty(), || format!("no labelled photos of '{set}'"))?;
+    Ok((paths, labels))
+}

@@ -1,0 +1,87 @@
+//! Every compiled sink × the suite of its trait, read back by readers that are not the sink's own.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float16Type, Float32Type};
+use foveate::backends::sinks;
+use foveate_sink::conformance::{Stored, Subject, run};
+use foveate_sink::{Layout, Published};
+use foveate_tests::trial::{Outcome, trial};
+use half::f16;
+use libtest_mimic::Trial;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+type Reader = fn(&Path) -> Stored;
+
+/// Reads one file of a format.
+fn reader(extension: &str) -> Option<Reader> {
+    match extension {
+        "parquet" => Some(read_parquet),
+        "npy" => Some(read_npy),
+        _ => None,
+    }
+}
+
+pub(super) fn trials() -> Vec<Trial> {
+    let (names, mut trials) = super::backends("sink", &sinks());
+    trials.extend(names.into_iter().map(|name| trial(format!("sink::{name}::conformance"), move || check(&name))));
+    trials
+}
+
+fn check(name: &str) -> Result<(), Outcome> {
+    let registry = sinks();
+    let backend = registry.get(name)?;
+    let extension = backend.extension();
+    let reader =
+        reader(extension).ok_or_else(|| Outcome::Ignored(format!("these tests have no reader for .{extension}")))?;
+    let read = |published: &Published| -> Stored {
+        let is_data = |file: &&std::path::PathBuf| file.extension().is_some_and(|found| found == extension);
+        published.files.iter().filter(is_data).flat_map(|file| reader(file)).collect()
+    };
+    let open = |options: &_| backend.open(options).unwrap();
+    let scratch = tempfile::tempdir()?;
+    run(&Subject { open: &open, read: &read, extension, layouts: &[Layout::File, Layout::Folder] }, scratch.path());
+    Ok(())
+}
+
+fn read_parquet(path: &Path) -> Stored {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap();
+    let mut rows = Stored::new();
+    for batch in reader.map(Result::unwrap) {
+        let (ids, vectors) = (batch["id"].as_string::<i32>(), batch["embedding"].as_fixed_size_list());
+        for row in 0..batch.num_rows() {
+            let values = vectors.value(row);
+            let vector = match values.as_primitive_opt::<Float32Type>() {
+                Some(values) => values.values().to_vec(),
+                None => values.as_primitive::<Float16Type>().values().iter().map(|value| value.to_f32()).collect(),
+            };
+            rows.push((ids.value(row).to_owned(), vector));
+        }
+    }
+    rows
+}
+
+/// NumPy's format version 1.0, of two-dimensional little-endian f32 and f16 in C order; ids in the CSV file beside it.
+fn read_npy(path: &Path) -> Stored {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes[..8], *b"\x93NUMPY\x01\x00");
+    let header_end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    assert_eq!(header_end % 64, 0, "NumPy aligns the data");
+    let (header, data) = (std::str::from_utf8(&bytes[10..header_end]).unwrap(), &bytes[header_end..]);
+    assert!(header.contains("'fortran_order': False"), "{header}");
+    let values: Vec<f32> = if header.contains("'descr': '<f4'") {
+        data.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+    } else {
+        assert!(header.contains("'descr': '<f2'"), "{header}");
+        data.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect()
+    };
+    let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).unwrap().0;
+    let shape: Vec<usize> = shape.split(',').map(|side| side.trim().parse().unwrap()).collect();
+    assert_eq!(values.len(), shape[0] * shape[1], "{header}");
+    let mut ids = csv::Reader::from_path(path.with_extension("ids.csv")).unwrap();
+    let ids: Vec<String> = ids.records().map(|record| record.unwrap()[0].to_owned()).collect();
+    assert_eq!(ids.len(), shape[0]);
+    ids.into_iter().zip(values.chunks(shape[1].max(1)).map(<[f32]>::to_vec)).collect()
+}
