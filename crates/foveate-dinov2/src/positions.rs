@@ -8,8 +8,8 @@ use crate::Config;
 ///
 /// The two families differ: plain DINOv2 uses `interpolate(mode="bicubic", align_corners=False)` (a = −0.75, not
 /// antialiased, scale = ratio of sizes), the one with registers adds `antialias=True` (a = −0.5, support widened when
-/// shrinking). The arithmetic follows PyTorch's CPU kernels on x86-64: in f32, in
-/// their order, and with multiplication and addition fused where their compiler fuses them.
+/// shrinking). The arithmetic follows PyTorch's CPU kernels on x86-64: in f32, in their order, and with multiplication
+/// and addition fused where the filter's weights are computed, because their compiler does so.
 ///
 /// # Panics
 /// When `stored` is not of the shape that `config` gives it, or the grid is empty.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ureq::http::{HeaderMap, Request, Response, Uri};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Proxy};
 
 use super::cache::is_commit;
 use super::checksum::Checksum;
@@ -63,6 +63,7 @@ impl Client {
         let tls = TlsConfig::builder().root_certs(root_certificates(options)?).build();
         let agent = Agent::config_builder()
             .tls_config(tls)
+            .proxy(options.proxy_from_env.then(Proxy::try_from_env).flatten())
             .http_status_as_error(false)
             .max_redirects(0) // followed here, where the token can be kept from other hosts
             .timeout_connect(Some(options.connect_timeout))

@@ -17,6 +17,8 @@ pub struct HubOptions {
     pub offline: bool,
     /// PEM file with the certificates to trust instead of the built-in ones (`REQUESTS_CA_BUNDLE`, `SSL_CERT_FILE`).
     pub ca_bundle: Option<PathBuf>,
+    /// Go through the proxy that `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` describe, if any.
+    pub proxy_from_env: bool,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
     /// Longest wait for the next bytes of an answer.
@@ -52,10 +54,10 @@ impl fmt::Debug for Token {
 impl HubOptions {
     /// What the process's environment says.
     pub fn from_env() -> Self {
-        Self::from_vars(|name| std::env::var_os(name))
+        Self { proxy_from_env: true, ..Self::from_vars(|name| std::env::var_os(name)) }
     }
 
-    /// What the variables that `var` looks up say. Empty ones count as unset.
+    /// What the variables that `var` looks up say, and no proxy. Empty ones count as unset.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Self {
         let vars = Vars { var: &var };
         let home = vars.hf_home();
@@ -68,6 +70,7 @@ impl HubOptions {
             token: vars.token(&home),
             offline: vars.flag("HF_HUB_OFFLINE") || vars.flag("TRANSFORMERS_OFFLINE"),
             ca_bundle: vars.path("REQUESTS_CA_BUNDLE").or_else(|| vars.path("SSL_CERT_FILE")),
+            proxy_from_env: false,
             connect_timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(60),
             attempts: 4,

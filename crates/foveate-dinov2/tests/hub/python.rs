@@ -26,6 +26,7 @@ fn python_snapshot(server: &HubServer, cache: &Path, offline: bool) -> PathBuf {
         .env("HF_HUB_CACHE", cache)
         .env("HF_ENDPOINT", &server.endpoint)
         .env("HF_HUB_OFFLINE", if offline { "1" } else { "0" })
+        .env("NO_PROXY", "127.0.0.1")
         .env("HF_HUB_DISABLE_XET", "1")
         .env("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         .output()
