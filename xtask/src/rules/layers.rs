@@ -32,7 +32,7 @@ const MODEL_BACKENDS: [&str; 2] = ["foveate-encode-candle", "foveate-encode-tch"
 /// Third-party crates that trait crates and leaves may build on: small, stable, and never in a signature.
 const THIRD_PARTY: [&str; 12] = [
     "csv",
-    "glob",
+    "globset",
     "half",
     "memchr",
     "rayon",

@@ -50,11 +50,11 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
 pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
     const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     let mut findings = Vec::new();
-    if let Some(lock) = tree.file("Cargo.lock") {
+    for lock in tree.files.iter().filter(|file| file.path.rsplit('/').next() == Some("Cargo.lock")) {
         let sources = lock.text.lines().enumerate().filter(|(_, line)| line.starts_with("source = "));
         findings.extend(sources.filter(|(_, line)| *line != CRATES_IO).map(|(number, _)| {
             Finding::new(
-                format!("Cargo.lock:{}", number + 1),
+                format!("{}:{}", lock.path, number + 1),
                 "a dependency that is not from crates.io; depend on a published version",
             )
         }));
