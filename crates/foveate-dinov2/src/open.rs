@@ -40,14 +40,11 @@ impl Model {
         let parts = match Parts::load(&snapshot.folder) {
             Ok(parts) => parts,
             Err(error) => {
-                // If a file was altered in the cache, that is the better explanation.
-                hub::verify(repository, &snapshot, &options.hub)?;
+                hub::verify_all(repository, &snapshot, &options.hub)?;
                 return Err(error);
             }
         };
-        for (path, sha256) in parts.weights.files() {
-            hub::verify_sha256(path, sha256)?;
-        }
+        hub::verify_loaded(repository, &snapshot, &options.hub, parts.weights.files())?;
         Ok(parts.into_model(spec.to_owned(), Some(snapshot.commit)))
     }
 

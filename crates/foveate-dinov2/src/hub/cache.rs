@@ -106,12 +106,14 @@ impl RepoCache {
             .map_err(|cause| HubError::cache(path, cause))
     }
 
-    /// Checks every file of a snapshot against the checksum that it is stored under.
-    pub(crate) fn verify(&self, commit: &str) -> Result<(), HubError> {
+    /// Checks the files of a snapshot that have a checksum of some kinds against the one that they are stored under.
+    pub(crate) fn verify(&self, commit: &str, kinds: impl Fn(&Checksum) -> bool) -> Result<(), HubError> {
         let folder = self.snapshot(commit);
         let entries = fs::read_dir(&folder).map_err(|cause| HubError::cache(&folder, cause))?;
         for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-            let Some((blob, checksum)) = stored_checksum(&path) else { continue };
+            let Some((blob, checksum)) = stored_checksum(&path).filter(|(_, checksum)| kinds(checksum)) else {
+                continue;
+            };
             let found = File::open(&blob).and_then(|mut file| checksum.of(&mut file));
             check_stored(&blob, &checksum, &found.map_err(|cause| HubError::cache(&blob, cause))?)?;
         }

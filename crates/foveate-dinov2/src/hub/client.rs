@@ -187,7 +187,7 @@ impl Client {
             status @ (401 | 403) => HubError::Denied { repository, url, status, token_sent: self.token.is_some() },
             404 => {
                 let what = match answer.header("x-error-code") {
-                    Some("RepoNotFound") => "there is no such repository".to_owned(),
+                    Some("RepoNotFound") => "there is no such repository, nor a folder of that name".to_owned(),
                     Some("RevisionNotFound") => "there is no such revision".to_owned(),
                     _ => format!("it has no {file}"),
                 };

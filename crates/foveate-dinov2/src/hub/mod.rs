@@ -16,7 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use cache::RepoCache;
-pub(crate) use cache::verify_sha256;
+use checksum::Checksum;
 use client::{Client, Content, Metadata, Refusal};
 pub use error::HubError;
 pub use options::{HubOptions, Token};
@@ -135,9 +135,21 @@ pub(crate) fn fetch(
     Ok(Snapshot { folder: cache.snapshot(&commit), commit })
 }
 
-/// What to say of a snapshot that could not be loaded: that a file of it was altered, if so.
-pub(crate) fn verify(repository: &Repository, snapshot: &Snapshot, options: &HubOptions) -> Result<(), HubError> {
-    RepoCache::new(&options.cache, repository).verify(&snapshot.commit)
+/// Checks every file of a snapshot; a file that was altered explains why it could not be loaded.
+pub(crate) fn verify_all(repository: &Repository, snapshot: &Snapshot, options: &HubOptions) -> Result<(), HubError> {
+    RepoCache::new(&options.cache, repository).verify(&snapshot.commit, |_| true)
+}
+
+/// Checks a snapshot that was loaded: the small files, and the weights by the SHA-256 that loading them gave.
+pub(crate) fn verify_loaded<'a>(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    options: &HubOptions,
+    mut weights: impl Iterator<Item = (&'a Path, &'a str)>,
+) -> Result<(), HubError> {
+    let is_small = |checksum: &Checksum| matches!(checksum, Checksum::GitBlob(_));
+    RepoCache::new(&options.cache, repository).verify(&snapshot.commit, is_small)?;
+    weights.try_for_each(|(path, sha256)| cache::verify_sha256(path, sha256))
 }
 
 /// Fetching the files of one commit.

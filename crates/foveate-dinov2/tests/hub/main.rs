@@ -358,6 +358,18 @@ fn a_file_altered_in_the_cache_is_noticed() {
 }
 
 #[test]
+fn a_small_file_altered_in_the_cache_is_noticed_even_where_it_still_makes_sense() {
+    let bench = Bench::new();
+    bench.open(REPOSITORY).unwrap();
+    let config = bench.repository().join("snapshots").join(&bench.server.commit).join("config.json");
+    let blob = config.canonicalize().unwrap();
+    let text = fs::read_to_string(&blob).unwrap().replace("\"layer_norm_eps\": 1e-06", "\"layer_norm_eps\": 1e-12");
+    fs::write(&blob, text).unwrap();
+    let message = bench.failure(REPOSITORY);
+    assert!(message.contains(blob.to_str().unwrap()) && message.contains("git blob hash"), "{message}");
+}
+
+#[test]
 fn several_runs_at_once_fetch_a_file_once() {
     let bench = Bench::new();
     std::thread::scope(|scope| {
