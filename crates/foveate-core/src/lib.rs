@@ -1,8 +1,4 @@
-//! The vocabulary every foveate crate shares: sizes, pixel buffers and views, batches, vectors, and the registry
-//! of backends. No dependencies, no I/O, no model knowledge.
-//!
-//! The narrow waist of the engine is a **u8 NHWC RGB batch** `[n, h, w, 3]` ([`PixelBatch`]): decoders and resizers
-//! know nothing of models, encoders know nothing of files.
+#![doc = include_str!("../README.md")]
 
 mod batch;
 mod fault;
