@@ -69,6 +69,7 @@ impl Taps {
 pub(crate) struct Linear {
     columns: Taps,
     rows: Taps,
+    gathered: Gathered,
     /// The two source rows that the current output row lies between, resampled horizontally; 15-bit values.
     lines: [Line; 2],
 }
@@ -101,16 +102,17 @@ impl Linear {
             line.source_row = None; // whatever is there is another image's
             line.samples.resize(x.target as usize * CHANNELS, 0);
         }
+        self.gathered.prepare(&self.columns.taps);
         for (index, tap) in self.rows.taps.iter().enumerate() {
             let [upper, lower] = &mut self.lines;
             if upper.source_row != Some(tap.first) && lower.source_row == Some(tap.first) {
                 std::mem::swap(upper, lower);
             }
-            upper.load(src, tap.first, &self.columns.taps);
+            upper.load(src, tap.first, &self.columns.taps, &mut self.gathered);
             if tap.second == tap.first {
                 blend(&upper.samples, &upper.samples, tap.weights, out.row(index));
             } else {
-                lower.load(src, tap.second, &self.columns.taps);
+                lower.load(src, tap.second, &self.columns.taps, &mut self.gathered);
                 blend(&upper.samples, &lower.samples, tap.weights, out.row(index));
             }
         }
@@ -118,26 +120,51 @@ impl Linear {
 }
 
 impl Line {
-    fn load(&mut self, src: ImageView<'_>, row: u32, columns: &[Tap]) {
+    fn load(&mut self, src: ImageView<'_>, row: u32, columns: &[Tap], gathered: &mut Gathered) {
         if self.source_row != Some(row) {
             self.source_row = Some(row);
-            spread(source_row(src, row as usize), columns, &mut self.samples);
+            gathered.read(source_row(src, row as usize), columns);
+            gathered.blend(&mut self.samples);
         }
     }
 }
 
-/// Resamples one row horizontally: 11-bit weights, the low 4 bits of the 19-bit result dropped as OpenCV's vertical pass does.
-fn spread(row: &[u8], columns: &[Tap], line: &mut [i16]) {
-    let pixel = |at: u32| -> [i32; CHANNELS] {
-        let at = at as usize * CHANNELS;
-        let samples: &[u8; CHANNELS] = row[at..].first_chunk().expect("taps lie inside of the row");
-        samples.map(i32::from)
-    };
-    for (out, tap) in line.chunks_exact_mut(CHANNELS).zip(columns) {
-        let [left, right] = tap.weights.map(i32::from);
-        let (first, second) = (pixel(tap.first), pixel(tap.second));
-        for channel in 0..CHANNELS {
-            out[channel] = ((first[channel] * left + second[channel] * right) >> 4) as i16;
+/// The neighbours of every sample of a horizontally resampled row, and their weights: gathering them first leaves
+/// arithmetic without any indexing, which the compiler turns into SIMD.
+#[derive(Debug, Default)]
+struct Gathered {
+    first: Vec<u8>,
+    second: Vec<u8>,
+    weights: [Vec<i16>; 2],
+}
+
+impl Gathered {
+    fn prepare(&mut self, columns: &[Tap]) {
+        for side in [&mut self.first, &mut self.second] {
+            side.resize(columns.len() * CHANNELS, 0);
+        }
+        for (side, weights) in self.weights.iter_mut().enumerate() {
+            weights.clear();
+            weights.extend(columns.iter().flat_map(|tap| [tap.weights[side]; CHANNELS]));
+        }
+    }
+
+    fn read(&mut self, row: &[u8], columns: &[Tap]) {
+        let pixel = |at: u32| &row[at as usize * CHANNELS..][..CHANNELS];
+        let sides = self.first.chunks_exact_mut(CHANNELS).zip(self.second.chunks_exact_mut(CHANNELS));
+        for ((first, second), tap) in sides.zip(columns) {
+            first.copy_from_slice(pixel(tap.first));
+            second.copy_from_slice(pixel(tap.second));
+        }
+    }
+
+    /// 11-bit weights; the low 4 bits of the 19-bit result are dropped, as OpenCV's vertical pass does.
+    fn blend(&self, line: &mut [i16]) {
+        let first = self.first.iter().zip(&self.weights[0]);
+        let second = self.second.iter().zip(&self.weights[1]);
+        for ((out, (&a, &left)), (&b, &right)) in line.iter_mut().zip(first).zip(second) {
+            let product = |sample: u8, weight: i16| i32::from(i16::from(sample)) * i32::from(weight);
+            *out = ((product(a, left) + product(b, right)) >> 4) as i16;
         }
     }
 }

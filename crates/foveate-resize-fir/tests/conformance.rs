@@ -1,4 +1,5 @@
 //! The trait's own suite, and photos as Pillow decoded them against what Pillow and OpenCV make of them.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests may panic and talk, too
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
 //! Listings of real folders, lists and patterns.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests may panic and talk, too
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -245,7 +246,7 @@ mod unix {
     fn unreadable_folders_are_faults() {
         let root = tree(&["a.jpg", "secret/b.jpg"]);
         let secret = root.path().join("secret");
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o0)).unwrap();
         if fs::read_dir(&secret).is_ok() {
             println!("skipped: this user may read any folder (root)");
         } else {
