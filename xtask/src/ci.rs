@@ -48,8 +48,8 @@ const STEPS: &[Step] = &[
 
 /// Sets of backends that are compiled besides the default one.
 const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "image,fir,candle,parquet", ""];
-/// Crates whose tests also run in the development profile.
-const CHECKED: [&str; 9] = [
+/// Crates whose tests also run in the development profile; xtask's run only there, as it is no default member.
+const CHECKED: [&str; 10] = [
     "foveate-core",
     "foveate-source",
     "foveate-decode",
@@ -59,6 +59,7 @@ const CHECKED: [&str; 9] = [
     "foveate-resize-fir",
     "foveate-sink-npy",
     "foveate-pipeline",
+    "xtask",
 ];
 
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
