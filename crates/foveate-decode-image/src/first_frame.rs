@@ -19,7 +19,7 @@ pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> 
     let mut decoder = options.read_info(encoded).map_err(gif_fault)?;
     let screen = Size::new(decoder.width().into(), decoder.height().into());
     let Some(frame) = decoder.next_frame_info().map_err(gif_fault)? else {
-        return Err(corrupt("it holds no picture".to_owned()));
+        return Err(DecodeError::corrupt(ImageFormat::Gif, "it holds no picture"));
     };
     let extent = Size::new(frame.width.into(), frame.height.into());
     let (left, top, transparent) = (u32::from(frame.left), u32::from(frame.top), frame.transparent);
@@ -134,17 +134,13 @@ fn gif_fault(error: DecodingError) -> DecodeError {
     let format = ImageFormat::Gif;
     match error {
         DecodingError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            DecodeError::Truncated { format, reason: "the file ends early".to_owned() }
+            DecodeError::truncated(format, "the file ends early")
         }
         DecodingError::MemoryLimit | DecodingError::OutOfMemory => {
             DecodeError::TooCostly("GIF takes too much memory to decode (raise the limit with --max-pixels)".to_owned())
         }
-        other => corrupt(other.to_string()),
+        other => DecodeError::corrupt(format, other),
     }
-}
-
-fn corrupt(reason: String) -> DecodeError {
-    DecodeError::Corrupt { format: ImageFormat::Gif, reason }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
     // Four samples a pixel at most; the size itself has been checked against the limits.
     decoder.set_max_decoding_buffer_size(structure.size.pixels().saturating_mul(4) as usize);
     let native = decoder.decode().map_err(fault)?;
-    let info = decoder.info().ok_or_else(|| corrupt("no frame header".to_owned()))?;
+    let info = decoder.info().ok_or_else(|| DecodeError::corrupt(ImageFormat::Jpeg, "no frame header"))?;
     let size = Size::new(info.width.into(), info.height.into());
     let rgb = out.reset(size)?;
     match info.pixel_format {
@@ -23,8 +23,7 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
         PixelFormat::RGB24 => rgb.copy_from_slice(&native),
         PixelFormat::CMYK32 => map(&native, rgb, cmyk_to_rgb),
         PixelFormat::L16 => {
-            let reason = "more than 8 bits per sample".to_owned();
-            return Err(DecodeError::Unsupported { format: ImageFormat::Jpeg, reason });
+            return Err(DecodeError::unsupported(ImageFormat::Jpeg, "more than 8 bits per sample"));
         }
     }
     Ok(size)
@@ -33,14 +32,10 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
 fn fault(error: Error) -> DecodeError {
     let format = ImageFormat::Jpeg;
     match error {
-        Error::Unsupported(feature) => DecodeError::Unsupported { format, reason: format!("{feature:?}") },
+        Error::Unsupported(feature) => DecodeError::unsupported(format, format_args!("{feature:?}")),
         Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            DecodeError::Truncated { format, reason: "the data ends early".to_owned() }
+            DecodeError::truncated(format, "the data ends early")
         }
-        other => corrupt(other.to_string()),
+        other => DecodeError::corrupt(format, other),
     }
-}
-
-fn corrupt(reason: String) -> DecodeError {
-    DecodeError::Corrupt { format: ImageFormat::Jpeg, reason }
 }

@@ -6,7 +6,7 @@ mod jpeg;
 
 use std::io::Cursor;
 
-use ::tiff::tags::Tag;
+use ::tiff::{TiffError, tags::Tag};
 use convert::Gray16;
 use foveate_core::{PixelBuf, PixelLimits, Size};
 use foveate_decode::{
@@ -59,7 +59,7 @@ impl GenericDecoder {
                 refuse_misread_tiff(encoded)?;
                 self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, Gray16::Alone, out)
             }
-            other => Err(DecodeError::Unsupported { format: other, reason: "no decoder for it here".to_owned() }),
+            other => Err(DecodeError::unsupported(other, "no decoder for it here")),
         }
     }
 
@@ -73,7 +73,7 @@ impl GenericDecoder {
         let mut picture = PixelBuf::new(out.limits());
         let extent = self.pixels(format, open(&frame.still)?, Gray16::Alone, &mut picture)?;
         if extent != frame.extent {
-            return Err(DecodeError::Corrupt { format, reason: "a frame's size contradicts its picture".to_owned() });
+            return Err(DecodeError::corrupt(format, "a frame's size contradicts its picture"));
         }
         frame.place(&picture, out)?;
         Ok(frame.canvas)
@@ -110,7 +110,7 @@ impl GenericDecoder {
             self.native.resize(bytes as usize, 0);
             decoder.read_image(&mut self.native).map_err(fault)?;
             convert::to_rgb(color, gray16, &self.native, pixels)
-                .ok_or_else(|| DecodeError::Unsupported { format, reason: format!("{color:?} samples") })?;
+                .ok_or_else(|| DecodeError::unsupported(format, format_args!("{color:?} samples")))?;
             self.native.shrink_to(KEEP_BYTES);
         }
         Ok(size)
@@ -136,17 +136,23 @@ impl Decoder for GenericDecoder {
 /// Refuses a combination that the library (tiff 0.11) turns into wrong pixels without an error: a predictor together
 /// with samples that are neither colour nor alpha. It drops the samples first and then adds up the wrong neighbours.
 fn refuse_misread_tiff(encoded: &[u8]) -> Result<(), DecodeError> {
-    let fault = |error| DecodeError::Corrupt { format: ImageFormat::Tiff, reason: format!("{error}") };
-    let mut tags = ::tiff::decoder::Decoder::new(Cursor::new(encoded)).map_err(fault)?;
-    let color = tags.colortype().map_err(fault)?;
-    let predictor = tags.find_tag_unsigned::<u16>(Tag::Predictor).map_err(fault)?;
-    let samples = tags.find_tag_unsigned::<u16>(Tag::SamplesPerPixel).map_err(fault)?;
-    if predictor.is_some_and(|kind| kind != 1) && samples.is_some_and(|count| count > color.num_samples()) {
-        let reason =
-            format!("a predictor with {samples:?} samples per pixel of which {} are colour", color.num_samples());
-        return Err(DecodeError::Unsupported { format: ImageFormat::Tiff, reason });
+    // What cannot be read here is reported by the decoder proper, which reads the same.
+    let Ok((color, samples)) = predicted_samples(encoded) else { return Ok(()) };
+    if samples > color {
+        let reason = format!("a predictor with {samples} samples per pixel, of which {color} are colour");
+        return Err(DecodeError::unsupported(ImageFormat::Tiff, reason));
     }
     Ok(())
+}
+
+/// Samples per pixel that are colour or alpha, and all of them; (0, 0) without a predictor.
+fn predicted_samples(encoded: &[u8]) -> Result<(u16, u16), TiffError> {
+    let mut tags = ::tiff::decoder::Decoder::new(Cursor::new(encoded))?;
+    if tags.find_tag_unsigned::<u16>(Tag::Predictor)?.unwrap_or(1) == 1 {
+        return Ok((0, 0));
+    }
+    let color = tags.colortype()?.num_samples();
+    Ok((color, tags.find_tag_unsigned(Tag::SamplesPerPixel)?.unwrap_or(color)))
 }
 
 /// Whether 16-bit gray in the file has a transparent colour, which the library turns into an alpha channel that is
@@ -170,11 +176,11 @@ fn library_limits(limits: PixelLimits) -> Limits {
 
 fn fault(format: ImageFormat, error: ImageError) -> DecodeError {
     match error {
-        ImageError::Unsupported(error) => DecodeError::Unsupported { format, reason: error.to_string() },
+        ImageError::Unsupported(error) => DecodeError::unsupported(format, error),
         ImageError::Limits(error) => DecodeError::TooCostly(format!("{format} takes too much memory: {error}")),
         ImageError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            DecodeError::Truncated { format, reason: "the file ends early".to_owned() }
+            DecodeError::truncated(format, "the file ends early")
         }
-        other => DecodeError::Corrupt { format, reason: other.to_string() },
+        other => DecodeError::corrupt(format, other),
     }
 }

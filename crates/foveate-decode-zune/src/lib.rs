@@ -42,7 +42,7 @@ impl Decoder for ZuneDecoder {
         out.clear();
         let format = sniff(encoded)?;
         if format != ImageFormat::Jpeg {
-            return Err(DecodeError::Unsupported { format, reason: "zune reads JPEG only".to_owned() });
+            return Err(DecodeError::unsupported(format, "zune reads JPEG only"));
         }
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
         structure.admit(out.limits(), &self.options)?;
@@ -76,7 +76,7 @@ fn readable(structure: &jpeg::Structure) -> Result<(), DecodeError> {
     } else {
         return Ok(());
     };
-    Err(DecodeError::Unsupported { format: ImageFormat::Jpeg, reason })
+    Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
 }
 
 fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -> Result<(), DecodeError> {
@@ -91,7 +91,8 @@ fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -
     decoder.decode_headers().map_err(fault)?;
     let size = decoder.dimensions().unwrap_or_default();
     if size != (structure.size.width as usize, structure.size.height as usize) {
-        return Err(corrupt(format!("the frame header is read as {}x{} and as {}", size.0, size.1, structure.size)));
+        let reason = format!("the frame header is read as {}x{} and as {}", size.0, size.1, structure.size);
+        return Err(DecodeError::corrupt(ImageFormat::Jpeg, reason));
     }
     decoder.decode_into(pixels).map_err(fault)
 }
@@ -99,12 +100,8 @@ fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -
 fn fault(error: DecodeErrors) -> DecodeError {
     let format = ImageFormat::Jpeg;
     match error {
-        DecodeErrors::Unsupported(scheme) => DecodeError::Unsupported { format, reason: format!("{scheme:?}") },
-        DecodeErrors::ExhaustedData => DecodeError::Truncated { format, reason: "its data is used up".to_owned() },
-        other => corrupt(other.to_string()),
+        DecodeErrors::Unsupported(scheme) => DecodeError::unsupported(format, format_args!("{scheme:?}")),
+        DecodeErrors::ExhaustedData => DecodeError::truncated(format, "its data is used up"),
+        other => DecodeError::corrupt(format, other),
     }
-}
-
-fn corrupt(reason: String) -> DecodeError {
-    DecodeError::Corrupt { format: ImageFormat::Jpeg, reason }
 }

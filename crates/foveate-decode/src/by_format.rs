@@ -34,7 +34,7 @@ impl Decoder for ByFormat {
                 outcome => return outcome,
             }
         }
-        let nobody = || DecodeError::Unsupported { format, reason: "no decoder for it was chosen".to_owned() };
+        let nobody = || DecodeError::unsupported(format, "no decoder for it was chosen");
         Err(unsupported.unwrap_or_else(nobody))
     }
 

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use foveate_core::{FaultScope, LimitError};
 
 use crate::ImageFormat;
@@ -57,11 +59,50 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
+    /// [`DecodeError::Corrupt`], with what a library said made into one line.
+    pub fn corrupt(format: ImageFormat, reason: impl fmt::Display) -> Self {
+        Self::Corrupt { format, reason: one_line(reason) }
+    }
+
+    /// [`DecodeError::Unsupported`], with what a library said made into one line.
+    pub fn unsupported(format: ImageFormat, reason: impl fmt::Display) -> Self {
+        Self::Unsupported { format, reason: one_line(reason) }
+    }
+
+    /// [`DecodeError::Truncated`], with what a library said made into one line.
+    pub fn truncated(format: ImageFormat, reason: impl fmt::Display) -> Self {
+        Self::Truncated { format, reason: one_line(reason) }
+    }
+
     /// Every decode error loses one item, except a missing library.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::Unavailable(_) => FaultScope::Run,
             _ => FaultScope::Item,
         }
+    }
+}
+
+/// Failure records are lines, and libraries put line breaks and quotation marks around their messages.
+fn one_line(reason: impl fmt::Display) -> String {
+    let text = reason.to_string();
+    let words: Vec<&str> = text.trim_matches(|c: char| c == '"' || c.is_whitespace()).split_whitespace().collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_line() {
+        let error = DecodeError::corrupt(ImageFormat::Jpeg, "\"bad length: 1\n at  offset 7\"\n");
+        assert_eq!(error.to_string(), "corrupt JPEG: bad length: 1 at offset 7");
+    }
+
+    #[test]
+    fn only_jpeg_is_told_of_the_option_for_truncated_files() {
+        let hint = |format| DecodeError::truncated(format, "short").to_string().contains("--allow-truncated");
+        assert!(hint(ImageFormat::Jpeg) && !hint(ImageFormat::Png));
     }
 }

@@ -5,6 +5,7 @@
 //! backend gives the same verdict on a damaged file whatever its own library tolerates.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use foveate_core::{PixelLimits, Size};
 use memchr::memchr;
@@ -112,7 +113,7 @@ impl Structure {
         limits.check(self.size)?;
         self.check_cost(limits)?;
         if self.ending != Ending::Complete && !options.allow_truncated {
-            return Err(truncated("the file ends before the end-of-image marker".to_owned()));
+            return Err(truncated("the file ends before the end-of-image marker"));
         }
         let reason = match (self.process, self.precision, self.components) {
             (Process::Arithmetic, ..) => "arithmetic coding".to_owned(),
@@ -122,7 +123,7 @@ impl Structure {
             (_, 8, n) => format!("{n} components"),
             (_, bits, _) => format!("{bits} bits per sample"),
         };
-        Err(DecodeError::Unsupported { format: ImageFormat::Jpeg, reason })
+        Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
     }
 
     /// Scans cost time in proportion to the image's size, so the number of scans alone is no bound: what is bounded
@@ -396,12 +397,12 @@ fn progression_is_possible(components: u8, start: u8, end: u8, approximation: u8
     band && low <= 13 && (high == 0 || high == low + 1)
 }
 
-fn corrupt(reason: impl Into<String>) -> DecodeError {
-    DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: reason.into() }
+fn corrupt(reason: impl Display) -> DecodeError {
+    DecodeError::corrupt(ImageFormat::Jpeg, reason)
 }
 
-fn truncated(reason: String) -> DecodeError {
-    DecodeError::Truncated { format: ImageFormat::Jpeg, reason }
+fn truncated(reason: impl Display) -> DecodeError {
+    DecodeError::truncated(ImageFormat::Jpeg, reason)
 }
 
 #[cfg(test)]
