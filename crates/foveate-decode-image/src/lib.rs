@@ -111,7 +111,6 @@ impl GenericDecoder {
             decoder.read_image(&mut self.native).map_err(fault)?;
             convert::to_rgb(color, gray16, &self.native, pixels)
                 .ok_or_else(|| DecodeError::unsupported(format, format_args!("{color:?} samples")))?;
-            self.native.shrink_to(KEEP_BYTES);
         }
         Ok(size)
     }
@@ -124,8 +123,10 @@ impl Decoder for GenericDecoder {
     fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
         let format = sniff(encoded)?;
-        let native = self.read(encoded, format, out).inspect_err(|_| out.clear())?;
-        Ok(Decoded { format, native })
+        let native = self.read(encoded, format, out).inspect_err(|_| out.clear());
+        self.native.clear();
+        self.native.shrink_to(KEEP_BYTES);
+        Ok(Decoded { format, native: native? })
     }
 
     fn capability(&self) -> Capability {
