@@ -1,5 +1,7 @@
 //! The suite that every sink passes, and crashes at every step.
 
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
 use std::fs::File;
 use std::path::Path;
 

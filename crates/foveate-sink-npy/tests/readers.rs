@@ -1,5 +1,7 @@
 //! What others make of our files: numpy, and the CSV readers of Python, DuckDB and polars.
 
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -8,7 +10,6 @@ use foveate_sink::{Element, Existing, Layout, Rows, RunManifest, SinkOptions, Ve
 use foveate_sink_npy::NpyFormat;
 
 /// Ten rows; `readers.py` expects the same.
-#[expect(clippy::unwrap_used, reason = "a helper of tests")]
 fn write(options: SinkOptions) -> Vec<PathBuf> {
     let mut sink = PartSink::new(options, NpyFormat);
     let fingerprint = [("model".to_owned(), "tiny".to_owned())].into();
