@@ -237,15 +237,19 @@ impl Network {
         }
     }
 
+    /// Sums in f64, token after token.
     fn mean_of_patches(&self, parts: &[Part], mean: &mut [f32]) {
-        let prefix = self.config.prefix_tokens();
-        let mut sums = vec![0.0f64; mean.len()];
-        let rows = parts.iter().flat_map(|part| part.normed.chunks_exact(mean.len()).take(part.tokens));
-        for row in rows.skip(prefix) {
-            sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
-        }
+        const COLUMNS: usize = 16;
+        let (hidden, prefix) = (mean.len(), self.config.prefix_tokens());
         let count = (self.tokens - prefix) as f64;
-        mean.iter_mut().zip(&sums).for_each(|(mean, &sum)| *mean = (sum / count) as f32);
+        for (i, mean) in mean.chunks_mut(COLUMNS).enumerate() {
+            let mut sums = [0.0f64; COLUMNS];
+            let rows = parts.iter().flat_map(|part| part.normed.chunks_exact(hidden));
+            for row in rows.skip(prefix) {
+                sums.iter_mut().zip(&row[i * COLUMNS..]).for_each(|(sum, &value)| *sum += f64::from(value));
+            }
+            mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = (sum / count) as f32);
+        }
     }
 }
 
@@ -370,4 +374,48 @@ fn pad(values: &[f32], run: usize, padded: usize) -> Vec<f32> {
         out[..run].copy_from_slice(values);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vector(model: &Model, isa: Isa, pixels: &[u8]) -> Vec<f32> {
+        let network = Network::new(model, Pooling::ClsMean, isa).unwrap();
+        let (part, key_values) = network.part(0, network.tokens());
+        let (mut parts, mut key_values) = ([part], [key_values]);
+        network.embed(PixelBatch::new(pixels, model.preprocess.crop).unwrap(), &mut parts[0]);
+        for layer in 0..network.depth() {
+            network.project(layer, &mut parts[0], &mut key_values[0]);
+            network.advance(layer, &mut parts[0], &key_values);
+        }
+        let mut out = vec![0.0; 2 * model.config.hidden_size];
+        network.pool(&mut parts, &mut out);
+        out
+    }
+
+    /// AVX2 and AVX-512 give the same bits; scalar code, which does not fuse multiplication and addition, nearly.
+    #[test]
+    fn every_instruction_set_gives_the_same_vector() {
+        for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models");
+            let model = Model::from_folder(&std::path::Path::new(folder).join(name)).unwrap();
+            let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 5);
+            let best = vector(&model, Isa::detect(), &pixels);
+            for isa in Isa::all() {
+                let other = vector(&model, isa, &pixels);
+                if isa.lanes() > 1 {
+                    assert_eq!(other, best, "{name} on {isa:?}");
+                }
+                assert!(other.iter().zip(&best).all(|(a, b)| (a - b).abs() < 2e-5), "{name} on {isa:?}");
+            }
+        }
+    }
+
+    /// A head's width that is not a whole number of vectors is padded, which changes nothing.
+    #[test]
+    fn padding_puts_zeros_behind_every_run() {
+        assert_eq!(pad(&[1.0, 2.0, 3.0, 4.0], 2, 3), [1.0, 2.0, 0.0, 3.0, 4.0, 0.0]);
+        assert_eq!(pad(&[1.0, 2.0], 2, 2), [1.0, 2.0]);
+    }
 }

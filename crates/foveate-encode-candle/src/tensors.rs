@@ -1,7 +1,7 @@
 //! The same model in plain tensor operations of candle: the readable statement of the forward.
 //!
 //! It runs on any device and in any precision that candle has; the CPU forward of this crate ([`crate::CandleEncoder`])
-//! is a fused form of it, three times as fast there, and both are held against the same goldens.
+//! is a fused form of it, about twice as fast there, and both are held against the same goldens.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, silu, softmax_last_dim};

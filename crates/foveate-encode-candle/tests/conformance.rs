@@ -1,11 +1,14 @@
 //! The conformance suite of the `Encoder` trait, and what the registry answers.
 
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::Device;
-use foveate_core::Size;
-use foveate_dinov2::Model;
+use foveate_core::{PixelBatch, Size, VectorBuf};
+use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling, conformance};
 use foveate_encode_candle::{CandleEncoder, TensorEncoder};
 
@@ -39,21 +42,48 @@ fn tensors() {
     });
 }
 
+/// No width is a whole number of vectors, so every padding and every narrow tile is used.
+#[test]
+fn odd_widths() {
+    for swiglu in [false, true] {
+        let mut model = tiny("tiny-reg");
+        model.preprocess.crop = Size::new(49, 35);
+        model.config.hidden_size = 78;
+        model.config.num_attention_heads = 3;
+        model.config.mlp_hidden = 403;
+        model.config.patch_size = 7;
+        model.config.image_size = 28;
+        model.config.qkv_bias = false;
+        model.config.use_swiglu_ffn = swiglu;
+        model.weights = Box::new(SeededWeights::new(&model.config));
+        let options = EncoderOptions { pooling: Pooling::ClsMean, ..options() };
+        let pixels = conformance::noise(model.preprocess.crop, 9);
+        let fused = encode(&mut CandleEncoder::new(&model, &options).unwrap(), &pixels);
+        let tensors = encode(&mut TensorEncoder::new(&model, &options, Device::Cpu).unwrap(), &pixels);
+        for (a, b) in fused.as_slice().iter().zip(tensors.as_slice()) {
+            assert!((a - b).abs() < 2e-5, "{a} is not {b}");
+        }
+    }
+}
+
+fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
+    let mut out = VectorBuf::new();
+    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
+    out
+}
+
 /// Sizes at which an image is divided among many threads, the last of which gets a part of its own size.
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     let model = tiny("tiny");
     let pixels: Vec<u8> = (0..3).flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect();
-    let encode = |threads| {
+    let vectors = |threads| {
         let options = EncoderOptions { pooling: Pooling::ClsMean, threads, ..options() };
-        let mut encoder = CandleEncoder::new(&model, &options).unwrap();
-        let mut out = foveate_core::VectorBuf::new();
-        encoder.encode(foveate_core::PixelBatch::new(&pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
-        out
+        encode(&mut CandleEncoder::new(&model, &options).unwrap(), &pixels)
     };
-    let one = encode(1);
+    let one = vectors(1);
     for threads in [2, 4, 5, 8, 17] {
-        assert_eq!(encode(threads), one, "{threads} threads");
+        assert_eq!(vectors(threads), one, "{threads} threads");
     }
 }
 

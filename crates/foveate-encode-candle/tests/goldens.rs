@@ -1,5 +1,8 @@
 //! Both forwards against the vectors that Hugging Face `transformers` computes from the same u8 crops.
 
+// Tests may unwrap, and what was compared is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -195,12 +195,14 @@ impl Attention<'_> {
     ) {
         let lanes = S::F32_LANES;
         let mut sums = [[simd.splat_f32s(0.0); VV]; MR];
-        let mut scores = self.scratch.scores.chunks_exact(NV * lanes);
+        let mut scores = self.scratch.scores.as_slice();
         for part in self.keys {
-            let values = part.block(self.heads + head, self.head_width).chunks_exact(self.head_width);
-            for (value, score) in values.zip(&mut scores) {
-                let (value, _) = S::as_simd_f32s(&value[column..][..VV * lanes]);
-                let score = &score[query..][..MR];
+            let (own, rest) = scores.split_at(part.tokens * NV * lanes);
+            scores = rest;
+            let values = part.block(self.heads + head, self.head_width);
+            for token in 0..part.tokens {
+                let score = &own[token * NV * lanes + query..][..MR];
+                let (value, _) = S::as_simd_f32s(&values[token * self.head_width + column..][..VV * lanes]);
                 for i in 0..MR {
                     let score = simd.splat_f32s(score[i]);
                     for j in 0..VV {

@@ -192,9 +192,15 @@ pub(crate) fn tile<S: Simd, const MR: usize, const NV: usize>(
     out: &mut [f32],
     stride: usize,
 ) {
-    let rows: [&[f32]; MR] = std::array::from_fn(|i| &x[i * ld..][..panel.len()]);
+    // Indices up to one common length, so that the loop needs no bounds checks.
+    let depth = panel.len();
+    let mut rows = [&x[..depth]; MR];
+    for (i, row) in rows.iter_mut().enumerate() {
+        *row = &x[i * ld..i * ld + depth];
+    }
     let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
-    for (k, weights) in panel.iter().enumerate() {
+    for k in 0..depth {
+        let weights = panel[k];
         for i in 0..MR {
             let x = simd.splat_f32s(rows[i][k]);
             for j in 0..NV {

@@ -38,7 +38,7 @@ pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 pub(crate) fn gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     const SATURATION: f32 = 5.65;
     const P: [f32; 6] = [0.398_942_2, 0.034_652_922, 0.004_723_559_6, 0.000_176_551_23, 6.363_562_5e-6, 2.185_78e-8];
-    const Q: [f32; 6] = [1.0, 0.253_527_58, 0.029_096_778, 0.001_928_350_9, 7.590_588_2e-5, 1.172_316_96e-6];
+    const Q: [f32; 6] = [1.0, 0.253_527_58, 0.029_096_778, 0.001_928_350_9, 7.590_588e-5, 1.172_317e-6];
     let z = simd.max_f32s(simd.min_f32s(x, simd.splat_f32s(SATURATION)), simd.splat_f32s(-SATURATION));
     let square = simd.mul_f32s(z, z);
     let ratio = simd.div_f32s(polynomial(simd, square, P), polynomial(simd, square, Q));
