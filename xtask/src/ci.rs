@@ -188,8 +188,10 @@ fn quickstart(root: &Path) -> Result<Outcome> {
     let output = output_of(&command)?;
     let path = root.join(output);
     // What an earlier run left behind would be taken for this run's.
-    if path.exists() {
-        fs::remove_file(&path)?;
+    for left in [path.with_extension("failures.csv"), path] {
+        if left.exists() {
+            fs::remove_file(&left)?;
+        }
     }
     println!("{command}");
     run_command(&mut shell(root, &command))?;
