@@ -38,6 +38,10 @@ impl PartFormat for NpyFormat {
         false
     }
 
+    fn read_manifest(&self, _file: &Path) -> Option<RunManifest> {
+        None
+    }
+
     fn free_bytes(&self) -> u64 {
         NpyHeader::LEN as u64
     }

@@ -1,11 +1,12 @@
 //! Columns, and how each of them is stored.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use foveate_sink::{Element, RunManifest, SinkError};
 use parquet::basic::Compression;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
@@ -47,6 +48,14 @@ pub(crate) fn metadata(manifest: &RunManifest) -> Vec<KeyValue> {
     let pair = |key: &str, value: &str| KeyValue::new(format!("foveate.{key}"), value.to_owned());
     let settings = manifest.fingerprint.iter().map(|(key, value)| pair(key, value));
     std::iter::once(pair("manifest", &json)).chain(settings).collect()
+}
+
+/// The manifest that [`metadata`] put into a file.
+pub(crate) fn manifest_of(file: &File) -> Option<RunManifest> {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(file).ok()?;
+    let pairs = metadata.file_metadata().key_value_metadata()?;
+    let json = pairs.iter().find(|pair| pair.key == "foveate.manifest")?.value.as_deref()?;
+    serde_json::from_str(json).ok()
 }
 
 /// Neither a dictionary nor compression helps vectors, whose mantissas are noise, nor statistics; paths compress well,

@@ -12,7 +12,7 @@ use half::f16;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 
-use crate::schema::{element_field, metadata, properties, rows_per_group, schema};
+use crate::schema::{element_field, manifest_of, metadata, properties, rows_per_group, schema};
 use crate::splice::splice;
 
 /// Rows handed to the writer at a time.
@@ -37,6 +37,10 @@ impl PartFormat for ParquetFormat {
 
     fn embeds_manifest(&self) -> bool {
         true
+    }
+
+    fn read_manifest(&self, file: &Path) -> Option<RunManifest> {
+        manifest_of(&File::open(file).ok()?)
     }
 
     fn free_bytes(&self) -> u64 {

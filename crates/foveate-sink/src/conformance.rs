@@ -197,8 +197,8 @@ fn crashes(
         let again = job.finish(&mut *open(&options, quiet()), Existing::Resume, &Calls::default());
         match again {
             Ok(_) => {}
-            Err(SinkError::Exists(_)) if snapshot(&copy) == expected => {}
-            Err(SinkError::Exists(_)) if overwrites => {
+            Err(SinkError::AlreadyComplete(_)) if snapshot(&copy) == expected => {}
+            Err(SinkError::Exists(_) | SinkError::AlreadyComplete(_)) if overwrites => {
                 job.finish(&mut *open(&options, quiet()), Existing::Overwrite, &Calls::default()).unwrap();
             }
             Err(error) => panic!("{at}: {error}"),
@@ -576,7 +576,10 @@ impl Bench<'_> {
         self.complete(&folder, &job, &Calls::default());
         let complete = snapshot(&folder);
         assert!(matches!(begin(Existing::Refuse), Err(SinkError::Exists(_))));
-        assert!(matches!(begin(Existing::Resume), Err(SinkError::Exists(_))));
+        assert!(matches!(begin(Existing::Resume), Err(SinkError::AlreadyComplete(_))));
+        let mut other = job.manifest.clone();
+        other.fingerprint.insert("model".to_owned(), "another".to_owned());
+        assert!(matches!(self.sink(&folder).begin(&other, Existing::Resume), Err(SinkError::Exists(_))));
         same(&complete, &snapshot(&folder), "after a complete output was kept");
         let shorter = Job { outcomes: Job::new().outcomes[..6].to_vec(), ..Job::new() };
         let published = shorter.finish(&mut *self.sink(&folder), Existing::Overwrite, &Calls::default()).unwrap();

@@ -10,6 +10,9 @@ pub enum SinkError {
     /// The output exists and may not be touched.
     #[error("{} already exists; pass --overwrite to replace it", .0.display())]
     Exists(PathBuf),
+    /// The output is there, complete, and of this very job: nothing is left to do.
+    #[error("{} is already complete", .0.display())]
+    AlreadyComplete(PathBuf),
     /// An interrupted run is there and resuming was not asked for.
     #[error("{} holds an interrupted run; pass --resume to continue it or --overwrite to start anew", .0.display())]
     Interrupted(PathBuf),

@@ -43,7 +43,8 @@ pub trait VectorSink: Send {
 /// What to do with an output that is already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// A complete output is an error; an interrupted run is continued.
+    /// An interrupted run of the same job is continued. A complete output is [`SinkError::AlreadyComplete`] when it is
+    /// this very job's, else [`SinkError::Exists`].
     Resume,
     /// Remove what is there and start anew.
     Overwrite,

@@ -91,6 +91,11 @@ impl OutputManifest {
     /// The only format there is so far.
     pub const VERSION: u32 = 1;
 
+    /// The run that made the output.
+    pub fn run(self) -> RunManifest {
+        RunManifest { dim: self.dim, fingerprint: self.fingerprint, info: self.info }
+    }
+
     /// Parses the file's bytes; the error says what is wrong with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;

@@ -355,11 +355,9 @@ impl Description<'_> {
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());
         set("normalize", normalize_name(options.normalize).to_owned());
-        set("out_dtype", options.element.name().to_owned());
         set("listing_sha256", source.listing_hash());
         set("items", format!("{}..{}", range.start, range.end));
         set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
-        set("part_items", options.part_items.to_string());
         let mut info = BTreeMap::new();
         if let Some(revision) = &model.revision {
             info.insert("model_revision".to_owned(), revision.clone());

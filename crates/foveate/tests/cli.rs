@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run};
+use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run, tree};
 
 fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
     let bytes = fs::read(path).unwrap();
@@ -151,6 +151,21 @@ fn an_output_that_exists_is_not_touched_unless_told() {
     assert_eq!(fs::read(&out).unwrap(), b"precious");
     run(embed(&out).args([PHOTOS, "--overwrite"])).expect(0);
     assert_eq!(npy_rows(&out, 64).len(), 30);
+}
+
+#[test]
+fn the_same_command_again_is_content_and_another_job_is_not() {
+    for name in ["x.npy", "x.parquet", "folder"] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join(name);
+        run(embed(&out).arg(PHOTOS)).expect(0);
+        let before = tree(folder.path());
+        let again = run(embed(&out).args([PHOTOS, "--batch", "3"])).expect(0);
+        assert!(again.stdout.contains("already complete"), "{}", again.stdout);
+        run(embed(&out).args([PHOTOS, "--preprocess", "squash"])).expect_error(1, "already exists");
+        run(embed(&out).args([PHOTOS, "--out-dtype", "f16"])).expect_error(1, "already exists");
+        assert_eq!(before, tree(folder.path()));
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn next_random(state: &mut u64) -> u64 {
 /// Kills the job at random moments until `kills` have hit it alive, then lets it finish. Moments start where the job
 /// starts to write and grow with how long a whole run takes, so that they fall all over it.
 fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32) {
-    let mut random = 0x9E37_79B9_7F4A_7C15;
+    let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut hits = 0;
     while hits < kills {
         let mut child = start(&mut job(output, list));

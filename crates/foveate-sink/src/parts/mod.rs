@@ -47,6 +47,10 @@ pub trait PartFormat: Send {
     /// Whether the vector file itself carries the manifest; if not, one is written beside a single-file output.
     fn embeds_manifest(&self) -> bool;
 
+    /// The manifest that a finished vector file carries, if it can be read and the format
+    /// [embeds](Self::embeds_manifest) one.
+    fn read_manifest(&self, file: &Path) -> Option<RunManifest>;
+
     /// Bytes to leave free at the start of [`StoredPart::vector_file`], so that a format whose rows are raw can put
     /// its header there and link the file instead of copying it.
     fn free_bytes(&self) -> u64;

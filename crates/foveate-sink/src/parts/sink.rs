@@ -169,7 +169,7 @@ impl<F: PartFormat> PartSink<F> {
         let names = OutputNames::new(&self.options, self.format.extension());
         let (main, staging) = (names.main(), names.staging());
         if existing != Existing::Overwrite && main.exists() && !staging.exists() {
-            return Err(SinkError::Exists(main));
+            return Err(self.finished(&names, existing, manifest));
         }
         self.step("create staging folder");
         fs::create_dir_all(&staging).map_err(SinkError::io("create", &staging))?;
@@ -182,11 +182,28 @@ impl<F: PartFormat> PartSink<F> {
             (Some(_), Existing::Refuse) if !main.exists() => Err(SinkError::Interrupted(self.options.output.clone())),
             (_, Existing::Resume | Existing::Refuse) if main.exists() => {
                 self.discard_unused(&staging);
-                Err(SinkError::Exists(main))
+                Err(self.finished(&names, existing, manifest))
             }
             _ => self
                 .start(names, staging.clone(), lock, settings, existing)
                 .inspect_err(|_| self.discard_unused(&staging)),
+        }
+    }
+
+    /// What to say of an output that is there: that this very job is done, or that something is in the way.
+    fn finished(&self, names: &OutputNames, existing: Existing, manifest: &RunManifest) -> SinkError {
+        let main = names.main();
+        let done = if self.writes_manifest() {
+            let parsed = fs::read(names.beside("manifest.json")).ok().map(|bytes| OutputManifest::parse(&bytes));
+            parsed.and_then(Result::ok).map(|output| output.run())
+        } else {
+            self.format.read_manifest(&main)
+        };
+        let is_this_job = done.is_some_and(|done| done.difference(&self.settings(manifest)).is_none());
+        if existing == Existing::Resume && is_this_job {
+            SinkError::AlreadyComplete(main)
+        } else {
+            SinkError::Exists(main)
         }
     }
 

@@ -105,7 +105,8 @@ pub(crate) struct EmbedArgs {
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
     pub(crate) part_items: u64,
 
-    /// Continue an interrupted run of the same job (the default when there is one).
+    /// Continue an interrupted run of the same job. This is the default: the same command again continues, and once
+    /// the output is complete it does nothing.
     #[arg(long, conflicts_with = "overwrite", help_heading = "Output")]
     pub(crate) resume: bool,
 

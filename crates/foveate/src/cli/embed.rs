@@ -1,6 +1,7 @@
 //! `foveate embed`.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,7 +10,7 @@ use foveate::decode::DecoderOptions;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, Job};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
-use foveate::sink::Existing;
+use foveate::sink::{Existing, SinkError};
 use foveate::source::{Input, Listing, Source};
 
 use super::args::EmbedArgs;
@@ -94,6 +95,7 @@ fn watch(args: &EmbedArgs, job: Job, cancel: &Cancel) -> Result<RunReport, RunEr
 fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Result<Exit> {
     let report = match outcome {
         Ok(report) => report,
+        Err(RunError::Sink(SinkError::AlreadyComplete(file))) => return already_complete(args, &file),
         Err(error) => {
             let exit = if matches!(error, RunError::TooManyFailures { .. }) { Exit::Failures } else { Exit::Fault };
             eprintln!("error: {}", super::chain(&error.into()));
@@ -117,6 +119,17 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
         }
         Some(_) => Exit::Complete,
     })
+}
+
+/// The same command after a run that reached its end: done, as a job queue that repeats a task expects.
+fn already_complete(args: &EmbedArgs, file: &Path) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::json!({ "status": "already complete", "output": file.display().to_string() }))?;
+    } else if !args.quiet {
+        writeln!(out, "{} is already complete; --overwrite makes it anew", file.display())?;
+    }
+    Ok(Exit::Complete)
 }
 
 /// The first signal asks the run to commit and stop, the second ends the process at once.
