@@ -164,7 +164,7 @@ impl foveate::dinov2::Progress for Download {
                 }
                 bar.set_position(done);
             }
-            None if !self.quiet && Some(done) == total => eprintln!("fetched {file} ({done} bytes)"),
+            None if !self.quiet && Some(done) == total => eprintln!("downloaded {file} ({done} bytes)"),
             None => {}
         }
     }
