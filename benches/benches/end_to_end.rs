@@ -84,7 +84,7 @@ fn main() -> Result<()> {
 fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std::fs::File>) -> Result<()> {
     let names = ["forward alone", "read+decode+resize alone", "sink alone", "end to end"];
     let cores = std::thread::available_parallelism()?;
-    let photos = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let photos = short_name(folder);
     println!("{photos}: {} images, {}, {cores} cores, median of {} rounds", args.images, args.model, args.rounds);
     let mut medians = [0.0; 4];
     for ((name, mut rates), middle) in names.into_iter().zip(cells).zip(&mut medians) {
@@ -102,6 +102,12 @@ fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std
     println!("  end to end ÷ slowest stage   {:.3}", whole / slowest);
     println!("  end to end ÷ shared cores    {:.3}   (bound {shared:.1} images/s)", whole / shared);
     Ok(())
+}
+
+/// The last two parts of a folder's path: enough to tell sets of photos apart, without where this machine keeps them.
+fn short_name(folder: &Path) -> String {
+    let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
 /// One set of photos and one model.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod histogram;
+pub mod process;
 mod stage;
 
 pub use histogram::Histogram;
