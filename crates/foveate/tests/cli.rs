@@ -207,7 +207,10 @@ fn no_inputs_at_all_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    run(embed(&folder.path().join("x.npy")).arg(&empty)).expect_error(1, "no inputs");
+    run(embed(&folder.path().join("x.npy")).arg(&empty)).expect_error(1, "no inputs: the folders and lists are empty");
+    fs::write(empty.join("notes.txt"), "no photo").unwrap();
+    run(embed(&folder.path().join("x.npy")).arg(&empty)).expect_error(1, "1 files without an image's extension");
+    run(embed(&folder.path().join("x.npy")).args([PHOTOS, "--limit", "0"])).expect_error(1, "leaves none of 30");
     run(&mut embed(&folder.path().join("x.npy"))).expect_error(2, "required");
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct EmbedArgs {
     #[arg(value_name = "INPUT", required_unless_present = "from_list")]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// A file with one path a line; `-` is standard input.
+    /// A file with one path a line, taken after the INPUTs; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
 

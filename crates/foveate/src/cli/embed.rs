@@ -26,6 +26,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let listing = options.list(|found| counter.show(found)).context("cannot list the inputs")?;
     counter.clear();
     check_listing(&listing)?;
+    if let Some(left_out) = left_out(&listing).filter(|_| !args.quiet) {
+        eprintln!("note: {left_out}");
+    }
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let job = options.prepare(Box::new(listing), &Arc::new(Backends::compiled()), &model)?;
@@ -70,19 +73,26 @@ fn options(args: &EmbedArgs) -> EmbedOptions {
     }
 }
 
-/// Nothing to do is an error, with what was left out: a folder of other files is a mistake somebody should see.
+/// Nothing to do is an error: an empty output would hide a mistyped path or shard.
 fn check_listing(listing: &Listing) -> anyhow::Result<()> {
-    let stats = listing.stats();
-    if stats.items == 0 {
-        let (other, hidden) = (stats.skipped_other, stats.skipped_hidden);
+    if listing.total() == 0 {
         anyhow::bail!(
-            "no inputs: {other} files without an image's extension and {hidden} hidden entries were left out"
+            "no inputs: {}",
+            left_out(listing).unwrap_or_else(|| "the folders and lists are empty".to_owned())
         );
     }
     if listing.range().is_empty() {
-        anyhow::bail!("no inputs: this shard or limit leaves none of {}", stats.items);
+        anyhow::bail!("no inputs: this shard or limit leaves none of {}", listing.total());
     }
     Ok(())
+}
+
+/// What folders hold that is no input.
+fn left_out(listing: &Listing) -> Option<String> {
+    let stats = listing.stats();
+    let (other, hidden) = (stats.skipped_other, stats.skipped_hidden);
+    (other + hidden > 0)
+        .then(|| format!("left out of folders: {other} files without an image's extension, {hidden} hidden entries"))
 }
 
 fn watch(args: &EmbedArgs, job: Job, cancel: &Cancel) -> Result<RunReport, RunError> {
