@@ -289,7 +289,7 @@ fn compare(args: &Args) {
         "threads batch engine     | images per cpu-second   per second | of ONNX Runtime's best | cosine to fused"
     );
     let mut csv = String::from(
-        "model,side,dtype,threads,batch,engine,version,rounds,images_per_cpu_second,images_per_second,\
+        "host,model,side,dtype,threads,batch,engine,version,rounds,images_per_cpu_second,images_per_second,\
          ratio_to_ort_cpu,ratio_to_ort_wall,cosine_to_fused\n",
     );
     for &threads in &args.threads {
@@ -340,6 +340,13 @@ fn cell(engines: &mut [Engine], inputs: &Inputs, batch: usize, args: &Args) -> V
     figures.collect()
 }
 
+/// What the system calls the processor, where it tells.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(std::env::consts::ARCH);
+    name.trim_start_matches([' ', '\t', ':']).replace(',', " ")
+}
+
 fn cosine(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len(), "all engines give the class token");
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -355,6 +362,7 @@ fn report(
     inputs: &Inputs,
     csv: &mut String,
 ) {
+    let host = processor();
     let best = |rate: fn(&Figure) -> f64| {
         figures.iter().filter(|figure| figure.engine.starts_with("ort")).map(rate).fold(f64::NAN, f64::max)
     };
@@ -369,14 +377,15 @@ fn report(
         let (model, side, rounds) = (&args.model, inputs.side, args.rounds);
         writeln!(
             csv,
-            "{model},{side},f32,{threads},{batch},{engine},{version},{rounds},{per_cpu_second:.3},{per_second:.3},\
+            "{host},{model},{side},f32,{threads},{batch},{engine},{version},{rounds},{per_cpu_second:.3},{per_second:.3},\
              {cpu:.3},{wall:.3},{cosine:.9}"
         )
         .expect("a string takes text");
     }
     for (engine, reason) in missing {
         println!("{threads:>7} {batch:>5} {engine:<10} | n/a ({reason})");
-        writeln!(csv, "{},{},f32,{threads},{batch},{engine},n/a ({reason}),,,,,,", args.model, inputs.side)
+        let (model, side) = (&args.model, inputs.side);
+        writeln!(csv, "{host},{model},{side},f32,{threads},{batch},{engine},n/a ({reason}),,,,,,")
             .expect("a string takes text");
     }
 }
