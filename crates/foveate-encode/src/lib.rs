@@ -1,4 +1,4 @@
-//! Pixel batches to vectors: the [`Encoder`] trait.
+#![doc = include_str!("../README.md")]
 
 use foveate_core::{Backend, FaultScope, PixelBatch, Registry, Size, VectorBuf};
 
