@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use foveate_benches::{processor_time, resident_bytes};
 use foveate_core::Size;
 use foveate_pipeline::{Cancel, Progress, RunReport, synthetic};
-use foveate_profile::process::{processor_time, resident_bytes};
 use foveate_sink::{Existing, RunManifest};
 
 const SIZE: Size = Size::square(32);

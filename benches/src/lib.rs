@@ -1,5 +1,7 @@
 //! What the benches share.
 
+pub use foveate_profile::process::{processor_time, resident_bytes};
+
 /// The middle value; the mean of the two middle ones of an even number.
 ///
 /// # Panics

@@ -8,7 +8,7 @@ use std::path::Path;
 use arrow_array::FixedSizeListArray;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
-use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, run, run_out_of_space};
+use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space};
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Layout, Published, SinkRegistry};
 use foveate_sink_parquet::ParquetFormat;
@@ -58,6 +58,16 @@ fn scratch() -> TempDir {
 #[test]
 fn it_is_a_sink() {
     with_subject(|subject| run(subject, scratch().path()));
+}
+
+#[test]
+fn others_read_files_and_folders() {
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
+    with_subject(|subject| {
+        if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
+            eprintln!("SKIPPED: {reason}");
+        }
+    });
 }
 
 #[test]

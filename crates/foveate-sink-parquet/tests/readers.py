@@ -18,7 +18,7 @@ except ImportError as missing:
 element, files = sys.argv[1], sys.argv[2:]
 kind, name = {"f32": (np.float32, "FLOAT"), "f16": (np.float16, "FLOAT")}[element]
 index = np.arange(10)
-ids = [f"photos/{i}, \"ż\".jpg" for i in index]
+ids = [f"photos/{i},\n \"ż\".jpg" for i in index]
 vectors = (np.arange(40, dtype=np.float32).reshape(10, 4) * np.float32(0.1)).astype(kind)
 hashes = [f"{i * 7:016x}" for i in index]
 
