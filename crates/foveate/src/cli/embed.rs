@@ -36,6 +36,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     if job.is_seeded() && !args.quiet {
         eprintln!("note: {} has generated weights: real speed, vectors without meaning", args.model);
     }
+    if !args.quiet {
+        eprintln!("{}", plan(&options, &job));
+    }
     finish(args, watch(args, job, &cancel))
 }
 
@@ -71,6 +74,28 @@ fn options(args: &EmbedArgs) -> EmbedOptions {
         commit_every: args.commit_every,
         ..defaults
     }
+}
+
+/// What is about to happen, in two lines: the chain of backends, and the threads that it gets.
+fn plan(options: &EmbedOptions, job: &Job) -> String {
+    let chosen = |name: &str| job.manifest().fingerprint.get(name).map_or("", String::as_str);
+    let inputs = job.inputs();
+    let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
+    let workers = match options.workers {
+        0 => "every stage in turn on one thread".to_owned(),
+        n => format!("{} to read, {n} to decode and resize", options.readers),
+    };
+    format!(
+        "{} inputs · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {workers}, {} for the forward · batches of {}",
+        inputs.end - inputs.start,
+        options.model,
+        options.device,
+        options.dtype.name(),
+        options.recipe,
+        options.output.display(),
+        options.encoder_threads,
+        options.batch
+    )
 }
 
 /// Nothing to do is an error: an empty output would hide a mistyped path or shard.
