@@ -47,12 +47,13 @@ const STEPS: &[Step] = &[
 ];
 
 /// Sets of backends that are compiled besides the default one.
-const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "image,fir,candle,parquet", ""];
+const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "exact,image,fir,candle,parquet", ""];
 /// Crates whose tests also run in the development profile; xtask's run only there, as it is no default member.
-const CHECKED: [&str; 10] = [
+const CHECKED: [&str; 11] = [
     "foveate-core",
     "foveate-source",
     "foveate-decode",
+    "foveate-decode-exact",
     "foveate-decode-zune",
     "foveate-decode-image",
     "foveate-resize",

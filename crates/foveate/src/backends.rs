@@ -29,6 +29,7 @@ macro_rules! table {
 table! {
     /// Decoders: `--decoder`.
     decoders: DecoderRegistry = "decoder" [
+        "exact" => foveate_decode_exact,
         "zune" => foveate_decode_zune,
         "image" => foveate_decode_image,
     ];

@@ -234,7 +234,7 @@ fn unknown_names_are_told_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
     let wrong = |option: &str, name: &str| run(embed(&out).args([PHOTOS, option, name]));
-    wrong("--decoder", "turbojpg").expect_error(1, "there is no decoder 'turbojpg'; compiled in: zune, image");
+    wrong("--decoder", "turbojpg").expect_error(1, "there is no decoder 'turbojpg'; compiled in: exact, zune, image");
     wrong("--resizer", "bicubic").expect_error(1, "there is no resizer 'bicubic'; compiled in: fir");
     wrong("--encoder", "onnx").expect_error(1, "there is no encoder 'onnx'; compiled in: candle");
     wrong("--sink", "csv").expect_error(1, "there is no sink 'csv'; compiled in: parquet, npy");
@@ -264,7 +264,7 @@ fn quiet_is_quiet() {
 #[test]
 fn the_lists_and_help_are_complete() {
     let backends = run(foveate().arg("backends")).expect(0).stdout;
-    for name in ["zune", "image", "fir", "candle", "parquet", "npy"] {
+    for name in ["exact", "zune", "image", "fir", "candle", "parquet", "npy"] {
         assert!(backends.lines().any(|line| line.split_whitespace().nth(1) == Some(name)), "{name}: {backends}");
     }
     let models = run(foveate().arg("models")).expect(0).stdout;

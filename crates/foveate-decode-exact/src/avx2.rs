@@ -1,0 +1,174 @@
+//! [`crate::idct::block`] and [`crate::color::ycbcr`] for AVX2, with the same results on every input that an encoder
+//! can make. Sums of two samples are kept in 16 bits, as libjpeg-turbo's own vector code does, so damaged files with
+//! absurd coefficients come out as libjpeg-turbo shows them, too.
+//!
+//! Everything here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not, so they
+//! are not used.
+
+use core::arch::x86_64::{__m128i, __m256i};
+
+use pulp::cast;
+use pulp::x86::V3;
+
+use crate::color;
+
+/// Pairs of 16-bit factors, the first for even places.
+#[inline(always)]
+fn factors(simd: V3, first: i32, second: i32) -> __m256i {
+    simd.avx._mm256_set1_epi32(second << 16 | first & 0xFFFF)
+}
+
+/// (a0, b0, a1, b1, …).
+#[inline(always)]
+fn interleave(simd: V3, a: __m128i, b: __m128i) -> __m256i {
+    let (low, high) = (simd.sse2._mm_unpacklo_epi16(a, b), simd.sse2._mm_unpackhi_epi16(a, b));
+    simd.avx2._mm256_inserti128_si256::<1>(simd.avx._mm256_castsi128_si256(low), high)
+}
+
+/// One direction of the transform on eight columns at once: rows of 16-bit samples in, rows out, divided by
+/// 2^`BITS` with rounding and clipped to 16 bits.
+#[inline(always)]
+fn transform<const BITS: i32>(simd: V3, s: [__m128i; 8]) -> [__m128i; 8] {
+    let madd = |pair, first, second| simd.avx2._mm256_madd_epi16(pair, factors(simd, first, second));
+    let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
+    let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
+
+    // The constants are those of `idct`, of which every product of the algorithm uses a sum or a difference.
+    let outer = interleave(simd, s[0], s[4]);
+    let inner = interleave(simd, s[2], s[6]);
+    let half = simd.avx._mm256_set1_epi32(1 << (BITS - 1));
+    let even0 = add(madd(outer, 8192, 8192), half);
+    let even1 = add(madd(outer, 8192, -8192), half);
+    let even2 = madd(inner, 4433, 4433 - 15137);
+    let even3 = madd(inner, 4433 + 6270, 4433);
+    let even = [add(even0, even3), add(even1, even2), sub(even1, even2), sub(even0, even3)];
+
+    let (z3, z4) = (simd.sse2._mm_add_epi16(s[7], s[3]), simd.sse2._mm_add_epi16(s[5], s[1]));
+    let z = interleave(simd, z3, z4);
+    let z3 = madd(z, 9633 - 16069, 9633);
+    let z4 = madd(z, 9633, 9633 - 3196);
+    let (wide, narrow) = (interleave(simd, s[7], s[1]), interleave(simd, s[5], s[3]));
+    let odd = [
+        add(madd(wide, -7373, 12299 - 7373), z4),
+        add(madd(narrow, -20995, 25172 - 20995), z3),
+        add(madd(narrow, 16819 - 20995, -20995), z4),
+        add(madd(wide, 2446 - 7373, -7373), z3),
+    ];
+
+    let mut rows = [s[0]; 8];
+    for i in 0..4 {
+        let upper = simd.avx2._mm256_srai_epi32::<BITS>(add(even[i], odd[i]));
+        let lower = simd.avx2._mm256_srai_epi32::<BITS>(sub(even[i], odd[i]));
+        let packed = simd.avx2._mm256_packs_epi32(upper, lower);
+        let sorted = simd.avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+        rows[i] = simd.avx._mm256_castsi256_si128(sorted);
+        rows[7 - i] = simd.avx2._mm256_extracti128_si256::<1>(sorted);
+    }
+    rows
+}
+
+#[inline(always)]
+fn transpose(simd: V3, r: [__m128i; 8]) -> [__m128i; 8] {
+    let pairs16 = |a, b| (simd.sse2._mm_unpacklo_epi16(a, b), simd.sse2._mm_unpackhi_epi16(a, b));
+    let pairs32 = |a, b| (simd.sse2._mm_unpacklo_epi32(a, b), simd.sse2._mm_unpackhi_epi32(a, b));
+    let pairs64 = |a, b| (simd.sse2._mm_unpacklo_epi64(a, b), simd.sse2._mm_unpackhi_epi64(a, b));
+    let ((a0, a4), (a1, a5)) = (pairs16(r[0], r[1]), pairs16(r[2], r[3]));
+    let ((a2, a6), (a3, a7)) = (pairs16(r[4], r[5]), pairs16(r[6], r[7]));
+    let ((b0, b2), (b1, b3)) = (pairs32(a0, a1), pairs32(a2, a3));
+    let ((b4, b6), (b5, b7)) = (pairs32(a4, a5), pairs32(a6, a7));
+    let ((c0, c1), (c2, c3)) = (pairs64(b0, b1), pairs64(b2, b3));
+    let ((c4, c5), (c6, c7)) = (pairs64(b4, b5), pairs64(b6, b7));
+    [c0, c1, c2, c3, c4, c5, c6, c7]
+}
+
+#[inline(always)]
+pub(crate) fn block(simd: V3, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
+    let (coefficients, quantization) = (coefficients.as_chunks::<8>().0, quantization.as_chunks::<8>().0);
+    let mut rows = [simd.sse2._mm_setzero_si128(); 8];
+    for y in 0..8 {
+        rows[y] = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
+    }
+    let columns = transform::<11>(simd, rows);
+    let rows = transpose(simd, transform::<18>(simd, transpose(simd, columns)));
+    let middle = simd.sse2._mm_set1_epi8(-128);
+    for y in [0, 2, 4, 6] {
+        let signed = simd.sse2._mm_packs_epi16(rows[y], rows[y + 1]);
+        let two_rows: [[u8; 8]; 2] = cast(simd.sse2._mm_xor_si128(signed, middle));
+        samples[y * stride..y * stride + 8].copy_from_slice(&two_rows[0]);
+        samples[(y + 1) * stride..(y + 1) * stride + 8].copy_from_slice(&two_rows[1]);
+    }
+}
+
+/// Pixels converted at once.
+const GROUP: usize = 16;
+
+/// For each of the three 16-byte parts of 16 interleaved pixels: where its bytes come from in each channel.
+const PLACES: [[[i8; GROUP]; 3]; 3] = {
+    let mut places = [[[-1; GROUP]; 3]; 3];
+    let mut i = 0;
+    while i < GROUP * 3 {
+        places[i / GROUP][i % 3][i % GROUP] = (i / 3) as i8;
+        i += 1;
+    }
+    places
+};
+
+#[inline(always)]
+pub(crate) fn ycbcr(simd: V3, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
+    let n = out.len();
+    let (groups, rest) = out.as_chunks_mut::<GROUP>();
+    let sources = y.as_chunks::<GROUP>().0.iter().zip(cb.as_chunks::<GROUP>().0).zip(cr.as_chunks::<GROUP>().0);
+    for (pixels, ((y, cb), cr)) in groups.iter_mut().zip(sources) {
+        let channels = rgb(simd, y, cb, cr);
+        let parts = [
+            interleaved(simd, channels, PLACES[0]),
+            interleaved(simd, channels, PLACES[1]),
+            interleaved(simd, channels, PLACES[2]),
+        ];
+        *pixels = cast(parts);
+    }
+    let done = n - rest.len();
+    color::ycbcr([&y[done..n], &cb[done..n], &cr[done..n]], rest);
+}
+
+/// 16 pixels. Products are formed so that 16 bits hold them and rounding is the same as with 16 fraction bits.
+#[inline(always)]
+fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m128i; 3] {
+    let wide = |samples: &[u8; GROUP]| simd.avx2._mm256_cvtepu8_epi16(cast(*samples));
+    let all = |value| simd.avx._mm256_set1_epi16(value);
+    let add = |a, b| simd.avx2._mm256_add_epi16(a, b);
+    let (y, cb, cr) = (wide(y), add(wide(cb), all(-128)), add(wide(cr), all(-128)));
+    // x * factor / 2^16, rounded.
+    let scaled = |x, factor| {
+        let doubled = simd.avx2._mm256_mulhi_epi16(add(x, x), all(factor));
+        simd.avx2._mm256_srai_epi16::<1>(add(doubled, all(1)))
+    };
+    // 1.402 = 1 + 0.402 and 1.772 = 2 - 0.228.
+    let red = add(add(y, cr), scaled(cr, 26345));
+    let blue = add(add(y, add(cb, cb)), scaled(cb, -14942));
+    // -0.71414 = 0.28586 - 1.
+    let green_part = |pair| {
+        let sum = simd.avx2._mm256_madd_epi16(pair, factors(simd, -22554, 18734));
+        simd.avx2._mm256_srai_epi32::<16>(simd.avx2._mm256_add_epi32(sum, simd.avx._mm256_set1_epi32(1 << 15)))
+    };
+    let low = green_part(simd.avx2._mm256_unpacklo_epi16(cb, cr));
+    let high = green_part(simd.avx2._mm256_unpackhi_epi16(cb, cr));
+    let green = simd.avx2._mm256_sub_epi16(add(y, simd.avx2._mm256_packs_epi32(low, high)), cr);
+    [narrowed(simd, red), narrowed(simd, green), narrowed(simd, blue)]
+}
+
+/// 16 samples clipped to bytes.
+#[inline(always)]
+fn narrowed(simd: V3, channel: __m256i) -> __m128i {
+    let (low, high) = (simd.avx._mm256_castsi256_si128(channel), simd.avx2._mm256_extracti128_si256::<1>(channel));
+    simd.sse2._mm_packus_epi16(low, high)
+}
+
+/// One part of the interleaved pixels.
+#[inline(always)]
+fn interleaved(simd: V3, [r, g, b]: [__m128i; 3], places: [[i8; GROUP]; 3]) -> __m128i {
+    let r = simd.ssse3._mm_shuffle_epi8(r, cast(places[0]));
+    let g = simd.ssse3._mm_shuffle_epi8(g, cast(places[1]));
+    let b = simd.ssse3._mm_shuffle_epi8(b, cast(places[2]));
+    simd.sse2._mm_or_si128(simd.sse2._mm_or_si128(r, g), b)
+}

@@ -1,0 +1,184 @@
+//! Entropy-coded bytes as bits.
+
+/// Reads bits, most significant first, out of one scan's data. At a marker, and at the end of the bytes, it goes on
+/// with zeros, like libjpeg; [`Bits::exhausted`] tells.
+///
+/// A small `Copy` value on purpose: a decoding loop works on its own copy, which the compiler keeps in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits<'a> {
+    data: &'a [u8],
+    at: usize,
+    /// The next bits, from the top. Below the `count` valid ones there may be bits of the byte at `at` already.
+    buffer: u64,
+    count: u32,
+    /// Zeros put behind the end of the data so far.
+    invented: u64,
+}
+
+impl<'a> Bits<'a> {
+    /// Bits that are there after [`Bits::refill`]: enough for a Huffman code and the value that follows it.
+    pub(crate) const REFILLED: u32 = 32;
+
+    pub(crate) fn new(data: &'a [u8], at: usize) -> Self {
+        Self { data, at, buffer: 0, count: 0, invented: 0 }
+    }
+
+    /// Where the data not yet loaded begins. Once [`Bits::exhausted`], that is the marker that ended it.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Whether bits have been used that the data does not have.
+    #[inline(always)]
+    pub(crate) fn exhausted(&self) -> bool {
+        self.invented > u64::from(self.count)
+    }
+
+    /// Makes at least [`Bits::REFILLED`] bits available.
+    #[inline(always)]
+    pub(crate) fn refill(&mut self) {
+        if self.count >= Self::REFILLED {
+            return;
+        }
+        if let Some(&bytes) = self.data.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
+            let word = u64::from_be_bytes(bytes);
+            if has_no_ff(word) {
+                // Whole bytes are counted; the part of the next byte that also fits is loaded again by the next
+                // refill, to the same place.
+                self.buffer |= word >> self.count;
+                self.at += ((63 - self.count) >> 3) as usize;
+                self.count |= 56;
+                return;
+            }
+        }
+        *self = self.refilled_bytewise();
+    }
+
+    /// By value, so that the caller's copy can stay in registers.
+    #[cold]
+    #[inline(never)]
+    fn refilled_bytewise(mut self) -> Self {
+        while self.count <= 56 {
+            match next_byte(self.data, self.at) {
+                Some((byte, at)) => {
+                    self.buffer |= u64::from(byte) << (56 - self.count);
+                    self.at = at;
+                }
+                None => self.invented += 8,
+            }
+            self.count += 8;
+        }
+        self
+    }
+
+    /// The next `n` bits, of which there are at least 1 and at most 32.
+    #[inline(always)]
+    pub(crate) fn peek(&self, n: u32) -> u32 {
+        (self.buffer >> (64 - n)) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn consume(&mut self, n: u32) {
+        self.buffer <<= n;
+        self.count = self.count.wrapping_sub(n);
+    }
+
+    /// Takes `n` bits, of 0 to 16, that [`Bits::refill`] has made available.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, n: u32) -> u32 {
+        let bits = (self.buffer >> 1 >> (63 - n)) as u32;
+        self.consume(n);
+        bits
+    }
+
+    /// Takes the `n` bits that stand for a signed value whose magnitude has `n` bits (ITU-T T.81, F.2.2.1 EXTEND).
+    #[inline(always)]
+    pub(crate) fn take_signed(&mut self, n: u32) -> i32 {
+        extend(self.take(n), n)
+    }
+
+    /// Takes one bit, refilling if need be.
+    #[inline(always)]
+    pub(crate) fn bit(&mut self) -> bool {
+        self.refill();
+        self.take(1) != 0
+    }
+}
+
+/// What `n` bits, 0 to 16, stand for: the upper half of their values themselves, the lower half negative ones.
+#[inline(always)]
+pub(crate) fn extend(bits: u32, n: u32) -> i32 {
+    let value = bits as i32;
+    let is_lower_half = (value - ((1 << n) >> 1)) >> 31;
+    value + (is_lower_half & (1 - (1 << n)))
+}
+
+/// Whether no byte of `word` is 0xFF; may say no for a word with 0xFE bytes that has none.
+#[inline(always)]
+fn has_no_ff(word: u64) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    (!word).wrapping_sub(ONES) & word & HIGH == 0
+}
+
+/// The data byte at `at` and where the next one begins; none at a marker and at the end.
+fn next_byte(data: &[u8], at: usize) -> Option<(u8, usize)> {
+    let byte = *data.get(at)?;
+    if byte != 0xFF {
+        return Some((byte, at + 1));
+    }
+    // Any number of fill bytes may stand between 0xFF and what it introduces.
+    let behind = at + data.get(at..)?.iter().position(|&byte| byte != 0xFF)?;
+    (data[behind] == 0).then_some((0xFF, behind + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_come_in_order_over_stuffed_bytes() {
+        let mut data = Vec::new();
+        let mut expected = Vec::new();
+        for byte in (0..=255u8).chain([0xFF, 0xFF, 0xFE, 0xFF]).cycle().take(3000) {
+            data.push(byte);
+            expected.push(byte);
+            if byte == 0xFF {
+                data.push(0);
+            }
+        }
+        let bit = |i: usize| u32::from(expected[i / 8] >> (7 - i % 8) & 1);
+        let mut bits = Bits::new(&data, 0);
+        let (mut at, mut n) = (0, 1);
+        while at + 32 < expected.len() * 8 {
+            bits.refill();
+            let wanted = (at..at + n).fold(0, |value, i| value << 1 | bit(i));
+            assert_eq!(bits.peek(n as u32), wanted, "at bit {at}");
+            assert_eq!(bits.take(n as u32), wanted, "at bit {at}");
+            at += n;
+            n = n % 16 + 1;
+        }
+        assert!(!bits.exhausted());
+    }
+
+    #[test]
+    fn zeros_follow_the_data() {
+        for data in [&[0xA5u8, 0xFF, 0xD9, 0x12][..], &[0xA5], &[0xA5, 0xFF], &[0xA5, 0xFF, 0xFF, 0xD0]] {
+            let mut bits = Bits::new(data, 0);
+            bits.refill();
+            assert_eq!(bits.take(8), 0xA5);
+            assert!(!bits.exhausted());
+            assert!(!bits.bit() && bits.exhausted());
+            assert_eq!(bits.position(), 1, "before the marker");
+        }
+    }
+
+    #[test]
+    fn values_are_extended_as_the_standard_says() {
+        let values = |n: u32| (0..1u32 << n).map(|bits| extend(bits, n)).collect::<Vec<_>>();
+        assert_eq!(values(0), [0]);
+        assert_eq!(values(1), [-1, 1]);
+        assert_eq!(values(3), [-7, -6, -5, -4, 4, 5, 6, 7]);
+        assert_eq!((extend(0, 16), extend(0xFFFF, 16)), (-65535, 65535));
+    }
+}

@@ -1,0 +1,73 @@
+//! Component samples to RGB: libjpeg's conversions, followed for CMYK by Pillow's `convert("RGB")`.
+
+use crate::isa::Kernels;
+
+/// What the components mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColorSpace {
+    Gray,
+    Rgb,
+    YCbCr,
+    Cmyk,
+    Ycck,
+}
+
+const HALF: i32 = 1 << 15;
+
+/// JFIF's conversion in 16-bit fixed point, rounded as libjpeg's tables round: 1.40200, 0.34414, 0.71414, 1.77200.
+#[inline(always)]
+fn rgb([y, cb, cr]: [u8; 3]) -> [u8; 3] {
+    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    [y + ((91881 * cr + HALF) >> 16), y + ((-22554 * cb - 46802 * cr + HALF) >> 16), y + ((116130 * cb + HALF) >> 16)]
+        .map(|value| value.clamp(0, 255) as u8)
+}
+
+/// Converts a row of Y, Cb and Cr.
+#[inline(always)]
+pub(crate) fn ycbcr([y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
+    for (pixel, ((&y, &cb), &cr)) in out.iter_mut().zip(y.iter().zip(cb).zip(cr)) {
+        *pixel = rgb([y, cb, cr]);
+    }
+}
+
+/// Converts one row. `rows` holds each component's samples, at least as many as `out` has pixels; those beyond the
+/// colour space's number of components are not read.
+#[inline(always)]
+pub(crate) fn convert(kernels: impl Kernels, space: ColorSpace, rows: [&[u8]; 4], out: &mut [[u8; 3]]) {
+    let [a, b, c, d] = rows;
+    match space {
+        ColorSpace::Gray => {
+            for (pixel, &gray) in out.iter_mut().zip(a) {
+                *pixel = [gray; 3];
+            }
+        }
+        ColorSpace::Rgb => {
+            for (pixel, ((&r, &g), &b)) in out.iter_mut().zip(a.iter().zip(b).zip(c)) {
+                *pixel = [r, g, b];
+            }
+        }
+        ColorSpace::YCbCr => kernels.ycbcr([a, b, c], out),
+        // Like Pillow, takes every CMYK file to be Adobe's, which stores 255 for no ink.
+        ColorSpace::Cmyk => {
+            for (pixel, (((&c, &m), &y), &k)) in out.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
+                *pixel = light([c, m, y].map(|stored| 255 - stored), 255 - k);
+            }
+        }
+        // libjpeg inverts what the colour transform gives, and Pillow inverts that again.
+        ColorSpace::Ycck => {
+            for (pixel, (((&y, &cb), &cr), &k)) in out.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
+                *pixel = light(rgb([y, cb, cr]), 255 - k);
+            }
+        }
+    }
+}
+
+/// What is left of white light under four inks, each 0 (none) to 255, as Pillow computes it.
+#[inline(always)]
+fn light(inks: [u8; 3], black: u8) -> [u8; 3] {
+    let light = 255 - black;
+    inks.map(|ink| {
+        let product = u32::from(ink) * u32::from(light) + 128;
+        light.saturating_sub((((product >> 8) + product) >> 8) as u8)
+    })
+}

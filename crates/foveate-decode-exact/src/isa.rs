@@ -1,0 +1,163 @@
+//! The same code compiled for several instruction sets, chosen at run time; without `unsafe`, thanks to `pulp`.
+
+#[cfg(target_arch = "x86_64")]
+use pulp::{NullaryFnOnce, x86::V3};
+
+use crate::{color, idct};
+
+/// The two computations that a compiler does not turn into good vector code by itself.
+pub(crate) trait Kernels: Copy {
+    /// [`idct::block`].
+    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);
+    /// [`color::ycbcr`].
+    fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]);
+}
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+struct Plain;
+
+impl Kernels for Plain {
+    #[inline(always)]
+    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
+        idct::block(coefficients, quantization, samples, stride);
+    }
+
+    #[inline(always)]
+    fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]) {
+        color::ycbcr(rows, out);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Kernels for V3 {
+    #[inline(always)]
+    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
+        crate::avx2::block(self, coefficients, quantization, samples, stride);
+    }
+
+    #[inline(always)]
+    fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]) {
+        crate::avx2::ycbcr(self, rows, out);
+    }
+}
+
+/// Work to be compiled for each instruction set: `run` and what it calls must be `#[inline(always)]`.
+pub(crate) trait Task {
+    fn run(self, kernels: impl Kernels);
+}
+
+/// The instruction set in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Isa {
+    /// What the program was compiled for.
+    Plain,
+    /// AVX2 and BMI2. (AVX-512 has nothing to give here.)
+    #[cfg(target_arch = "x86_64")]
+    V3(V3),
+}
+
+impl Isa {
+    /// Every one that this processor can run, the best first.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let better = V3::try_new().map(Self::V3);
+        #[cfg(not(target_arch = "x86_64"))]
+        let better = None;
+        better.into_iter().chain([Self::Plain])
+    }
+
+    /// Runs `task` compiled for this instruction set.
+    pub(crate) fn run(self, task: impl Task) {
+        match self {
+            Self::Plain => task.run(Plain),
+            #[cfg(target_arch = "x86_64")]
+            Self::V3(v3) => v3.vectorize(Compiled(task, v3)),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+struct Compiled<T>(T, V3);
+
+#[cfg(target_arch = "x86_64")]
+impl<T: Task> NullaryFnOnce for Compiled<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.0.run(self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what each kernel gives.
+    struct Record<'a> {
+        blocks: &'a [[i16; 64]],
+        rows: [&'a [u8]; 3],
+        result: &'a mut Vec<u8>,
+    }
+
+    impl Task for Record<'_> {
+        #[inline(always)]
+        fn run(self, kernels: impl Kernels) {
+            let quantization = std::array::from_fn(|i| 1 + i as i16 % 5);
+            for block in self.blocks {
+                let mut samples = [0; 7 * 11 + 8];
+                kernels.block(block, &quantization, &mut samples, 11);
+                self.result.extend(samples);
+            }
+            let mut pixels = vec![[0; 3]; self.rows[0].len()];
+            kernels.ycbcr(self.rows, &mut pixels);
+            self.result.extend(pixels.as_flattened());
+        }
+    }
+
+    fn record(isa: Isa, blocks: &[[i16; 64]], rows: [&[u8]; 3]) -> Vec<u8> {
+        let mut result = Vec::new();
+        isa.run(Record { blocks, rows, result: &mut result });
+        result
+    }
+
+    /// Numbers that follow from each other (xorshift).
+    fn noise() -> impl FnMut() -> u32 {
+        let mut state = 0x2545_F491u32;
+        move || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_samples() {
+        let mut next = noise();
+        let blocks: Vec<[i16; 64]> = (0..5000)
+            .map(|n| std::array::from_fn(|_| (next() % 401) as i16 - 200).map(|c| if n % 64 < 32 { c / 20 } else { c }))
+            .collect();
+        // Every pair of chroma values, at a length that is no multiple of a vector's.
+        let chroma = || (0..=255u8).flat_map(|cb| (0..=255u8).map(move |cr| (cb, cr))).chain([(0, 0); 5]);
+        let (cb, cr): (Vec<u8>, Vec<u8>) = chroma().unzip();
+        let y: Vec<u8> = cb.iter().map(|_| next() as u8).collect();
+        let plain = record(Isa::Plain, &blocks, [&y, &cb, &cr]);
+        for isa in Isa::all() {
+            assert!(record(isa, &blocks, [&y, &cb, &cr]) == plain, "{isa:?}");
+        }
+    }
+
+    #[test]
+    fn a_flat_block_is_what_the_whole_transform_gives() {
+        for dc in -2048..2048 {
+            let mut block = [0; 64];
+            block[0] = dc;
+            let (mut whole, mut flat) = ([0; 64], [0; 64]);
+            idct::block(&block, &[3; 64], &mut whole, 8);
+            idct::flat_block(dc, 3, &mut flat, 8);
+            assert_eq!(whole, flat, "{dc}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod bits;
+mod color;
+mod frame;
+mod huffman;
+mod idct;
+mod isa;
+mod picture;
+mod scan;
+mod upsample;
+
+use std::fmt::Display;
+
+use foveate_core::PixelBuf;
+use foveate_decode::{
+    Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
+    ImageFormat, jpeg, sniff,
+};
+use isa::Isa;
+use picture::Picture;
+
+/// The backend's name on the command line.
+pub const NAME: &str = "exact";
+
+/// Adds the backend to `registry`.
+///
+/// # Errors
+/// When the name is taken.
+pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
+    let open = |options: &DecoderOptions| Ok(Box::new(ExactDecoder::new(*options)) as Box<dyn Decoder>);
+    registry.register(DecoderBackend::new(NAME, "JPEG with libjpeg-turbo's pixels, in safe Rust", open))
+}
+
+/// Decodes JPEG to the same pixels as libjpeg-turbo, straight into the caller's buffer.
+///
+/// All memory is kept from image to image, except what an unusually large one needed.
+pub struct ExactDecoder {
+    options: DecoderOptions,
+    isa: Isa,
+    picture: Box<Picture>,
+}
+
+impl ExactDecoder {
+    /// A decoder that treats doubtful files as `options` say.
+    pub fn new(options: DecoderOptions) -> Self {
+        Self { options, isa: Isa::all().next().unwrap_or(Isa::Plain), picture: Box::new(Picture::EMPTY) }
+    }
+}
+
+impl std::fmt::Debug for ExactDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExactDecoder").field("options", &self.options).field("isa", &self.isa).finish_non_exhaustive()
+    }
+}
+
+impl Decoder for ExactDecoder {
+    fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.clear();
+        let format = sniff(encoded)?;
+        if format != ImageFormat::Jpeg {
+            return Err(DecodeError::unsupported(format, "exact reads JPEG only"));
+        }
+        let structure = jpeg::inspect(encoded, self.options.max_scans)?;
+        structure.admit(out.limits(), &self.options)?;
+        let encoded = jpeg::completed(encoded, &structure);
+        let outcome = self.picture.decode(self.isa, &encoded, &structure, out).inspect_err(|_| out.clear());
+        self.picture.shrink();
+        outcome.map(|()| Decoded { format, native: structure.size })
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: false, exact_jpeg: true }
+    }
+}
+
+fn corrupt(reason: impl Display) -> DecodeError {
+    DecodeError::corrupt(ImageFormat::Jpeg, reason)
+}

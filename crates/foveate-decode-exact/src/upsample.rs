@@ -1,0 +1,93 @@
+//! Subsampled components to full size, with libjpeg's filters.
+
+/// How one component reaches the size of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upsampling {
+    /// It has it.
+    None,
+    /// Twice as wide: 3:1 between neighbours.
+    FancyH2V1,
+    /// Twice as high: 3:1 between neighbours.
+    FancyH1V2,
+    /// Twice in both directions.
+    FancyH2V2,
+    /// Every sample repeated: `h` times in a row, `v` rows.
+    Repeat { h: usize, v: usize },
+}
+
+impl Upsampling {
+    /// Rows of the component above and below that a row of the image depends on, besides its own.
+    pub(crate) fn needs_neighbours(self) -> bool {
+        matches!(self, Self::FancyH1V2 | Self::FancyH2V2)
+    }
+
+    /// libjpeg's choice for a component of `h` x `v` samples where the largest has `max_h` x `max_v`; `None` for a
+    /// ratio that is no whole number, which libjpeg refuses.
+    pub(crate) fn choose((h, v): (usize, usize), (max_h, max_v): (usize, usize), width: usize) -> Option<Self> {
+        if max_h % h != 0 || max_v % v != 0 {
+            return None;
+        }
+        Some(match (max_h / h, max_v / v) {
+            (1, 1) => Self::None,
+            (2, 1) if width > 2 => Self::FancyH2V1,
+            (1, 2) => Self::FancyH1V2,
+            (2, 2) if width > 2 => Self::FancyH2V2,
+            (h, v) => Self::Repeat { h, v },
+        })
+    }
+
+    /// Rows of the image for each row of the component.
+    pub(crate) fn rows(self) -> usize {
+        match self {
+            Self::None | Self::FancyH2V1 => 1,
+            Self::FancyH1V2 | Self::FancyH2V2 => 2,
+            Self::Repeat { v, .. } => v,
+        }
+    }
+}
+
+/// `near` at twice the width.
+#[inline(always)]
+pub(crate) fn fancy_h2v1(near: &[u8], out: &mut [u8]) {
+    let (pairs, _) = out.as_chunks_mut::<2>();
+    let (n, pairs) = (near.len(), &mut pairs[..near.len()]);
+    let sample = |x: usize| u16::from(near[x]);
+    for (pair, three) in pairs[1..n - 1].iter_mut().zip(near.windows(3)) {
+        let [left, own, right] = [three[0], three[1], three[2]].map(u16::from);
+        *pair = [((own * 3 + left + 1) >> 2) as u8, ((own * 3 + right + 2) >> 2) as u8];
+    }
+    pairs[0] = [near[0], ((sample(0) * 3 + sample(1) + 2) >> 2) as u8];
+    pairs[n - 1] = [((sample(n - 1) * 3 + sample(n - 2) + 1) >> 2) as u8, near[n - 1]];
+}
+
+/// A row at twice the height, between `near` and `far`; `bias` is 1 for the row above `near`'s middle, 2 below.
+#[inline(always)]
+pub(crate) fn fancy_h1v2(near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
+    for (out, (&near, &far)) in out.iter_mut().zip(near.iter().zip(far)) {
+        *out = ((u16::from(near) * 3 + u16::from(far) + bias) >> 2) as u8;
+    }
+}
+
+/// A row at twice the width and height; `sums` is scratch of `near`'s length.
+#[inline(always)]
+pub(crate) fn fancy_h2v2(near: &[u8], far: &[u8], sums: &mut [u16], out: &mut [u8]) {
+    let (pairs, _) = out.as_chunks_mut::<2>();
+    let (n, pairs, sums) = (near.len(), &mut pairs[..near.len()], &mut sums[..near.len()]);
+    for (sum, (&near, &far)) in sums.iter_mut().zip(near.iter().zip(far)) {
+        *sum = u16::from(near) * 3 + u16::from(far);
+    }
+    for (pair, three) in pairs[1..n - 1].iter_mut().zip(sums.windows(3)) {
+        let (left, own, right) = (three[0], three[1], three[2]);
+        *pair = [((own * 3 + left + 8) >> 4) as u8, ((own * 3 + right + 7) >> 4) as u8];
+    }
+    pairs[0] = [((sums[0] * 4 + 8) >> 4) as u8, ((sums[0] * 3 + sums[1] + 7) >> 4) as u8];
+    pairs[n - 1] = [((sums[n - 1] * 3 + sums[n - 2] + 8) >> 4) as u8, ((sums[n - 1] * 4 + 7) >> 4) as u8];
+}
+
+/// Every sample `times` times.
+#[inline(always)]
+pub(crate) fn repeat(near: &[u8], times: usize, out: &mut [u8]) {
+    for (copies, &sample) in out.chunks_exact_mut(times).zip(near) {
+        copies.fill(sample);
+    }
+}

@@ -1,0 +1,8 @@
+//! The suite of the trait crate.
+
+use foveate_decode_exact::ExactDecoder;
+
+#[test]
+fn conforms() {
+    foveate_decode::conformance::check(&|options| Ok(Box::new(ExactDecoder::new(*options))));
+}
