@@ -79,3 +79,23 @@ impl Decoder for ExactDecoder {
 fn corrupt(reason: impl Display) -> DecodeError {
     DecodeError::corrupt(ImageFormat::Jpeg, reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use foveate_decode::conformance::samples;
+
+    use super::*;
+
+    /// Other tests see only what the best instruction set here gives.
+    #[test]
+    fn every_instruction_set_gives_libjpegs_pixels() {
+        let mut out = PixelBuf::default();
+        for isa in Isa::all() {
+            let mut decoder = ExactDecoder { isa, ..ExactDecoder::new(DecoderOptions::default()) };
+            for (jpeg, expected) in samples::LIBJPEG {
+                decoder.decode(jpeg, DecodeHint::default(), &mut out).expect("a sample");
+                assert!(out.as_slice() == expected, "{isa:?}");
+            }
+        }
+    }
+}
