@@ -1,6 +1,4 @@
-//! [`crate::idct::block`] and [`crate::color::ycbcr`] for AVX2, with the same results on every input that an encoder
-//! can make. Sums of two samples are kept in 16 bits, as libjpeg-turbo's own vector code does, so damaged files with
-//! absurd coefficients come out as libjpeg-turbo shows them, too.
+//! [`crate::idct::block`] and [`crate::color::ycbcr`] for AVX2, with the same results on every input.
 //!
 //! Everything here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not, so they
 //! are not used.
@@ -34,11 +32,11 @@ fn transform<const BITS: i32>(simd: V3, s: [__m128i; 8]) -> [__m128i; 8] {
     let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
 
     // The constants are those of `idct`, of which every product of the algorithm uses a sum or a difference.
-    let outer = interleave(simd, s[0], s[4]);
+    let outer = interleave(simd, simd.sse2._mm_add_epi16(s[0], s[4]), simd.sse2._mm_sub_epi16(s[0], s[4]));
     let inner = interleave(simd, s[2], s[6]);
     let half = simd.avx._mm256_set1_epi32(1 << (BITS - 1));
-    let even0 = add(madd(outer, 8192, 8192), half);
-    let even1 = add(madd(outer, 8192, -8192), half);
+    let even0 = add(madd(outer, 8192, 0), half);
+    let even1 = add(madd(outer, 0, 8192), half);
     let even2 = madd(inner, 4433, 4433 - 15137);
     let even3 = madd(inner, 4433 + 6270, 4433);
     let even = [add(even0, even3), add(even1, even2), sub(even1, even2), sub(even0, even3)];

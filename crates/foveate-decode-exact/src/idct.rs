@@ -21,17 +21,19 @@ const F_3_072: i32 = 25172;
 /// Eight samples in one direction, scaled up by 2^[`CONST_BITS`].
 #[inline(always)]
 fn transform(s: [i32; 8]) -> [i32; 8] {
-    let z1 = (s[2].wrapping_add(s[6])).wrapping_mul(F_0_541);
+    // Of 16 bits, as in libjpeg-turbo's vector code and in ours; only damaged files have larger ones.
+    let sum = |a: i32, b: i32| i32::from(a.wrapping_add(b) as i16);
+    let z1 = s[2].wrapping_add(s[6]).wrapping_mul(F_0_541);
     let even2 = z1.wrapping_sub(s[6].wrapping_mul(F_1_847));
     let even3 = z1.wrapping_add(s[2].wrapping_mul(F_0_765));
-    let even0 = s[0].wrapping_add(s[4]) << CONST_BITS;
-    let even1 = s[0].wrapping_sub(s[4]) << CONST_BITS;
+    let even0 = sum(s[0], s[4]) << CONST_BITS;
+    let even1 = sum(s[0], -s[4]) << CONST_BITS;
     let even =
         [even0.wrapping_add(even3), even1.wrapping_add(even2), even1.wrapping_sub(even2), even0.wrapping_sub(even3)];
 
     let z1 = s[7].wrapping_add(s[1]).wrapping_mul(-F_0_899);
     let z2 = s[5].wrapping_add(s[3]).wrapping_mul(-F_2_562);
-    let (z3, z4) = (s[7].wrapping_add(s[3]), s[5].wrapping_add(s[1]));
+    let (z3, z4) = (sum(s[7], s[3]), sum(s[5], s[1]));
     let z5 = z3.wrapping_add(z4).wrapping_mul(F_1_175);
     let z3 = z3.wrapping_mul(-F_1_961).wrapping_add(z5);
     let z4 = z4.wrapping_mul(-F_0_390).wrapping_add(z5);
@@ -68,7 +70,8 @@ pub(crate) fn block(coefficients: &[i16; 64], quantization: &[i16; 64], samples:
         let at = |y: usize| i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
         let transformed = transform([at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)]);
         for y in 0..8 {
-            columns[y * 8 + x] = descale(transformed[y], CONST_BITS - PASS1_BITS);
+            let descaled = descale(transformed[y], CONST_BITS - PASS1_BITS);
+            columns[y * 8 + x] = descaled.clamp(i16::MIN.into(), i16::MAX.into());
         }
     }
     for (y, row) in columns.as_chunks::<8>().0.iter().enumerate() {
@@ -82,7 +85,7 @@ pub(crate) fn block(coefficients: &[i16; 64], quantization: &[i16; 64], samples:
 /// of the whole transform.
 #[inline(always)]
 pub(crate) fn flat_block(coefficient: i16, quantization: i16, samples: &mut [u8], stride: usize) {
-    let column = i32::from(coefficient.wrapping_mul(quantization)) << PASS1_BITS;
+    let column = i32::from(coefficient.wrapping_mul(quantization) << PASS1_BITS);
     let value = (descale(column, PASS1_BITS + 3) + 128).clamp(0, 255) as u8;
     for y in 0..8 {
         samples[y * stride..y * stride + 8].fill(value);

@@ -114,7 +114,7 @@ impl Picture {
                 0xC0..=0xC2 => {
                     let new = Frame::parse(payload, structure)?;
                     out.reset(structure.size)?;
-                    self.canvas.reset(&new)?;
+                    self.canvas.reset(&new);
                     if !is_streamed(structure) {
                         self.clear_coefficients(&new, structure)?;
                     }
@@ -392,7 +392,7 @@ impl Task for Finish<'_> {
 }
 
 impl Canvas {
-    fn reset(&mut self, frame: &Frame) -> Result<(), DecodeError> {
+    fn reset(&mut self, frame: &Frame) {
         self.finished = 0;
         let mut widest = 0;
         for ((component, plane), wide) in frame.components().iter().zip(&mut self.planes).zip(&mut self.wide) {
@@ -406,7 +406,6 @@ impl Canvas {
             widest = component.width.max(widest);
         }
         self.sums.resize(widest, 0);
-        Ok(())
     }
 
     /// Makes pixels of all rows whose samples are there, now that the row `y` of units is.
