@@ -19,7 +19,7 @@ fi
 # Build scripts and procedural macros are not instrumented, because --target is given.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares -Clink-dead-code ${RUSTFLAGS:-}"
+-Cllvm-args=-sanitizer-coverage-trace-compares ${RUSTFLAGS:-}"
 for target in "$@"; do bins="${bins:-} --bin $target"; done
 # shellcheck disable=SC2086 # a list of arguments
 cargo build --release --target "$host" --target-dir "$work/build" $bins
