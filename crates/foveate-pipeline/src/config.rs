@@ -49,9 +49,10 @@ impl Config {
         }
     }
 
-    /// Items that may wait between reading and decoding.
+    /// Items that may wait between reading and decoding. Bytes are bounded apart; fewer items than this put threads to
+    /// sleep and wake them for every single one.
     pub(crate) fn read_ahead_items(&self) -> usize {
-        2 * self.workers + self.readers
+        (2 * self.workers + self.readers).max(16)
     }
 
     /// Batches in existence at once: one at the encoder, one ready for it, one being filled, and as many more as
