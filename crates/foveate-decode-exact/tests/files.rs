@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use foveate_core::PixelBuf;
-use foveate_decode::conformance::samples;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_exact::ExactDecoder;
 use sha2::{Digest, Sha256};
@@ -122,30 +121,4 @@ fn shared_files_have_djpegs_pixels() {
         }
         assert!(compared >= least, "only {compared} files of {set} were compared");
     }
-}
-
-/// Frames of Motion JPEG leave the standard Huffman tables out.
-#[test]
-fn standard_huffman_tables_are_supplied() {
-    let mut bare = samples::JPEG.to_vec();
-    while let Some(at) = bare.windows(2).position(|pair| pair == [0xFF, 0xC4]) {
-        let length = usize::from(u16::from_be_bytes([bare[at + 2], bare[at + 3]]));
-        bare.drain(at..at + 2 + length);
-    }
-    assert!(bare.len() < samples::JPEG.len());
-    let whole = decode(samples::JPEG, DecoderOptions::default()).expect("the sample");
-    let bare = decode(&bare, DecoderOptions::default()).expect("the sample without its tables");
-    assert!(whole.as_slice() == bare.as_slice());
-}
-
-#[test]
-fn what_is_there_of_a_truncated_file_is_right() {
-    let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
-    let whole = decode(samples::JPEG, lenient).expect("the sample");
-    let cut = decode(&samples::JPEG[..samples::JPEG.len() - 20], lenient).expect("most of the sample");
-    assert_eq!(cut.size(), whole.size());
-    // The cut is in the second and last row of blocks.
-    let upper = whole.as_slice().len() / 2;
-    assert!(cut.as_slice()[..upper] == whole.as_slice()[..upper]);
-    assert!(cut.as_slice() != whole.as_slice());
 }

@@ -84,6 +84,8 @@ pub fn check(make: Make<'_>) {
     suite.formats_it_does_not_read_are_unsupported();
     suite.limits_hold_before_memory_is_taken();
     suite.truncated_jpegs_follow_the_policy();
+    suite.what_is_there_of_a_truncated_jpeg_is_right();
+    suite.standard_huffman_tables_are_supplied();
     suite.scans_are_limited();
     suite.results_do_not_depend_on_history();
     suite.hints_permit_and_never_demand();
@@ -224,6 +226,36 @@ impl Suite<'_> {
                 assert_eq!(pixels.size(), samples::SIZE);
             }
         }
+    }
+
+    fn what_is_there_of_a_truncated_jpeg_is_right(&self) {
+        if !self.reads(ImageFormat::Jpeg) {
+            return;
+        }
+        let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
+        let pixels = |bytes| decode(&mut *open(self.make, &lenient), bytes).expect("most of the sample").1;
+        let whole = pixels(samples::JPEG);
+        let cut = pixels(&samples::JPEG[..samples::JPEG.len() - 20]);
+        assert_eq!(cut.size(), whole.size());
+        // The cut is in the second and last row of blocks.
+        let upper = whole.as_slice().len() / 2;
+        assert!(cut.as_slice()[..upper] == whole.as_slice()[..upper], "the rows before the cut differ");
+        assert!(cut.as_slice() != whole.as_slice(), "the cut shows nowhere");
+    }
+
+    /// Frames of Motion JPEG leave the standard Huffman tables out.
+    fn standard_huffman_tables_are_supplied(&self) {
+        if !self.reads(ImageFormat::Jpeg) {
+            return;
+        }
+        let mut bare = samples::JPEG.to_vec();
+        while let Some(at) = bare.windows(2).position(|pair| pair == [0xFF, 0xC4]) {
+            let length = usize::from(u16::from_be_bytes([bare[at + 2], bare[at + 3]]));
+            bare.drain(at..at + 2 + length);
+        }
+        assert!(bare.len() < samples::JPEG.len());
+        let pixels = |bytes: &[u8]| decode(&mut *self.decoder(), bytes).expect("the sample").1;
+        assert!(pixels(samples::JPEG).as_slice() == pixels(&bare).as_slice(), "other pixels without the tables");
     }
 
     fn scans_are_limited(&self) {

@@ -50,6 +50,12 @@ pub struct Pipeline {
     pub config: Config,
 }
 
+/// The part of a pipeline that workers share.
+struct Openers<'a> {
+    decoder: &'a Opener<Box<dyn Decoder>, DecodeError>,
+    resizer: &'a Opener<Box<dyn Resizer>, ResizeError>,
+}
+
 impl OpenPreparer for Openers<'_> {
     fn decoder(&self) -> Result<Box<dyn Decoder>, RunError> {
         Ok((self.decoder)()?)
@@ -57,12 +63,6 @@ impl OpenPreparer for Openers<'_> {
     fn resizer(&self) -> Result<Box<dyn Resizer>, RunError> {
         Ok((self.resizer)()?)
     }
-}
-
-/// The part of a pipeline that workers share.
-struct Openers<'a> {
-    decoder: &'a Opener<Box<dyn Decoder>, DecodeError>,
-    resizer: &'a Opener<Box<dyn Resizer>, ResizeError>,
 }
 
 impl Pipeline {
