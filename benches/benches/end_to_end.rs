@@ -138,11 +138,9 @@ impl Bench {
 
     fn encoder(&self) -> Result<Box<dyn Encoder>> {
         let options = EncoderOptions {
-            pooling: Pooling::Cls,
-            dtype: DType::F32,
-            device: "cpu".to_owned(),
             max_batch: self.options.batch,
             threads: self.options.encoder_threads,
+            ..EncoderOptions::default()
         };
         let backend = self.backends.encoders.iter().next().ok_or("no encoder is compiled in")?;
         Ok(backend.open(&self.model, &options)?)

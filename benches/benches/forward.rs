@@ -235,13 +235,7 @@ fn ort_command(attention: &str, threads: usize, args: &Args, inputs: &Inputs) ->
 /// This process as an engine: answers requests until its input ends.
 fn serve(engine: &str, args: &Args) {
     let model = Model::seeded(&args.model).expect("a model card");
-    let options = EncoderOptions {
-        pooling: Pooling::Cls,
-        dtype: DType::F32,
-        device: "cpu".to_owned(),
-        max_batch: 1 << 16,
-        threads: args.threads[0],
-    };
+    let options = EncoderOptions { max_batch: 1 << 16, threads: args.threads[0], ..EncoderOptions::default() };
     let mut encoder: Box<dyn Encoder> = match engine {
         "fused" => Box::new(CandleEncoder::new(&model, &options).expect("a complete model")),
         "tensors" => Box::new(TensorEncoder::new(&model, &options, Device::Cpu).expect("a complete model")),

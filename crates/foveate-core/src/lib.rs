@@ -9,5 +9,5 @@ mod size;
 pub use batch::{PixelBatch, VectorBuf};
 pub use fault::{FaultScope, Stage};
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
-pub use registry::{Backend, Registry, RegistryError, UnknownBackend};
+pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend};
 pub use size::{CHANNELS, Size};

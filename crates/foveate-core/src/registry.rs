@@ -6,6 +6,52 @@ pub trait Backend {
     fn name(&self) -> &str;
     /// One line for people.
     fn about(&self) -> &str;
+    /// What it works with on this machine, and what keeps it from working. Cheap enough to ask of every backend, and
+    /// never a panic.
+    fn health(&self) -> Health;
+}
+
+/// What a backend works with on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Library that does the work, with its version (`libjpeg-turbo 3.1.0, vendored`); `None` when it is all Rust.
+    pub library: Option<String>,
+    /// Where an encoder can run (`cpu`, `cuda:0`); empty for the other stages, which run on the CPU.
+    pub devices: Vec<String>,
+    /// What keeps it from working.
+    pub problem: Option<Problem>,
+}
+
+impl Health {
+    /// A backend that is all Rust: nothing can be missing.
+    pub const fn all_rust() -> Self {
+        Self { library: None, devices: Vec::new(), problem: None }
+    }
+
+    /// A backend that works, with `library`.
+    pub fn library(library: impl Into<String>) -> Self {
+        Self { library: Some(library.into()), ..Self::all_rust() }
+    }
+
+    /// A backend that cannot work here.
+    pub fn broken(cause: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { problem: Some(Problem { cause: cause.into(), remedy: remedy.into() }), ..Self::all_rust() }
+    }
+
+    /// The same, able to run on `devices`.
+    #[must_use]
+    pub fn on(self, devices: impl IntoIterator<Item = String>) -> Self {
+        Self { devices: devices.into_iter().collect(), ..self }
+    }
+}
+
+/// Why a backend cannot work on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong, in one line.
+    pub cause: String,
+    /// What would help, in one line.
+    pub remedy: String,
 }
 
 /// The backends of one kind that are compiled into a program. A value, not a global: the program builds it and
@@ -117,6 +163,9 @@ mod tests {
         }
         fn about(&self) -> &str {
             "a test backend"
+        }
+        fn health(&self) -> Health {
+            Health::all_rust()
         }
     }
 

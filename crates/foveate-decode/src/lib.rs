@@ -9,7 +9,7 @@ pub mod jpeg;
 mod orientation;
 mod sniff;
 
-use foveate_core::{Backend, PixelBuf, Registry, Size};
+use foveate_core::{Backend, Health, PixelBuf, Registry, Size};
 
 pub use by_format::ByFormat;
 pub use error::DecodeError;
@@ -80,6 +80,7 @@ pub struct DecoderBackend {
     name: &'static str,
     about: &'static str,
     open: Box<Open>,
+    health: fn() -> Health,
 }
 
 impl DecoderBackend {
@@ -88,7 +89,13 @@ impl DecoderBackend {
     where
         F: Fn(&DecoderOptions) -> Result<Box<dyn Decoder>, DecodeError> + Send + Sync + 'static,
     {
-        Self { name, about, open: Box::new(open) }
+        Self { name, about, open: Box::new(open), health: Health::all_rust }
+    }
+
+    /// The same, answering [`Backend::health`] with `health`; without it, it counts as all Rust.
+    #[must_use]
+    pub fn with_health(self, health: fn() -> Health) -> Self {
+        Self { health, ..self }
     }
 
     /// Makes a decoder for one thread.
@@ -103,6 +110,9 @@ impl Backend for DecoderBackend {
     }
     fn about(&self) -> &str {
         self.about
+    }
+    fn health(&self) -> Health {
+        (self.health)()
     }
 }
 

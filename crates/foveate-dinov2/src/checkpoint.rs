@@ -313,6 +313,15 @@ fn read_as<const N: usize>(file: &mut File, count: usize, convert: fn([u8; N]) -
     Ok(values)
 }
 
+/// SHA-256 of the file at `path`, lower-case hex.
+///
+/// # Errors
+/// [`ModelError::Read`].
+pub fn sha256_file(path: &Path) -> Result<String, ModelError> {
+    let hash = File::open(path).and_then(|mut file| sha256_of(&mut file));
+    hash.map_err(|cause| ModelError::read(path, cause))
+}
+
 /// SHA-256 of a whole file, lower-case hex.
 pub(crate) fn sha256_of(file: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();

@@ -16,7 +16,7 @@ mod preprocess;
 mod seeded;
 
 pub use card::Card;
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, sha256_file};
 pub use config::{Config, Grid, TensorSpec};
 pub use error::ModelError;
 pub use fold::fold_normalization;

@@ -134,6 +134,7 @@ impl Lane {
 }
 
 fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
+    options.settings(&[])?;
     if options.device != "cpu" {
         let reason = "the candle backend is compiled in for the CPU only; use `cpu`".to_owned();
         return Err(EncodeError::Device { device: options.device.clone(), reason });

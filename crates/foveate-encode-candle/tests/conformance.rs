@@ -88,7 +88,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 fn options() -> EncoderOptions {
-    EncoderOptions { pooling: Pooling::Cls, dtype: DType::F32, device: "cpu".to_owned(), max_batch: 4, threads: 1 }
+    EncoderOptions { max_batch: 4, ..EncoderOptions::default() }
 }
 
 fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {

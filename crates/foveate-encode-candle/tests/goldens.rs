@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use candle_core::Device;
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::Model;
-use foveate_encode::{DType, Encoder, EncoderOptions, Pooling};
+use foveate_encode::{Encoder, EncoderOptions, Pooling};
 use foveate_encode_candle::{CandleEncoder, TensorEncoder};
 use safetensors::{Dtype, SafeTensors};
 
@@ -77,7 +77,7 @@ fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>) {
 }
 
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
-    EncoderOptions { pooling: Pooling::ClsMean, dtype: DType::F32, device: "cpu".to_owned(), max_batch, threads }
+    EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
 }
 
 fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {

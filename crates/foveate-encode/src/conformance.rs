@@ -17,13 +17,7 @@ const IMAGES: usize = 5;
 pub fn check(hidden: usize, make: impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
     let mut first: Option<Vec<f32>> = None;
     for threads in [1, 2, 3] {
-        let options = EncoderOptions {
-            pooling: Pooling::Cls,
-            dtype: DType::F32,
-            device: "cpu".to_owned(),
-            max_batch: IMAGES,
-            threads,
-        };
+        let options = EncoderOptions { max_batch: IMAGES, threads, ..EncoderOptions::default() };
         for pooling in [Pooling::Cls, Pooling::Mean, Pooling::ClsMean] {
             spec_follows_options(hidden, &EncoderOptions { pooling, ..options.clone() }, &make);
         }
@@ -156,7 +150,7 @@ fn refuses_what_does_not_fit(encoder: &mut dyn Encoder) {
 /// `cls+mean` is the other two, side by side.
 fn poolings_agree(hidden: usize, make: &impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
     let [class, mean, both] = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean].map(|pooling| {
-        let options = EncoderOptions { pooling, dtype: DType::F32, device: "cpu".to_owned(), max_batch: 1, threads: 1 };
+        let options = EncoderOptions { pooling, max_batch: 1, ..EncoderOptions::default() };
         let mut encoder = make(&options);
         let pixels = noise(encoder.spec().input, 7);
         (encode(encoder.as_mut(), &pixels), encoder.spec().clone())

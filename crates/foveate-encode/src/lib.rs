@@ -1,6 +1,12 @@
 #![doc = include_str!("../README.md")]
 
-use foveate_core::{Backend, FaultScope, PixelBatch, Registry, Size, VectorBuf};
+mod graph;
+
+use std::collections::BTreeMap;
+
+use foveate_core::{Backend, FaultScope, Health, PixelBatch, Registry, Size, VectorBuf};
+
+pub use graph::{Graph, GraphFormat, GraphSource, ModelForm};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -172,10 +178,43 @@ pub struct EncoderOptions {
     pub max_batch: usize,
     /// Threads for the forward on a CPU; the caller owns the machine's budget.
     pub threads: usize,
+    /// What only the backend understands (`optimization` of `ort`), by name; see [`Self::settings`].
+    pub settings: BTreeMap<String, String>,
 }
 
-/// A model as an encoder backend receives it: opaque here, because trait crates know no architecture. The
-/// `foveate-dinov2` crate's `Model` is what travels inside.
+impl Default for EncoderOptions {
+    /// CLS tokens in f32 on one thread of the CPU, at most 32 images a batch.
+    fn default() -> Self {
+        Self {
+            pooling: Pooling::default(),
+            dtype: DType::default(),
+            device: "cpu".to_owned(),
+            max_batch: 32,
+            threads: 1,
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl EncoderOptions {
+    /// The settings, once every one of them is among those that the backend has (`known`).
+    ///
+    /// # Errors
+    /// [`EncodeError::Unsupported`], naming the setting and those there are.
+    pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, EncodeError> {
+        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(&self.settings),
+            Some(name) if known.is_empty() => {
+                Err(EncodeError::Unsupported(format!("setting '{name}': it has no settings")))
+            }
+            Some(name) => Err(EncodeError::Unsupported(format!("setting '{name}'; it has {}", known.join(", ")))),
+        }
+    }
+}
+
+/// A model as an encoder backend receives it, in one of the forms that it [takes](EncoderBackend::takes): opaque here,
+/// because trait crates know no architecture. What travels inside is the `foveate-dinov2` crate's `Model`
+/// ([`ModelForm::Dinov2`]) or a [`Graph`] ([`ModelForm::Graph`]).
 pub type AnyModel = std::sync::Arc<dyn std::any::Any + Send + Sync>;
 
 type Open = dyn Fn(&AnyModel, &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> + Send + Sync;
@@ -185,6 +224,8 @@ pub struct EncoderBackend {
     name: &'static str,
     about: &'static str,
     open: Box<Open>,
+    health: fn() -> Health,
+    takes: &'static [ModelForm],
 }
 
 impl EncoderBackend {
@@ -193,7 +234,24 @@ impl EncoderBackend {
     where
         F: Fn(&AnyModel, &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> + Send + Sync + 'static,
     {
-        Self { name, about, open: Box::new(open) }
+        Self { name, about, open: Box::new(open), health: Health::all_rust, takes: &[ModelForm::Dinov2] }
+    }
+
+    /// The same, taking models in these forms, the preferred one first; without it, DINOv2 checkpoints.
+    #[must_use]
+    pub fn taking(self, takes: &'static [ModelForm]) -> Self {
+        Self { takes, ..self }
+    }
+
+    /// The forms of a model that it can be opened with, the preferred one first.
+    pub fn takes(&self) -> &'static [ModelForm] {
+        self.takes
+    }
+
+    /// The same, answering [`Backend::health`] with `health`; without it, it counts as all Rust.
+    #[must_use]
+    pub fn with_health(self, health: fn() -> Health) -> Self {
+        Self { health, ..self }
     }
 
     /// Makes an encoder.
@@ -208,6 +266,9 @@ impl Backend for EncoderBackend {
     }
     fn about(&self) -> &str {
         self.about
+    }
+    fn health(&self) -> Health {
+        (self.health)()
     }
 }
 

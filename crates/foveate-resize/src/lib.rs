@@ -5,7 +5,7 @@ pub mod conformance;
 mod geometry;
 mod plan;
 
-use foveate_core::{Backend, FaultScope, ImageView, ImageViewMut, Registry};
+use foveate_core::{Backend, FaultScope, Health, ImageView, ImageViewMut, Registry};
 
 pub use geometry::Geometry;
 pub use plan::{Placement, ResizePlan, SourceBox};
@@ -78,6 +78,7 @@ pub struct ResizerBackend {
     name: &'static str,
     about: &'static str,
     open: Box<Open>,
+    health: fn() -> Health,
 }
 
 impl ResizerBackend {
@@ -86,7 +87,13 @@ impl ResizerBackend {
     where
         F: Fn() -> Result<Box<dyn Resizer>, ResizeError> + Send + Sync + 'static,
     {
-        Self { name, about, open: Box::new(open) }
+        Self { name, about, open: Box::new(open), health: Health::all_rust }
+    }
+
+    /// The same, answering [`Backend::health`] with `health`; without it, it counts as all Rust.
+    #[must_use]
+    pub fn with_health(self, health: fn() -> Health) -> Self {
+        Self { health, ..self }
     }
 
     /// Makes a resizer for one thread.
@@ -101,6 +108,9 @@ impl Backend for ResizerBackend {
     }
     fn about(&self) -> &str {
         self.about
+    }
+    fn health(&self) -> Health {
+        (self.health)()
     }
 }
 

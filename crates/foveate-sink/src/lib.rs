@@ -9,7 +9,7 @@ mod names;
 pub mod parts;
 mod publish;
 
-use foveate_core::{Backend, Registry, Stage};
+use foveate_core::{Backend, Health, Registry, Stage};
 
 pub use csv::push_csv_field;
 pub use error::SinkError;
@@ -178,6 +178,7 @@ pub struct SinkBackend {
     about: &'static str,
     extension: &'static str,
     open: Box<Open>,
+    health: fn() -> Health,
 }
 
 impl SinkBackend {
@@ -186,7 +187,13 @@ impl SinkBackend {
     where
         F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
     {
-        Self { name, about, extension, open: Box::new(open) }
+        Self { name, about, extension, open: Box::new(open), health: Health::all_rust }
+    }
+
+    /// The same, answering [`Backend::health`] with `health`; without it, it counts as all Rust.
+    #[must_use]
+    pub fn with_health(self, health: fn() -> Health) -> Self {
+        Self { health, ..self }
     }
 
     /// The file name extension it claims, without the dot.
@@ -206,6 +213,9 @@ impl Backend for SinkBackend {
     }
     fn about(&self) -> &str {
         self.about
+    }
+    fn health(&self) -> Health {
+        (self.health)()
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use foveate_core::{Backend, PixelLimits, UnknownBackend};
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderOptions, DecoderRegistry};
-use foveate_dinov2::{Model, ModelError, OpenOptions};
-use foveate_encode::{AnyModel, DType, EncodeError, EncoderOptions, EncoderRegistry, Pooling};
+use foveate_dinov2::{ModelError, OpenOptions};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling};
 use foveate_pipeline::{
     Cancel, Config, FailurePolicy, Normalize, OrientationPolicy, Pipeline, Progress, RunError, RunReport,
 };
@@ -15,7 +15,8 @@ use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry};
 use foveate_source::{Input, Listing, Source, SourceError};
 
-use crate::{Recipe, Shard, recipe};
+use crate::models::OpenModel;
+use crate::{DecodeScale, Recipe, Shard, recipe};
 
 /// The registries a job chooses from. A value: add a backend of your own before passing it on.
 #[derive(Debug)]
@@ -91,6 +92,8 @@ pub struct EmbedOptions {
     pub device: String,
     /// Threads of the forward on a CPU.
     pub encoder_threads: usize,
+    /// What only the encoder's backend understands, by name.
+    pub encoder_settings: BTreeMap<String, String>,
     /// How vectors are stored.
     pub element: Element,
     /// Items of the source that one part covers.
@@ -99,6 +102,8 @@ pub struct EmbedOptions {
     pub shard: Option<Shard>,
     /// How doubtful input is treated.
     pub decoding: DecoderOptions,
+    /// Whether decoders may shrink.
+    pub decode_scale: DecodeScale,
     /// Whether EXIF orientation is applied.
     pub orientation: OrientationPolicy,
     /// Whether vectors are scaled to unit length.
@@ -141,10 +146,12 @@ impl EmbedOptions {
             dtype: DType::default(),
             device: "cpu".to_owned(),
             encoder_threads: cores,
+            encoder_settings: BTreeMap::new(),
             element: Element::default(),
             part_items: SinkOptions::DEFAULT_PART_ITEMS,
             shard: None,
             decoding: DecoderOptions::default(),
+            decode_scale: DecodeScale::default(),
             orientation: OrientationPolicy::default(),
             normalize: Normalize::default(),
             limits: PixelLimits::DEFAULT,
@@ -177,14 +184,13 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<Job, EmbedError> {
         let names = Names::choose(self, backends)?;
-        let model = Model::open(&self.model, model)?;
-        let geometry = self.recipe.geometry(&model.preprocess).map_err(EmbedError::Options)?;
+        let model = OpenModel::open(&self.model, model)?;
+        let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
         let manifest = Description { options: self, names: &names, model: &model, geometry: &geometry };
         let mut manifest = manifest.manifest(source.as_ref());
-        let seeded = model.weights.is_seeded();
+        let seeded = model.is_seeded();
 
-        let model: AnyModel = Arc::new(model);
-        let encoder = backends.encoders.get(&names.encoder)?.open(&model, &self.encoder_options())?;
+        let encoder = self.open_encoder(&names.encoder, &model, backends)?;
         manifest.dim = encoder.spec().dim;
         let sink = backends.sinks.get(&names.sink)?.open(&self.sink_options(source.range().start))?;
 
@@ -201,6 +207,12 @@ impl EmbedOptions {
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
     }
 
+    fn open_encoder(&self, name: &str, model: &OpenModel, backends: &Backends) -> Result<Box<dyn Encoder>, EmbedError> {
+        let backend = backends.encoders.get(name)?;
+        let model = model.for_backend(backend, &backends.encoders)?;
+        Ok(backend.open(&model, &self.encoder_options())?)
+    }
+
     fn encoder_options(&self) -> EncoderOptions {
         EncoderOptions {
             pooling: self.pooling,
@@ -208,6 +220,7 @@ impl EmbedOptions {
             device: self.device.clone(),
             max_batch: self.batch,
             threads: self.encoder_threads,
+            settings: self.encoder_settings.clone(),
         }
     }
 
@@ -223,6 +236,7 @@ impl EmbedOptions {
 
     fn config(&self, geometry: Geometry) -> Config {
         Config {
+            hint: self.decode_scale.hint(&geometry),
             orientation: self.orientation,
             limits: self.limits,
             normalize: self.normalize,
@@ -325,7 +339,7 @@ fn sink_for(output: &std::path::Path, sinks: &SinkRegistry) -> Result<String, Em
 struct Description<'a> {
     options: &'a EmbedOptions,
     names: &'a Names,
-    model: &'a Model,
+    model: &'a OpenModel,
     geometry: &'a Geometry,
 }
 
@@ -333,25 +347,28 @@ impl Description<'_> {
     /// What decides the output's bytes goes into the fingerprint, the rest into `info`.
     fn manifest(&self, source: &dyn Source) -> RunManifest {
         let Self { options, names, model, geometry } = self;
-        let preprocess = &model.preprocess;
+        let preprocess = model.preprocess();
         let range = source.range();
         let mut fingerprint = BTreeMap::new();
         let mut set = |name: &str, value: String| fingerprint.insert(name.to_owned(), value);
         set("foveate", crate::VERSION.to_owned());
-        set("model", model.name.clone());
-        set("weights_sha256", model.weights.hash().to_owned());
+        set("model", model.name().to_owned());
+        set("weights_sha256", model.weights_hash().to_owned());
         set("recipe", options.recipe.name().to_owned());
         set("geometry", recipe::describe(geometry));
         set("mean", format!("{:?}", preprocess.mean));
         set("std", format!("{:?}", preprocess.std));
         set("orientation", orientation_name(options.orientation).to_owned());
         set("decoder", names.decoders.join(","));
-        set("decode_scale", "exact".to_owned());
+        set("decode_scale", options.decode_scale.name().to_owned());
         set("allow_truncated", options.decoding.allow_truncated.to_string());
         set("max_bytes", options.max_bytes.to_string());
         set("max_pixels", options.limits.max_pixels.to_string());
         set("resizer", names.resizer.clone());
         set("encoder", names.encoder.clone());
+        for (name, value) in &options.encoder_settings {
+            set(&format!("encoder.{name}"), value.clone());
+        }
         set("device", options.device.clone());
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());
@@ -360,10 +377,10 @@ impl Description<'_> {
         set("items", format!("{}..{}", range.start, range.end));
         set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
         let mut info = BTreeMap::new();
-        if let Some(revision) = &model.revision {
-            info.insert("model_revision".to_owned(), revision.clone());
+        if let Some(revision) = model.revision() {
+            info.insert("model_revision".to_owned(), revision.to_owned());
         }
-        if model.weights.is_seeded() {
+        if model.is_seeded() {
             info.insert("warning".to_owned(), "seeded weights: the vectors have no meaning".to_owned());
         }
         RunManifest { dim: 0, fingerprint, info }

@@ -2,7 +2,9 @@
 
 pub mod backends;
 pub mod embed;
+pub mod models;
 mod recipe;
+mod scale;
 mod shard;
 
 pub use foveate_core as core;
@@ -16,6 +18,7 @@ pub use foveate_sink as sink;
 pub use foveate_source as source;
 
 pub use recipe::Recipe;
+pub use scale::DecodeScale;
 pub use shard::{Shard, ShardError};
 
 /// Version of this build.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foveate::backends::encoders;
 use foveate_core::Size;
 use foveate_dinov2::Model;
-use foveate_encode::{AnyModel, DType, Encoder, EncoderOptions, Pooling};
+use foveate_encode::{AnyModel, Encoder, EncoderOptions, Pooling};
 use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
 use foveate_tests::goldens::{Goldens, photos_with, pixels};
@@ -50,7 +50,7 @@ pub(super) fn seeded_model(name: &str) -> Result<Model, Outcome> {
 
 pub(super) fn open(backend: &str, model: Model, pooling: Pooling) -> Result<Box<dyn Encoder>, Outcome> {
     let model: AnyModel = Arc::new(model);
-    let options = EncoderOptions { pooling, dtype: DType::F32, device: "cpu".to_owned(), max_batch: BATCH, threads: 1 };
+    let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
     Ok(encoders().get(backend)?.open(&model, &options)?)
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use foveate::encode::{DType, Pooling};
 use foveate::pipeline::{FailurePolicy, Normalize, OrientationPolicy};
 use foveate::sink::Element;
-use foveate::{Recipe, Shard};
+use foveate::{DecodeScale, Recipe, Shard};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -151,6 +151,11 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "NAME", help_heading = "Engine")]
     pub(crate) decoder: Option<String>,
 
+    /// Whether JPEGs may be decoded at a fraction of their size: `fast` is quicker and changes the vectors a little
+    /// (`foveate verify` measures how much).
+    #[arg(long, value_name = "exact|fast", default_value = "exact", help_heading = "Engine")]
+    pub(crate) decode_scale: DecodeScale,
+
     /// Resizer.
     #[arg(long, value_name = "NAME", help_heading = "Engine")]
     pub(crate) resizer: Option<String>,
@@ -158,6 +163,10 @@ pub(crate) struct EmbedArgs {
     /// Encoder.
     #[arg(long, value_name = "NAME", help_heading = "Engine")]
     pub(crate) encoder: Option<String>,
+
+    /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    pub(crate) encoder_option: Vec<(String, String)>,
 
     /// Images per batch.
     #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
@@ -209,6 +218,13 @@ words!(ElementArg => Element { F32 "f32" => Self::F32, F16 "f16" => Self::F16 })
 
 fn parse_shard(text: &str) -> Result<Shard, String> {
     Shard::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
 }
 
 fn parse_positive(text: &str) -> Result<usize, String> {

@@ -1,0 +1,184 @@
+//! Models as the facade opens them: a DINOv2 checkpoint, or a whole network in a file that an encoder reads itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foveate_core::Backend;
+use foveate_dinov2::{Model, ModelError, OpenOptions, Preprocess, sha256_file};
+use foveate_encode::{
+    AnyModel, EncodeError, EncoderBackend, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
+};
+
+/// A model that any encoder may be opened with, if it takes its form.
+#[derive(Clone, Debug)]
+pub enum OpenModel {
+    /// A DINOv2 checkpoint.
+    Dinov2(Arc<Model>),
+    /// A network in a file.
+    Graph(Arc<GraphFile>),
+}
+
+/// A network in a file, and what the files beside it say.
+#[derive(Clone, Debug)]
+pub struct GraphFile {
+    /// The network.
+    pub graph: Arc<Graph>,
+    /// Preprocessing recipe.
+    pub preprocess: Preprocess,
+    /// SHA-256 of the file, and of its external weights if there are any.
+    pub hash: String,
+}
+
+impl OpenModel {
+    /// Finds the model that `spec` names: a file `x.onnx`, `x.pt`, `x.ts` or `x.torchscript` with its
+    /// preprocessor_config.json beside it or in the folder above, or what [`Model::open`] finds.
+    pub fn open(spec: &str, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
+        let path = Path::new(spec);
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match GraphFormat::of_extension(extension) {
+            Some(format) if path.is_file() => Ok(Self::Graph(Arc::new(GraphFile::open(spec, path, format)?))),
+            _ => Ok(Self::Dinov2(Arc::new(Model::open(spec, options)?))),
+        }
+    }
+
+    /// What the user asked for.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Dinov2(model) => &model.name,
+            Self::Graph(file) => &file.graph.name,
+        }
+    }
+
+    /// The commit that a model from the hub was read at.
+    pub fn revision(&self) -> Option<&str> {
+        match self {
+            Self::Dinov2(model) => model.revision.as_deref(),
+            Self::Graph(_) => None,
+        }
+    }
+
+    /// Preprocessing recipe.
+    pub fn preprocess(&self) -> &Preprocess {
+        match self {
+            Self::Dinov2(model) => &model.preprocess,
+            Self::Graph(file) => &file.preprocess,
+        }
+    }
+
+    /// SHA-256 that identifies the weights, lower-case hex.
+    pub fn weights_hash(&self) -> &str {
+        match self {
+            Self::Dinov2(model) => model.weights.hash(),
+            Self::Graph(file) => &file.hash,
+        }
+    }
+
+    /// Whether the weights were generated, so that the vectors mean nothing.
+    pub fn is_seeded(&self) -> bool {
+        matches!(self, Self::Dinov2(model) if model.weights.is_seeded())
+    }
+
+    /// The model in a form that `backend`, one of `encoders`, takes.
+    ///
+    /// # Errors
+    /// [`EncodeError::Unsupported`] when it takes none that this model can be had in, naming the encoders that do.
+    pub fn for_backend(&self, backend: &EncoderBackend, encoders: &EncoderRegistry) -> Result<AnyModel, EncodeError> {
+        match self {
+            Self::Dinov2(model) if backend.takes().contains(&ModelForm::Dinov2) => Ok(Arc::clone(model) as AnyModel),
+            Self::Graph(file) if backend.takes().contains(&ModelForm::Graph(file.graph.format)) => {
+                Ok(Arc::clone(&file.graph) as AnyModel)
+            }
+            _ => Err(self.not_taken_by(backend, encoders)),
+        }
+    }
+
+    fn not_taken_by(&self, backend: &EncoderBackend, encoders: &EncoderRegistry) -> EncodeError {
+        let (form, what) = match self {
+            Self::Dinov2(_) => (ModelForm::Dinov2, "DINOv2 checkpoints"),
+            Self::Graph(file) => (ModelForm::Graph(file.graph.format), file.graph.format.name()),
+        };
+        let takers = encoders.iter().filter(|other| other.takes().contains(&form)).map(Backend::name);
+        let takers: Vec<&str> = takers.collect();
+        let others = if takers.is_empty() { "none of this build".to_owned() } else { takers.join(", ") };
+        EncodeError::Unsupported(format!("'{}' does not take {what}; encoders that do: {others}", backend.name()))
+    }
+}
+
+impl GraphFile {
+    fn open(spec: &str, path: &Path, format: GraphFormat) -> Result<Self, ModelError> {
+        let preprocess = Self::preprocess(path)?;
+        let (mean, std) = of_unit_samples(&preprocess);
+        let graph = Graph {
+            name: spec.to_owned(),
+            format,
+            source: GraphSource::File(path.to_owned()),
+            input: preprocess.crop,
+            mean,
+            std,
+            registers: Self::registers(path),
+        };
+        Ok(Self { graph: Arc::new(graph), preprocess, hash: Self::hash(path)? })
+    }
+
+    fn preprocess(path: &Path) -> Result<Preprocess, ModelError> {
+        const NAME: &str = "preprocessor_config.json";
+        let Some(file) = neighbour(path, NAME) else {
+            let problem = format!("no {NAME} beside it or in the folder above: put the model's own there");
+            return Err(ModelError::Malformed { path: path.to_owned(), problem });
+        };
+        let json = std::fs::read(&file).map_err(|cause| ModelError::Read { path: file.clone(), cause })?;
+        Preprocess::from_json(&json, &file)
+    }
+
+    /// The model's config.json may not be there, and may be of any architecture.
+    fn registers(path: &Path) -> Option<usize> {
+        let config = std::fs::read(neighbour(path, "config.json")?).ok()?;
+        let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+        usize::try_from(config.get("num_register_tokens")?.as_u64()?).ok()
+    }
+
+    /// Exporters put weights beyond two gigabytes into a file of the graph's name with `.data` or `_data` behind it.
+    fn hash(path: &Path) -> Result<String, ModelError> {
+        let mut hash = sha256_file(path)?;
+        for suffix in [".data", "_data"] {
+            let mut data = path.as_os_str().to_owned();
+            data.push(suffix);
+            if Path::new(&data).is_file() {
+                hash = format!("{hash}+{}", sha256_file(Path::new(&data))?);
+            }
+        }
+        Ok(hash)
+    }
+}
+
+/// The file called `name` beside `path`, or in the folder above (`onnx/model.onnx` below the model's other files).
+fn neighbour(path: &Path, name: &str) -> Option<PathBuf> {
+    path.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Mean and standard deviation of samples scaled to 0..=1, whatever factor the recipe rescales by.
+fn of_unit_samples(preprocess: &Preprocess) -> ([f32; 3], [f32; 3]) {
+    let scale = preprocess.rescale_factor * 255.0;
+    let unit = |values: [f32; 3]| values.map(|value| (f64::from(value) / scale) as f32);
+    (unit(preprocess.mean), unit(preprocess.std))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_are_not_rescaled_have_the_same_meaning() {
+        let recipe = Preprocess {
+            shortest_edge: None,
+            resample: 3,
+            crop: foveate_core::Size::square(224),
+            mean: [127.5, 0.0, 51.0],
+            std: [255.0, 1.0, 127.5],
+            rescale_factor: 1.0,
+        };
+        assert_eq!(of_unit_samples(&recipe), ([0.5, 0.0, 0.2], [1.0, 1.0 / 255.0, 0.5]));
+        let usual = Preprocess { mean: [0.5; 3], std: [0.25; 3], rescale_factor: 1.0 / 255.0, ..recipe };
+        assert_eq!(of_unit_samples(&usual), ([0.5; 3], [0.25; 3]));
+    }
+}

@@ -1,0 +1,78 @@
+use std::fmt;
+use std::str::FromStr;
+
+use foveate_decode::DecodeHint;
+use foveate_resize::Geometry;
+
+/// Whether decoders may give a smaller image than the file holds. The two give different vectors: how different, on
+/// one's own photos, is what `foveate verify` measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DecodeScale {
+    /// Every image at its native size: the vectors are those of `transformers`.
+    #[default]
+    Exact,
+    /// JPEGs may be decoded at a fraction of their size (DCT scaling), as long as the shorter side keeps what the recipe
+    /// resizes it to. Decoders that cannot do that, and other formats, are exact all the same.
+    Fast,
+}
+
+impl DecodeScale {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+        }
+    }
+
+    /// What it permits a decoder, for a recipe's geometry.
+    pub fn hint(self, geometry: &Geometry) -> DecodeHint {
+        DecodeHint { min_side: (self == Self::Fast).then(|| resized_side(geometry)) }
+    }
+}
+
+/// The shorter side that an image is resized to. Below it, the resizer would have to enlarge what the decoder shrank.
+fn resized_side(geometry: &Geometry) -> u32 {
+    match *geometry {
+        Geometry::ShortestEdgeCrop { edge, .. } => edge,
+        // An image may stand on either side of a stretch, so its shorter side has to serve the longer one.
+        _ => geometry.output().width.max(geometry.output().height),
+    }
+}
+
+impl fmt::Display for DecodeScale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DecodeScale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "exact" => Ok(Self::Exact),
+            "fast" => Ok(Self::Fast),
+            other => Err(format!("no decode scale '{other}'; there are: exact, fast")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foveate_core::Size;
+    use foveate_resize::Filter;
+
+    use super::*;
+
+    #[test]
+    fn only_fast_permits_and_never_less_than_the_recipe_resizes_to() {
+        let crop = Size::square(224);
+        let hf = Geometry::ShortestEdgeCrop { edge: 256, crop, filter: Filter::Bicubic };
+        let squash = Geometry::Stretch { output: crop, filter: Filter::OpenCvLinear };
+        let wide = Geometry::Stretch { output: Size::new(320, 224), filter: Filter::Bilinear };
+        let fast = |geometry: &Geometry| DecodeScale::Fast.hint(geometry).min_side;
+        assert_eq!([fast(&hf), fast(&squash), fast(&wide)], [Some(256), Some(224), Some(320)]);
+        assert_eq!(DecodeScale::Exact.hint(&hf), DecodeHint::default());
+    }
+}
