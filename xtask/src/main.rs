@@ -6,6 +6,7 @@
 mod ci;
 mod lex;
 mod rules;
+mod setup;
 mod tidy;
 mod tree;
 
@@ -19,6 +20,8 @@ cargo xtask tidy              the rules of ARCHITECTURE.md, checked
 cargo xtask ci [--only STEP] [--list]
                               everything that has to pass before a change goes in
 cargo xtask test [ARGS...]    the README's test command, with ARGS added to it
+cargo xtask setup [--only FEATURE,...] [--check]
+                              what the native backends need, on Debian and Ubuntu; --check only reports
 cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn run(args: &[String]) -> Result<()> {
         "tidy" => tidy::run(&root()),
         "ci" => ci::run(&root(), rest),
         "test" => ci::test(&root(), rest),
+        "setup" => setup::run(&root(), rest),
         "goldens" => goldens(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

@@ -101,6 +101,11 @@ fn backends(tree: &Tree) -> impl Iterator<Item = (&Package, &str)> {
     })
 }
 
+/// Whether a backend of this name exists.
+pub(crate) fn is_backend_feature(tree: &Tree, name: &str) -> bool {
+    backends(tree).any(|(_, suffix)| suffix == name)
+}
+
 /// Trait crates import core alone, backends their trait, the engine no backend, leaves nothing of ours.
 pub(crate) fn crate_map(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -45,8 +45,8 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Dependencies come from crates.io, and the project's cargo configuration holds aliases alone: where a machine
-/// gets its crates from is that machine's business.
+/// Dependencies come from crates.io, and the project's cargo configuration holds aliases and the include of what
+/// `cargo xtask setup` writes: where a machine gets its crates from is that machine's business.
 pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
     const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     let mut findings = Vec::new();
@@ -60,10 +60,10 @@ pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
         }));
     }
     let config = tree.file(".cargo/config.toml").and_then(|file| file.text.parse::<toml::Table>().ok());
-    findings.extend(config.iter().flat_map(toml::Table::keys).filter(|key| *key != "alias").map(|key| {
+    findings.extend(config.iter().flat_map(toml::Table::keys).filter(|key| !["alias", "include"].contains(&key.as_str())).map(|key| {
         Finding::new(
             ".cargo/config.toml",
-            format!("[{key}] does not belong here; the project's configuration holds aliases only"),
+            format!("[{key}] does not belong here; the project's configuration holds aliases, and includes what setup writes"),
         )
     }));
     findings

