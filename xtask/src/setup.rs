@@ -237,7 +237,9 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
     pip.args(["--python-version", "3.12", "--dest"]).arg(&downloads);
-    for tag in ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"] {
+    // Told a platform, pip takes wheels for exactly that one, so every glibc up to Debian 12's is named.
+    let tags = (5..=36).rev().map(|minor| format!("manylinux_2_{minor}")).chain(["manylinux2014".to_owned()]);
+    for tag in tags {
         pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
     }
     execute(pip.args(wheels.requirements))?;
