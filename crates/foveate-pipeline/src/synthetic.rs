@@ -108,6 +108,11 @@ impl Resizer for CopyResizer {
         dst.as_mut_slice().copy_from_slice(src.as_slice());
         Ok(())
     }
+
+    /// An unchanged size is a copy, whatever the filter.
+    fn capability(&self) -> foveate_resize::Capability {
+        foveate_resize::Capability { pillow_exact: true, opencv_exact: true }
+    }
 }
 
 /// Gives the first eight samples of an image as its vector.

@@ -96,6 +96,10 @@ impl Resizer for Copy {
         dst.as_mut_slice().copy_from_slice(src.as_slice());
         Ok(())
     }
+
+    fn capability(&self) -> foveate_resize::Capability {
+        foveate_resize::Capability { pillow_exact: true, opencv_exact: true }
+    }
 }
 
 /// The vector of an item is its index, twice. Fails on the batch that holds `fails_at`.

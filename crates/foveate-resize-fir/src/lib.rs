@@ -7,7 +7,7 @@ mod pillow;
 mod rows;
 
 use foveate_core::{ImageView, ImageViewMut, RegistryError};
-use foveate_resize::{Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry};
+use foveate_resize::{Capability, Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry};
 
 /// The backend's name in registries and on the command line.
 pub const NAME: &str = "fir";
@@ -63,5 +63,9 @@ impl Resizer for FirResizer {
                 None => Err(ResizeError::Unsupported { resizer: NAME, filter }),
             },
         }
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { pillow_exact: true, opencv_exact: true }
     }
 }

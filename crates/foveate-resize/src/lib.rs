@@ -8,7 +8,7 @@ mod plan;
 use foveate_core::{Backend, FaultScope, Health, ImageView, ImageViewMut, Registry};
 
 pub use geometry::Geometry;
-pub use plan::{Placement, ResizePlan, SourceBox};
+pub use plan::{Placement, ResizePlan, SourceBox, TwoSteps};
 
 /// Resamples images. One instance per thread; owns its scratch and keeps it from image to image.
 pub trait Resizer: Send {
@@ -20,6 +20,19 @@ pub trait Resizer: Send {
     /// function of the arguments alone, whatever was resized before. A plan that does not fit the images
     /// ([`ResizePlan::check`]) is refused with [`ResizeError::Plan`].
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
+
+    /// How near its samples are to the originals'; selects the tolerances of its tests.
+    fn capability(&self) -> Capability;
+}
+
+/// What a resizer's samples equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Pillow's filters are Pillow's: within one step on 99.9 % of the samples and never more than two off.
+    /// Otherwise the same filter in another arithmetic, or the library's nearest kernel, as the backend's page says.
+    pub pillow_exact: bool,
+    /// OpenCV's filters that it has are OpenCV's, every sample equal.
+    pub opencv_exact: bool,
 }
 
 /// The interpolation kernel.
@@ -36,6 +49,11 @@ pub enum Filter {
     Box,
     /// OpenCV's `INTER_LINEAR`: two by two neighbours whatever the scale, 11-bit fixed-point weights, no antialiasing.
     OpenCvLinear,
+    /// OpenCV's `INTER_AREA`: the mean of the covered area when both axes shrink, a kind of linear interpolation
+    /// otherwise.
+    OpenCvArea,
+    /// OpenCV's `INTER_CUBIC`: a = -0.75, four by four neighbours whatever the scale, no antialiasing.
+    OpenCvCubic,
 }
 
 /// A resample that cannot be done.
@@ -52,6 +70,14 @@ pub enum ResizeError {
         resizer: &'static str,
         /// The filter asked for.
         filter: Filter,
+    },
+    /// The backend has the filter and cannot do this plan with it.
+    #[error("resizer '{resizer}' cannot do this resize: {reason}")]
+    UnsupportedPlan {
+        /// The backend.
+        resizer: &'static str,
+        /// What about the plan it cannot do.
+        reason: String,
     },
     /// The backend's library failed.
     #[error("resize failed: {0}")]

@@ -56,6 +56,16 @@ impl Placement {
     }
 }
 
+/// A plan as libraries do it that have no fractional boxes: the whole source is resized, and a part of the result is
+/// kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TwoSteps {
+    /// What the whole source becomes.
+    pub scaled: Size,
+    /// Column and row of the first pixel that is kept, of as many as the plan's placement has.
+    pub keep_from: [u32; 2],
+}
+
 /// How far a box may stick out of its image by rounding, as a part of the image's side.
 const EDGE_SLACK: f64 = 1e-9;
 
@@ -81,6 +91,16 @@ impl ResizePlan {
             side(source.width, self.placement.size.width, self.source.width),
             side(source.height, self.placement.size.height, self.source.height),
         )
+    }
+
+    /// The two steps that this plan, of a `source` that it fits, is the short form of; `None` for a box that lies
+    /// between the pixels of the resized image. Every plan that a [`Geometry`](crate::Geometry) makes has them, unless
+    /// the image between the steps would have more than `u32::MAX` pixels on a side.
+    pub fn two_steps(&self, source: Size) -> Option<TwoSteps> {
+        let (part, target) = (self.source, self.placement.size);
+        let (width, x) = steps(part.x, part.width, source.width, target.width)?;
+        let (height, y) = steps(part.y, part.height, source.height, target.height)?;
+        Some(TwoSteps { scaled: Size::new(width, height), keep_from: [x, y] })
     }
 
     /// Refuses a plan that does not fit a source image and an output of these sizes. Resizers call it first, so that
@@ -113,9 +133,22 @@ impl ResizePlan {
     }
 }
 
+/// One axis of [`TwoSteps`]: its length between the steps, and the first pixel that is kept.
+fn steps(at: f64, len: f64, source: u32, target: u32) -> Option<(u32, u32)> {
+    let (whole, kept) = (f64::from(source), f64::from(target));
+    let scaled = (whole * kept / len).round();
+    let scale = whole / scaled;
+    let skipped = (at / scale).round();
+    let is_close = |a: f64, b: f64| (a - b).abs() <= whole * EDGE_SLACK;
+    let is_cut = is_close(skipped * scale, at) && is_close(kept * scale, len) && skipped + kept <= scaled;
+    // Both are whole numbers and at least 0, so that a cast is exact where they are in range.
+    (is_cut && scaled <= f64::from(u32::MAX)).then_some((scaled as u32, skipped as u32))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Geometry;
 
     const SOURCE: Size = Size::new(10, 8);
     const OUTPUT: Size = Size::new(4, 4);
@@ -156,6 +189,39 @@ mod tests {
         ] {
             assert!(ResizePlan { placement, ..good }.check(SOURCE, OUTPUT).is_err(), "{placement:?}");
         }
+    }
+
+    #[test]
+    fn a_resize_and_crop_comes_apart_again() {
+        for (source, edge, side) in [
+            (Size::new(640, 427), 256, 224),
+            (Size::new(50, 2000), 256, 224),
+            (Size::new(1, 1), 256, 224),
+            (Size::new(100, 150), 32, 41), // larger than the resized image
+            (Size::new(1, 60_000), 32, 28),
+        ] {
+            let crop = Geometry::ShortestEdgeCrop { edge, crop: Size::square(side), filter: Filter::Bicubic };
+            let plan = crop.plan(source);
+            let scaled = plan.scaled(source);
+            let margin = |whole: u32| whole.saturating_sub(side) / 2;
+            let keep_from = [margin(scaled.width), margin(scaled.height)];
+            assert_eq!(plan.two_steps(source), Some(TwoSteps { scaled, keep_from }), "{source}");
+        }
+        assert_eq!(
+            plan(2.0, 1.0, 4.0, 4.0).two_steps(SOURCE),
+            Some(TwoSteps { scaled: SOURCE, keep_from: [2, 1] }),
+            "a cut of whole pixels"
+        );
+    }
+
+    #[test]
+    fn boxes_between_the_pixels_have_no_two_steps() {
+        for (x, y, w, h) in [(0.5, 0.0, 5.0, 4.0), (0.0, 0.0, 5.1, 4.0), (0.0, 0.1, 10.0, 4.0)] {
+            assert_eq!(plan(x, y, w, h).two_steps(SOURCE), None, "{x} {y} {w} {h}");
+        }
+        let long = Size::new(1, 100_000_000);
+        let hf = Geometry::ShortestEdgeCrop { edge: 256, crop: OUTPUT, filter: Filter::Bicubic };
+        assert_eq!(hf.plan(long).two_steps(long), None, "25 600 000 000 rows");
     }
 
     #[test]

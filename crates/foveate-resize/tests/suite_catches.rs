@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use foveate_core::{ImageView, ImageViewMut};
 use foveate_resize::conformance::{Promise, Tolerance, check};
-use foveate_resize::{ResizeError, ResizePlan, Resizer};
+use foveate_resize::{Capability, ResizeError, ResizePlan, Resizer};
 
 /// Nearest neighbour, with one thing wrong.
 struct Nearest(Wrong);
@@ -17,6 +17,8 @@ enum Wrong {
     Check,
     /// Leaves padding as it was.
     Padding,
+    /// Says that it equals Pillow.
+    Claim,
 }
 
 impl Resizer for Nearest {
@@ -42,6 +44,10 @@ impl Resizer for Nearest {
             }
         }
         Ok(())
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { pillow_exact: self.0 == Wrong::Claim, opencv_exact: false }
     }
 }
 
@@ -72,4 +78,10 @@ fn unchecked_plans_are_caught() {
 fn forgotten_padding_is_caught() {
     let complaint = complaint(Wrong::Padding, ANYTHING).expect("caught");
     assert!(complaint.contains("what was there before"), "{complaint}");
+}
+
+#[test]
+fn claims_that_the_promise_does_not_keep_are_caught() {
+    let complaint = complaint(Wrong::Claim, ANYTHING).expect("caught");
+    assert!(complaint.contains("claims to be within 'pillow-u8'"), "{complaint}");
 }

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+OPENCV = {"linear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "cubic": cv2.INTER_CUBIC}
 PILLOW = {"box": Image.BOX, "bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC, "lanczos": Image.LANCZOS}
 
 # (width, height), filter, then either ("stretch", width, height) or ("crop", edge, width, height). The order is that of
@@ -27,14 +28,15 @@ for name in PILLOW:
         ((13, 90), name, ("crop", 32, 24, 24)),  # vertical pass first, cropped
         ((30, 45), name, ("crop", 16, 20, 20)),  # padded
     ]
-CASES += [
-    ((61, 47), "opencv", ("stretch", 24, 20)),
-    ((5, 4), "opencv", ("stretch", 16, 16)),
-    ((40, 20), "opencv", ("stretch", 20, 20)),
-    ((40, 40), "opencv", ("stretch", 20, 20)),  # the mean of 2 x 2
-    ((1, 7), "opencv", ("stretch", 5, 5)),
-    ((9, 100), "opencv", ("stretch", 12, 16)),
-]
+for name in OPENCV:
+    CASES += [
+        ((61, 47), name, ("stretch", 24, 20)),
+        ((5, 4), name, ("stretch", 16, 16)),
+        ((40, 20), name, ("stretch", 20, 20)),
+        ((40, 40), name, ("stretch", 20, 20)),  # linear and area: the mean of 2 x 2
+        ((1, 7), name, ("stretch", 5, 5)),
+        ((9, 100), name, ("stretch", 12, 16)),
+    ]
 
 
 def noise(width, height):
@@ -50,8 +52,8 @@ def noise(width, height):
 
 
 def resize(image, name, width, height):
-    if name == "opencv":
-        return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+    if name in OPENCV:
+        return cv2.resize(image, (width, height), interpolation=OPENCV[name])
     return np.asarray(Image.fromarray(image).resize((width, height), PILLOW[name]))
 
 

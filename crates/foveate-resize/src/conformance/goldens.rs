@@ -28,8 +28,9 @@ fn pillow(filter: Filter) -> [(Size, Geometry); 7] {
     ]
 }
 
-fn opencv() -> [(Size, Geometry); 6] {
-    let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter: Filter::OpenCvLinear };
+/// The same for each of OpenCV's filters.
+fn opencv(filter: Filter) -> [(Size, Geometry); 6] {
+    let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
     [
         (Size::new(61, 47), stretch(24, 20)),
         (Size::new(5, 4), stretch(16, 16)),
@@ -42,9 +43,10 @@ fn opencv() -> [(Size, Geometry); 6] {
 
 /// All goldens.
 pub(super) fn goldens() -> Vec<Golden> {
-    let filters = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3];
+    let of_pillow = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3];
+    let of_opencv = [Filter::OpenCvLinear, Filter::OpenCvArea, Filter::OpenCvCubic];
     let mut rest: &'static [u8] = include_bytes!("goldens.bin");
-    let cases = filters.into_iter().flat_map(pillow).chain(opencv());
+    let cases = of_pillow.into_iter().flat_map(pillow).chain(of_opencv.into_iter().flat_map(opencv));
     let goldens = cases
         .map(|(source, geometry)| {
             let output = geometry.output();

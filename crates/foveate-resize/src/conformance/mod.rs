@@ -8,26 +8,46 @@ mod tolerance;
 
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
 
-use crate::{Filter, Geometry, ResizeError, ResizePlan, Resizer, SourceBox};
+use crate::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer, SourceBox};
 
 pub use tolerance::{Difference, Tolerance};
 
 /// Every filter there is.
-pub const FILTERS: [Filter; 5] =
-    [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3, Filter::OpenCvLinear];
+pub const FILTERS: [Filter; 7] = [
+    Filter::Box,
+    Filter::Bilinear,
+    Filter::Bicubic,
+    Filter::Lanczos3,
+    Filter::OpenCvLinear,
+    Filter::OpenCvArea,
+    Filter::OpenCvCubic,
+];
 
 /// How close a backend's results are to the originals'.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// Of Bilinear, Bicubic, Lanczos3 and Box to Pillow's.
     pub pillow: Tolerance,
-    /// Of OpenCvLinear to OpenCV's.
+    /// Of OpenCvLinear, OpenCvArea and OpenCvCubic to OpenCV's.
     pub opencv: Tolerance,
 }
 
 impl Promise {
     fn of(&self, filter: Filter) -> Tolerance {
-        if filter == Filter::OpenCvLinear { self.opencv } else { self.pillow }
+        match filter {
+            Filter::OpenCvLinear | Filter::OpenCvArea | Filter::OpenCvCubic => self.opencv,
+            _ => self.pillow,
+        }
+    }
+
+    /// A backend that claims to be exact is held to it here, however loose the promise.
+    fn keeps(&self, capability: Capability) {
+        let claim = |exact: bool, promised: Tolerance, least: Tolerance| {
+            let kept = promised.max <= least.max && promised.within_one >= least.within_one;
+            assert!(kept || !exact, "it claims to be within '{}' and promises '{}'", least.name, promised.name);
+        };
+        claim(capability.pillow_exact, self.pillow, Tolerance::PILLOW_U8);
+        claim(capability.opencv_exact, self.opencv, Tolerance::EXACT);
     }
 }
 
@@ -38,6 +58,7 @@ impl Promise {
 pub fn check(promise: Promise, make: impl Fn() -> Box<dyn Resizer>) -> Vec<Filter> {
     let (has, has_not): (Vec<_>, Vec<_>) = FILTERS.into_iter().partition(|&filter| supports(make().as_mut(), filter));
     assert!(!has.is_empty(), "a resizer without any filter");
+    promise.keeps(make().capability());
     for &filter in &has {
         let resizer = &mut *make();
         unchanged_size_is_a_copy(resizer, filter);
