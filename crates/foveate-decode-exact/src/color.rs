@@ -1,5 +1,7 @@
 //! Component samples to RGB: libjpeg's conversions, followed for CMYK by Pillow's `convert("RGB")`.
 
+use foveate_decode::jpeg::cmyk_to_rgb;
+
 use crate::isa::Kernels;
 
 /// What the components mean.
@@ -47,27 +49,17 @@ pub(crate) fn convert(kernels: impl Kernels, space: ColorSpace, rows: [&[u8]; 4]
             }
         }
         ColorSpace::YCbCr => kernels.ycbcr([a, b, c], out),
-        // Like Pillow, takes every CMYK file to be Adobe's, which stores 255 for no ink.
         ColorSpace::Cmyk => {
             for (pixel, (((&c, &m), &y), &k)) in out.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
-                *pixel = light([c, m, y].map(|stored| 255 - stored), 255 - k);
+                *pixel = cmyk_to_rgb([c, m, y, k]);
             }
         }
-        // libjpeg inverts what the colour transform gives, and Pillow inverts that again.
+        // libjpeg inverts what the colour transform gives.
         ColorSpace::Ycck => {
             for (pixel, (((&y, &cb), &cr), &k)) in out.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
-                *pixel = light(rgb([y, cb, cr]), 255 - k);
+                let [c, m, y] = rgb([y, cb, cr]).map(|light| 255 - light);
+                *pixel = cmyk_to_rgb([c, m, y, k]);
             }
         }
     }
-}
-
-/// What is left of white light under four inks, each 0 (none) to 255, as Pillow computes it.
-#[inline(always)]
-fn light(inks: [u8; 3], black: u8) -> [u8; 3] {
-    let light = 255 - black;
-    inks.map(|ink| {
-        let product = u32::from(ink) * u32::from(light) + 128;
-        light.saturating_sub((((product >> 8) + product) >> 8) as u8)
-    })
 }

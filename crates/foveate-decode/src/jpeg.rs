@@ -4,6 +4,8 @@
 //! libjpeg calls a fatal error (a second SOI or SOF, reserved markers, impossible scan parameters), so that every
 //! backend gives the same verdict on a damaged file whatever its own library tolerates.
 
+mod rewrite;
+
 use std::borrow::Cow;
 use std::fmt::Display;
 
@@ -11,6 +13,10 @@ use foveate_core::{PixelLimits, Size};
 use memchr::memchr;
 
 use crate::{DecodeError, DecoderOptions, ImageFormat};
+
+pub use rewrite::with_plain_header;
+
+const SOI: &[u8] = &[0xFF, 0xD8];
 
 /// Coding process, from the frame header's marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +44,17 @@ impl Process {
             0xC3 | 0xCB => Self::Lossless,
             0xC9 | 0xCA => Self::Arithmetic,
             _ => Self::Hierarchical,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Extended => "extended sequential",
+            Self::Progressive => "progressive",
+            Self::Lossless => "lossless",
+            Self::Arithmetic => "arithmetic",
+            Self::Hierarchical => "hierarchical",
         }
     }
 }
@@ -110,18 +127,29 @@ impl Structure {
     /// [`DecodeError::Limit`], [`DecodeError::TooCostly`], [`DecodeError::Truncated`] (unless permitted) and
     /// [`DecodeError::Unsupported`].
     pub fn admit(&self, limits: PixelLimits, options: &DecoderOptions) -> Result<(), DecodeError> {
+        self.admit_with(limits, options, &[Process::Baseline, Process::Extended, Process::Progressive])
+    }
+
+    /// [`Structure::admit`] for an 8-bit decoder that reads these processes.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn admit_with(
+        &self,
+        limits: PixelLimits,
+        options: &DecoderOptions,
+        processes: &[Process],
+    ) -> Result<(), DecodeError> {
         limits.check(self.size)?;
         self.check_cost(limits)?;
         if self.ending != Ending::Complete && !options.allow_truncated {
             return Err(truncated("the file ends before the end-of-image marker"));
         }
-        let reason = match (self.process, self.precision, self.components) {
-            (Process::Arithmetic, ..) => "arithmetic coding".to_owned(),
-            (Process::Lossless, ..) => "lossless coding".to_owned(),
-            (Process::Hierarchical, ..) => "hierarchical coding".to_owned(),
-            (_, 8, 1 | 3 | 4) => return Ok(()),
-            (_, 8, n) => format!("{n} components"),
-            (_, bits, _) => format!("{bits} bits per sample"),
+        let reason = match (processes.contains(&self.process), self.precision, self.components) {
+            (false, ..) => format!("{} coding", self.process.name()),
+            (true, 8, 1 | 3 | 4) => return Ok(()),
+            (true, 8, n) => format!("{n} components"),
+            (true, bits, _) => format!("{bits} bits per sample"),
         };
         Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
     }
@@ -175,6 +203,17 @@ pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> 
     .filter_map(move |(found, payload)| (found == marker).then_some(payload))
 }
 
+/// Pillow's `convert("RGB")` of one pixel of a CMYK file, given as the file stores it. Like Pillow, takes every such file
+/// to be Adobe's, which stores 255 for no ink. For YCCK files, `stored` is what libjpeg converts them to.
+#[inline(always)]
+pub fn cmyk_to_rgb(stored: [u8; 4]) -> [u8; 3] {
+    let [c, m, y, light] = stored;
+    [c, m, y].map(|stored| {
+        let product = u32::from(255 - stored) * u32::from(light) + 128;
+        light.saturating_sub((((product >> 8) + product) >> 8) as u8)
+    })
+}
+
 enum Step<'a> {
     /// A marker's code and its payload, without the length; empty for markers that have none.
     Marker(u8, &'a [u8]),
@@ -189,7 +228,7 @@ struct Markers<'a> {
 
 impl<'a> Markers<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        if bytes.starts_with(&[0xFF, 0xD8]) { Ok(Self { bytes, at: 2 }) } else { Err(corrupt("no SOI marker")) }
+        if bytes.starts_with(SOI) { Ok(Self { bytes, at: 2 }) } else { Err(corrupt("no SOI marker")) }
     }
 
     fn advance(&mut self) -> Result<Step<'a>, DecodeError> {
@@ -409,7 +448,6 @@ fn truncated(reason: impl Display) -> DecodeError {
 mod tests {
     use super::*;
 
-    const SOI: &[u8] = &[0xFF, 0xD8];
     const EOI: &[u8] = &[0xFF, 0xD9];
 
     fn segment(marker: u8, payload: &[u8]) -> Vec<u8> {
