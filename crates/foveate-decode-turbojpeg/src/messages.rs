@@ -1,0 +1,52 @@
+//! What the library says, which the crate hands on as text alone, and what follows from it.
+
+use foveate_core::{LimitError, Size};
+use foveate_decode::{DecodeError, DecoderOptions, ImageFormat};
+use turbojpeg::Error;
+
+/// How the texts of libjpeg's warnings (JWRN in jerror.h) begin. Everything else is fatal.
+const WARNINGS: [&str; 7] = [
+    "Corrupt JPEG data: ",
+    CUT_SHORT,
+    "Inconsistent progression sequence for component ",
+    "Invalid SOS parameters for sequential JPEG",
+    "Unknown Adobe color transform code ",
+    "Warning: unknown JFIF revision number ",
+    "Application transferred too many scanlines",
+];
+const CUT_SHORT: &str = "Premature end of JPEG file";
+
+/// The library's own words, without the crate's.
+pub(crate) fn text(error: &Error) -> String {
+    match error {
+        Error::TurboJpegError(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the library could have gone on.
+pub(crate) fn is_warning(error: &Error) -> bool {
+    matches!(error, Error::TurboJpegError(text) if WARNINGS.iter().any(|warning| text.starts_with(warning)))
+}
+
+/// Refuses what a warning says if the options do not permit it. Damaged data is permitted as Pillow, OpenCV and the
+/// other backends permit it: the file counts as decoded.
+pub(crate) fn check(warning: &str, options: &DecoderOptions) -> Result<(), DecodeError> {
+    if warning.starts_with(CUT_SHORT) && !options.allow_truncated {
+        return Err(DecodeError::truncated(ImageFormat::Jpeg, warning));
+    }
+    Ok(())
+}
+
+/// What it means that a picture of `size` has no pixels.
+pub(crate) fn fault(error: &Error, size: Size) -> DecodeError {
+    let text = text(error);
+    let begins = |starts: &[&str]| starts.iter().any(|start| text.starts_with(start));
+    if begins(&["Insufficient memory", "Memory allocation failure"]) || matches!(error, Error::Null) {
+        LimitError::OutOfMemory { size }.into()
+    } else if begins(&["Fractional sampling", "Sorry, ", "Unsupported ", "Maximum supported image dimension"]) {
+        DecodeError::unsupported(ImageFormat::Jpeg, text)
+    } else {
+        DecodeError::corrupt(ImageFormat::Jpeg, text)
+    }
+}
