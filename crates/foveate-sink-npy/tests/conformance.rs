@@ -39,6 +39,7 @@ fn with_subject(check: impl FnOnce(&Subject<'_>)) {
         read: &read,
         extension: "npy",
         layouts: &[Layout::File, Layout::Folder],
+        cuts_parts: true,
     });
 }
 

@@ -47,6 +47,7 @@ fn with_subject(check: impl FnOnce(&Subject<'_>)) {
         read: &read,
         extension: "parquet",
         layouts: &[Layout::File, Layout::Folder],
+        cuts_parts: true,
     });
 }
 

@@ -8,6 +8,7 @@ mod manifest;
 mod names;
 pub mod parts;
 mod publish;
+pub mod staging;
 
 use foveate_core::{Backend, Health, Registry, Stage};
 

@@ -106,7 +106,7 @@ pub fn sync_folder(_folder: &Path) -> Result<(), SinkError> {
 }
 
 /// The folder a path is in; `.` for a bare name.
-pub(crate) fn parent_of(path: &Path) -> &Path {
+pub fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -114,7 +114,7 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
 }
 
 /// Removes a file that may already be gone.
-pub(crate) fn remove_if_there(path: &Path) -> Result<(), SinkError> {
+pub fn remove_if_there(path: &Path) -> Result<(), SinkError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SinkError::io("remove", path)(error)),
         _ => Ok(()),

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::FAILURES_HEADER;
 use super::log::{LogExtent, open_at};
+use crate::staging::FAILURES_HEADER;
 use crate::{AtomicFile, RunManifest, SinkError};
 
 /// Raised when the files in the staging folder change their meaning.

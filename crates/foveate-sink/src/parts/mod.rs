@@ -30,9 +30,6 @@ use crate::{Element, RunManifest, SinkError};
 #[cfg(doc)]
 use crate::OutputNames;
 
-/// First line of a failures file.
-const FAILURES_HEADER: &str = "id,stage,reason,bytes\n";
-
 /// A file format that stores one part at a time.
 pub trait PartFormat: Send {
     /// The format's name, as in the registry.

@@ -1,20 +1,22 @@
 //! [`PartSink`]: the store itself.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-
-use xxhash_rust::xxh3::Xxh3;
 
 use super::journal::{Journal, Record, SealedFile, SealedPart, State};
 use super::log::{Block, LogExtent, LogPaths, PartLog, Scratch, open_at};
-use super::{FAILURES_HEADER, PartFiles, PartFormat, StoredPart};
+use super::{PartFiles, PartFormat, StoredPart};
 use crate::publish::{parent_of, remove_if_there};
+use crate::staging::{self, FAILURES_HEADER, Phase, Staging, Steps, Taken, push_failure};
 use crate::{
     Element, Existing, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Published, Rows,
-    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, push_csv_field, sync_file, sync_folder,
+    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sync_file, sync_folder,
 };
+
+/// The file without which the rest of a staging folder means nothing.
+const JOURNAL: &str = "journal";
 
 /// A [`VectorSink`] that stores parts of format `F`, crash-safe.
 ///
@@ -22,33 +24,19 @@ use crate::{
 pub struct PartSink<F> {
     options: SinkOptions,
     format: F,
-    phase: Phase,
-    #[cfg(feature = "conformance")]
-    probe: Option<crate::conformance::Probe>,
-}
-
-enum Phase {
-    New,
-    Open(Box<Run>),
-    Done,
-    Broken,
+    phase: Phase<Run>,
+    steps: Steps,
 }
 
 /// A run in progress.
 struct Run {
     names: OutputNames,
-    staging: PathBuf,
-    /// Locked for as long as the run lives.
-    _lock: File,
+    staging: Staging,
     journal: Journal,
     state: State,
     logs: BTreeMap<u64, PartLog>,
     failures: FailureFile,
-    /// Lowest index that may still be appended, and that may still fail.
-    next_row: u64,
-    next_failure: u64,
-    /// Rows and failures taken since the last commit.
-    pending: u64,
+    taken: Taken,
     new_files: bool,
     scratch: Scratch,
 }
@@ -66,46 +54,26 @@ struct FailureFile {
 impl<F: PartFormat> PartSink<F> {
     /// A sink for `options`; touches nothing on disk before `begin`.
     pub fn new(options: SinkOptions, format: F) -> Self {
-        Self {
-            options,
-            format,
-            phase: Phase::New,
-            #[cfg(feature = "conformance")]
-            probe: None,
-        }
+        Self { options, format, phase: Phase::New, steps: Steps::default() }
     }
 
     /// Calls `probe` before every step that changes the disk, so that a test can see what a crash would leave.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_probe(mut self, probe: crate::conformance::Probe) -> Self {
-        self.probe = Some(probe);
+        self.steps = Steps::seen_by(probe);
         self
     }
 
-    #[cfg(feature = "conformance")]
     fn step(&mut self, name: &'static str) {
-        if let Some(probe) = &mut self.probe {
-            probe(name);
-        }
+        self.steps.step(name);
     }
-
-    #[cfg(not(feature = "conformance"))]
-    #[expect(clippy::unused_self, reason = "steps are seen by tests alone")]
-    fn step(&mut self, _name: &'static str) {}
 
     /// The options as settings that must not change within a run, added to the caller's own.
     fn settings(&self, manifest: &RunManifest) -> RunManifest {
-        let mut settings = manifest.clone();
-        let mut set = |name: &str, value: String| settings.fingerprint.insert(format!("sink.{name}"), value);
-        set("format", self.format.name().to_owned());
-        set("element", self.options.element.name().to_owned());
-        set("first_index", self.options.first_index.to_string());
+        let mut settings = staging::settings(&self.options, self.format.name(), manifest);
         if self.has_parts() {
-            set("part_items", self.options.part_items.to_string());
-        }
-        if let Some((i, n)) = self.options.shard {
-            set("shard", format!("{i}/{n}"));
+            settings.fingerprint.insert("sink.part_items".to_owned(), self.options.part_items.to_string());
         }
         settings
     }
@@ -128,65 +96,35 @@ impl<F: PartFormat> PartSink<F> {
         part.saturating_add(1).saturating_mul(self.part_items()).saturating_add(self.options.first_index)
     }
 
-    fn check_options(&self, manifest: &RunManifest) -> Result<(), SinkError> {
-        let misuse = |reason: &str| Err(SinkError::Misuse(reason.to_owned()));
-        if manifest.dim == 0 {
-            return misuse("vectors have no components");
-        }
-        if self.options.part_items == 0 {
-            return misuse("a part covers no items");
-        }
-        if self.options.shard.is_some_and(|(i, n)| i >= n) {
-            return misuse("shard i of n needs i < n");
-        }
-        Ok(())
-    }
-
-    /// Says what is wrong with the output's place before anything is made there.
-    fn check_place(&self) -> Result<(), SinkError> {
-        let output = &self.options.output;
-        let bad =
-            |path: &Path, reason: &str| Err(SinkError::BadOutput { path: path.to_owned(), reason: reason.to_owned() });
-        match self.options.layout {
-            Layout::File if output.is_dir() => bad(output, "it is a folder; name a file in it"),
-            Layout::File if !parent_of(output).is_dir() => {
-                bad(output, &format!("there is no folder {}; create it first", parent_of(output).display()))
-            }
-            Layout::Folder if output.exists() && !output.is_dir() => {
-                bad(output, "a folder is needed there, but it is a file")
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn extensions(&self) -> Vec<&'static str> {
         std::iter::once(self.format.extension()).chain(self.format.sidecars().iter().copied()).collect()
     }
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
-        self.check_options(manifest)?;
-        self.check_place()?;
+        staging::check(&self.options, manifest)?;
         let names = OutputNames::new(&self.options, self.format.extension());
-        let (main, staging) = (names.main(), names.staging());
-        if existing != Existing::Overwrite && main.exists() && !staging.exists() {
+        let main = names.main();
+        if existing != Existing::Overwrite && main.exists() && !names.staging().exists() {
             return Err(self.finished(&names, existing, manifest));
         }
         self.step("create staging folder");
-        fs::create_dir_all(&staging).map_err(SinkError::io("create", &staging))?;
-        let lock = lock(&staging, &self.options.output)?;
+        let staging = Staging::take(&self.options, &names)?;
         let settings = self.settings(manifest);
-        let journal = staging.join("journal");
-        let found = if existing == Existing::Overwrite { None } else { State::read(&journal)? };
+        let found = if existing == Existing::Overwrite { None } else { State::read(&staging.join(JOURNAL))? };
         match (found, existing) {
-            (Some(state), Existing::Resume) => self.resume(names, staging, lock, state, &settings),
+            (Some(state), Existing::Resume) => self.resume(names, staging, state, &settings),
             (Some(_), Existing::Refuse) if !main.exists() => Err(SinkError::Interrupted(self.options.output.clone())),
             (_, Existing::Resume | Existing::Refuse) if main.exists() => {
-                self.discard_unused(&staging);
+                staging.discard_unused(JOURNAL);
                 Err(self.finished(&names, existing, manifest))
             }
-            _ => self
-                .start(names, staging.clone(), lock, settings, existing)
-                .inspect_err(|_| self.discard_unused(&staging)),
+            _ => match self.start(&names, &staging, settings, existing) {
+                Ok((journal, state, failures)) => Ok(Run::new(names, staging, journal, state, failures)),
+                Err(error) => {
+                    staging.discard_unused(JOURNAL);
+                    Err(error)
+                }
+            },
         }
     }
 
@@ -194,81 +132,39 @@ impl<F: PartFormat> PartSink<F> {
     fn finished(&self, names: &OutputNames, existing: Existing, manifest: &RunManifest) -> SinkError {
         let main = names.main();
         let done = if self.writes_manifest() {
-            let parsed = fs::read(names.beside("manifest.json")).ok().map(|bytes| OutputManifest::parse(&bytes));
-            parsed.and_then(Result::ok).map(|output| output.run())
+            staging::read_manifest(&names.beside("manifest.json"))
         } else {
             self.format.read_manifest(&main)
         };
-        let is_this_job = done.is_some_and(|done| done.difference(&self.settings(manifest)).is_none());
-        if existing == Existing::Resume && is_this_job {
-            SinkError::AlreadyComplete(main)
-        } else {
-            SinkError::Exists(main)
-        }
-    }
-
-    /// Removes a staging folder in which no run was begun, as far as that goes: the error at hand matters more.
-    fn discard_unused(&self, staging: &Path) {
-        if !staging.join("journal").exists() {
-            let _ = empty_staging(staging);
-            let _ = remove_if_there(&staging.join("lock"));
-            let _ = fs::remove_dir(staging);
-            if self.options.layout == Layout::Folder {
-                let _ = fs::remove_dir(parent_of(staging));
-            }
-        }
+        staging::finished(main, done, &self.settings(manifest), existing)
     }
 
     fn start(
         &mut self,
-        names: OutputNames,
-        staging: PathBuf,
-        lock: File,
+        names: &OutputNames,
+        staging: &Staging,
         settings: RunManifest,
         existing: Existing,
-    ) -> Result<Run, SinkError> {
+    ) -> Result<(Journal, State, FailureFile), SinkError> {
         self.step("empty staging folder");
-        empty_staging(&staging)?;
+        staging.clear(JOURNAL)?;
         if self.options.layout == Layout::Folder {
-            self.clear_folder(&names, existing)?;
+            let extensions = self.extensions();
+            staging::clear_folder(&self.options.output, names, &extensions, existing, &mut self.steps)?;
         }
         self.step("start failures file");
         let failures = FailureFile::create(staging.join("failures.csv"))?;
         self.step("start journal");
         let first = self.options.first_index;
-        let journal = Journal::create(&staging.join("journal"), &settings, first)?;
-        sync_folder(parent_of(&staging))?;
-        let state = State { settings, watermark: first, ..State::default() };
-        Ok(Run::new(names, staging, lock, journal, state, failures))
-    }
-
-    /// Removes what an earlier run left in an output folder, or says that something is there.
-    fn clear_folder(&mut self, names: &OutputNames, existing: Existing) -> Result<(), SinkError> {
-        let folder = self.options.output.clone();
-        let mut old = list_parts(&folder, names, &self.extensions())?;
-        if existing != Existing::Overwrite {
-            return old.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path)));
-        }
-        // Parts of another format are known from the old manifest only.
-        if let Some(manifest) = fs::read(names.main()).ok().and_then(|bytes| OutputManifest::parse(&bytes).ok()) {
-            let files = manifest.parts.into_iter().flat_map(|part| part.files);
-            old.extend(files.map(|file| folder.join(file.name)));
-        }
-        self.step("remove old manifest");
-        remove_if_there(&names.main())?;
-        sync_folder(&folder)?;
-        for path in old {
-            self.step("remove old part");
-            remove_if_there(&path)?;
-        }
-        remove_if_there(&names.beside("failures.csv"))
+        let journal = Journal::create(&staging.join(JOURNAL), &settings, first)?;
+        sync_folder(parent_of(staging.folder()))?;
+        Ok((journal, State { settings, watermark: first, ..State::default() }, failures))
     }
 
     fn resume(
         &mut self,
         names: OutputNames,
-        staging: PathBuf,
-        lock: File,
+        staging: Staging,
         state: State,
         settings: &RunManifest,
     ) -> Result<Run, SinkError> {
@@ -276,15 +172,15 @@ impl<F: PartFormat> PartSink<F> {
             return Err(SinkError::OtherRun { path: self.options.output.clone(), difference });
         }
         if !state.staged {
-            self.check_parts(&names, &staging, &state)?;
+            self.check_parts(&names, staging.folder(), &state)?;
         }
         self.step("reopen journal");
-        let journal = Journal::reopen(&staging.join("journal"), &state)?;
-        let failures = FailureFile::reopen(&staging, &names, &state)?;
-        let mut run = Run::new(names, staging, lock, journal, state, failures);
+        let journal = Journal::reopen(&staging.join(JOURNAL), &state)?;
+        let failures = FailureFile::reopen(staging.folder(), &names, &state)?;
+        let mut run = Run::new(names, staging, journal, state, failures);
         for extent in run.state.logs.values() {
             self.step("reopen log");
-            run.logs.insert(extent.part, PartLog::reopen(&run.staging, extent.clone())?);
+            run.logs.insert(extent.part, PartLog::reopen(run.staging.folder(), extent.clone())?);
         }
         if !run.state.staged {
             self.remove_uncommitted(&run)?;
@@ -314,15 +210,16 @@ impl<F: PartFormat> PartSink<F> {
 
     /// Logs of parts that were never committed.
     fn remove_uncommitted(&mut self, run: &Run) -> Result<(), SinkError> {
-        let entries = fs::read_dir(&run.staging).map_err(SinkError::io("list", &run.staging))?;
+        let staging = run.staging.folder();
+        let entries = fs::read_dir(staging).map_err(SinkError::io("list", staging))?;
         let kept: Vec<PathBuf> = run
             .logs
             .keys()
-            .map(|&part| LogPaths::new(&run.staging, part))
+            .map(|&part| LogPaths::new(staging, part))
             .flat_map(|paths| [paths.vectors, paths.frames])
             .collect();
         for entry in entries {
-            let path = entry.map_err(SinkError::io("list", &run.staging))?.path();
+            let path = entry.map_err(SinkError::io("list", staging))?.path();
             let is_log = path.extension().is_some_and(|extension| extension == "vectors" || extension == "rows");
             if is_log && !kept.contains(&path) {
                 self.step("remove uncommitted log");
@@ -349,7 +246,7 @@ impl<F: PartFormat> PartSink<F> {
     }
 
     fn take_rows(&mut self, run: &mut Run, rows: &Rows<'_>) -> Result<(), SinkError> {
-        run.check_rows(rows)?;
+        run.taken.check_rows(rows)?;
         let dim = run.state.settings.dim;
         let mut start = 0;
         while start < rows.index.len() {
@@ -358,7 +255,7 @@ impl<F: PartFormat> PartSink<F> {
             let count = rows.index[start..].partition_point(|&index| index < end || end == u64::MAX);
             if !run.logs.contains_key(&part) {
                 self.step("start log");
-                run.logs.insert(part, PartLog::create(&run.staging, part, self.format.free_bytes())?);
+                run.logs.insert(part, PartLog::create(run.staging.folder(), part, self.format.free_bytes())?);
                 run.new_files = true;
             }
             self.step("append rows");
@@ -367,26 +264,24 @@ impl<F: PartFormat> PartSink<F> {
             log.append(&block, &mut run.scratch)?;
             start += count;
         }
-        if let Some(&last) = rows.index.last() {
-            run.next_row = last.saturating_add(1);
-            run.pending += rows.index.len() as u64;
-        }
+        run.taken.rows(rows);
         Ok(())
     }
 
     fn take_failures(&mut self, run: &mut Run, failures: &[Failure]) -> Result<(), SinkError> {
-        run.check_failures(failures)?;
-        let Some(last) = failures.last() else { return Ok(()) };
+        run.taken.check_failures(failures)?;
+        if failures.is_empty() {
+            return Ok(());
+        }
         self.step("append failures");
         run.failures.append(failures)?;
-        run.next_failure = last.index.saturating_add(1);
-        run.pending += failures.len() as u64;
+        run.taken.failures(failures);
         Ok(())
     }
 
     fn commit_run(&mut self, run: &mut Run, watermark: u64) -> Result<(), SinkError> {
-        run.check_watermark(watermark)?;
-        if run.pending == 0 && watermark == run.state.watermark {
+        run.taken.check_watermark(watermark)?;
+        if !run.taken.is_news(watermark) {
             return Ok(());
         }
         self.step("sync logs");
@@ -395,7 +290,7 @@ impl<F: PartFormat> PartSink<F> {
         }
         run.failures.sync()?;
         if std::mem::take(&mut run.new_files) {
-            sync_folder(&run.staging)?;
+            sync_folder(run.staging.folder())?;
         }
         self.step("journal commit");
         run.journal_commit(watermark)?;
@@ -415,10 +310,10 @@ impl<F: PartFormat> PartSink<F> {
 
     fn seal(&mut self, run: &mut Run, part: u64) -> Result<(), SinkError> {
         let extent = run.logs.remove(&part).expect("only parts with a log are sealed").extent().clone();
-        let paths = LogPaths::new(&run.staging, part);
+        let paths = LogPaths::new(run.staging.folder(), part);
         self.step("encode part");
         let staged = self.encode(run, &paths, &extent)?;
-        let files = self.part_files(run, self.part_folder(&run.staging), part);
+        let files = self.part_files(run, self.part_folder(run.staging.folder()), part);
         let mut sealed = SealedPart { part, rows: extent.rows, files: Vec::new() };
         for (from, to) in staged.publishing_order().zip(files.publishing_order()) {
             sealed.files.push(self.describe(from, to)?);
@@ -438,8 +333,8 @@ impl<F: PartFormat> PartSink<F> {
     /// Encodes one part under temporary names and syncs it.
     fn encode(&mut self, run: &Run, paths: &LogPaths, extent: &LogExtent) -> Result<PartFiles, SinkError> {
         let staged = PartFiles {
-            vectors: run.staging.join(format!("new.{}", self.format.extension())),
-            sidecars: self.format.sidecars().iter().map(|name| run.staging.join(format!("new.{name}"))).collect(),
+            vectors: run.staging.join(&format!("new.{}", self.format.extension())),
+            sidecars: self.format.sidecars().iter().map(|name| run.staging.join(&format!("new.{name}"))).collect(),
         };
         for path in staged.publishing_order() {
             remove_if_there(path)?;
@@ -463,29 +358,28 @@ impl<F: PartFormat> PartSink<F> {
         let bytes = fs::metadata(staged).map_err(SinkError::io("inspect", staged))?.len();
         let xxh3 = match self.options.layout {
             Layout::File => None,
-            Layout::Folder => Some(hash_file(staged)?),
+            Layout::Folder => Some(staging::hash_file(staged)?),
         };
         Ok(SealedFile { name, bytes, xxh3 })
     }
 
     fn finish_run(&mut self, run: &mut Run) -> Result<Published, SinkError> {
-        if run.pending > 0 {
-            return Err(SinkError::Misuse(format!("finish with {} rows or failures not committed", run.pending)));
-        }
+        run.taken.check_finish()?;
         if !run.state.finishing {
             self.step("journal finishing");
             run.journal.append(&Record::Finishing)?;
             run.state.finishing = true;
+            run.taken.close();
         }
         if !run.state.staged {
             self.seal_rest(run)?;
             self.stage(run)?;
             self.step("journal staged");
-            sync_folder(&run.staging)?;
+            sync_folder(run.staging.folder())?;
             run.journal.append(&Record::Staged)?;
             run.state.staged = true;
         }
-        self.publish_all(run)?;
+        staging::publish_all(&self.publication(run), &mut self.steps)?;
         self.step("remove staging folder");
         self.remove_staging(run)?;
         Ok(self.published(run))
@@ -498,7 +392,7 @@ impl<F: PartFormat> PartSink<F> {
         }
         if run.state.sealed.is_empty() {
             self.step("start log");
-            let log = PartLog::create(&run.staging, 0, self.format.free_bytes())?;
+            let log = PartLog::create(run.staging.folder(), 0, self.format.free_bytes())?;
             run.logs.insert(0, log);
             self.seal(run, 0)?;
         }
@@ -509,8 +403,12 @@ impl<F: PartFormat> PartSink<F> {
     fn stage(&mut self, run: &mut Run) -> Result<(), SinkError> {
         if self.options.layout == Layout::File && run.state.sealed.len() > 1 {
             self.step("assemble");
-            let parts: Vec<PathBuf> =
-                run.state.sealed.iter().map(|part| self.part_files(run, &run.staging, part.part).vectors).collect();
+            let parts: Vec<PathBuf> = run
+                .state
+                .sealed
+                .iter()
+                .map(|part| self.part_files(run, run.staging.folder(), part.part).vectors)
+                .collect();
             let whole = self.assembled(run);
             remove_if_there(&whole)?;
             self.format.assemble(&parts, &run.state.settings, &whole)?;
@@ -528,7 +426,7 @@ impl<F: PartFormat> PartSink<F> {
     }
 
     fn assembled(&self, run: &Run) -> PathBuf {
-        run.staging.join(format!("whole.{}", self.format.extension()))
+        run.staging.join(&format!("whole.{}", self.format.extension()))
     }
 
     fn writes_manifest(&self) -> bool {
@@ -576,7 +474,7 @@ impl<F: PartFormat> PartSink<F> {
         }
         if self.options.layout == Layout::File {
             let first = run.state.sealed.first().map_or(0, |part| part.part);
-            let files = self.part_files(run, &run.staging, first);
+            let files = self.part_files(run, run.staging.folder(), first);
             let sidecars = files.sidecars.into_iter().zip(self.format.sidecars());
             moves.extend(sidecars.map(|(path, name)| (path, run.names.beside(name))));
             let vectors = if run.state.sealed.len() > 1 { self.assembled(run) } else { files.vectors };
@@ -585,35 +483,8 @@ impl<F: PartFormat> PartSink<F> {
         moves
     }
 
-    /// Renames what is not renamed yet (a crash may have come in between).
-    fn publish_all(&mut self, run: &Run) -> Result<(), SinkError> {
-        let moves = self.publication(run);
-        let (main_staged, main) = moves.last().expect("there is always a main file");
-        if main_staged.exists() {
-            // An output that is being overwritten goes now, so that its main file never stands beside new sidecars.
-            self.step("remove old output");
-            remove_if_there(main)?;
-            sync_folder(parent_of(main))?;
-        }
-        for (staged, target) in &moves {
-            if staged.exists() {
-                self.step("publish");
-                publish(staged, target)?;
-            } else if !target.exists() {
-                return Err(SinkError::damaged(target, "it was being published and is gone"));
-            }
-        }
-        Ok(())
-    }
-
     fn remove_staging(&self, run: &Run) -> Result<(), SinkError> {
-        empty_staging(&run.staging)?;
-        remove_if_there(&run.staging.join("lock"))?;
-        fs::remove_dir(&run.staging).map_err(SinkError::io("remove", &run.staging))?;
-        if self.options.layout == Layout::Folder {
-            // Fails as long as other shards are at work, which is fine.
-            let _ = fs::remove_dir(parent_of(&run.staging));
-        }
+        run.staging.remove(JOURNAL)?;
         sync_folder(parent_of(&run.names.main()))
     }
 
@@ -636,31 +507,15 @@ impl<F: PartFormat> PartSink<F> {
         call: &str,
         act: impl FnOnce(&mut Self, &mut Run) -> Result<T, SinkError>,
     ) -> Result<T, SinkError> {
-        let mut run = match std::mem::replace(&mut self.phase, Phase::Broken) {
-            Phase::Open(run) => run,
-            phase => {
-                let why = match &phase {
-                    Phase::New => "before begin",
-                    Phase::Done => "after finish",
-                    _ => "after an error",
-                };
-                self.phase = phase;
-                return Err(SinkError::Misuse(format!("{call} {why}")));
-            }
-        };
+        let mut run = self.phase.take(call)?;
         let result = act(self, &mut run);
-        if matches!(result, Ok(_) | Err(SinkError::Misuse(_))) {
-            self.phase = Phase::Open(run);
-        }
-        result
+        self.phase.put_back(run, result)
     }
 }
 
 impl<F: PartFormat> VectorSink for PartSink<F> {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
-        if !matches!(self.phase, Phase::New) {
-            return Err(SinkError::Misuse("begin is called once".to_owned()));
-        }
+        self.phase.check_new()?;
         let run = self.open(manifest, existing)?;
         let watermark = Watermark(run.state.watermark);
         self.phase = Phase::Open(Box::new(run));
@@ -693,69 +548,18 @@ impl<F: PartFormat> std::fmt::Debug for PartSink<F> {
 }
 
 impl Run {
-    fn new(
-        names: OutputNames,
-        staging: PathBuf,
-        lock: File,
-        journal: Journal,
-        state: State,
-        failures: FailureFile,
-    ) -> Self {
+    fn new(names: OutputNames, staging: Staging, journal: Journal, state: State, failures: FailureFile) -> Self {
         Self {
             names,
             staging,
-            _lock: lock,
             journal,
-            next_row: state.watermark,
-            next_failure: state.watermark,
+            taken: Taken::up_to(state.watermark, state.settings.dim, state.finishing),
             state,
             logs: BTreeMap::new(),
             failures,
-            pending: 0,
             new_files: false,
             scratch: Scratch::default(),
         }
-    }
-
-    fn check_rows(&self, rows: &Rows<'_>) -> Result<(), SinkError> {
-        let n = rows.index.len();
-        let lengths = [rows.id.len(), rows.width.len(), rows.height.len(), rows.xxh3.len()];
-        if lengths.iter().any(|&len| len != n) || rows.vectors.len() != n * self.state.settings.dim {
-            return Err(SinkError::Misuse(format!(
-                "{n} rows of {} components come with {} vector components and columns of {lengths:?}",
-                self.state.settings.dim,
-                rows.vectors.len()
-            )));
-        }
-        self.check_order(rows.index.iter().copied(), self.next_row, "row")
-    }
-
-    fn check_failures(&self, failures: &[Failure]) -> Result<(), SinkError> {
-        self.check_order(failures.iter().map(|failure| failure.index), self.next_failure, "failure")
-    }
-
-    fn check_order(&self, indexes: impl Iterator<Item = u64>, lowest: u64, what: &str) -> Result<(), SinkError> {
-        let mut lowest = lowest;
-        for index in indexes {
-            if index < lowest {
-                return Err(SinkError::Misuse(format!(
-                    "{what} {index} comes out of order: {lowest} is the lowest that may follow"
-                )));
-            }
-            if self.state.finishing {
-                return Err(SinkError::Misuse(format!("{what} {index} comes after the run was finishing")));
-            }
-            lowest = index.saturating_add(1);
-        }
-        Ok(())
-    }
-
-    fn check_watermark(&self, watermark: u64) -> Result<(), SinkError> {
-        let lowest = self.state.watermark.max(self.next_row).max(self.next_failure);
-        if watermark < lowest {
-            return Err(SinkError::Misuse(format!("commit of {watermark}, but items below {lowest} were taken")));
-        }
-        Ok(())
     }
 
     fn journal_commit(&mut self, watermark: u64) -> Result<(), SinkError> {
@@ -763,7 +567,7 @@ impl Run {
         self.state.watermark = watermark;
         self.state.failures = self.failures.count;
         self.state.failures_len = self.failures.len;
-        self.pending = 0;
+        self.taken.commit(watermark);
         self.journal.append(&Record::Commit {
             watermark,
             failures: self.failures.count,
@@ -791,17 +595,8 @@ impl FailureFile {
 
     fn append(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
         self.lines.clear();
-        for failure in failures {
-            push_csv_field(&mut self.lines, &failure.id);
-            self.lines.push(',');
-            push_csv_field(&mut self.lines, failure.stage.name());
-            self.lines.push(',');
-            push_csv_field(&mut self.lines, &failure.reason);
-            self.lines.push(',');
-            if let Some(bytes) = failure.bytes {
-                self.lines.push_str(&bytes.to_string());
-            }
-            self.lines.push('\n');
+        for Failure { id, stage, reason, bytes, .. } in failures {
+            push_failure(&mut self.lines, id, stage.name(), reason, *bytes);
         }
         self.dirty = true;
         self.file.write_all(self.lines.as_bytes()).map_err(SinkError::io("write", &self.path))?;
@@ -824,59 +619,6 @@ impl Element {
         match self {
             Self::F32 => 4,
             Self::F16 => 2,
-        }
-    }
-}
-
-/// Takes the staging folder for this process alone.
-fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
-    let path = staging.join("lock");
-    let file =
-        File::options().create(true).truncate(false).write(true).open(&path).map_err(SinkError::io("create", &path))?;
-    match file.try_lock() {
-        // The run that held it may have finished, and removed the folder, between our opening and our locking.
-        Ok(()) if !path.exists() => Err(SinkError::Locked(output.to_owned())),
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(SinkError::Locked(output.to_owned())),
-        Err(TryLockError::Error(error)) => Err(SinkError::io("lock", &path)(error)),
-    }
-}
-
-/// Removes everything in the staging folder but the lock.
-fn empty_staging(staging: &Path) -> Result<(), SinkError> {
-    // The journal goes first: without it the rest means nothing to anybody.
-    remove_if_there(&staging.join("journal"))?;
-    for entry in fs::read_dir(staging).map_err(SinkError::io("list", staging))? {
-        let path = entry.map_err(SinkError::io("list", staging))?.path();
-        if path.file_name().is_some_and(|name| name != "lock") {
-            remove_if_there(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// The part files of this run that are in an output folder.
-fn list_parts(folder: &Path, names: &OutputNames, extensions: &[&str]) -> Result<Vec<PathBuf>, SinkError> {
-    let mut parts = Vec::new();
-    for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
-        let path = entry.map_err(SinkError::io("list", folder))?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.is_part(name, extensions)) {
-            parts.push(path);
-        }
-    }
-    parts.sort();
-    Ok(parts)
-}
-
-fn hash_file(path: &Path) -> Result<String, SinkError> {
-    let mut file = File::open(path).map_err(SinkError::io("open", path))?;
-    let (mut hash, mut buffer) = (Xxh3::new(), vec![0; 1 << 18]);
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(format!("{:016x}", hash.digest())),
-            Ok(read) => hash.update(&buffer[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(SinkError::io("read", path)(error)),
         }
     }
 }

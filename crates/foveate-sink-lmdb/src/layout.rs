@@ -1,0 +1,227 @@
+//! What is in the databases: keys and values, byte by byte. The README is the reference; this is its code.
+
+use std::ops::Range;
+
+use foveate_sink::{Element, Rows};
+use half::f16;
+use sha2::{Digest, Sha256};
+
+/// The databases of an environment, by name.
+pub(crate) const VECTORS: &str = "vectors";
+pub(crate) const ORDER: &str = "order";
+pub(crate) const FAILURES: &str = "failures";
+pub(crate) const META: &str = "meta";
+
+/// Keys of the `meta` database.
+pub(crate) const MANIFEST: &[u8] = b"manifest";
+pub(crate) const WATERMARK: &[u8] = b"watermark";
+pub(crate) const COMPLETE: &[u8] = b"complete";
+/// Only while a run is being published: every file is whole and synced, only renames are left.
+pub(crate) const STAGED: &[u8] = b"staged";
+
+/// Longest key that LMDB takes, as it is built everywhere.
+pub(crate) const MAX_KEY: usize = 511;
+
+const MAGIC: [u8; 4] = *b"FVEC";
+const VERSION: u8 = 1;
+/// Bytes of a value before the id (if it has one).
+const FIXED: usize = 44;
+/// First byte of a key that is no id.
+const NO_ID: u8 = 0;
+
+/// Whether an id can be a key as it is.
+pub(crate) fn is_key(id: &[u8]) -> bool {
+    (1..=MAX_KEY).contains(&id.len()) && id[0] != NO_ID
+}
+
+/// What the stand-in keys of all rows with this id begin with.
+pub(crate) fn stand_in_prefix(id: &[u8]) -> [u8; 33] {
+    let mut key = [NO_ID; 33];
+    key[1..].copy_from_slice(&Sha256::digest(id));
+    key
+}
+
+/// The key of a row whose id cannot be one: too long, empty, with a zero first byte, or taken by an earlier row.
+pub(crate) fn stand_in(id: &[u8], index: u64) -> [u8; 41] {
+    let mut key = [0; 41];
+    key[..33].copy_from_slice(&stand_in_prefix(id));
+    key[33..].copy_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// Appends the value of row `at` to `out`, for when its id is its key.
+pub(crate) fn push_value(out: &mut Vec<u8>, rows: &Rows<'_>, at: usize, element: Element, dim: usize) {
+    out.reserve(FIXED + dim * element.bytes());
+    out.extend(MAGIC);
+    out.extend([VERSION, code(element), 0, 0]);
+    for field in [FIXED as u32, dim as u32, rows.width[at], rows.height[at]] {
+        out.extend(field.to_le_bytes());
+    }
+    out.extend(rows.index[at].to_le_bytes());
+    out.extend(rows.xxh3[at].to_le_bytes());
+    out.extend([0; 4]);
+    let vector = &rows.vectors[at * dim..(at + 1) * dim];
+    match element {
+        Element::F32 => vector.iter().for_each(|value| out.extend(value.to_le_bytes())),
+        Element::F16 => vector.iter().for_each(|&value| out.extend(f16::from_f32(value).to_le_bytes())),
+    }
+}
+
+/// A value of [`push_value`] with the id in it, for when its key is a stand-in.
+pub(crate) fn with_id(value: &[u8], id: &[u8]) -> Vec<u8> {
+    let vector_at = (FIXED + id.len()).next_multiple_of(4);
+    let mut out = Vec::with_capacity(vector_at - FIXED + value.len());
+    out.extend(&value[..8]);
+    out.extend((vector_at as u32).to_le_bytes());
+    out.extend(&value[12..40]);
+    out.extend((id.len() as u32).to_le_bytes());
+    out.extend(id);
+    out.resize(vector_at, 0);
+    out.extend(&value[FIXED..]);
+    out
+}
+
+const fn code(element: Element) -> u8 {
+    match element {
+        Element::F32 => 1,
+        Element::F16 => 2,
+    }
+}
+
+/// A value taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Value<'a> {
+    pub(crate) element: Element,
+    pub(crate) index: u64,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) xxh3: u64,
+    /// Empty unless the key is a stand-in.
+    pub(crate) id: &'a [u8],
+    /// Little-endian components.
+    pub(crate) vector: &'a [u8],
+}
+
+impl<'a> Value<'a> {
+    /// Reads a value; the error says what is wrong with it.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, String> {
+        if bytes.len() < FIXED || bytes[..4] != MAGIC {
+            return Err("it does not begin as a vector's value does".to_owned());
+        }
+        if bytes[4] != VERSION {
+            return Err(format!("its version is {}, but this program reads {VERSION}", bytes[4]));
+        }
+        let element = match bytes[5] {
+            1 => Element::F32,
+            2 => Element::F16,
+            other => return Err(format!("there is no element type {other}")),
+        };
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let (vector_at, dim, id_len) = (u32_at(8) as usize, u32_at(12) as usize, u32_at(40) as usize);
+        let id = part(bytes, FIXED..FIXED.saturating_add(id_len.min(vector_at)));
+        let vector = part(bytes, vector_at..vector_at.saturating_add(dim.saturating_mul(element.bytes())));
+        match (id, vector) {
+            (Some(id), Some(vector)) if id.len() == id_len && FIXED + id_len <= vector_at => Ok(Self {
+                element,
+                index: u64_at(24),
+                width: u32_at(16),
+                height: u32_at(20),
+                xxh3: u64_at(32),
+                id,
+                vector,
+            }),
+            _ => Err(format!("{} bytes do not hold what its header says", bytes.len())),
+        }
+    }
+
+    /// The id of the row whose key is `key`.
+    pub(crate) fn id_of(&self, key: &'a [u8]) -> &'a [u8] {
+        if key.first() == Some(&NO_ID) { self.id } else { key }
+    }
+
+    /// The components.
+    pub(crate) fn floats(&self) -> Vec<f32> {
+        match self.element {
+            Element::F32 => self.vector.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+            Element::F16 => self.vector.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes).to_f32()).collect(),
+        }
+    }
+}
+
+fn part(bytes: &[u8], range: Range<usize>) -> Option<&[u8]> {
+    bytes.get(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(id: &str, element: Element, has_id: bool) -> Vec<u8> {
+        let ids = [id.to_owned()];
+        let rows =
+            Rows { index: &[7], id: &ids, vectors: &[0.5, -2.0, 1e9], width: &[640], height: &[480], xxh3: &[99] };
+        let mut out = b"before".to_vec();
+        push_value(&mut out, &rows, 0, element, 3);
+        let value = out.split_off(6);
+        if has_id { with_id(&value, id.as_bytes()) } else { value }
+    }
+
+    #[test]
+    fn values_come_back() {
+        for id in ["", "a", "photos/ż.jpg", &"long/".repeat(200)] {
+            for has_id in [true, false] {
+                let bytes = value(id, Element::F32, has_id);
+                let read = Value::parse(&bytes).unwrap();
+                assert_eq!((read.index, read.width, read.height, read.xxh3), (7, 640, 480, 99));
+                assert_eq!(read.id, if has_id { id.as_bytes() } else { b"" });
+                assert_eq!(read.floats(), [0.5, -2.0, 1e9]);
+                assert_eq!((bytes.len() - read.vector.len()) % 4, 0, "the vector is aligned within the value");
+            }
+        }
+        let bytes = value("a", Element::F16, false);
+        assert_eq!(Value::parse(&bytes).unwrap().floats(), [0.5, -2.0, f32::INFINITY]);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_readme() {
+        let bytes = value("abc", Element::F32, true);
+        assert_eq!(&bytes[..8], b"FVEC\x01\x01\0\0");
+        assert_eq!(bytes[8..12], 48_u32.to_le_bytes(), "the vector's offset");
+        assert_eq!(bytes[12..16], 3_u32.to_le_bytes());
+        assert_eq!((&bytes[16..20], &bytes[20..24]), (&640_u32.to_le_bytes()[..], &480_u32.to_le_bytes()[..]));
+        assert_eq!((&bytes[24..32], &bytes[32..40]), (&7_u64.to_le_bytes()[..], &99_u64.to_le_bytes()[..]));
+        assert_eq!(&bytes[40..48], b"\x03\0\0\0abc\0");
+        assert_eq!(bytes[48..52], 0.5_f32.to_le_bytes());
+        assert_eq!(bytes.len(), 60);
+    }
+
+    #[test]
+    fn no_damaged_value_is_read_or_panics() {
+        let whole = value("abc", Element::F32, true);
+        for len in 0..whole.len() {
+            assert!(Value::parse(&whole[..len]).is_err(), "{len}");
+        }
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1 << bit;
+                if let Ok(value) = Value::parse(&damaged) {
+                    assert!(value.vector.len() <= 12 && value.id.len() <= 4, "byte {at}, bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stand_ins_never_meet_ids_or_each_other() {
+        assert!(!is_key(b"") && !is_key(b"\0a") && !is_key(&[b'a'; 512]));
+        assert!(is_key(b"a") && is_key(&[b'a'; 511]) && is_key("ż".as_bytes()));
+        let keys = [stand_in(b"", 0), stand_in(b"", 1), stand_in(b"a", 0), stand_in(b"\0a", 0)];
+        for (i, key) in keys.iter().enumerate() {
+            assert!(!is_key(key));
+            assert!(keys[..i].iter().all(|other| other != key));
+        }
+        assert_eq!(stand_in(b"a", 258)[33..], [0, 0, 0, 0, 0, 0, 1, 2]);
+    }
+}

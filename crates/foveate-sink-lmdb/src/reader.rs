@@ -1,0 +1,125 @@
+//! Reading what the sink wrote.
+
+use std::path::Path;
+
+use foveate_sink::{RunManifest, SinkError};
+use lmdb::{Cursor, Error, RoTransaction, Transaction};
+
+use crate::layout::{COMPLETE, MANIFEST, Value, WATERMARK, is_key, stand_in_prefix};
+use crate::store::{Store, failed};
+
+/// Stored vectors, open for reading.
+#[derive(Debug)]
+pub struct Vectors {
+    store: Store,
+}
+
+/// One vector and what is known of its image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The item's id.
+    pub id: String,
+    /// Place in the source.
+    pub index: u64,
+    /// Width of the image in pixels, after orientation.
+    pub width: u32,
+    /// Height of the image in pixels, after orientation.
+    pub height: u32,
+    /// XXH3-64 of the file's bytes.
+    pub xxh3: u64,
+    /// The vector, `[dim]`; f16 components are widened.
+    pub vector: Vec<f32>,
+}
+
+impl Vectors {
+    /// Opens a finished `x.lmdb` (nothing is written beside it, so it may be on a read-only disk), or the folder of a
+    /// run that goes on (`x.lmdb.partial`), of which each call then sees what was committed last. One process may open
+    /// a folder once at a time.
+    pub fn open(path: &Path) -> Result<Self, SinkError> {
+        let store = if path.is_dir() { Store::open_live(path)? } else { Store::open_quiet(path)? };
+        Ok(Self { store })
+    }
+
+    /// What the run is.
+    pub fn manifest(&self) -> Result<RunManifest, SinkError> {
+        let json = self.store.meta(MANIFEST)?.ok_or_else(|| self.damaged("it has no manifest"))?;
+        serde_json::from_slice(&json).map_err(|error| self.damaged(format!("its manifest: {error}")))
+    }
+
+    /// Every source item below this is stored, or recorded as failed.
+    pub fn watermark(&self) -> Result<u64, SinkError> {
+        let text = self.store.meta(WATERMARK)?;
+        let number = text.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        number.ok_or_else(|| self.damaged("it has no watermark"))
+    }
+
+    /// Whether the run is finished.
+    pub fn is_complete(&self) -> Result<bool, SinkError> {
+        Ok(self.store.meta(COMPLETE)?.as_deref() == Some(b"true"))
+    }
+
+    /// Number of vectors.
+    pub fn count(&self) -> Result<u64, SinkError> {
+        self.store.count(self.store.vectors)
+    }
+
+    /// The vectors of this id, in source order: none, one, or several where the source had the id more than once.
+    pub fn get(&self, id: &str) -> Result<Vec<Row>, SinkError> {
+        let snapshot = self.store.read()?;
+        let mut rows = Vec::new();
+        if is_key(id.as_bytes()) {
+            match snapshot.get(self.store.vectors, &id) {
+                Ok(value) => rows.push(self.row(id.as_bytes(), value)?),
+                Err(Error::NotFound) => return Ok(rows),
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        let prefix = stand_in_prefix(id.as_bytes());
+        let mut cursor = snapshot.open_ro_cursor(self.store.vectors).map_err(|error| self.failed(error))?;
+        for entry in cursor.iter_from(prefix) {
+            let (key, value) = entry.map_err(|error| self.failed(error))?;
+            if !key.starts_with(&prefix) {
+                break;
+            }
+            rows.push(self.row(key, value)?);
+        }
+        Ok(rows)
+    }
+
+    /// Calls `act` with every row of one snapshot, in source order; ends early with its error.
+    pub fn for_each<E: From<SinkError>>(&self, mut act: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
+        let snapshot = self.store.read()?;
+        let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;
+        for entry in cursor.iter_start() {
+            let (_, key) = entry.map_err(|error| self.failed(error))?;
+            act(self.row_at(&snapshot, key)?)?;
+        }
+        Ok(())
+    }
+
+    fn row_at(&self, snapshot: &RoTransaction<'_>, key: &[u8]) -> Result<Row, SinkError> {
+        let value = snapshot.get(self.store.vectors, &key).map_err(|error| self.failed(error))?;
+        self.row(key, value)
+    }
+
+    fn row(&self, key: &[u8], value: &[u8]) -> Result<Row, SinkError> {
+        let value = Value::parse(value).map_err(|reason| self.damaged(format!("a value: {reason}")))?;
+        let id = std::str::from_utf8(value.id_of(key)).map_err(|error| self.damaged(format!("an id: {error}")))?;
+        Ok(Row {
+            id: id.to_owned(),
+            index: value.index,
+            width: value.width,
+            height: value.height,
+            xxh3: value.xxh3,
+            vector: value.floats(),
+        })
+    }
+
+    fn failed(&self, error: Error) -> SinkError {
+        failed("read", &self.store.path)(error)
+    }
+
+    fn damaged(&self, reason: impl Into<String>) -> SinkError {
+        SinkError::damaged(&self.store.path, reason)
+    }
+}

@@ -1,0 +1,250 @@
+//! An LMDB environment with our four databases.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use foveate_sink::SinkError;
+use lmdb::{
+    Cursor, Database, DatabaseFlags, Environment, EnvironmentFlags, Error, RoTransaction, RwTransaction, Transaction,
+    WriteFlags,
+};
+
+use crate::layout::{FAILURES, META, ORDER, VECTORS};
+
+/// Address space to reserve for a growing database. Only what is used takes up disk or memory, and a reader that
+/// opened the file never has to map it anew; where that much is not to be had (32 bits, `ulimit -v`), less is taken,
+/// and doubled when full.
+#[cfg(all(target_pointer_width = "64", not(windows)))]
+pub(crate) const ROOMY_MAP: usize = 1 << 40;
+/// Windows gives a file the length of its map, and 32 bits do not reach far.
+#[cfg(not(all(target_pointer_width = "64", not(windows))))]
+pub(crate) const ROOMY_MAP: usize = 1 << 26;
+const SMALLEST_MAP: usize = 1 << 20;
+
+/// Length of LMDB's lock file for its usual 126 readers.
+const LOCK_LEN: u64 = 8192;
+
+/// An open environment and its databases.
+#[derive(Debug)]
+pub(crate) struct Store {
+    env: Environment,
+    pub(crate) path: PathBuf,
+    pub(crate) vectors: Database,
+    pub(crate) order: Database,
+    pub(crate) failures: Database,
+    pub(crate) meta: Database,
+}
+
+impl Store {
+    /// Makes a database file that nobody else knows of: no lock file, and nothing durable before [`sync`](Self::sync).
+    pub(crate) fn create_private(file: &Path, map_size: usize) -> Result<Self, SinkError> {
+        let flags = EnvironmentFlags::NO_SUB_DIR
+            | EnvironmentFlags::NO_LOCK
+            | EnvironmentFlags::NO_SYNC
+            | EnvironmentFlags::NO_META_SYNC;
+        let env = open(file, flags, map_size)?;
+        Self::with_databases(env, file, |env, name| env.create_db(Some(name), DatabaseFlags::empty()))
+    }
+
+    /// Opens the environment in a folder for writing, with LMDB's lock file, so that other processes can read it.
+    pub(crate) fn open_shared(folder: &Path, map_size: usize) -> Result<Self, SinkError> {
+        reserve_lock_file(&folder.join("lock.mdb"))?;
+        let env = open(folder, EnvironmentFlags::NO_TLS, map_size)?;
+        Self::with_databases(env, &folder.join("data.mdb"), |env, name| env.open_db(Some(name)))
+    }
+
+    /// Opens a database file that nobody is writing to, for reading; no lock file is made or touched.
+    pub(crate) fn open_quiet(file: &Path) -> Result<Self, SinkError> {
+        let flags = EnvironmentFlags::NO_SUB_DIR | EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_LOCK;
+        Self::open_to_read(file, flags | EnvironmentFlags::NO_TLS)
+    }
+
+    /// Opens the environment in a folder that another process may be writing to, for reading.
+    pub(crate) fn open_live(folder: &Path) -> Result<Self, SinkError> {
+        Self::open_to_read(folder, EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS)
+    }
+
+    fn open_to_read(path: &Path, flags: EnvironmentFlags) -> Result<Self, SinkError> {
+        // Without a size of our own it is the writer's.
+        let env = Environment::new().set_flags(flags).set_max_dbs(4).open(path).map_err(failed("open", path))?;
+        Self::with_databases(env, path, |env, name| env.open_db(Some(name)))
+    }
+
+    fn with_databases(
+        env: Environment,
+        path: &Path,
+        database: impl Fn(&Environment, &str) -> lmdb::Result<Database>,
+    ) -> Result<Self, SinkError> {
+        let get = |name| match database(&env, name) {
+            Err(Error::NotFound | Error::Incompatible) => {
+                Err(SinkError::damaged(path, format!("it has no database called {name}")))
+            }
+            result => result.map_err(failed("open", path)),
+        };
+        let (vectors, order, failures, meta) = (get(VECTORS)?, get(ORDER)?, get(FAILURES)?, get(META)?);
+        Ok(Self { env, path: path.to_owned(), vectors, order, failures, meta })
+    }
+
+    /// Runs `act` in one transaction and commits it. When the map is full it is doubled and `act` runs again, in a new
+    /// transaction.
+    pub(crate) fn write<T>(&self, act: impl Fn(&mut RwTransaction<'_>) -> lmdb::Result<T>) -> Result<T, SinkError> {
+        loop {
+            let attempt = self.env.begin_rw_txn().and_then(|mut transaction| {
+                let result = act(&mut transaction)?;
+                transaction.commit()?;
+                Ok(result)
+            });
+            match attempt {
+                Err(Error::MapFull) => self.grow()?,
+                Err(error) => return Err(self.write_failed(error)),
+                Ok(result) => return Ok(result),
+            }
+        }
+    }
+
+    /// LMDB says "input/output error" when the system wrote less than it was given, which is how a disk that fills up
+    /// begins to say so.
+    fn write_failed(&self, error: Error) -> SinkError {
+        let error = failed("write", &self.path)(error);
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        match &error {
+            SinkError::Io { .. } if is_full(folder) => {
+                SinkError::NoSpace { path: self.path.clone(), source: io::ErrorKind::StorageFull.into() }
+            }
+            _ => error,
+        }
+    }
+
+    /// Doubles the map. No transaction is open.
+    fn grow(&self) -> Result<(), SinkError> {
+        let size = self.env.info().map_err(failed("inspect", &self.path))?.map_size();
+        let grown = size.checked_mul(2).ok_or(Error::MapFull).and_then(|size| self.env.set_map_size(size));
+        grown.map_err(|error| SinkError::Format {
+            path: self.path.clone(),
+            reason: format!("its map of {size} bytes is full and cannot grow: {error}"),
+        })
+    }
+
+    /// A snapshot: what was committed when it was taken, whatever is written meanwhile.
+    pub(crate) fn read(&self) -> Result<RoTransaction<'_>, SinkError> {
+        let snapshot = match self.env.begin_ro_txn() {
+            // The writer's file outgrew our map; no transaction of ours is open, so it can be mapped anew.
+            Err(Error::MapResized) => self.env.set_map_size(0).and_then(|()| self.env.begin_ro_txn()),
+            result => result,
+        };
+        snapshot.map_err(failed("read", &self.path))
+    }
+
+    /// Number of entries.
+    pub(crate) fn count(&self, database: Database) -> Result<u64, SinkError> {
+        let stat = self.read()?.stat(database).map_err(failed("read", &self.path))?;
+        Ok(stat.entries() as u64)
+    }
+
+    /// A copy of the value of a `meta` key.
+    pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, SinkError> {
+        match self.read()?.get(self.meta, &key) {
+            Ok(value) => Ok(Some(value.to_owned())),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(failed("read", &self.path)(error)),
+        }
+    }
+
+    /// The greatest key.
+    pub(crate) fn last_key(&self, database: Database) -> Result<Option<Vec<u8>>, SinkError> {
+        let snapshot = self.read()?;
+        let cursor = snapshot.open_ro_cursor(database).map_err(failed("read", &self.path))?;
+        match cursor.get(None, None, lmdb_sys::MDB_LAST) {
+            Ok((key, _)) => Ok(key.map(<[u8]>::to_owned)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(failed("read", &self.path)(error)),
+        }
+    }
+
+    /// Makes what a private database holds durable.
+    pub(crate) fn sync(&self) -> Result<(), SinkError> {
+        self.env.sync(true).map_err(failed("sync", &self.path))
+    }
+}
+
+/// Opens an environment with as much of `map_size` as is to be had.
+fn open(path: &Path, flags: EnvironmentFlags, map_size: usize) -> Result<Environment, SinkError> {
+    let mut size = map_size;
+    loop {
+        match Environment::new().set_flags(flags).set_max_dbs(4).set_map_size(size).open(path) {
+            Err(Error::Other(code)) if is_out_of_memory(code) && size / 2 >= SMALLEST_MAP => size /= 2,
+            result => return result.map_err(failed("open", path)),
+        }
+    }
+}
+
+fn is_out_of_memory(code: i32) -> bool {
+    io::Error::from_raw_os_error(code).kind() == io::ErrorKind::OutOfMemory
+}
+
+/// Whether a megabyte no longer fits.
+fn is_full(folder: &Path) -> bool {
+    let probe = folder.join("probe");
+    let full = match std::fs::write(&probe, vec![1; 1 << 20]) {
+        Ok(()) => false,
+        Err(error) => matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded),
+    };
+    let _ = std::fs::remove_file(&probe); // clearing the folder removes it too
+    full
+}
+
+/// Gives LMDB's lock file its blocks. LMDB itself makes it sparse and writes to it through memory, so that on a full
+/// disk the process would be killed by a bus error instead of being told.
+fn reserve_lock_file(path: &Path) -> Result<(), SinkError> {
+    let len = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if len >= LOCK_LEN {
+        return Ok(());
+    }
+    std::fs::write(path, [0; LOCK_LEN as usize]).map_err(SinkError::io("write", path))
+}
+
+/// Turns LMDB's errors into ours, for `map_err`.
+pub(crate) fn failed(action: &'static str, path: &Path) -> impl Fn(Error) -> SinkError {
+    move |error| match error {
+        Error::Other(code) if code > 0 => SinkError::io(action, path)(io::Error::from_raw_os_error(code)),
+        Error::Invalid | Error::VersionMismatch => SinkError::damaged(path, "it is not a database of LMDB 0.9"),
+        Error::Corrupted | Error::PageNotFound => SinkError::damaged(path, error.to_string()),
+        _ => SinkError::Format { path: path.to_owned(), reason: format!("LMDB cannot {action} it: {error}") },
+    }
+}
+
+/// Writes everything in `from` that lasts to `to`, which is empty: each database in the order of its keys, so that
+/// every page is as full as it can be, and equal content gives equal bytes however it came to be.
+pub(crate) fn copy_sorted(from: &Store, to: &Store) -> Result<(), SinkError> {
+    for (source, target) in [(from.vectors, to.vectors), (from.order, to.order), (from.failures, to.failures)] {
+        copy_database(from, source, to, target)?;
+    }
+    Ok(())
+}
+
+/// Bytes that go into one transaction: LMDB keeps as much in memory.
+const CHUNK: usize = 8 << 20;
+
+fn copy_database(from: &Store, source: Database, to: &Store, target: Database) -> Result<(), SinkError> {
+    let snapshot = from.read()?;
+    let mut cursor = snapshot.open_ro_cursor(source).map_err(failed("read", &from.path))?;
+    let mut entries = cursor.iter_start();
+    let mut chunk: Vec<(&[u8], &[u8])> = Vec::new();
+    loop {
+        chunk.clear();
+        let mut bytes = 0;
+        while bytes < CHUNK
+            && let Some(entry) = entries.next()
+        {
+            let (key, value) = entry.map_err(failed("read", &from.path))?;
+            bytes += key.len() + value.len();
+            chunk.push((key, value));
+        }
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        to.write(|transaction| {
+            chunk.iter().try_for_each(|(key, value)| transaction.put(target, key, value, WriteFlags::APPEND))
+        })?;
+    }
+}

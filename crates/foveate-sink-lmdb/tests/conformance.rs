@@ -1,0 +1,74 @@
+//! The suite that every sink passes, and crashes at every step.
+
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
+use std::path::Path;
+
+use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space};
+use foveate_sink::{Layout, Published, SinkError, SinkRegistry};
+use foveate_sink_lmdb::{LmdbSink, Vectors};
+use tempfile::TempDir;
+
+fn read(published: &Published) -> Stored {
+    let vectors = Vectors::open(&published.files[0]).unwrap();
+    assert!(vectors.is_complete().unwrap());
+    assert_eq!(vectors.count().unwrap(), published.rows);
+    let mut rows = Stored::new();
+    vectors
+        .for_each(|row| {
+            rows.push((row.id, row.vector));
+            Ok::<(), SinkError>(())
+        })
+        .unwrap();
+    rows
+}
+
+fn with_subject(check: impl FnOnce(&Subject<'_>)) {
+    let mut registry = SinkRegistry::new("sink", &["lmdb"]);
+    foveate_sink_lmdb::register(&mut registry).unwrap();
+    check(&Subject {
+        open: &|options| registry.get("lmdb").unwrap().open(options).unwrap(),
+        read: &read,
+        extension: "lmdb",
+        layouts: &[Layout::File, Layout::Folder],
+        cuts_parts: false,
+    });
+}
+
+/// In memory where that is possible: the suite syncs thousands of files.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[test]
+fn it_is_a_sink() {
+    with_subject(|subject| run(subject, scratch().path()));
+}
+
+#[test]
+fn others_read_files_and_folders() {
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
+    with_subject(|subject| {
+        if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
+            eprintln!("SKIPPED: {reason}");
+        }
+    });
+}
+
+#[test]
+fn a_full_disk_is_made_good() {
+    with_subject(|subject| {
+        if let Err(reason) = run_out_of_space(subject, scratch().path()) {
+            eprintln!("SKIPPED: {reason}");
+        }
+    });
+}
+
+#[test]
+fn a_crash_at_any_step_is_made_good() {
+    crash_at_every_step(
+        &|options, probe| Box::new(LmdbSink::new(options.clone()).with_probe(probe)),
+        "lmdb",
+        scratch().path(),
+    );
+}

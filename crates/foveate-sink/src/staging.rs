@@ -1,0 +1,421 @@
+//! What sinks share that write a run to a staging folder and give its files their names at the end.
+//!
+//! [`PartSink`](crate::parts::PartSink) is built on it, and so is a sink whose library has transactions of its own:
+//! the same checks, the same refusals, the same order in which files appear.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::Xxh3;
+
+pub use crate::publish::{parent_of, remove_if_there};
+use crate::{
+    Existing, Failure, Layout, OutputManifest, OutputNames, Rows, RunManifest, SinkError, SinkOptions, publish,
+    push_csv_field, sync_folder,
+};
+
+/// First line of a failures file.
+pub const FAILURES_HEADER: &str = "id,stage,reason,bytes\n";
+
+/// Appends one failure to `lines`, as a line of a failures file.
+pub fn push_failure(lines: &mut String, id: &str, stage: &str, reason: &str, bytes: Option<u64>) {
+    for field in [id, stage, reason] {
+        push_csv_field(lines, field);
+        lines.push(',');
+    }
+    if let Some(bytes) = bytes {
+        lines.push_str(&bytes.to_string());
+    }
+    lines.push('\n');
+}
+
+/// Tells a test of every step that changes the disk, before it is taken, so that the test can see what a crash there
+/// would leave. Silent by default.
+#[derive(Default)]
+pub struct Steps(Option<Box<dyn FnMut(&'static str) + Send>>);
+
+impl Steps {
+    /// Calls `probe` with the name of each step.
+    pub fn seen_by(probe: impl FnMut(&'static str) + Send + 'static) -> Self {
+        Self(Some(Box::new(probe)))
+    }
+
+    /// Announces a step.
+    pub fn step(&mut self, name: &'static str) {
+        if let Some(probe) = &mut self.0 {
+            probe(name);
+        }
+    }
+}
+
+impl std::fmt::Debug for Steps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Steps").field(&self.0.is_some()).finish()
+    }
+}
+
+/// Says what is wrong with a run's options, and with its output's place, before anything is made there.
+pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkError> {
+    let misuse = |reason: &str| Err(SinkError::Misuse(reason.to_owned()));
+    if manifest.dim == 0 {
+        return misuse("vectors have no components");
+    }
+    if options.part_items == 0 {
+        return misuse("a part covers no items");
+    }
+    if options.shard.is_some_and(|(i, n)| i >= n) {
+        return misuse("shard i of n needs i < n");
+    }
+    check_place(options)
+}
+
+fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
+    let output = &options.output;
+    let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), reason: reason.to_owned() });
+    match options.layout {
+        Layout::File if output.is_dir() => bad("it is a folder; name a file in it"),
+        Layout::File if !parent_of(output).is_dir() => {
+            bad(&format!("there is no folder {}; create it first", parent_of(output).display()))
+        }
+        Layout::Folder if output.exists() && !output.is_dir() => bad("a folder is needed there, but it is a file"),
+        _ => Ok(()),
+    }
+}
+
+/// The options as settings that must not change within a run, added to the caller's own.
+pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> RunManifest {
+    let mut settings = manifest.clone();
+    let mut set = |name: &str, value: String| settings.fingerprint.insert(format!("sink.{name}"), value);
+    set("format", format.to_owned());
+    set("element", options.element.name().to_owned());
+    set("first_index", options.first_index.to_string());
+    if let Some((i, n)) = options.shard {
+        set("shard", format!("{i}/{n}"));
+    }
+    settings
+}
+
+/// What to say of a complete output that is there: that this very job is `done`, or that something is in the way.
+pub fn finished(main: PathBuf, done: Option<RunManifest>, settings: &RunManifest, existing: Existing) -> SinkError {
+    let is_this_job = done.is_some_and(|done| done.difference(settings).is_none());
+    if existing == Existing::Resume && is_this_job { SinkError::AlreadyComplete(main) } else { SinkError::Exists(main) }
+}
+
+/// The run that a `manifest.json` tells of; `None` where there is none, or none that can be read.
+pub fn read_manifest(path: &Path) -> Option<RunManifest> {
+    OutputManifest::parse(&fs::read(path).ok()?).ok().map(OutputManifest::run)
+}
+
+/// A folder for one run's work in progress, held by this process alone for as long as the value lives.
+#[derive(Debug)]
+pub struct Staging {
+    folder: PathBuf,
+    /// The folder that holds those of all shards.
+    common: Option<PathBuf>,
+    _lock: File,
+}
+
+impl Staging {
+    const LOCK: &str = "lock";
+
+    /// Makes the folder ([`OutputNames::staging`]) unless it is there and takes it, or says that another process has it.
+    pub fn take(options: &SinkOptions, names: &OutputNames) -> Result<Self, SinkError> {
+        let folder = names.staging();
+        fs::create_dir_all(&folder).map_err(SinkError::io("create", &folder))?;
+        let lock = lock(&folder, &options.output)?;
+        let common = (options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
+        Ok(Self { folder, common, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The path of a file in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Removes everything in it but the lock. `first`, without which the rest means nothing to anybody, goes first.
+    pub fn clear(&self, first: &str) -> Result<(), SinkError> {
+        remove_if_there(&self.join(first))?;
+        for entry in fs::read_dir(&self.folder).map_err(SinkError::io("list", &self.folder))? {
+            let path = entry.map_err(SinkError::io("list", &self.folder))?.path();
+            if path.file_name().is_some_and(|name| name != Self::LOCK) {
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the folder of a finished run. `first` as in [`clear`](Self::clear).
+    pub fn remove(&self, first: &str) -> Result<(), SinkError> {
+        self.clear(first)?;
+        remove_if_there(&self.join(Self::LOCK))?;
+        fs::remove_dir(&self.folder).map_err(SinkError::io("remove", &self.folder))?;
+        self.remove_common();
+        Ok(())
+    }
+
+    /// Removes the folder when no run was begun in it (there is no `first`), as far as that goes: the error at hand
+    /// matters more.
+    pub fn discard_unused(&self, first: &str) {
+        if !self.join(first).exists() {
+            let _ = self.clear(first);
+            let _ = remove_if_there(&self.join(Self::LOCK));
+            let _ = fs::remove_dir(&self.folder);
+            self.remove_common();
+        }
+    }
+
+    fn remove_common(&self) {
+        if let Some(common) = &self.common {
+            // Fails as long as other shards are at work, which is fine.
+            let _ = fs::remove_dir(common);
+        }
+    }
+}
+
+/// Takes the staging folder for this process alone.
+fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
+    let path = staging.join(Staging::LOCK);
+    let file =
+        File::options().create(true).truncate(false).write(true).open(&path).map_err(SinkError::io("create", &path))?;
+    match file.try_lock() {
+        // The run that held it may have finished, and removed the folder, between our opening and our locking.
+        Ok(()) if !path.exists() => Err(SinkError::Locked(output.to_owned())),
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(SinkError::Locked(output.to_owned())),
+        Err(TryLockError::Error(error)) => Err(SinkError::io("lock", &path)(error)),
+    }
+}
+
+/// Removes what an earlier run left in an output folder, or says that something is there. `extensions` are those of
+/// the sink's own part files.
+pub fn clear_folder(
+    folder: &Path,
+    names: &OutputNames,
+    extensions: &[&str],
+    existing: Existing,
+    steps: &mut Steps,
+) -> Result<(), SinkError> {
+    let mut old = list_parts(folder, names, extensions)?;
+    if existing != Existing::Overwrite {
+        return old.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path)));
+    }
+    // Parts of another format are known from the old manifest only.
+    if let Some(manifest) = fs::read(names.main()).ok().and_then(|bytes| OutputManifest::parse(&bytes).ok()) {
+        let files = manifest.parts.into_iter().flat_map(|part| part.files);
+        old.extend(files.map(|file| folder.join(file.name)));
+    }
+    steps.step("remove old manifest");
+    remove_if_there(&names.main())?;
+    sync_folder(folder)?;
+    for path in old {
+        steps.step("remove old part");
+        remove_if_there(&path)?;
+    }
+    remove_if_there(&names.beside("failures.csv"))
+}
+
+/// The part files of this run that are in an output folder.
+fn list_parts(folder: &Path, names: &OutputNames, extensions: &[&str]) -> Result<Vec<PathBuf>, SinkError> {
+    let mut parts = Vec::new();
+    for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
+        let path = entry.map_err(SinkError::io("list", folder))?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.is_part(name, extensions)) {
+            parts.push(path);
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+/// Gives complete, synced files (`from`, `to`) their final names, in order. The last one means "complete": an output
+/// that is being overwritten goes before all, so that its main file never stands beside new sidecars. What has its
+/// name already is left (a crash may have come in between).
+pub fn publish_all(moves: &[(PathBuf, PathBuf)], steps: &mut Steps) -> Result<(), SinkError> {
+    let Some((main_staged, main)) = moves.last() else { return Ok(()) };
+    if main_staged.exists() {
+        steps.step("remove old output");
+        remove_if_there(main)?;
+        sync_folder(parent_of(main))?;
+    }
+    for (staged, target) in moves {
+        if staged.exists() {
+            steps.step("publish");
+            publish(staged, target)?;
+        } else if !target.exists() {
+            return Err(SinkError::damaged(target, "it was being published and is gone"));
+        }
+    }
+    Ok(())
+}
+
+/// XXH3-64 of a file, 16 lower-case hexadecimal digits.
+pub fn hash_file(path: &Path) -> Result<String, SinkError> {
+    let mut file = File::open(path).map_err(SinkError::io("open", path))?;
+    let (mut hash, mut buffer) = (Xxh3::new(), vec![0; 1 << 18]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(format!("{:016x}", hash.digest())),
+            Ok(read) => hash.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SinkError::io("read", path)(error)),
+        }
+    }
+}
+
+/// What a run has taken so far, to refuse calls that do not follow from it.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    dim: usize,
+    watermark: u64,
+    /// Lowest index that may still be appended, and that may still fail.
+    next_row: u64,
+    next_failure: u64,
+    /// Rows and failures taken since the last commit.
+    pending: u64,
+    closed: bool,
+}
+
+impl Taken {
+    /// Everything below `watermark`, and nothing else. A `closed` run (it was finishing when it was interrupted) takes
+    /// no more rows.
+    pub fn up_to(watermark: u64, dim: usize, closed: bool) -> Self {
+        Self { dim, watermark, next_row: watermark, next_failure: watermark, pending: 0, closed }
+    }
+
+    /// Whether these rows may come next.
+    pub fn check_rows(&self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        let n = rows.index.len();
+        let lengths = [rows.id.len(), rows.width.len(), rows.height.len(), rows.xxh3.len()];
+        if lengths.iter().any(|&len| len != n) || rows.vectors.len() != n * self.dim {
+            return Err(SinkError::Misuse(format!(
+                "{n} rows of {} components come with {} vector components and columns of {lengths:?}",
+                self.dim,
+                rows.vectors.len()
+            )));
+        }
+        self.check_order(rows.index.iter().copied(), self.next_row, "row")
+    }
+
+    /// Whether these failures may come next.
+    pub fn check_failures(&self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.check_order(failures.iter().map(|failure| failure.index), self.next_failure, "failure")
+    }
+
+    fn check_order(&self, indexes: impl Iterator<Item = u64>, lowest: u64, what: &str) -> Result<(), SinkError> {
+        let mut lowest = lowest;
+        for index in indexes {
+            if index < lowest {
+                return Err(SinkError::Misuse(format!(
+                    "{what} {index} comes out of order: {lowest} is the lowest that may follow"
+                )));
+            }
+            if self.closed {
+                return Err(SinkError::Misuse(format!("{what} {index} comes after the run was finishing")));
+            }
+            lowest = index.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Whether this watermark may be committed.
+    pub fn check_watermark(&self, watermark: u64) -> Result<(), SinkError> {
+        let lowest = self.watermark.max(self.next_row).max(self.next_failure);
+        if watermark < lowest {
+            return Err(SinkError::Misuse(format!("commit of {watermark}, but items below {lowest} were taken")));
+        }
+        Ok(())
+    }
+
+    /// Whether the run may be finished.
+    pub fn check_finish(&self) -> Result<(), SinkError> {
+        match self.pending {
+            0 => Ok(()),
+            n => Err(SinkError::Misuse(format!("finish with {n} rows or failures not committed"))),
+        }
+    }
+
+    /// Whether a commit of `watermark` has anything to make durable.
+    pub fn is_news(&self, watermark: u64) -> bool {
+        self.pending > 0 || watermark != self.watermark
+    }
+
+    /// Notes rows that were taken.
+    pub fn rows(&mut self, rows: &Rows<'_>) {
+        if let Some(&last) = rows.index.last() {
+            self.next_row = last.saturating_add(1);
+            self.pending += rows.index.len() as u64;
+        }
+    }
+
+    /// Notes failures that were taken.
+    pub fn failures(&mut self, failures: &[Failure]) {
+        if let Some(last) = failures.last() {
+            self.next_failure = last.index.saturating_add(1);
+            self.pending += failures.len() as u64;
+        }
+    }
+
+    /// Notes a commit.
+    pub fn commit(&mut self, watermark: u64) {
+        self.watermark = watermark;
+        self.pending = 0;
+    }
+
+    /// Notes that the run is finishing.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+}
+
+/// Where a sink is in its life, around whatever it keeps of an open run.
+#[derive(Debug)]
+pub enum Phase<R> {
+    /// Before `begin`.
+    New,
+    /// Between `begin` and `finish`.
+    Open(Box<R>),
+    /// After `finish`.
+    Done,
+    /// After an error that may have left files half-written.
+    Broken,
+}
+
+impl<R> Phase<R> {
+    /// Takes the open run out, leaving [`Broken`](Self::Broken) until it is put back; misuse when none is open.
+    pub fn take(&mut self, call: &str) -> Result<Box<R>, SinkError> {
+        match std::mem::replace(self, Self::Broken) {
+            Self::Open(run) => Ok(run),
+            other => {
+                let when = match &other {
+                    Self::New => "before begin",
+                    Self::Done => "after finish",
+                    _ => "after an error",
+                };
+                *self = other;
+                Err(SinkError::Misuse(format!("{call} {when}")))
+            }
+        }
+    }
+
+    /// Puts the run back, unless `result` is an error that may have left files half-written.
+    pub fn put_back<T>(&mut self, run: Box<R>, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        if matches!(result, Ok(_) | Err(SinkError::Misuse(_))) {
+            *self = Self::Open(run);
+        }
+        result
+    }
+
+    /// Misuse unless nothing was begun yet.
+    pub fn check_new(&self) -> Result<(), SinkError> {
+        match self {
+            Self::New => Ok(()),
+            _ => Err(SinkError::Misuse("begin is called once".to_owned())),
+        }
+    }
+}
