@@ -31,7 +31,8 @@ pub struct Capability {
     /// Pillow's filters are Pillow's: within one step on 99.9 % of the samples and never more than two off.
     /// Otherwise the same filter in another arithmetic, or the library's nearest kernel, as the backend's page says.
     pub pillow_exact: bool,
-    /// OpenCV's filters that it has are OpenCV's, every sample equal.
+    /// OpenCV's filters that it has are OpenCV's, every sample equal; within one step with
+    /// [`Filter::OpenCvCubic`], by which OpenCV's own builds differ.
     pub opencv_exact: bool,
 }
 

@@ -15,6 +15,9 @@ impl Tolerance {
     /// Every sample equal.
     pub const EXACT: Self = Self { name: "exact", max: 0, within_one: 1.0 };
 
+    /// No sample more than one step off.
+    pub const ONE_STEP: Self = Self { name: "one-step", max: 1, within_one: 1.0 };
+
     /// Within 1 step on at least 99.9 % of the samples and never more than 2: what the `hf` recipe must keep from
     /// Pillow, from the same decoded pixels.
     pub const PILLOW_U8: Self = Self { name: "pillow-u8", max: 2, within_one: 0.999 };

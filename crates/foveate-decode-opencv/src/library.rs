@@ -1,0 +1,144 @@
+//! The OpenCV that this program is linked with.
+
+use std::fmt::Display;
+use std::sync::OnceLock;
+
+use foveate_core::{CHANNELS, Health, Size};
+use foveate_decode::{DecodeError, ImageFormat};
+use opencv::core::{CV_8UC3, Mat, Vec3b};
+use opencv::imgcodecs::{self, IMREAD_IGNORE_ORIENTATION};
+use opencv::prelude::*;
+
+use crate::scale::Scale;
+
+/// What is found out once.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// Whether the probe's pixels are libjpeg-turbo's.
+    pub(crate) has_libjpeg_turbos_pixels: bool,
+}
+
+/// A picture of sharp colours, 4:2:0, in which every other way to interpolate chroma shows, and libjpeg-turbo's pixels
+/// of it. Made with Pillow.
+const PROBE: &[u8] = include_bytes!("probe.jpg");
+const PROBE_RGB: &[u8] = include_bytes!("probe.rgb");
+const PROBE_SIZE: Size = Size::new(37, 21);
+
+/// The library, set up for an engine that has threads of its own.
+pub(crate) fn get() -> Result<&'static Library, DecodeError> {
+    static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+    let unavailable = |reason: &String| DecodeError::Unavailable(reason.clone());
+    LIBRARY.get_or_init(set_up).as_ref().map_err(unavailable)
+}
+
+fn set_up() -> Result<Library, String> {
+    opencv::core::set_num_threads(1).map_err(|error| format!("OpenCV: {error}"))?;
+    let mut rgb = vec![0; PROBE_RGB.len()];
+    decode(PROBE, Scale::NATIVE, PROBE_SIZE, &mut rgb)
+        .map_err(|error| format!("this OpenCV cannot decode JPEG ({error})"))?;
+    Ok(Library { has_libjpeg_turbos_pixels: rgb == PROBE_RGB })
+}
+
+/// Which OpenCV, or why there is no use in it.
+pub(crate) fn health() -> Health {
+    let remedy = "cargo xtask setup --only opencv";
+    match (get(), opencv::core::get_version_string()) {
+        (Ok(library), Ok(version)) => {
+            let pixels = if library.has_libjpeg_turbos_pixels { "pixels" } else { "pixels are not those" };
+            Health::library(format!("OpenCV {version}, shared; {pixels} of libjpeg-turbo"))
+        }
+        (Err(error), _) => Health::broken(error.to_string(), remedy),
+        (_, Err(error)) => Health::broken(error.to_string(), remedy),
+    }
+}
+
+/// Decodes a JPEG of `size` (at `scale`) into `rgb`, `[height, width, 3]`.
+pub(crate) fn decode(encoded: &[u8], scale: Scale, size: Size, rgb: &mut [u8]) -> Result<(), DecodeError> {
+    let header = rgb.len().min(UNTOUCHED.len());
+    rgb[..header].copy_from_slice(&UNTOUCHED[..header]);
+    {
+        let mut pixels =
+            Mat::new_rows_cols_with_bytes_mut::<Vec3b>(side(size.height)?, side(size.width)?, rgb).map_err(corrupt)?;
+        // The result is the same image once more, or whatever was in `pixels` before, or empty: OpenCV 4.6 does not
+        // tell by it whether anything was decoded.
+        imgcodecs::imdecode_to(&input(encoded)?, flags(scale), &mut pixels).map_err(corrupt)?;
+        check(&pixels, size)?;
+    }
+    if rgb[..header] == UNTOUCHED[..header] {
+        // Either the picture begins with these very samples, or the header was refused and nothing was written.
+        copy_of_fresh(encoded, scale, size, rgb)?;
+    }
+    swap_red_and_blue(rgb);
+    Ok(())
+}
+
+/// Samples that are written where a picture is to begin, to see whether one was decoded.
+const UNTOUCHED: [u8; 24] =
+    *b"\x9f\x02\xe1\x5d\x77\xc8\x10\xb3\x3c\xf4\x81\x26\xda\x09\x65\xfe\x4b\x90\x17\xad\x58\xe3\x34\x7a";
+
+/// Decodes into memory of OpenCV's own, which is empty after every failure.
+fn copy_of_fresh(encoded: &[u8], scale: Scale, size: Size, bgr: &mut [u8]) -> Result<(), DecodeError> {
+    let pixels = imgcodecs::imdecode(&input(encoded)?, flags(scale)).map_err(corrupt)?;
+    check(&pixels, size)?;
+    bgr.copy_from_slice(pixels.data_bytes().map_err(corrupt)?);
+    Ok(())
+}
+
+/// Refuses what is not a picture of `size`: OpenCV empties it when the data cannot be decoded.
+fn check(pixels: &impl MatTraitConst, size: Size) -> Result<(), DecodeError> {
+    if pixels.empty() {
+        return Err(corrupt("OpenCV cannot decode it"));
+    }
+    let (width, height) = (pixels.cols(), pixels.rows());
+    if (width, height) != (side(size.width)?, side(size.height)?) || pixels.typ() != CV_8UC3 {
+        return Err(corrupt(format_args!("the frame header is read as {width}x{height} and as {size}")));
+    }
+    Ok(())
+}
+
+fn flags(scale: Scale) -> i32 {
+    scale.flag() | IMREAD_IGNORE_ORIENTATION
+}
+
+fn input(encoded: &[u8]) -> Result<opencv::boxed_ref::BoxedRef<'_, Mat>, DecodeError> {
+    Mat::from_slice(encoded).map_err(|_| DecodeError::unsupported(ImageFormat::Jpeg, "files of 2 GiB and more"))
+}
+
+fn side(pixels: u32) -> Result<i32, DecodeError> {
+    i32::try_from(pixels).map_err(corrupt)
+}
+
+/// OpenCV's order of channels is blue, green, red.
+fn swap_red_and_blue(bgr: &mut [u8]) {
+    for pixel in bgr.as_chunks_mut::<CHANNELS>().0 {
+        pixel.swap(0, 2);
+    }
+}
+
+fn corrupt(reason: impl Display) -> DecodeError {
+    DecodeError::corrupt(ImageFormat::Jpeg, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenCV 4.6 answers a refused header with the pixels that were there before.
+    #[test]
+    fn pixels_of_an_earlier_picture_are_never_passed_off() {
+        let mut bad = PROBE.to_vec();
+        let tables = bad.windows(2).position(|pair| pair == [0xFF, 0xDB]).expect("quantization tables");
+        bad[tables + 2..tables + 4].copy_from_slice(&[0, 5]);
+        let mut rgb = PROBE_RGB.to_vec();
+        let verdict = decode(&bad, Scale::NATIVE, PROBE_SIZE, &mut rgb);
+        assert!(matches!(verdict, Err(DecodeError::Corrupt { .. })), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_header_of_another_size_is_refused() {
+        let other = Size::new(PROBE_SIZE.width, PROBE_SIZE.height - 1);
+        let mut rgb = vec![0; other.rgb_len().expect("small")];
+        let verdict = decode(PROBE, Scale::NATIVE, other, &mut rgb);
+        assert!(matches!(verdict, Err(DecodeError::Corrupt { .. })), "{verdict:?}");
+    }
+}

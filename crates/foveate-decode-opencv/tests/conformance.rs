@@ -1,0 +1,8 @@
+//! The suite of the trait.
+
+use foveate_decode_opencv::OpencvDecoder;
+
+#[test]
+fn conforms() {
+    foveate_decode::conformance::check(&|options| Ok(Box::new(OpencvDecoder::open(*options)?)));
+}

@@ -1,0 +1,47 @@
+//! Borrowed memory as OpenCV's images, and rectangles of plans as OpenCV's.
+
+use foveate_core::Size;
+use foveate_resize::{Placement, ResizeError, TwoSteps};
+use opencv::boxed_ref::{BoxedRef, BoxedRefMut};
+use opencv::core::{Mat, Rect, Vec3b};
+
+use crate::library;
+
+/// `rgb`, `[height, width, 3]`, to be read.
+pub(crate) fn readable(rgb: &[u8], size: Size) -> Result<BoxedRef<'_, Mat>, ResizeError> {
+    Mat::new_rows_cols_with_bytes::<Vec3b>(side(size.height)?, side(size.width)?, rgb).map_err(library::fault)
+}
+
+/// `rgb`, `[height, width, 3]`, to be written.
+pub(crate) fn writable(rgb: &mut [u8], size: Size) -> Result<BoxedRefMut<'_, Mat>, ResizeError> {
+    Mat::new_rows_cols_with_bytes_mut::<Vec3b>(side(size.height)?, side(size.width)?, rgb).map_err(library::fault)
+}
+
+/// As much of `scratch` as an image of `size` needs.
+pub(crate) fn scratch(scratch: &mut Vec<u8>, size: Size) -> Result<&mut [u8], ResizeError> {
+    let no_memory = || ResizeError::Backend(format!("no memory for an image of {size}"));
+    let len = size.rgb_len().ok_or_else(no_memory)?;
+    if let Some(more) = len.checked_sub(scratch.len()) {
+        scratch.try_reserve_exact(more).map_err(|_| no_memory())?;
+        scratch.resize(len, 0);
+    }
+    Ok(&mut scratch[..len])
+}
+
+/// Where a plan's result goes.
+pub(crate) fn placed(place: Placement) -> Result<Rect, ResizeError> {
+    rectangle([place.x, place.y], place.size)
+}
+
+/// What is kept of the resized image.
+pub(crate) fn kept(steps: TwoSteps, place: Placement) -> Result<Rect, ResizeError> {
+    rectangle(steps.keep_from, place.size)
+}
+
+fn rectangle([x, y]: [u32; 2], size: Size) -> Result<Rect, ResizeError> {
+    Ok(Rect::new(side(x)?, side(y)?, side(size.width)?, side(size.height)?))
+}
+
+fn side(pixels: u32) -> Result<i32, ResizeError> {
+    i32::try_from(pixels).map_err(|_| ResizeError::Backend(format!("OpenCV has no side of {pixels} pixels")))
+}

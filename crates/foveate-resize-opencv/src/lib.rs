@@ -1,0 +1,113 @@
+#![doc = include_str!("../README.md")]
+
+mod images;
+mod kernel;
+mod library;
+
+use foveate_core::{ImageView, ImageViewMut, RegistryError};
+#[allow(unused_imports)] // for the documentation
+use foveate_resize::Filter;
+use foveate_resize::{Capability, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry, TwoSteps};
+use kernel::Way;
+use opencv::core::{MatTrait, MatTraitConst};
+
+/// The backend's name in registries and on the command line.
+pub const NAME: &str = "opencv";
+
+/// Adds this backend to `registry`.
+///
+/// # Errors
+/// When the name is taken.
+pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
+    let about = "OpenCV's resize: its linear, area and cubic; Pillow's filters by area and cubic";
+    let open = || Ok(Box::new(OpencvResizer::open()?) as Box<dyn Resizer>);
+    registry.register(ResizerBackend::new(NAME, about, open).with_health(library::health))
+}
+
+/// Resamples RGB8 images with OpenCV, on the calling thread.
+///
+/// - [`Filter::OpenCvLinear`], [`Filter::OpenCvArea`], [`Filter::OpenCvCubic`]: `cv::resize` itself.
+/// - [`Filter::Bilinear`], [`Filter::Bicubic`]: OpenCV has no antialiased filter but the mean of an area, so an axis that
+///   shrinks is resampled by `INTER_AREA`, and one that grows by `INTER_LINEAR` or `INTER_CUBIC` (a = -0.75 where
+///   Pillow has -0.5).
+/// - Others are [`ResizeError::Unsupported`].
+///
+/// The whole image is resized and then cut, as programs on OpenCV do it, so that the samples are OpenCV's also for a
+/// crop. A plan that is no such pair of steps is [`ResizeError::UnsupportedPlan`], and so is one with more than 2^26
+/// pixels between the steps. Outputs that are not cut are written in place; the image before a cut is in memory that
+/// is kept.
+#[derive(Debug, Default)]
+pub struct OpencvResizer {
+    /// The whole image resized, before it is cut.
+    scaled: Vec<u8>,
+    /// The image after one axis of two that need different kernels.
+    between: Vec<u8>,
+}
+
+/// Most pixels of an image between the steps: a strip one pixel wide becomes an enormous one before it is cut.
+const MAX_BETWEEN: u64 = 1 << 26;
+
+/// Scratch memory beyond this is given back after the image that needed it.
+const KEEP_BYTES: usize = 64 << 20;
+
+impl OpencvResizer {
+    /// A resizer with no scratch yet. Sets OpenCV's threads to one, for the whole process.
+    ///
+    /// # Errors
+    /// [`ResizeError::Unavailable`] when OpenCV refuses that.
+    pub fn open() -> Result<Self, ResizeError> {
+        library::set_up()?;
+        Ok(Self::default())
+    }
+
+    fn resample(
+        &mut self,
+        src: ImageView<'_>,
+        plan: &ResizePlan,
+        (steps, way): (TwoSteps, Way),
+        dst: ImageViewMut<'_>,
+    ) -> Result<(), ResizeError> {
+        let source = images::readable(src.as_slice(), src.size())?;
+        let mut output = images::writable(dst.into_slice(), plan.output)?;
+        let mut place = output.roi_mut(images::placed(plan.placement)?).map_err(library::fault)?;
+        if steps.scaled == plan.placement.size {
+            return kernel::resample(&source, way, &mut self.between, &mut place);
+        }
+        let kept = images::kept(steps, plan.placement)?;
+        if way == Way::Copy {
+            return source.roi(kept).and_then(|part| part.copy_to(&mut place)).map_err(library::fault);
+        }
+        let mut scaled = images::writable(images::scratch(&mut self.scaled, steps.scaled)?, steps.scaled)?;
+        kernel::resample(&source, way, &mut self.between, &mut scaled)?;
+        scaled.roi(kept).and_then(|part| part.copy_to(&mut place)).map_err(library::fault)
+    }
+}
+
+impl Resizer for OpencvResizer {
+    fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        plan.check(src.size(), dst.size())?;
+        let steps = plan.two_steps(src.size()).ok_or_else(|| refused("the box lies between pixels".to_owned()))?;
+        let way = Way::of(plan.filter, src.size(), steps.scaled)?;
+        if steps.scaled.pixels() > MAX_BETWEEN {
+            return Err(refused(format!("of {} it would make {} before it is cut", src.size(), steps.scaled)));
+        }
+        if plan.is_padded() {
+            dst.as_mut_slice().fill(0);
+        }
+        let outcome = self.resample(src, plan, (steps, way), dst);
+        for buffer in [&mut self.scaled, &mut self.between] {
+            if buffer.len() > KEEP_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+        outcome
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { pillow_exact: false, opencv_exact: true }
+    }
+}
+
+fn refused(reason: String) -> ResizeError {
+    ResizeError::UnsupportedPlan { resizer: NAME, reason }
+}
