@@ -1,0 +1,343 @@
+//! What a graph takes and gives, read from the names, types and shapes of its inputs and outputs.
+
+use foveate_core::{CHANNELS, Size};
+use foveate_encode::{DType, Graph, Pooling};
+use ort::value::{Outlet, TensorElementType, ValueType};
+
+/// An input or an output.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    pub(crate) element: Element,
+    /// `None` for a length that is decided by the call. Empty where the file does not say.
+    pub(crate) shape: Vec<Option<usize>>,
+}
+
+/// Types of values that images and vectors can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    U8,
+    F32,
+    F16,
+    Bf16,
+    Other(&'static str),
+}
+
+/// Order of an image's samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `[n, 3, h, w]`.
+    Planes,
+    /// `[n, h, w, 3]`.
+    Pixels,
+}
+
+/// How images go in.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Input {
+    /// Raw samples for u8, else normalized ones.
+    pub(crate) element: Element,
+    pub(crate) layout: Layout,
+    /// The one number of images that the graph takes, if it does not take any.
+    pub(crate) batch: Option<usize>,
+}
+
+/// How vectors come out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Output {
+    /// Finished vectors, `[n, d]`, to be put side by side.
+    Vectors(Vec<Tensor>),
+    /// Tokens after the final LayerNorm, `[n, tokens, d]`, the class token first, the patches last.
+    Tokens(Tensor),
+}
+
+/// Both ends of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Contract {
+    pub(crate) input: Input,
+    pub(crate) output: Output,
+}
+
+impl Tensor {
+    pub(crate) fn new(outlet: &Outlet) -> Self {
+        let (element, shape) = match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => {
+                (Element::new(*ty), shape.iter().map(|&n| usize::try_from(n).ok()).collect())
+            }
+            _ => (Element::Other("no tensor"), Vec::new()),
+        };
+        Self { name: outlet.name().to_owned(), element, shape }
+    }
+
+    fn is_vectors(&self) -> bool {
+        self.element.is_float() && self.shape.len() == 2
+    }
+
+    fn is_tokens(&self) -> bool {
+        self.element.is_float() && self.shape.len() == 3
+    }
+
+    /// `pixel_values f32 [?, 3, 224, 224]`.
+    fn describe(&self) -> String {
+        let length = |length: &Option<usize>| length.map_or_else(|| "?".to_owned(), |length| length.to_string());
+        let shape: Vec<String> = self.shape.iter().map(length).collect();
+        format!("{} {} [{}]", self.name, self.element.name(), shape.join(", "))
+    }
+}
+
+impl Element {
+    fn new(element: TensorElementType) -> Self {
+        match element {
+            TensorElementType::Uint8 => Self::U8,
+            TensorElementType::Float32 => Self::F32,
+            TensorElementType::Float16 => Self::F16,
+            TensorElementType::Bfloat16 => Self::Bf16,
+            TensorElementType::Float64 => Self::Other("f64"),
+            TensorElementType::Int64 => Self::Other("i64"),
+            TensorElementType::Int32 => Self::Other("i32"),
+            TensorElementType::Int8 => Self::Other("i8"),
+            _ => Self::Other("another type"),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Other(name) => name,
+        }
+    }
+
+    fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16)
+    }
+
+    fn dtype(self) -> Option<DType> {
+        match self {
+            Self::F32 => Some(DType::F32),
+            Self::F16 => Some(DType::F16),
+            Self::Bf16 => Some(DType::Bf16),
+            Self::U8 | Self::Other(_) => None,
+        }
+    }
+}
+
+impl Contract {
+    /// How `graph`, which has these inputs and outputs, is fed and read; or what is not as it should be.
+    pub(crate) fn new(graph: &Graph, pooling: Pooling, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Self, String> {
+        Ok(Self { input: input(graph.input, inputs)?, output: output(pooling, outputs)? })
+    }
+
+    /// The precision of the graph, as its ends show it. What it does in between cannot be seen from outside.
+    pub(crate) fn dtype(&self) -> DType {
+        let outputs = self.output.tensors().iter().map(|tensor| tensor.element);
+        let reduced = outputs.chain([self.input.element]).filter_map(Element::dtype).find(|&dtype| dtype != DType::F32);
+        reduced.unwrap_or(DType::F32)
+    }
+}
+
+impl Output {
+    pub(crate) fn tensors(&self) -> &[Tensor] {
+        match self {
+            Self::Vectors(tensors) => tensors,
+            Self::Tokens(tensor) => std::slice::from_ref(tensor),
+        }
+    }
+}
+
+fn input(size: Size, inputs: &[Tensor]) -> Result<Input, String> {
+    let [tensor] = inputs else {
+        return Err(format!("it takes {}, and what is needed is one input of images", list(inputs)));
+    };
+    let refused = |problem: &str| format!("its input is {}: {problem}", tensor.describe());
+    let &[batch, second, third, fourth] = tensor.shape.as_slice() else {
+        return Err(refused("images have four dimensions, [n, 3, h, w] or [n, h, w, 3]"));
+    };
+    if !matches!(tensor.element, Element::U8 | Element::F32 | Element::F16) {
+        return Err(refused("images can be given as u8, f32 and f16"));
+    }
+    if batch == Some(0) {
+        return Err(refused("it takes no images"));
+    }
+    let fits = |found: Option<usize>, needed: usize| found.is_none_or(|found| found == needed);
+    let (height, width) = (size.height as usize, size.width as usize);
+    let planes = fits(second, CHANNELS) && fits(third, height) && fits(fourth, width);
+    let pixels = fits(second, height) && fits(third, width) && fits(fourth, CHANNELS);
+    let layout = match (planes, pixels) {
+        // Nothing in its shape tells the two apart, so custom does.
+        (true, true) if tensor.element == Element::U8 => Layout::Pixels,
+        (true, _) => Layout::Planes,
+        (false, true) => Layout::Pixels,
+        (false, false) => {
+            return Err(refused(&format!(
+                "the images are RGB of {size}, as the model's preprocessor_config.json says; change that, or use a graph \
+                 that was exported for this size"
+            )));
+        }
+    };
+    Ok(Input { element: tensor.element, layout, batch })
+}
+
+/// Finished vectors where the graph has all that are needed, by the names of our own exporter; else tokens, to be pooled
+/// here; else a pooler's output, which is last because the poolers of some models do more than take the class token.
+fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<Output, String> {
+    let finished: &[&str] = match pooling {
+        Pooling::Cls => &["cls"],
+        Pooling::Mean => &["patch_mean"],
+        Pooling::ClsMean => &["cls", "patch_mean"],
+    };
+    let vectors = |name: &str| outputs.iter().find(|tensor| tensor.name == name && tensor.is_vectors()).cloned();
+    if let Some(tensors) = finished.iter().map(|name| vectors(name)).collect() {
+        return Ok(Output::Vectors(tensors));
+    }
+    let named =
+        |tensor: &&Tensor| tensor.name == "last_hidden_state" && (tensor.is_tokens() || tensor.shape.is_empty());
+    let tokens = outputs.iter().find(named).or_else(|| only(outputs, Tensor::is_tokens));
+    if let Some(tokens) = tokens {
+        return Ok(Output::Tokens(tokens.clone()));
+    }
+    if pooling == Pooling::Cls
+        && let Some(tensor) = vectors("pooler_output").or_else(|| only(outputs, Tensor::is_vectors).cloned())
+    {
+        return Ok(Output::Vectors(vec![tensor]));
+    }
+    Err(format!(
+        "it gives {}, and pooling '{}' needs tokens `last_hidden_state` [n, tokens, d] or vectors {} [n, d]",
+        list(outputs),
+        pooling.name(),
+        finished.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
+    ))
+}
+
+/// The tensor that `fits`, if it is the only one.
+fn only(tensors: &[Tensor], fits: impl Fn(&Tensor) -> bool) -> Option<&Tensor> {
+    let mut fitting = tensors.iter().filter(|tensor| fits(tensor));
+    fitting.next().filter(|_| fitting.next().is_none())
+}
+
+fn list(tensors: &[Tensor]) -> String {
+    match tensors {
+        [] => "nothing".to_owned(),
+        tensors => tensors.iter().map(Tensor::describe).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Where the patches begin among `tokens`, which are the class token, registers and one token per patch: as many
+/// `registers` as the model's config.json says, or as many as are left when the smallest square patch that divides
+/// the input has its tokens. `None` when the tokens are no such sequence.
+pub(crate) fn first_patch(tokens: usize, registers: Option<usize>, input: Size) -> Option<usize> {
+    /// More than any published model has; beyond, the remainder is taken for a sign of another architecture.
+    const MAX_REGISTERS: usize = 16;
+    let (width, height) = (input.width as usize, input.height as usize);
+    let sides = (1..=width.min(height)).filter(|side| width % side == 0 && height % side == 0);
+    let patches = sides.map(|side| (width / side) * (height / side));
+    let mut prefixes = patches.filter_map(|patches| tokens.checked_sub(patches).filter(|&prefix| prefix > 0));
+    match registers {
+        Some(registers) => prefixes.find(|&prefix| prefix == 1 + registers),
+        None => prefixes.next().filter(|&prefix| prefix <= 1 + MAX_REGISTERS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(name: &str, element: Element, shape: &[usize]) -> Tensor {
+        let shape = shape.iter().map(|&length| (length > 0).then_some(length)).collect();
+        Tensor { name: name.to_owned(), element, shape }
+    }
+
+    const SIZE: Size = Size { width: 224, height: 112 };
+
+    fn input_of(element: Element, shape: &[usize]) -> Result<Input, String> {
+        input(SIZE, &[tensor("x", element, shape)])
+    }
+
+    #[test]
+    fn the_layout_of_images_follows_from_the_shape() {
+        let found = |element, shape: &[usize]| input_of(element, shape).map(|input| (input.layout, input.batch));
+        assert_eq!(found(Element::F32, &[0, 3, 112, 224]), Ok((Layout::Planes, None)));
+        assert_eq!(found(Element::F16, &[4, 3, 0, 0]), Ok((Layout::Planes, Some(4))));
+        assert_eq!(found(Element::F32, &[1, 112, 224, 3]), Ok((Layout::Pixels, Some(1))));
+        assert_eq!(found(Element::U8, &[0, 0, 0, 3]), Ok((Layout::Pixels, None)));
+        assert_eq!(found(Element::U8, &[0, 3, 112, 224]), Ok((Layout::Planes, None)));
+        assert_eq!(found(Element::U8, &[0; 4]), Ok((Layout::Pixels, None)));
+        assert_eq!(found(Element::F32, &[0; 4]), Ok((Layout::Planes, None)));
+    }
+
+    #[test]
+    fn other_inputs_are_refused_with_what_they_are() {
+        let refusal = |element, shape: &[usize]| input_of(element, shape).unwrap_err();
+        assert!(
+            refusal(Element::F32, &[0, 3, 518, 518]).contains("f32 [?, 3, 518, 518]: the images are RGB of 224x112")
+        );
+        assert!(refusal(Element::F32, &[0, 3, 224, 112]).contains("RGB of 224x112"));
+        assert!(refusal(Element::F32, &[0, 1, 112, 224]).contains("RGB"));
+        assert!(refusal(Element::Other("i64"), &[0, 3, 112, 224]).contains("u8, f32 and f16"));
+        assert!(refusal(Element::Bf16, &[0, 3, 112, 224]).contains("u8, f32 and f16"));
+        assert!(refusal(Element::F32, &[3, 112, 224]).contains("four dimensions"));
+        assert!(input(SIZE, &[]).unwrap_err().contains("it takes nothing"));
+        let two = [tensor("a", Element::F32, &[0, 3, 0, 0]), tensor("b", Element::Other("i64"), &[1])];
+        assert!(input(SIZE, &two).unwrap_err().contains("a f32 [?, 3, ?, ?], b i64 [1]"));
+    }
+
+    #[test]
+    fn vectors_come_from_our_names_then_tokens_then_a_pooler() {
+        let (tokens, pooler) =
+            (tensor("last_hidden_state", Element::F32, &[0, 257, 64]), tensor("pooler_output", Element::F32, &[0, 64]));
+        let (class, mean) = (tensor("cls", Element::F32, &[0, 64]), tensor("patch_mean", Element::F32, &[0, 64]));
+        let all = [pooler.clone(), tokens.clone(), mean.clone(), class.clone()];
+        let vectors = |tensors: &[&Tensor]| Ok(Output::Vectors(tensors.iter().map(|&tensor| tensor.clone()).collect()));
+        assert_eq!(output(Pooling::Cls, &all), vectors(&[&class]));
+        assert_eq!(output(Pooling::Mean, &all), vectors(&[&mean]));
+        assert_eq!(output(Pooling::ClsMean, &all), vectors(&[&class, &mean]));
+        assert_eq!(output(Pooling::ClsMean, &all[..3]), Ok(Output::Tokens(tokens.clone())));
+        assert_eq!(output(Pooling::Cls, &all[..2]), Ok(Output::Tokens(tokens.clone())));
+        assert_eq!(output(Pooling::Cls, &all[..1]), vectors(&[&pooler]));
+        assert!(
+            output(Pooling::Mean, &all[..1]).unwrap_err().contains("pooler_output f32 [?, 64], and pooling 'mean'")
+        );
+        let other = tensor("output", Element::F16, &[0, 64]);
+        assert_eq!(output(Pooling::Cls, std::slice::from_ref(&other)), vectors(&[&other]));
+        assert!(output(Pooling::Cls, &[other.clone(), tensor("logits", Element::F32, &[0, 1000])]).is_err());
+        assert!(output(Pooling::Cls, &[tensor("ids", Element::Other("i64"), &[0, 64])]).is_err());
+    }
+
+    #[test]
+    fn the_precision_is_that_of_the_ends() {
+        let contract = |input, output: Element| {
+            let input = Input { element: input, layout: Layout::Planes, batch: None };
+            Contract { input, output: Output::Tokens(tensor("x", output, &[0, 257, 64])) }.dtype()
+        };
+        assert_eq!(contract(Element::F32, Element::F32), DType::F32);
+        assert_eq!(contract(Element::U8, Element::F32), DType::F32);
+        assert_eq!(contract(Element::U8, Element::F16), DType::F16);
+        assert_eq!(contract(Element::F16, Element::F32), DType::F16);
+        assert_eq!(contract(Element::F32, Element::Bf16), DType::Bf16);
+    }
+
+    #[test]
+    fn patches_begin_behind_the_registers() {
+        let square = Size::square(224);
+        for (tokens, registers, first) in [
+            (257, None, Some(1)), // patch 14
+            (261, None, Some(5)), // patch 14, 4 registers
+            (201, None, Some(5)), // patch 16, 4 registers
+            (197, None, Some(1)), // patch 16
+            (785, None, Some(1)), // patch 8
+            (257, Some(0), Some(1)),
+            (261, Some(4), Some(5)),
+            (261, Some(0), None), // not what config.json says
+            (196, None, None),    // patches alone
+            (256, None, None),
+            (1, None, None),
+            (0, None, None),
+        ] {
+            assert_eq!(first_patch(tokens, registers, square), first, "{tokens} tokens, registers {registers:?}");
+        }
+        assert_eq!(first_patch(1 + 16 * 8, None, SIZE), Some(1));
+        assert_eq!(first_patch(5 + 16 * 8, None, SIZE), Some(5));
+    }
+}

@@ -1,0 +1,174 @@
+//! Images as a graph takes them.
+
+use foveate_core::{CHANNELS, PixelBatch, Size};
+use foveate_encode::EncodeError;
+use half::f16;
+use ort::session::SessionInputValue;
+use ort::value::{PrimitiveTensorElementType, TensorRef};
+
+use crate::contract::{Element, Input, Layout};
+use crate::encoder::engine;
+
+/// Turns batches into input tensors, in memory that it keeps.
+pub(crate) struct Feed {
+    layout: Layout,
+    /// The one number of images of a tensor, if it is not the batch's own.
+    batch: Option<usize>,
+    samples: Samples,
+}
+
+enum Samples {
+    /// As they come, in the very memory that they come in if the layout and the number of images allow it.
+    U8(Converted<u8>),
+    F32(Converted<f32>),
+    F16(Converted<f16>),
+}
+
+/// Samples under way.
+struct Converted<T> {
+    /// What each value of each channel becomes.
+    table: Box<[[T; 256]; CHANNELS]>,
+    memory: Vec<T>,
+}
+
+impl Feed {
+    /// For images whose samples are to be normalized with `mean` and `std`, which u8 inputs do not use.
+    pub(crate) fn new(input: &Input, mean: [f32; 3], std: [f32; 3]) -> Self {
+        let normalized = |channel: usize, value: u8| (f32::from(value) / 255.0 - mean[channel]) / std[channel];
+        let samples = match input.element {
+            Element::U8 => Samples::U8(Converted::new(|_, value| value)),
+            Element::F16 => Samples::F16(Converted::new(|channel, value| f16::from_f32(normalized(channel, value)))),
+            _ => Samples::F32(Converted::new(normalized)),
+        };
+        Self { layout: input.layout, batch: input.batch, samples }
+    }
+
+    /// `images` as one tensor; where it must have more images, black ones follow.
+    pub(crate) fn tensor<'a>(&'a mut self, images: PixelBatch<'a>) -> Result<SessionInputValue<'a>, EncodeError> {
+        let (size, layout, len) = (images.size(), self.layout, self.batch.unwrap_or(images.len()));
+        match &mut self.samples {
+            Samples::U8(_) if layout == Layout::Pixels && len == images.len() => {
+                tensor(len, size, layout, images.as_slice())
+            }
+            Samples::U8(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
+            Samples::F32(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
+            Samples::F16(converted) => tensor(len, size, layout, converted.convert(images, layout, len)),
+        }
+    }
+}
+
+impl<T: Copy> Converted<T> {
+    fn new(value: impl Fn(usize, u8) -> T) -> Self {
+        Self {
+            table: Box::new(std::array::from_fn(|channel| std::array::from_fn(|sample| value(channel, sample as u8)))),
+            memory: Vec::new(),
+        }
+    }
+
+    fn convert(&mut self, images: PixelBatch<'_>, layout: Layout, len: usize) -> &[T] {
+        let Self { table, memory } = self;
+        let image = images.as_slice().len() / images.len();
+        memory.resize(len * image, table[0][0]);
+        let (used, rest) = memory.split_at_mut(images.len() * image);
+        for (source, out) in images.as_slice().chunks_exact(image).zip(used.chunks_exact_mut(image)) {
+            convert(table, source, layout, out);
+        }
+        for out in rest.chunks_exact_mut(image) {
+            black(table, layout, out);
+        }
+        memory
+    }
+}
+
+/// One image, `[h, w, 3]` to the layout.
+fn convert<T: Copy>(table: &[[T; 256]; CHANNELS], image: &[u8], layout: Layout, out: &mut [T]) {
+    match layout {
+        Layout::Pixels => {
+            for (pixel, out) in image.chunks_exact(CHANNELS).zip(out.chunks_exact_mut(CHANNELS)) {
+                for channel in 0..CHANNELS {
+                    out[channel] = table[channel][usize::from(pixel[channel])];
+                }
+            }
+        }
+        Layout::Planes => {
+            let plane = image.len() / CHANNELS;
+            for ((channel, values), out) in table.iter().enumerate().zip(out.chunks_exact_mut(plane)) {
+                for (pixel, out) in image.chunks_exact(CHANNELS).zip(out) {
+                    *out = values[usize::from(pixel[channel])];
+                }
+            }
+        }
+    }
+}
+
+fn black<T: Copy>(table: &[[T; 256]; CHANNELS], layout: Layout, out: &mut [T]) {
+    let plane = out.len() / CHANNELS;
+    for (i, out) in out.iter_mut().enumerate() {
+        let channel = if layout == Layout::Pixels { i % CHANNELS } else { i / plane };
+        *out = table[channel][0];
+    }
+}
+
+fn tensor<T>(len: usize, size: Size, layout: Layout, samples: &[T]) -> Result<SessionInputValue<'_>, EncodeError>
+where
+    T: PrimitiveTensorElementType + std::fmt::Debug + Clone + 'static,
+{
+    let (height, width) = (size.height as usize, size.width as usize);
+    let shape = match layout {
+        Layout::Planes => [len, CHANNELS, height, width],
+        Layout::Pixels => [len, height, width, CHANNELS],
+    };
+    TensorRef::from_array_view((shape, samples)).map(SessionInputValue::from).map_err(|error| engine(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foveate_encode::normalize_nchw;
+
+    const SIZE: Size = Size { width: 3, height: 2 };
+    const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+    const STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+    fn samples<T: Copy>(samples: Samples, get: impl Fn(Samples) -> Converted<T>, layout: Layout, len: usize) -> Vec<T> {
+        let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
+        get(samples).convert(PixelBatch::new(&pixels, SIZE).unwrap(), layout, len).to_vec()
+    }
+
+    #[test]
+    fn floats_are_the_reference_s() {
+        let input = Input { element: Element::F32, layout: Layout::Planes, batch: None };
+        let feed = Feed::new(&input, MEAN, STD).samples;
+        let f32s = |samples| match samples {
+            Samples::F32(converted) => converted,
+            _ => panic!("f32 goes in as f32"),
+        };
+        let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
+        let mut expected = Vec::new();
+        normalize_nchw(PixelBatch::new(&pixels, SIZE).unwrap(), MEAN, STD, &mut expected);
+        let padded = samples(feed, f32s, Layout::Planes, 3);
+        assert_eq!(padded[..36], expected);
+        let mut black = Vec::new();
+        normalize_nchw(PixelBatch::new(&[0; 18], SIZE).unwrap(), MEAN, STD, &mut black);
+        assert_eq!(padded[36..], black);
+
+        let interleaved = samples(Feed::new(&input, MEAN, STD).samples, f32s, Layout::Pixels, 3);
+        for (i, value) in interleaved.iter().enumerate() {
+            let (image, pixel, channel) = (i / 18, i % 18 / 3, i % 3);
+            assert_eq!(*value, padded[image * 18 + channel * 6 + pixel]);
+        }
+    }
+
+    #[test]
+    fn bytes_stay_bytes() {
+        let input = Input { element: Element::U8, layout: Layout::Planes, batch: None };
+        let bytes = |samples| match samples {
+            Samples::U8(converted) => converted,
+            _ => panic!("u8 goes in as u8"),
+        };
+        let planes = samples(Feed::new(&input, MEAN, STD).samples, bytes, Layout::Planes, 2);
+        assert_eq!(planes[..6], [0, 21, 42, 63, 84, 105]);
+        assert_eq!(planes[6..12], [7, 28, 49, 70, 91, 112]);
+        assert_eq!(planes[18], 126);
+    }
+}

@@ -1,0 +1,51 @@
+//! ONNX files against the vectors that Hugging Face `transformers` computes from the same u8 crops.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use foveate_encode::{EncoderOptions, Graph, Pooling};
+use foveate_encode_ort::OrtEncoder;
+use support::{Goldens, TINY, fixtures, graph, is_there, options, shared, tiny};
+
+fn check(name: &str, graph: &Graph, options: &EncoderOptions) {
+    let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
+    let mut encoder = OrtEncoder::open(graph, options).unwrap();
+    for recipe in ["hf_pil", "squash"] {
+        goldens.check(&mut encoder, recipe, recipe);
+    }
+}
+
+#[test]
+fn graphs_with_baked_positions() {
+    if is_there() {
+        TINY.iter().for_each(|name| check(name, &tiny(name), &options(Pooling::ClsMean, 30)));
+    }
+}
+
+/// They have other shapes of outputs, and say how many registers there are.
+#[test]
+fn graphs_that_interpolate_positions() {
+    if !is_there() {
+        return;
+    }
+    let committed = fixtures().join("models/tiny-swiglu/model.onnx");
+    check("tiny-swiglu", &graph(committed, Some(0)), &options(Pooling::ClsMean, 30));
+    for (name, registers) in [("tiny", 0), ("tiny-reg", 4)] {
+        let Some(path) = shared(&format!("models/{name}/model.onnx")) else { return };
+        check(name, &graph(path, Some(registers)), &options(Pooling::ClsMean, 30));
+    }
+}
+
+#[test]
+fn every_optimization_level_and_two_threads() {
+    if !is_there() {
+        return;
+    }
+    for level in ["disable", "basic", "extended", "all"] {
+        let settings = [("optimization".to_owned(), level.to_owned())].into();
+        let options = EncoderOptions { settings, threads: 2, ..options(Pooling::ClsMean, 30) };
+        check("tiny-reg", &tiny("tiny-reg"), &options);
+    }
+}
