@@ -12,14 +12,15 @@ use lmdb::{
 use crate::layout::{FAILURES, META, ORDER, VECTORS};
 
 /// Address space to reserve for a growing database. Only what is used takes up disk or memory, and a reader that
-/// opened the file never has to map it anew; where that much is not to be had (32 bits, `ulimit -v`), less is taken,
-/// and doubled when full.
+/// opened the file never has to map it anew.
 #[cfg(all(target_pointer_width = "64", not(windows)))]
 pub(crate) const ROOMY_MAP: usize = 1 << 40;
 /// Windows gives a file the length of its map, and 32 bits do not reach far.
 #[cfg(not(all(target_pointer_width = "64", not(windows))))]
 pub(crate) const ROOMY_MAP: usize = 1 << 26;
-const SMALLEST_MAP: usize = 1 << 20;
+/// What is taken where that much is not to be had (`ulimit -v`): little, and doubled when full, so that it leaves room
+/// for the finished file's map.
+const MODEST_MAPS: [usize; 3] = [1 << 26, 1 << 23, 1 << 20];
 
 /// Length of LMDB's lock file for its usual 126 readers.
 const LOCK_LEN: u64 = 8192;
@@ -167,15 +168,17 @@ impl Store {
     }
 }
 
-/// Opens an environment with as much of `map_size` as is to be had.
+/// Opens an environment with a map of `map_size`, or with a modest one.
 fn open(path: &Path, flags: EnvironmentFlags, map_size: usize) -> Result<Environment, SinkError> {
-    let mut size = map_size;
-    loop {
-        match Environment::new().set_flags(flags).set_max_dbs(4).set_map_size(size).open(path) {
-            Err(Error::Other(code)) if is_out_of_memory(code) && size / 2 >= SMALLEST_MAP => size /= 2,
-            result => return result.map_err(failed("open", path)),
+    let attempt = |size| Environment::new().set_flags(flags).set_max_dbs(4).set_map_size(size).open(path);
+    let mut result = attempt(map_size);
+    for size in MODEST_MAPS.into_iter().filter(|&size| size < map_size) {
+        match result {
+            Err(Error::Other(code)) if is_out_of_memory(code) => result = attempt(size),
+            _ => break,
         }
     }
+    result.map_err(failed("open", path))
 }
 
 fn is_out_of_memory(code: i32) -> bool {

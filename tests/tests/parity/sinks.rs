@@ -1,7 +1,9 @@
 //! Every compiled sink × the suite of its trait, read back by readers that are not the sink's own.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
@@ -20,6 +22,7 @@ fn reader(extension: &str) -> Option<Reader> {
     match extension {
         "parquet" => Some(read_parquet),
         "npy" => Some(read_npy),
+        "lmdb" => Some(read_lmdb),
         _ => None,
     }
 }
@@ -30,19 +33,29 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
+/// A tool that a format's reader calls, if it is not there.
+fn missing_tool(extension: &str) -> Option<&'static str> {
+    let runs = |tool: &str| Command::new(tool).arg("-V").output().is_ok_and(|output| output.status.success());
+    (extension == "lmdb" && !runs("mdb_dump")).then_some("there is no mdb_dump (Debian: lmdb-utils)")
+}
+
 fn check(name: &str) -> Result<(), Outcome> {
     let registry = sinks();
     let backend = registry.get(name)?;
     let extension = backend.extension();
     let reader =
         reader(extension).ok_or_else(|| Outcome::Ignored(format!("these tests have no reader for .{extension}")))?;
+    if let Some(reason) = missing_tool(extension) {
+        return Err(Outcome::Ignored(reason.to_owned()));
+    }
     let read = |published: &Published| -> Stored {
         let is_data = |file: &&std::path::PathBuf| file.extension().is_some_and(|found| found == extension);
         published.files.iter().filter(is_data).flat_map(|file| reader(file)).collect()
     };
     let open = |options: &_| backend.open(options).unwrap();
     let scratch = tempfile::tempdir()?;
-    run(&Subject { open: &open, read: &read, extension, layouts: &[Layout::File, Layout::Folder] }, scratch.path());
+    let layouts = &[Layout::File, Layout::Folder];
+    run(&Subject { open: &open, read: &read, extension, layouts, cuts_parts: false }, scratch.path());
     Ok(())
 }
 
@@ -84,4 +97,41 @@ fn read_npy(path: &Path) -> Stored {
     let ids: Vec<String> = ids.records().map(|record| record.unwrap()[0].to_owned()).collect();
     assert_eq!(ids.len(), shape[0]);
     ids.into_iter().zip(values.chunks(shape[1].max(1)).map(<[f32]>::to_vec)).collect()
+}
+
+/// What LMDB's own tool dumps, put together as the sink's README says.
+fn read_lmdb(path: &Path) -> Stored {
+    let vectors: HashMap<Vec<u8>, Vec<u8>> = dump(path, "vectors").into_iter().collect();
+    let order = dump(path, "order");
+    assert_eq!(order.len(), vectors.len());
+    let rows = order.into_iter().map(|(_, key)| {
+        let value = &vectors[&key];
+        assert_eq!(value[..5], *b"FVEC\x01");
+        let number = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().unwrap()) as usize;
+        let id = if key[0] == 0 { value[44..44 + number(40)].to_vec() } else { key };
+        let data = &value[number(8)..];
+        let vector: Vec<f32> = match value[5] {
+            1 => data.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+            2 => data.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
+            other => panic!("element type {other}"),
+        };
+        assert_eq!(vector.len(), number(12));
+        (String::from_utf8(id).unwrap(), vector)
+    });
+    rows.collect()
+}
+
+/// Keys and values of one database, in the order of the keys.
+fn dump(path: &Path, database: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let output = Command::new("mdb_dump").args(["-n", "-s", database]).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (_, data) = text.split_once("HEADER=END\n").unwrap();
+    let lines: Vec<&str> = data.strip_suffix("DATA=END\n").unwrap().lines().collect();
+    lines.chunks(2).map(|pair| (unhex(pair[0]), unhex(pair[1]))).collect()
+}
+
+fn unhex(line: &str) -> Vec<u8> {
+    let digits = line.trim_start().as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
