@@ -30,21 +30,28 @@ table! {
     /// Decoders: `--decoder`.
     decoders: DecoderRegistry = "decoder" [
         "exact" => foveate_decode_exact,
+        "turbojpeg" => foveate_decode_turbojpeg,
+        "opencv" => foveate_decode_opencv,
         "zune" => foveate_decode_zune,
         "image" => foveate_decode_image,
     ];
     /// Resizers: `--resizer`.
     resizers: ResizerRegistry = "resizer" [
         "fir" => foveate_resize_fir,
+        "opencv" => foveate_resize_opencv,
+        "image" => foveate_resize_image,
     ];
     /// Encoders: `--encoder`.
     encoders: EncoderRegistry = "encoder" [
         "candle" => foveate_encode_candle,
+        "ort" => foveate_encode_ort,
+        "tch" => foveate_encode_tch,
     ];
     /// Sinks: `--sink`, or by the output's extension.
     sinks: SinkRegistry = "sink" [
         "parquet" => foveate_sink_parquet,
         "npy" => foveate_sink_npy,
+        "lmdb" => foveate_sink_lmdb,
     ];
 }
 

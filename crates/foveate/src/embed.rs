@@ -12,7 +12,7 @@ use foveate_pipeline::{
     Cancel, Config, FailurePolicy, Normalize, OrientationPolicy, Pipeline, Progress, RunError, RunReport,
 };
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
-use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry};
+use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry, VectorSink};
 use foveate_source::{Input, Listing, Source, SourceError};
 
 use crate::models::OpenModel;
@@ -183,6 +183,19 @@ impl EmbedOptions {
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Job, EmbedError> {
+        let name = self.sink_name(&backends.sinks)?;
+        let sink = backends.sinks.get(&name)?.open(&self.sink_options(source.range().start))?;
+        self.prepare_into(source, sink, backends, model)
+    }
+
+    /// The same into a sink of the caller's own; `output` and what else concerns the output is not used.
+    pub fn prepare_into(
+        &self,
+        source: Box<dyn Source>,
+        sink: Box<dyn VectorSink>,
+        backends: &Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<Job, EmbedError> {
         let names = Names::choose(self, backends)?;
         let model = OpenModel::open(&self.model, model)?;
         let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
@@ -192,7 +205,6 @@ impl EmbedOptions {
 
         let encoder = self.open_encoder(&names.encoder, &model, backends)?;
         manifest.dim = encoder.spec().dim;
-        let sink = backends.sinks.get(&names.sink)?.open(&self.sink_options(source.range().start))?;
 
         let (decoding, decoder, with_decoders) = (self.decoding, self.decoder.clone(), Arc::clone(backends));
         let (resizer, with_resizers) = (self.resizer.clone(), Arc::clone(backends));
@@ -221,6 +233,13 @@ impl EmbedOptions {
             max_batch: self.batch,
             threads: self.encoder_threads,
             settings: self.encoder_settings.clone(),
+        }
+    }
+
+    fn sink_name(&self, sinks: &SinkRegistry) -> Result<String, EmbedError> {
+        match &self.sink {
+            Some(name) => Ok(sinks.get(name)?.name().to_owned()),
+            None => sink_for(&self.output, sinks),
         }
     }
 
@@ -285,21 +304,15 @@ struct Names {
     decoders: Vec<String>,
     resizer: String,
     encoder: String,
-    sink: String,
 }
 
 impl Names {
     fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
-        let Backends { decoders, resizers, encoders, sinks } = backends;
-        let sink = match &options.sink {
-            Some(name) => sinks.get(name)?.name().to_owned(),
-            None => sink_for(&options.output, sinks)?,
-        };
+        let Backends { decoders, resizers, encoders, .. } = backends;
         Ok(Self {
             decoders: preferred_first(decoders, options.decoder.as_deref())?,
             resizer: name_or_first(resizers, options.resizer.as_deref())?,
             encoder: name_or_first(encoders, options.encoder.as_deref())?,
-            sink,
         })
     }
 }

@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 pub mod backends;
+pub mod collect;
 pub mod embed;
 pub mod models;
 mod recipe;
 mod scale;
 mod shard;
+pub mod verify;
 
 pub use foveate_core as core;
 pub use foveate_decode as decode;

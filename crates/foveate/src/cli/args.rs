@@ -24,6 +24,15 @@ Examples:
   foveate embed photos/ -o out/ --shard auto        # in a Slurm array
   foveate embed examples/photos -o q.parquet --model seeded:dinov2-small   # no network";
 
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  foveate verify photos/ --decoder turbojpeg                         # fast decoding against exact
+  foveate verify photos/ --decoder zune --against decoder=exact
+  foveate verify photos/ --encoder tch --dtype bf16 --against dtype=f32 --min-cosine 0.999
+  foveate verify labelled/ --preprocess squash --against preprocess=hf --labels labels.csv
+
+Exit codes: 0 compared; 1 could not; 2 the command line makes no sense; 3 further apart than --min-cosine allows";
+
 /// Images in, DINOv2 vectors out, every second accounted for.
 #[derive(Parser, Debug)]
 #[command(name = "foveate", version, after_help = EXIT_CODES)]
@@ -37,8 +46,14 @@ pub(crate) enum Command {
     /// Turn images into vectors.
     #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Embed(Box<EmbedArgs>),
+    /// Measure how far apart the vectors of two configurations are, on a sample of your own images.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(Box<VerifyArgs>),
     /// List the decoders, resizers, encoders and sinks of this build.
     Backends,
+    /// Show what each backend works with on this machine, and what would help where it does not. Exit code 1 when a
+    /// backend of this build cannot work here.
+    Doctor(DoctorArgs),
     /// List the models that have a card.
     Models,
     /// Print a completion script for a shell.
@@ -48,9 +63,17 @@ pub(crate) enum Command {
     },
 }
 
-/// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
+/// Arguments of `doctor`.
 #[derive(Args, Debug)]
-pub(crate) struct EmbedArgs {
+pub(crate) struct DoctorArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to embed and how, as typed; [`super::job`] makes sense of it.
+#[derive(Args, Debug)]
+pub(crate) struct JobArgs {
     /// Files, folders (searched recursively, sorted) and globs (quote them), in any mixture.
     #[arg(value_name = "INPUT", required_unless_present = "from_list")]
     pub(crate) inputs: Vec<PathBuf>,
@@ -58,10 +81,6 @@ pub(crate) struct EmbedArgs {
     /// A file with one path a line, taken after the INPUTs; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
-
-    /// Output: `x.parquet`, `x.npy`, or a folder for part files (`out/`).
-    #[arg(short, long, value_name = "OUT")]
-    pub(crate) output: PathBuf,
 
     /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
     /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
@@ -91,6 +110,70 @@ pub(crate) struct EmbedArgs {
     /// Where the forward runs. There is no silent fallback.
     #[arg(long, default_value = "cpu", help_heading = "Model")]
     pub(crate) device: String,
+
+    /// Do only the first N inputs.
+    #[arg(long, value_name = "N", help_heading = "Inputs")]
+    pub(crate) limit: Option<u64>,
+
+    /// Refuse images of more pixels than this (`100M`, `2G`) before any memory is taken for them.
+    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_pixels: u64,
+
+    /// Refuse files of more bytes than this (`256M`).
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_bytes: u64,
+
+    /// Accept files that end early, with what could be decoded of them.
+    #[arg(long, help_heading = "Inputs")]
+    pub(crate) allow_truncated: bool,
+
+    /// Decoder that is asked first (see `foveate backends`); others stand in for formats it cannot read.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) decoder: Option<String>,
+
+    /// Whether JPEGs may be decoded at a fraction of their size: `fast` is quicker and changes the vectors a little
+    /// (`foveate verify` measures how much). Default: exact; of `verify`, fast.
+    #[arg(long, value_name = "exact|fast", help_heading = "Engine")]
+    pub(crate) decode_scale: Option<DecodeScale>,
+
+    /// Resizer.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) resizer: Option<String>,
+
+    /// Encoder.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) encoder: Option<String>,
+
+    /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    pub(crate) encoder_option: Vec<(String, String)>,
+
+    /// Images per batch.
+    #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) batch: usize,
+
+    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores.
+    #[arg(short, long, value_name = "N", help_heading = "Engine")]
+    pub(crate) workers: Option<usize>,
+
+    /// Threads of the forward on a CPU. Default: all cores.
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) threads: Option<usize>,
+
+    /// Threads that read files.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) readers: usize,
+}
+
+/// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
+#[derive(Args, Debug)]
+pub(crate) struct EmbedArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+
+    /// Output: `x.parquet`, `x.npy`, or a folder for part files (`out/`).
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
 
     /// How vectors are stored.
     #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
@@ -123,22 +206,6 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Inputs")]
     pub(crate) shard: Option<Shard>,
 
-    /// Do only the first N inputs.
-    #[arg(long, value_name = "N", help_heading = "Inputs")]
-    pub(crate) limit: Option<u64>,
-
-    /// Refuse images of more pixels than this (`100M`, `2G`) before any memory is taken for them.
-    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
-    pub(crate) max_pixels: u64,
-
-    /// Refuse files of more bytes than this (`256M`).
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
-    pub(crate) max_bytes: u64,
-
-    /// Accept files that end early, with what could be decoded of them.
-    #[arg(long, help_heading = "Inputs")]
-    pub(crate) allow_truncated: bool,
-
     /// Stop when more inputs than this fail: a count, or a share (`1%`, judged from 200 inputs on).
     #[arg(long, value_name = "N|P%", value_parser = parse_failures, conflicts_with = "strict", help_heading = "Inputs")]
     pub(crate) max_failures: Option<FailurePolicy>,
@@ -146,43 +213,6 @@ pub(crate) struct EmbedArgs {
     /// Stop at the first input that fails.
     #[arg(long, help_heading = "Inputs")]
     pub(crate) strict: bool,
-
-    /// Decoder that is asked first (see `foveate backends`); others stand in for formats it cannot read.
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub(crate) decoder: Option<String>,
-
-    /// Whether JPEGs may be decoded at a fraction of their size: `fast` is quicker and changes the vectors a little
-    /// (`foveate verify` measures how much).
-    #[arg(long, value_name = "exact|fast", default_value = "exact", help_heading = "Engine")]
-    pub(crate) decode_scale: DecodeScale,
-
-    /// Resizer.
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub(crate) resizer: Option<String>,
-
-    /// Encoder.
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub(crate) encoder: Option<String>,
-
-    /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
-    pub(crate) encoder_option: Vec<(String, String)>,
-
-    /// Images per batch.
-    #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) batch: usize,
-
-    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores.
-    #[arg(short, long, value_name = "N", help_heading = "Engine")]
-    pub(crate) workers: Option<usize>,
-
-    /// Threads of the forward on a CPU. Default: all cores.
-    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
-
-    /// Threads that read files.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) readers: usize,
 
     /// Say nothing but errors.
     #[arg(short, long, help_heading = "Display")]
@@ -193,10 +223,100 @@ pub(crate) struct EmbedArgs {
     pub(crate) json: bool,
 }
 
+/// Arguments of `verify`.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+
+    /// What to compare with: `exact` or `fast` (the same with that decode scale), or what is different about it, as
+    /// `NAME=VALUE,…` with the long options' names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`,
+    /// `model=other/`.
+    #[arg(long, value_name = "CONFIG", default_value = "exact", value_parser = Overrides::parse, help_heading = "Comparison")]
+    pub(crate) against: Overrides,
+
+    /// Most images to compare, drawn at random.
+    #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count, help_heading = "Comparison")]
+    pub(crate) sample: u64,
+
+    /// Decides which images are drawn.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Comparison")]
+    pub(crate) seed: u64,
+
+    /// A CSV file with the columns `file` (or `id`) and `label`: recall@1 under both configurations is reported too.
+    #[arg(long, value_name = "FILE", help_heading = "Comparison")]
+    pub(crate) labels: Option<PathBuf>,
+
+    /// Exit with 3 when an image's cosine is below this, or fails under one configuration only.
+    #[arg(long, value_name = "COSINE", help_heading = "Comparison")]
+    pub(crate) min_cosine: Option<f64>,
+
+    /// Write every image's figures to this CSV file.
+    #[arg(long, value_name = "FILE", help_heading = "Display")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Print the result as one JSON object on standard output.
+    #[arg(long, help_heading = "Display")]
+    pub(crate) json: bool,
+}
+
+/// What is different about the other configuration of a comparison.
+#[derive(Parser, Clone, Debug, Default, PartialEq)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+pub(crate) struct Overrides {
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    #[arg(long)]
+    pub(crate) preprocess: Option<Recipe>,
+    #[arg(long, value_enum)]
+    pub(crate) pooling: Option<PoolingArg>,
+    #[arg(long, value_enum)]
+    pub(crate) orientation: Option<OrientationArg>,
+    #[arg(long, value_enum)]
+    pub(crate) normalize: Option<NormalizeArg>,
+    #[arg(long, value_enum)]
+    pub(crate) dtype: Option<DTypeArg>,
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    #[arg(long)]
+    pub(crate) decoder: Option<String>,
+    #[arg(long)]
+    pub(crate) decode_scale: Option<DecodeScale>,
+    #[arg(long)]
+    pub(crate) resizer: Option<String>,
+    #[arg(long)]
+    pub(crate) encoder: Option<String>,
+    #[arg(long, value_parser = parse_setting)]
+    pub(crate) encoder_option: Vec<(String, String)>,
+    #[arg(long, value_parser = parse_positive)]
+    pub(crate) batch: Option<usize>,
+    #[arg(long)]
+    pub(crate) workers: Option<usize>,
+    #[arg(long, value_parser = parse_positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+impl Overrides {
+    fn parse(text: &str) -> Result<Self, String> {
+        let scale = |word: &str| DecodeScale::from_str(word).map(|scale| format!("--decode-scale={scale}"));
+        let option = |word: &str| match word.contains('=') {
+            true => Ok(format!("--{word}")),
+            false => scale(word).map_err(|_| format!("'{word}' is neither exact, fast nor NAME=VALUE")),
+        };
+        let words = text.split(',').map(option).collect::<Result<Vec<_>, _>>()?;
+        // clap's message is of several lines, of which the first says it.
+        let first_line = |error: clap::Error| {
+            let text = error.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        };
+        Self::try_parse_from(words).map_err(first_line)
+    }
+}
+
 /// A closed set of words on the command line for a type of the library.
 macro_rules! words {
     ($name:ident => $target:ty { $($variant:ident $word:literal => $value:expr),+ $(,)? }) => {
-        #[derive(Clone, Copy, Debug, ValueEnum)]
+        #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
         pub(crate) enum $name {
             $(#[value(name = $word)] $variant,)+
         }
@@ -276,6 +396,18 @@ mod tests {
         for bad in ["", "0", "-1", "M", "inf", "nan", "12x"] {
             assert!(parse_count(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_other_configuration_is_words_or_options() {
+        let against = |text| Overrides::parse(text);
+        let exact = Overrides { decode_scale: Some(DecodeScale::Exact), ..Overrides::default() };
+        assert_eq!(against("exact"), Ok(exact.clone()));
+        let zune = Overrides { decoder: Some("zune".to_owned()), ..exact };
+        assert_eq!(against("exact,decoder=zune"), Ok(zune));
+        assert!(against("dtype=f64").unwrap_err().contains("f64"));
+        assert!(against("colour=red").unwrap_err().contains("--colour"));
+        assert!(against("").is_err() && against("nothing").is_err());
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //! back into an exit code.
 
 mod args;
+mod doctor;
 mod embed;
+mod job;
 mod list;
 mod progress;
 mod summary;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -42,7 +45,9 @@ pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Embed(args) => embed::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Backends => list::backends(),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Models => list::models(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "foveate", &mut std::io::stdout());

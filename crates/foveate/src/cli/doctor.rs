@@ -1,0 +1,122 @@
+//! `foveate doctor`: what each backend works with on this machine, and what would help where it does not.
+
+use std::io::Write;
+
+use foveate::backends;
+use foveate::core::{Backend, Health, Problem, Registry};
+use serde_json::{Value, json};
+
+use super::Exit;
+use super::args::DoctorArgs;
+
+/// One backend of the table.
+struct Finding {
+    kind: &'static str,
+    name: String,
+    /// `None` when it is not compiled in.
+    health: Option<Health>,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
+    let mut findings = Vec::new();
+    examine(&mut findings, &backends::decoders());
+    examine(&mut findings, &backends::resizers());
+    examine(&mut findings, &backends::encoders());
+    examine(&mut findings, &backends::sinks());
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let findings: Vec<Value> = findings.iter().map(Finding::json).collect();
+        writeln!(out, "{}", json!({ "machine": machine(), "backends": findings }))?;
+    } else {
+        print(&mut out, &findings)?;
+    }
+    let is_broken = |finding: &Finding| finding.problem().is_some();
+    Ok(if findings.iter().any(is_broken) { Exit::Fault } else { Exit::Complete })
+}
+
+fn examine<B: Backend>(findings: &mut Vec<Finding>, registry: &Registry<B>) {
+    findings.extend(registry.known().iter().map(|name| {
+        let health = registry.get(name).ok().map(Backend::health);
+        Finding { kind: registry.kind(), name: (*name).to_owned(), health }
+    }));
+}
+
+impl Finding {
+    fn problem(&self) -> Option<&Problem> {
+        self.health.as_ref()?.problem.as_ref()
+    }
+
+    /// What it computes with; `-` when that cannot be known.
+    fn library(&self) -> String {
+        match &self.health {
+            None => "-".to_owned(),
+            Some(Health { library: Some(library), .. }) => library.clone(),
+            Some(Health { problem: Some(_), .. }) => "not found".to_owned(),
+            Some(_) => "none needed".to_owned(),
+        }
+    }
+
+    fn devices(&self) -> String {
+        self.health.as_ref().map_or_else(String::new, |health| health.devices.join(", "))
+    }
+
+    /// `None` when there is nothing to do.
+    fn remedy(&self) -> Option<String> {
+        match &self.health {
+            None => Some(format!("`cargo xtask setup --only {0}`, then rebuild with `-F {0}`", self.name)),
+            Some(_) => self.problem().map(|problem| problem.remedy.clone()),
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        match (&self.health, self.problem()) {
+            (None, _) => "not compiled",
+            (_, None) => "ok",
+            (_, Some(_)) => "broken",
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "kind": self.kind,
+            "name": self.name,
+            "compiled": self.health.is_some(),
+            "state": self.state(),
+            "library": self.health.as_ref().and_then(|health| health.library.clone()),
+            "devices": self.health.as_ref().map(|health| health.devices.clone()).unwrap_or_default(),
+            "cause": self.problem().map(|problem| problem.cause.clone()),
+            "remedy": self.remedy(),
+        })
+    }
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{}-{}, {cores} cores", std::env::consts::ARCH, std::env::consts::OS)
+}
+
+fn print(out: &mut impl Write, findings: &[Finding]) -> std::io::Result<()> {
+    writeln!(out, "foveate {} on {}\n", foveate::VERSION, machine())?;
+    let columns = |f: &Finding| [f.kind.to_owned(), f.name.clone(), f.state().to_owned(), f.devices(), f.library()];
+    let header = ["kind", "name", "state", "device", "library"].map(str::to_owned);
+    let rows: Vec<[String; 5]> = std::iter::once(header).chain(findings.iter().map(columns)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..4).map(width).collect();
+    for [kind, name, state, device, library] in &rows {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|column| widths[column]);
+        writeln!(out, "{kind:<a$}  {name:<b$}  {state:<c$}  {device:<d$}  {library}")?;
+    }
+    for finding in findings.iter().filter(|finding| finding.problem().is_some()) {
+        let cause = finding.problem().map_or("", |problem| &problem.cause);
+        writeln!(out, "\n{} {}: {cause}", finding.kind, finding.name)?;
+        writeln!(out, "  remedy: {}", finding.remedy().unwrap_or_default())?;
+    }
+    let mut missing: Vec<&str> = findings.iter().filter(|f| f.health.is_none()).map(|f| f.name.as_str()).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if !missing.is_empty() {
+        let names = missing.join(",");
+        writeln!(out, "\nnot compiled: `cargo xtask setup --only {names}`, then rebuild with `-F {names}`")?;
+    }
+    Ok(())
+}

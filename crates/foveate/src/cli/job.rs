@@ -1,0 +1,88 @@
+//! What the commands that embed have in common.
+
+use std::path::Path;
+
+use anyhow::Context;
+use foveate::core::PixelLimits;
+use foveate::decode::DecoderOptions;
+use foveate::embed::EmbedOptions;
+use foveate::pipeline::Cancel;
+use foveate::source::{Input, Listing, Source};
+
+use super::args::JobArgs;
+
+/// What the arguments tell of a job that writes to `output`.
+pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
+    let paths = args.inputs.iter().cloned().map(Input::Path);
+    let lists = args.from_list.iter().cloned().map(Input::List);
+    let defaults = EmbedOptions::new(paths.chain(lists).collect(), &args.model, output);
+    EmbedOptions {
+        limit: args.limit,
+        max_bytes: args.max_bytes,
+        decoder: args.decoder.clone(),
+        decode_scale: args.decode_scale.unwrap_or_default(),
+        resizer: args.resizer.clone(),
+        encoder: args.encoder.clone(),
+        recipe: args.preprocess,
+        pooling: args.pooling.into(),
+        dtype: args.dtype.into(),
+        device: args.device.clone(),
+        encoder_threads: args.threads.unwrap_or(defaults.encoder_threads),
+        encoder_settings: args.encoder_option.iter().cloned().collect(),
+        decoding: DecoderOptions { allow_truncated: args.allow_truncated, ..defaults.decoding },
+        orientation: args.orientation.into(),
+        normalize: args.normalize.into(),
+        limits: PixelLimits { max_pixels: args.max_pixels },
+        batch: args.batch,
+        workers: args.workers.unwrap_or(defaults.workers),
+        readers: args.readers,
+        ..defaults
+    }
+}
+
+/// Nothing to do is an error: an empty output would hide a mistyped path or shard.
+pub(crate) fn check_listing(listing: &Listing) -> anyhow::Result<()> {
+    if listing.total() == 0 {
+        anyhow::bail!(
+            "no inputs: {}",
+            left_out(listing).unwrap_or_else(|| "the folders and lists are empty".to_owned())
+        );
+    }
+    if listing.range().is_empty() {
+        anyhow::bail!("no inputs: this shard or limit leaves none of {}", listing.total());
+    }
+    Ok(())
+}
+
+/// What folders hold that is no input.
+pub(crate) fn left_out(listing: &Listing) -> Option<String> {
+    let stats = listing.stats();
+    let (other, hidden) = (stats.skipped_other, stats.skipped_hidden);
+    (other + hidden > 0)
+        .then(|| format!("left out of folders: {other} files without an image's extension, {hidden} hidden entries"))
+}
+
+/// The first signal asks the run to commit and stop, the second ends the process at once.
+pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
+    let cancel = cancel.clone();
+    ctrlc::set_handler(move || {
+        if cancel.is_cancelled() {
+            std::process::exit(130);
+        }
+        eprintln!("\ninterrupted: finishing the batch in hand; once more to stop at once");
+        cancel.cancel();
+    })
+    .context("cannot handle signals")
+}
+
+/// A decoder that panics on a bad image is caught and recorded as that image's failure; the default message about it
+/// would only tear the progress display apart.
+pub(crate) fn silence_worker_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let is_worker = std::thread::current().name().is_some_and(|name| name.starts_with("decode-"));
+        if !is_worker {
+            default(panic);
+        }
+    }));
+}

@@ -1,0 +1,255 @@
+//! `foveate verify`.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use foveate::DecodeScale;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::pipeline::Cancel;
+use foveate::verify::{Comparison, Sampling, VerifyError, quantile, recall_at_1, run as compare};
+use serde_json::json;
+
+use super::args::{Overrides, VerifyArgs};
+use super::{Exit, job, progress};
+
+pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
+    job::silence_worker_panics();
+    let cancel = Cancel::default();
+    job::cancel_on_signal(&cancel)?;
+    let (first, second) = configurations(args);
+    job::check_listing(&first.list(|_| ()).context("cannot list the inputs")?)?;
+
+    let download = progress::Download::new(false);
+    let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+    let sampling = Sampling { size: args.sample, seed: args.seed };
+    let compared = compare(&first, &second, sampling, &Arc::new(Backends::compiled()), &model, &cancel);
+    download.clear();
+    let comparison = match compared {
+        Err(VerifyError::Interrupted) => return Ok(Exit::Interrupted),
+        other => other?,
+    };
+    let labels = args.labels.as_deref().map(read_labels).transpose()?;
+    let summary = Summary::new(&comparison, labels.as_deref())?;
+    if let Some(path) = &args.csv {
+        write_csv(path, &comparison).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", summary.json(&comparison))?;
+    } else {
+        summary.print(&mut out, &comparison)?;
+    }
+    Ok(verdict(&comparison, args.min_cosine))
+}
+
+/// The configuration of the options, and what it is compared with. Where fast decoding is not asked for by name, it is
+/// what is judged.
+fn configurations(args: &VerifyArgs) -> (EmbedOptions, EmbedOptions) {
+    let first = EmbedOptions {
+        decode_scale: args.job.decode_scale.unwrap_or(DecodeScale::Fast),
+        ..job::options(&args.job, Path::new(""))
+    };
+    let second = overridden(&first, &args.against);
+    (first, second)
+}
+
+fn overridden(options: &EmbedOptions, with: &Overrides) -> EmbedOptions {
+    let Overrides { model, preprocess, pooling, orientation, normalize, dtype, device, .. } = with.clone();
+    let Overrides { decoder, decode_scale, resizer, encoder, encoder_option, batch, workers, threads, .. } =
+        with.clone();
+    let base = options.clone();
+    let mut encoder_settings = base.encoder_settings.clone();
+    encoder_settings.extend(encoder_option);
+    EmbedOptions {
+        model: model.unwrap_or(base.model),
+        recipe: preprocess.unwrap_or(base.recipe),
+        pooling: pooling.map_or(base.pooling, Into::into),
+        orientation: orientation.map_or(base.orientation, Into::into),
+        normalize: normalize.map_or(base.normalize, Into::into),
+        dtype: dtype.map_or(base.dtype, Into::into),
+        device: device.unwrap_or(base.device),
+        decoder: decoder.or(base.decoder),
+        decode_scale: decode_scale.unwrap_or(base.decode_scale),
+        resizer: resizer.or(base.resizer),
+        encoder: encoder.or(base.encoder),
+        encoder_settings,
+        batch: batch.unwrap_or(base.batch),
+        workers: workers.unwrap_or(base.workers),
+        encoder_threads: threads.unwrap_or(base.encoder_threads),
+        ..base
+    }
+}
+
+/// An image of a labels file: the end of its path, and its label.
+type Label = (String, String);
+
+fn read_labels(path: &Path) -> anyhow::Result<Vec<Label>> {
+    let context = || format!("cannot read the labels in {}", path.display());
+    let mut reader = csv::Reader::from_path(path).with_context(context)?;
+    let headers = reader.headers().with_context(context)?.clone();
+    let column = |names: &[&str]| headers.iter().position(|header| names.contains(&header));
+    let file = column(&["id", "file"]).with_context(|| format!("{}: no column 'id' or 'file'", path.display()))?;
+    let label = column(&["label"]).with_context(|| format!("{}: no column 'label'", path.display()))?;
+    let pair = |record: csv::StringRecord| {
+        let field = |at| record.get(at).unwrap_or_default().to_owned();
+        (field(file), field(label))
+    };
+    reader.records().map(|record| Ok(pair(record.with_context(context)?))).collect()
+}
+
+/// The label of an image whose id is a name of the file, or ends in one.
+fn label_of<'a>(labels: &'a [Label], id: &str) -> Option<&'a str> {
+    let is_end = |name: &str| id.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', '\\']));
+    labels.iter().find(|(name, _)| !name.is_empty() && is_end(name)).map(|(_, label)| label.as_str())
+}
+
+/// What is said of a comparison.
+struct Summary {
+    /// Least, 1st percentile, median and mean.
+    cosine: [f64; 4],
+    /// Largest, 99th percentile, median.
+    relative_error: [f64; 3],
+    same_neighbour: Option<f64>,
+    /// Labelled images, and recall@1 under either configuration.
+    recall: Option<(usize, [f64; 2])>,
+    /// Images per second.
+    rate: [f64; 2],
+}
+
+impl Summary {
+    fn new(comparison: &Comparison, labels: Option<&[Label]>) -> anyhow::Result<Self> {
+        let pairs = &comparison.pairs;
+        anyhow::ensure!(!pairs.is_empty(), "no image has a vector under both configurations: {}", why(comparison));
+        let cosines: Vec<f64> = pairs.iter().map(|pair| pair.cosine).collect();
+        let errors: Vec<f64> = pairs.iter().map(|pair| pair.relative_error).collect();
+        let of = |values: &[f64], q| quantile(values, q).unwrap_or(f64::NAN);
+        let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
+        let images = |side: usize| {
+            let alone = comparison.one_sided.iter().filter(|one| one.failed_under != side).count();
+            (pairs.len() + alone) as f64 / comparison.wall[side].as_secs_f64().max(1e-9)
+        };
+        Ok(Self {
+            cosine: [of(&cosines, 0.0), of(&cosines, 0.01), of(&cosines, 0.5), mean],
+            relative_error: [of(&errors, 1.0), of(&errors, 0.99), of(&errors, 0.5)],
+            same_neighbour: comparison.same_neighbour,
+            recall: labels.map(|labels| recall(comparison, labels)).transpose()?,
+            rate: [images(0), images(1)],
+        })
+    }
+
+    fn print(&self, out: &mut impl Write, comparison: &Comparison) -> std::io::Result<()> {
+        writeln!(out, "{:<16} {:<28} compared with", "", "this configuration")?;
+        match comparison.differences.as_slice() {
+            [] => writeln!(out, "(no difference: both are the same configuration)")?,
+            differences => {
+                for (name, a, b) in differences {
+                    writeln!(out, "{name:<16} {:<28} {}", shortened(a), shortened(b))?;
+                }
+            }
+        }
+        writeln!(out, "{:<16} {:<28.1} {:.1}", "images/s", self.rate[0], self.rate[1])?;
+        if let Some((labelled, [a, b])) = self.recall {
+            writeln!(out, "{:<16} {a:<28.4} {b:.4}   ({labelled} labelled images)", "recall@1")?;
+        }
+        let [min, p1, median, mean] = self.cosine;
+        writeln!(out, "\ncosine           min {min:.6}   p1 {p1:.6}   median {median:.6}   mean {mean:.6}")?;
+        writeln!(out, "1 - cosine       max {:.2e}   p99 {:.2e}   median {:.2e}", 1.0 - min, 1.0 - p1, 1.0 - median)?;
+        let [max, p99, median] = self.relative_error;
+        writeln!(out, "relative error   max {max:.2e}   p99 {p99:.2e}   median {median:.2e}")?;
+        if let Some(share) = self.same_neighbour {
+            writeln!(out, "same neighbour   {:.1} % of the images have the same nearest other image", 100.0 * share)?;
+        }
+        let mut worst: Vec<_> = comparison.pairs.iter().collect();
+        worst.sort_by(|a, b| a.cosine.total_cmp(&b.cosine));
+        for pair in worst.iter().take(3).filter(|pair| pair.cosine < 1.0 - 1e-12) {
+            writeln!(out, "furthest apart   {:.6}  {}", pair.cosine, pair.id)?;
+        }
+        let (pairs, twice) = (comparison.pairs.len(), comparison.failed_under_both);
+        let one_sided = comparison.one_sided.len();
+        writeln!(out, "\n{pairs} images compared, {one_sided} failed under one configuration, {twice} under both")?;
+        for one in &comparison.one_sided {
+            let side = ["this configuration", "the other one"][one.failed_under.min(1)];
+            writeln!(out, "only under {side}: {} ({}: {})", one.failure.id, one.failure.stage, one.failure.reason)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, comparison: &Comparison) -> serde_json::Value {
+        let [min, p1, median, mean] = self.cosine;
+        let [max_error, p99_error, median_error] = self.relative_error;
+        json!({
+            "compared": comparison.pairs.len(),
+            "failed_under_both": comparison.failed_under_both,
+            "failed_under_one": comparison.one_sided.iter().map(|one| json!({
+                "id": one.failure.id, "failed_under": one.failed_under,
+                "stage": one.failure.stage.to_string(), "reason": one.failure.reason,
+            })).collect::<Vec<_>>(),
+            "cosine": { "min": min, "p1": p1, "median": median, "mean": mean },
+            "relative_error": { "max": max_error, "p99": p99_error, "median": median_error },
+            "same_neighbour": self.same_neighbour,
+            "recall_at_1": self.recall.map(|(labelled, [a, b])| json!({ "labelled": labelled, "first": a, "second": b })),
+            "images_per_second": self.rate,
+            "differences": comparison.differences.iter().map(|(name, a, b)| json!([name, a, b])).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn why(comparison: &Comparison) -> String {
+    match comparison.one_sided.first() {
+        Some(one) => format!("{}: {}", one.failure.id, one.failure.reason),
+        None => format!("all {} fail under both", comparison.failed_under_both),
+    }
+}
+
+fn shortened(value: &str) -> String {
+    const MOST: usize = 26;
+    match value.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{}…", &value[..at]),
+        None => value.to_owned(),
+    }
+}
+
+fn recall(comparison: &Comparison, labels: &[Label]) -> anyhow::Result<(usize, [f64; 2])> {
+    let labelled: Vec<_> =
+        comparison.pairs.iter().filter_map(|pair| Some((pair, label_of(labels, &pair.id)?))).collect();
+    let of = |side: usize| {
+        let vectors: Vec<&Vec<f32>> = labelled.iter().map(|(pair, _)| &pair.vectors[side]).collect();
+        recall_at_1(&vectors, &labelled.iter().map(|(_, label)| *label).collect::<Vec<_>>())
+    };
+    let (a, b) = of(0).zip(of(1)).context("the labels file names fewer than two of the images")?;
+    Ok((labelled.len(), [a, b]))
+}
+
+fn write_csv(path: &Path, comparison: &Comparison) -> anyhow::Result<()> {
+    let mut writer = csv::Writer::from_writer(File::create(path)?);
+    writer.write_record(["id", "cosine", "relative_error"])?;
+    for pair in &comparison.pairs {
+        writer.write_record([&pair.id, &pair.cosine.to_string(), &pair.relative_error.to_string()])?;
+    }
+    Ok(writer.flush()?)
+}
+
+fn verdict(comparison: &Comparison, min_cosine: Option<f64>) -> Exit {
+    let Some(least) = min_cosine else { return Exit::Complete };
+    // Written so that a NaN fails.
+    let near = comparison.pairs.iter().all(|pair| pair.cosine >= least);
+    if near && comparison.one_sided.is_empty() { Exit::Complete } else { Exit::Failures }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_belong_to_the_ends_of_paths() {
+        let labels = [("a/x.jpg".to_owned(), "apple".to_owned()), ("y.jpg".to_owned(), "pear".to_owned())];
+        assert_eq!(label_of(&labels, "photos/a/x.jpg"), Some("apple"));
+        assert_eq!(label_of(&labels, "a/x.jpg"), Some("apple"));
+        assert_eq!(label_of(&labels, "photos/ba/x.jpg"), None);
+        assert_eq!(label_of(&labels, "photos/yy.jpg"), None);
+    }
+}
