@@ -1,14 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 mod library;
+mod png;
 mod scale;
 
-use foveate_core::PixelBuf;
+use foveate_core::{PixelBuf, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
     ImageFormat, jpeg, sniff,
 };
-use library::Library;
+use library::{Library, Request};
 use scale::Scale;
 
 /// The backend's name on the command line.
@@ -20,13 +21,13 @@ pub const NAME: &str = "opencv";
 /// When the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |options: &DecoderOptions| Ok(Box::new(OpencvDecoder::open(*options)?) as Box<dyn Decoder>);
-    let about = "JPEG with OpenCV's imdecode, at full or reduced scale";
+    let about = "JPEG and PNG with OpenCV's imdecode, JPEG also at reduced scale";
     registry.register(DecoderBackend::new(NAME, about, open).with_health(library::health))
 }
 
-/// Decodes JPEG with OpenCV, straight into the caller's buffer.
+/// Decodes JPEG and PNG with OpenCV, straight into the caller's buffer.
 ///
-/// A hint is honoured by OpenCV's reduced scales (1/2, 1/4, 1/8, done by libjpeg within its inverse DCT), each side
+/// For JPEG, a hint is honoured by OpenCV's reduced scales (1/2, 1/4, 1/8, done by libjpeg within its inverse DCT), each side
 /// rounded up.
 #[derive(Debug)]
 pub struct OpencvDecoder {
@@ -42,30 +43,43 @@ impl OpencvDecoder {
     pub fn open(options: DecoderOptions) -> Result<Self, DecodeError> {
         Ok(Self { options, library: library::get()? })
     }
+
+    fn jpeg(&self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        let structure = jpeg::inspect(encoded, self.options.max_scans)?;
+        structure.admit(out.limits(), &self.options)?;
+        if structure.components == 4 {
+            let reason = "CMYK and YCCK, which OpenCV converts by another formula";
+            return Err(DecodeError::unsupported(ImageFormat::Jpeg, reason));
+        }
+        let encoded = jpeg::completed(encoded, &structure);
+        let scale = Scale::permitted(structure.size, hint);
+        let size = scale.of(structure.size);
+        Request { format: ImageFormat::Jpeg, encoded: &encoded, scale, size }.decode(out.reset(size)?)?;
+        Ok(structure.size)
+    }
+}
+
+fn png(encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
+    let size = png::readable_size(encoded)?;
+    Request { format: ImageFormat::Png, encoded, scale: Scale::NATIVE, size }.decode(out.reset(size)?)?;
+    Ok(size)
 }
 
 impl Decoder for OpencvDecoder {
     fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
         let format = sniff(encoded)?;
-        if format != ImageFormat::Jpeg {
-            return Err(DecodeError::unsupported(format, "opencv is left to read JPEG only"));
-        }
-        let structure = jpeg::inspect(encoded, self.options.max_scans)?;
-        structure.admit(out.limits(), &self.options)?;
-        if structure.components == 4 {
-            return Err(DecodeError::unsupported(format, "CMYK and YCCK, which OpenCV converts by another formula"));
-        }
-        let encoded = jpeg::completed(encoded, &structure);
-        let scale = Scale::permitted(structure.size, hint);
-        let size = scale.of(structure.size);
-        library::decode(&encoded, scale, size, out.reset(size)?).inspect_err(|_| out.clear())?;
-        Ok(Decoded { format, native: structure.size })
+        let native = match format {
+            ImageFormat::Jpeg => self.jpeg(encoded, hint, out),
+            ImageFormat::Png => png(encoded, out),
+            other => return Err(DecodeError::unsupported(other, "opencv is asked for JPEG and PNG only")),
+        };
+        Ok(Decoded { format, native: native.inspect_err(|_| out.clear())? })
     }
 
     fn capability(&self) -> Capability {
         Capability {
-            formats: FormatSet::of(&[ImageFormat::Jpeg]),
+            formats: FormatSet::of(&[ImageFormat::Jpeg, ImageFormat::Png]),
             scaled: true,
             exact_jpeg: self.library.has_libjpeg_turbos_pixels,
         }

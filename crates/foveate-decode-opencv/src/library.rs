@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use foveate_core::{CHANNELS, Health, Size};
 use foveate_decode::{DecodeError, ImageFormat};
+use opencv::boxed_ref::BoxedRef;
 use opencv::core::{CV_8UC3, Mat, Vec3b};
 use opencv::imgcodecs::{self, IMREAD_IGNORE_ORIENTATION};
 use opencv::prelude::*;
@@ -34,9 +35,12 @@ pub(crate) fn get() -> Result<&'static Library, DecodeError> {
 fn set_up() -> Result<Library, String> {
     opencv::core::set_num_threads(1).map_err(|error| format!("OpenCV: {error}"))?;
     let mut rgb = vec![0; PROBE_RGB.len()];
-    decode(PROBE, Scale::NATIVE, PROBE_SIZE, &mut rgb)
-        .map_err(|error| format!("this OpenCV cannot decode JPEG ({error})"))?;
+    probe(PROBE, PROBE_SIZE).decode(&mut rgb).map_err(|error| format!("this OpenCV cannot decode JPEG ({error})"))?;
     Ok(Library { has_libjpeg_turbos_pixels: rgb == PROBE_RGB })
+}
+
+fn probe(encoded: &[u8], size: Size) -> Request<'_> {
+    Request { format: ImageFormat::Jpeg, encoded, scale: Scale::NATIVE, size }
 }
 
 /// Which OpenCV, or why there is no use in it.
@@ -52,60 +56,83 @@ pub(crate) fn health() -> Health {
     }
 }
 
-/// Decodes a JPEG of `size` (at `scale`) into `rgb`, `[height, width, 3]`.
-pub(crate) fn decode(encoded: &[u8], scale: Scale, size: Size, rgb: &mut [u8]) -> Result<(), DecodeError> {
-    let header = rgb.len().min(UNTOUCHED.len());
-    rgb[..header].copy_from_slice(&UNTOUCHED[..header]);
-    {
-        let mut pixels =
-            Mat::new_rows_cols_with_bytes_mut::<Vec3b>(side(size.height)?, side(size.width)?, rgb).map_err(corrupt)?;
-        // The result is the same image once more, or whatever was in `pixels` before, or empty: OpenCV 4.6 does not
-        // tell by it whether anything was decoded.
-        imgcodecs::imdecode_to(&input(encoded)?, flags(scale), &mut pixels).map_err(corrupt)?;
-        check(&pixels, size)?;
-    }
-    if rgb[..header] == UNTOUCHED[..header] {
-        // Either the picture begins with these very samples, or the header was refused and nothing was written.
-        copy_of_fresh(encoded, scale, size, rgb)?;
-    }
-    swap_red_and_blue(rgb);
-    Ok(())
+/// One image to decode.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// What it is.
+    pub(crate) format: ImageFormat,
+    /// The file.
+    pub(crate) encoded: &'a [u8],
+    /// The scale to decode it at.
+    pub(crate) scale: Scale,
+    /// Its size at that scale.
+    pub(crate) size: Size,
 }
 
 /// Samples that are written where a picture is to begin, to see whether one was decoded.
 const UNTOUCHED: [u8; 24] =
     *b"\x9f\x02\xe1\x5d\x77\xc8\x10\xb3\x3c\xf4\x81\x26\xda\x09\x65\xfe\x4b\x90\x17\xad\x58\xe3\x34\x7a";
 
-/// Decodes into memory of OpenCV's own, which is empty after every failure.
-fn copy_of_fresh(encoded: &[u8], scale: Scale, size: Size, bgr: &mut [u8]) -> Result<(), DecodeError> {
-    let pixels = imgcodecs::imdecode(&input(encoded)?, flags(scale)).map_err(corrupt)?;
-    check(&pixels, size)?;
-    bgr.copy_from_slice(pixels.data_bytes().map_err(corrupt)?);
-    Ok(())
-}
-
-/// Refuses what is not a picture of `size`: OpenCV empties it when the data cannot be decoded.
-fn check(pixels: &impl MatTraitConst, size: Size) -> Result<(), DecodeError> {
-    if pixels.empty() {
-        return Err(corrupt("OpenCV cannot decode it"));
+impl Request<'_> {
+    /// Decodes into `rgb`, `[height, width, 3]`.
+    pub(crate) fn decode(&self, rgb: &mut [u8]) -> Result<(), DecodeError> {
+        let mark = rgb.len().min(UNTOUCHED.len());
+        rgb[..mark].copy_from_slice(&UNTOUCHED[..mark]);
+        self.decode_in_place(rgb)?;
+        if rgb[..mark] == UNTOUCHED[..mark] {
+            // Either the picture begins with these very samples, or its header was refused and nothing was written:
+            // OpenCV 4.6 does not tell by its answer.
+            self.decode_and_copy(rgb)?;
+        }
+        swap_red_and_blue(rgb);
+        Ok(())
     }
-    let (width, height) = (pixels.cols(), pixels.rows());
-    if (width, height) != (side(size.width)?, side(size.height)?) || pixels.typ() != CV_8UC3 {
-        return Err(corrupt(format_args!("the frame header is read as {width}x{height} and as {size}")));
+
+    /// Decodes into memory that OpenCV finds fitting, so that it takes none of its own.
+    fn decode_in_place(&self, bgr: &mut [u8]) -> Result<(), DecodeError> {
+        let (rows, columns) = (self.side(self.size.height)?, self.side(self.size.width)?);
+        let mut pixels = Mat::new_rows_cols_with_bytes_mut::<Vec3b>(rows, columns, bgr).map_err(|e| self.corrupt(e))?;
+        imgcodecs::imdecode_to(&self.input()?, self.flags(), &mut pixels).map_err(|e| self.corrupt(e))?;
+        self.check(&pixels)
     }
-    Ok(())
-}
 
-fn flags(scale: Scale) -> i32 {
-    scale.flag() | IMREAD_IGNORE_ORIENTATION
-}
+    /// Decodes into memory of OpenCV's own, of which there is none after a failure of any kind.
+    fn decode_and_copy(&self, bgr: &mut [u8]) -> Result<(), DecodeError> {
+        let pixels = imgcodecs::imdecode(&self.input()?, self.flags()).map_err(|e| self.corrupt(e))?;
+        self.check(&pixels)?;
+        bgr.copy_from_slice(pixels.data_bytes().map_err(|e| self.corrupt(e))?);
+        Ok(())
+    }
 
-fn input(encoded: &[u8]) -> Result<opencv::boxed_ref::BoxedRef<'_, Mat>, DecodeError> {
-    Mat::from_slice(encoded).map_err(|_| DecodeError::unsupported(ImageFormat::Jpeg, "files of 2 GiB and more"))
-}
+    /// Refuses what is not a picture of the expected size; none at all is left when the data cannot be decoded.
+    fn check(&self, pixels: &impl MatTraitConst) -> Result<(), DecodeError> {
+        if pixels.empty() {
+            return Err(self.corrupt("OpenCV cannot decode it"));
+        }
+        let (width, height) = (pixels.cols(), pixels.rows());
+        let expected = (self.side(self.size.width)?, self.side(self.size.height)?);
+        if (width, height) != expected || pixels.typ() != CV_8UC3 {
+            return Err(self.corrupt(format_args!("its header is read as {width}x{height} and as {}", self.size)));
+        }
+        Ok(())
+    }
 
-fn side(pixels: u32) -> Result<i32, DecodeError> {
-    i32::try_from(pixels).map_err(corrupt)
+    /// EXIF orientation is left to the engine, which applies it to every decoder's pixels.
+    fn flags(&self) -> i32 {
+        self.scale.flag() | IMREAD_IGNORE_ORIENTATION
+    }
+
+    fn input(&self) -> Result<BoxedRef<'_, Mat>, DecodeError> {
+        Mat::from_slice(self.encoded).map_err(|_| DecodeError::unsupported(self.format, "files of 2 GiB and more"))
+    }
+
+    fn side(&self, pixels: u32) -> Result<i32, DecodeError> {
+        i32::try_from(pixels).map_err(|e| self.corrupt(e))
+    }
+
+    fn corrupt(&self, reason: impl Display) -> DecodeError {
+        DecodeError::corrupt(self.format, reason)
+    }
 }
 
 /// OpenCV's order of channels is blue, green, red.
@@ -113,10 +140,6 @@ fn swap_red_and_blue(bgr: &mut [u8]) {
     for pixel in bgr.as_chunks_mut::<CHANNELS>().0 {
         pixel.swap(0, 2);
     }
-}
-
-fn corrupt(reason: impl Display) -> DecodeError {
-    DecodeError::corrupt(ImageFormat::Jpeg, reason)
 }
 
 #[cfg(test)]
@@ -130,7 +153,7 @@ mod tests {
         let tables = bad.windows(2).position(|pair| pair == [0xFF, 0xDB]).expect("quantization tables");
         bad[tables + 2..tables + 4].copy_from_slice(&[0, 5]);
         let mut rgb = PROBE_RGB.to_vec();
-        let verdict = decode(&bad, Scale::NATIVE, PROBE_SIZE, &mut rgb);
+        let verdict = probe(&bad, PROBE_SIZE).decode(&mut rgb);
         assert!(matches!(verdict, Err(DecodeError::Corrupt { .. })), "{verdict:?}");
     }
 
@@ -138,7 +161,7 @@ mod tests {
     fn a_header_of_another_size_is_refused() {
         let other = Size::new(PROBE_SIZE.width, PROBE_SIZE.height - 1);
         let mut rgb = vec![0; other.rgb_len().expect("small")];
-        let verdict = decode(PROBE, Scale::NATIVE, other, &mut rgb);
+        let verdict = probe(PROBE, other).decode(&mut rgb);
         assert!(matches!(verdict, Err(DecodeError::Corrupt { .. })), "{verdict:?}");
     }
 }
