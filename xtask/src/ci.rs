@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::rules::manifests::NATIVE;
-use crate::tidy;
 use crate::tree::Tree;
+use crate::{setup, tidy};
 
 struct Step {
     name: &'static str,
@@ -44,10 +44,21 @@ const STEPS: &[Step] = &[
         about: "the README's second command: all tests",
         run: |root| test(root, &[]).map(|()| Outcome::Done),
     },
+    Step {
+        name: "native",
+        about: "the tests of the native backends, and of everything with them compiled in",
+        run: native,
+    },
+    Step { name: "examples", about: "programs outside of the workspace that use single crates", run: examples },
 ];
+
+/// Compiles every native backend into the facade and the parity tests.
+const ALL_FEATURES: [&str; 2] = ["--features", "foveate/native,foveate-tests/native"];
 
 /// Sets of backends that are compiled besides the default one.
 const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "exact,image,fir,candle,parquet", ""];
+/// The same for those that need native libraries.
+const NATIVE_SETS: [&str; 3] = ["turbojpeg,fir,candle,lmdb", "opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
 /// Crates whose tests also run in the development profile; xtask's run only there, as it is no default member.
 const CHECKED: [&str; 11] = [
     "foveate-core",
@@ -123,12 +134,13 @@ fn deny(root: &Path) -> Result<Outcome> {
 
 fn clippy(root: &Path) -> Result<Outcome> {
     let mut command = cargo_command(root);
-    command.args(["clippy", "--release", "--all-targets"]).args(plain_packages(root)?);
+    command.args(["clippy", "--release", "--all-targets"]).args(packages(root)?);
     run_command(command.args(["--", "-D", "warnings"]))
 }
 
 fn features(root: &Path) -> Result<Outcome> {
-    for set in FEATURE_SETS {
+    let native = if setup::is_done(root) { NATIVE_SETS.as_slice() } else { &[] };
+    for set in FEATURE_SETS.iter().chain(native) {
         println!("--no-default-features --features '{set}'");
         let selection = ["clippy", "--release", "-p", "foveate", "--no-default-features", "--features", set];
         run_command(cargo_command(root).args(selection).args(["--", "-D", "warnings"]))?;
@@ -138,17 +150,48 @@ fn features(root: &Path) -> Result<Outcome> {
 
 fn doc(root: &Path) -> Result<Outcome> {
     let mut command = cargo_command(root);
-    command.args(["doc", "--release", "--no-deps"]).args(plain_packages(root)?).env("RUSTDOCFLAGS", "-D warnings");
+    command.args(["doc", "--release", "--no-deps"]).args(packages(root)?).env("RUSTDOCFLAGS", "-D warnings");
     run_command(&mut command)
 }
 
-/// `--workspace` without the crates that need a native library.
-fn plain_packages(root: &Path) -> Result<Vec<String>> {
-    let packages = Tree::load(root)?.packages;
-    let native = packages.into_iter().map(|package| package.name).filter(|name| NATIVE.contains(&name.as_str()));
+/// The whole workspace, or what of it builds without native libraries where those are not there.
+fn packages(root: &Path) -> Result<Vec<String>> {
     let mut args = vec!["--workspace".to_owned()];
-    native.for_each(|name| args.extend(["--exclude".to_owned(), name]));
+    if setup::is_done(root) {
+        args.extend(ALL_FEATURES.map(str::to_owned));
+    } else {
+        println!("without the native backends: `cargo xtask setup` brings what they need");
+        native_packages(root)?.into_iter().for_each(|name| args.extend(["--exclude".to_owned(), name]));
+    }
     Ok(args)
+}
+
+fn native_packages(root: &Path) -> Result<Vec<String>> {
+    let packages = Tree::load(root)?.packages.into_iter().map(|package| package.name);
+    Ok(packages.filter(|name| NATIVE.contains(&name.as_str())).collect())
+}
+
+/// Why the steps that need native libraries are not run.
+fn no_libraries() -> Outcome {
+    Outcome::NotRun("native libraries are missing; `cargo xtask setup` brings them".to_owned())
+}
+
+fn native(root: &Path) -> Result<Outcome> {
+    if !setup::is_done(root) {
+        return Ok(no_libraries());
+    }
+    let packages = native_packages(root)?;
+    let packages: Vec<&str> = packages.iter().map(String::as_str).chain(["foveate", "foveate-tests"]).collect();
+    let packages: Vec<&str> = packages.into_iter().flat_map(|name| ["-p", name]).collect();
+    let command = [&["cargo", "test", "--release"], packages.as_slice(), &ALL_FEATURES].concat().join(" ");
+    logged(root, &command, "native.log").map(|()| Outcome::Done)
+}
+
+fn examples(root: &Path) -> Result<Outcome> {
+    if !setup::is_done(root) {
+        return Ok(no_libraries());
+    }
+    crate::examples::run(root).map(|()| Outcome::Done)
 }
 
 fn fuzz(root: &Path) -> Result<Outcome> {
@@ -168,11 +211,16 @@ fn checked(root: &Path) -> Result<Outcome> {
 pub(crate) fn test(root: &Path, args: &[String]) -> Result<()> {
     let command = readme_command(&fs::read_to_string(root.join("README.md"))?, "test")?;
     let command = [command.as_str()].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    logged(root, &command, "test.log")
+}
+
+/// Runs a command that tests something, keeping what it prints in target/ci/.
+fn logged(root: &Path, command: &str, log: &str) -> Result<()> {
     println!("{command}");
     let logs = root.join("target/ci");
     fs::create_dir_all(&logs)?;
-    let mut log = fs::File::create(logs.join("test.log"))?;
-    let mut child = shell(root, &command).stdout(Stdio::piped()).spawn().context("cannot start sh")?;
+    let mut log = fs::File::create(logs.join(log))?;
+    let mut child = shell(root, command).stdout(Stdio::piped()).spawn().context("cannot start sh")?;
     let output = child.stdout.take().context("no output to read")?;
     for line in BufReader::new(output).lines() {
         let line = line?;

@@ -115,6 +115,30 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     bail!("missing: {}", missing.join(", "))
 }
 
+/// Whether everything is there that the native backends need.
+///
+/// On other systems than Debian the packages cannot be asked for: there, that setup ran is all that is known.
+pub(crate) fn is_done(root: &Path) -> bool {
+    let knows_packages = Apt::find().install.is_some();
+    let is_there = |component: &Component| {
+        let packages = !knows_packages || component.packages.iter().all(|package| Apt::has(package));
+        let libraries = component.wheels.as_ref().is_none_or(|wheels| wheels.are_in(&folder(root, component)));
+        packages && libraries
+    };
+    COMPONENTS.iter().all(is_there)
+        && fs::read_to_string(root.join(ENVIRONMENT)).is_ok_and(|text| text == Found::look(root).cargo_config(root))
+}
+
+fn folder(root: &Path, component: &Component) -> PathBuf {
+    root.join(THIRD_PARTY).join(component.feature)
+}
+
+impl Wheels {
+    fn are_in(&self, folder: &Path) -> bool {
+        fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == self.requirements.join("\n"))
+    }
+}
+
 fn parse(root: &Path, args: &[String]) -> Result<Arguments> {
     let (mut names, mut check) = (Vec::new(), false);
     let mut args = args.iter();
@@ -201,10 +225,9 @@ fn libraries(
     check: bool,
     missing: &mut Vec<String>,
 ) -> Result<()> {
-    let folder = root.join(THIRD_PARTY).join(component.feature);
-    let wanted = wheels.requirements.join("\n");
+    let folder = folder(root, component);
     let names = wheels.requirements.join(" ");
-    if fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == wanted) {
+    if wheels.are_in(&folder) {
         println!("  {THIRD_PARTY}/{}: {names}, present", component.feature);
     } else if check {
         println!("  {THIRD_PARTY}/{}: {names}, missing", component.feature);
@@ -214,7 +237,7 @@ fn libraries(
             packages(apt, &PIP_PACKAGES, check, missing)?;
         }
         unpack(&folder, wheels).with_context(|| format!("cannot get {names} from PyPI"))?;
-        fs::write(folder.join(STAMP), wanted)?;
+        fs::write(folder.join(STAMP), wheels.requirements.join("\n"))?;
         println!("  {THIRD_PARTY}/{}: {names}, unpacked", component.feature);
     }
     Ok(())
