@@ -55,6 +55,9 @@ pub enum ModelError {
         /// Side of the model's patch in pixels.
         patch: usize,
     },
+    /// The model cannot be written as an ONNX file.
+    #[error("as ONNX: {0}")]
+    Onnx(String),
     /// The model could not be fetched.
     #[error(transparent)]
     Hub(#[from] HubError),

@@ -221,8 +221,9 @@ impl EmbedOptions {
 
     fn open_encoder(&self, name: &str, model: &OpenModel, backends: &Backends) -> Result<Box<dyn Encoder>, EmbedError> {
         let backend = backends.encoders.get(name)?;
-        let model = model.for_backend(backend, &backends.encoders)?;
-        Ok(backend.open(&model, &self.encoder_options())?)
+        let options = self.encoder_options();
+        let model = model.for_backend(backend, &backends.encoders, &options)?;
+        Ok(backend.open(&model, &options)?)
     }
 
     fn encoder_options(&self) -> EncoderOptions {

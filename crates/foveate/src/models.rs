@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foveate_core::Backend;
 use foveate_dinov2::{Model, ModelError, OpenOptions, Preprocess, sha256_file};
 use foveate_encode::{
-    AnyModel, EncodeError, EncoderBackend, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
+    AnyModel, EncodeError, EncoderBackend, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
 };
 
 /// A model that any encoder may be opened with, if it takes its form.
@@ -78,30 +78,52 @@ impl OpenModel {
         matches!(self, Self::Dinov2(model) if model.weights.is_seeded())
     }
 
-    /// The model in a form that `backend`, one of `encoders`, takes.
+    /// The model in a form that `backend`, one of `encoders`, takes; a checkpoint for a backend that takes ONNX is
+    /// written as a graph in memory, of the precision and the pooling that `options` asks for.
     ///
     /// # Errors
-    /// [`EncodeError::Unsupported`] when it takes none that this model can be had in, naming the encoders that do.
-    pub fn for_backend(&self, backend: &EncoderBackend, encoders: &EncoderRegistry) -> Result<AnyModel, EncodeError> {
+    /// [`EncodeError::Unsupported`] when it takes none that this model can be had in, naming the encoders that do;
+    /// [`EncodeError::Model`] when the checkpoint cannot be written as a graph.
+    pub fn for_backend(
+        &self,
+        backend: &EncoderBackend,
+        encoders: &EncoderRegistry,
+        options: &EncoderOptions,
+    ) -> Result<AnyModel, EncodeError> {
+        let takes = |form| backend.takes().contains(&form);
         match self {
-            Self::Dinov2(model) if backend.takes().contains(&ModelForm::Dinov2) => Ok(Arc::clone(model) as AnyModel),
-            Self::Graph(file) if backend.takes().contains(&ModelForm::Graph(file.graph.format)) => {
-                Ok(Arc::clone(&file.graph) as AnyModel)
-            }
+            Self::Dinov2(model) if takes(ModelForm::Dinov2) => Ok(Arc::clone(model) as AnyModel),
+            Self::Dinov2(model) if takes(ModelForm::Graph(GraphFormat::Onnx)) => Ok(Arc::new(as_onnx(model, options)?)),
+            Self::Graph(file) if takes(ModelForm::Graph(file.graph.format)) => Ok(Arc::clone(&file.graph) as AnyModel),
             _ => Err(self.not_taken_by(backend, encoders)),
         }
     }
 
     fn not_taken_by(&self, backend: &EncoderBackend, encoders: &EncoderRegistry) -> EncodeError {
-        let (form, what) = match self {
-            Self::Dinov2(_) => (ModelForm::Dinov2, "DINOv2 checkpoints"),
-            Self::Graph(file) => (ModelForm::Graph(file.graph.format), file.graph.format.name()),
+        let (forms, what): (&[ModelForm], _) = match self {
+            Self::Dinov2(_) => (&[ModelForm::Dinov2, ModelForm::Graph(GraphFormat::Onnx)], "DINOv2 checkpoints"),
+            Self::Graph(file) => (&[ModelForm::Graph(file.graph.format)], file.graph.format.name()),
         };
-        let takers = encoders.iter().filter(|other| other.takes().contains(&form)).map(Backend::name);
-        let takers: Vec<&str> = takers.collect();
+        let takers = encoders.iter().filter(|other| other.takes().iter().any(|form| forms.contains(form)));
+        let takers: Vec<&str> = takers.map(Backend::name).collect();
         let others = if takers.is_empty() { "none of this build".to_owned() } else { takers.join(", ") };
         EncodeError::Unsupported(format!("'{}' does not take {what}; encoders that do: {others}", backend.name()))
     }
+}
+
+/// The checkpoint as a graph that lives as long as nobody has made a session of it.
+fn as_onnx(model: &Model, options: &EncoderOptions) -> Result<Graph, EncodeError> {
+    let file = model.to_onnx(options.dtype, options.pooling).map_err(|e| EncodeError::Model(e.to_string()))?;
+    let (mean, std) = of_unit_samples(&model.preprocess);
+    Ok(Graph {
+        name: model.name.clone(),
+        format: GraphFormat::Onnx,
+        source: GraphSource::Memory(file.into()),
+        input: model.preprocess.crop,
+        mean,
+        std,
+        registers: Some(model.config.num_register_tokens),
+    })
 }
 
 impl GraphFile {

@@ -1,0 +1,329 @@
+//! A checkpoint as an ONNX graph, in operators of the default domain alone.
+
+mod proto;
+
+use std::borrow::Cow;
+
+use foveate_core::CHANNELS;
+use foveate_encode::{DType, Pooling};
+
+use crate::parts::{Block, Embedding, Linear, Mlp, Norm, Parts};
+use crate::{Model, ModelError};
+use proto::{Attribute, Element, File};
+
+/// The first opset with GELU as one operator; ONNX Runtime has it since 1.17.
+const OPSET: i64 = 20;
+/// The version of the file format that came with it.
+const IR_VERSION: i64 = 9;
+/// What protobuf allows for a message.
+const MAX_BYTES: u64 = i32::MAX as u64;
+
+impl Model {
+    /// The model as an ONNX file for the input size that its recipe gives, with its weights:
+    ///
+    /// - input `pixels`, u8 `[batch, height, width, 3]`: raw RGB samples, for normalization is folded into the patch
+    ///   embedding;
+    /// - outputs `[batch, hidden]` after the final LayerNorm, in `dtype`: `cls`, the class token, and `patch_mean`, the
+    ///   mean of the patch tokens; the one or the two that `pooling` asks for, and where it is the class token alone, the
+    ///   last block computes no other.
+    ///
+    /// Position embeddings are interpolated beforehand, LayerScale and the attention's scale are folded into the
+    /// weights, rounding each once. The graph is opset 20 (2023) of the default domain: attention is MatMul, Softmax,
+    /// MatMul, because fused attention operators are of a vendor's domain or of opset 23, and measured no faster on a
+    /// CPU. In f16, the patch embedding, the final LayerNorm and the pooling compute in f32: folded weights are too small
+    /// for f16, and a mean of hundreds of values too long.
+    ///
+    /// # Errors
+    /// [`ModelError::Onnx`] for bf16, which ONNX Runtime does not compute on CPUs, and for a model of more than the two
+    /// gigabytes that such a file can hold; and whatever reading the tensors gives.
+    pub fn to_onnx(&self, dtype: DType, pooling: Pooling) -> Result<Vec<u8>, ModelError> {
+        let element = element(dtype)?;
+        let capacity = self.onnx_bytes(element)?;
+        let metadata = [("model", self.name.as_str()), ("weights", self.weights.hash())];
+        let file = File::new(OPSET, IR_VERSION, &metadata, capacity);
+        let mut graph = Graph { model: self, parts: Parts::new(self)?, file, element, pooling };
+        graph.write()?;
+        Ok(graph.file.finish())
+    }
+
+    /// About how many bytes the file will have: the tensors, and what names and nodes take.
+    fn onnx_bytes(&self, element: Element) -> Result<usize, ModelError> {
+        const PER_LAYER: u64 = 16 << 10;
+        let of_weights = self.config.parameters() as u64 * if element == Element::F16 { 2 } else { 4 };
+        // Positions are those of the input, not of the checkpoint.
+        let positions = self.config.tokens(self.config.grid(self.preprocess.crop)?) * self.config.hidden_size * 4;
+        let bytes = of_weights + positions as u64 + PER_LAYER * (1 + self.config.num_hidden_layers as u64);
+        if bytes > MAX_BYTES {
+            let remedy = if element == Element::F16 { "" } else { "export it in f16, or " };
+            return Err(ModelError::Onnx(format!(
+                "{} would take {:.1} GB, and a file can hold 2.1: {remedy}use an encoder that reads checkpoints",
+                self.name,
+                bytes as f64 / 1e9
+            )));
+        }
+        Ok(bytes as usize)
+    }
+}
+
+fn element(dtype: DType) -> Result<Element, ModelError> {
+    match dtype {
+        DType::F32 => Ok(Element::F32),
+        DType::F16 => Ok(Element::F16),
+        other => Err(ModelError::Onnx(format!("{} is not written; f32 and f16 are", other.name()))),
+    }
+}
+
+/// The graph under way. Values go by the names of the nodes that give them.
+struct Graph<'a> {
+    model: &'a Model,
+    parts: Parts<'a>,
+    file: File,
+    element: Element,
+    pooling: Pooling,
+}
+
+impl Graph<'_> {
+    fn write(&mut self) -> Result<(), ModelError> {
+        let crop = self.model.preprocess.crop;
+        self.file.input("pixels", Element::U8, &[crop.height as usize, crop.width as usize, CHANNELS]);
+        let mut tokens = self.tokens()?;
+        for layer in 0..self.model.config.num_hidden_layers {
+            tokens = self.block(layer, &tokens)?;
+        }
+        self.vectors(&tokens)
+    }
+
+    fn node(&mut self, operator: &str, name: String, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) -> String {
+        self.file.node(operator, &name, inputs, attributes);
+        name
+    }
+
+    fn floats(&mut self, name: String, shape: &[usize], element: Element, values: &[f32]) -> String {
+        self.file.floats(&name, shape, element, values);
+        name
+    }
+
+    fn integers(&mut self, name: String, values: &[i64]) -> String {
+        self.file.integers(&name, &[values.len()], values);
+        name
+    }
+
+    fn reshape(&mut self, name: &str, input: &str, shape: &[i64]) -> String {
+        let shape = self.integers(format!("{name}.shape"), shape);
+        self.node("Reshape", name.to_owned(), &[input, &shape], &[])
+    }
+
+    fn transpose(&mut self, name: &str, input: &str, order: &[i64]) -> String {
+        self.node("Transpose", name.to_owned(), &[input], &[("perm", Attribute::Ints(order))])
+    }
+
+    fn cast(&mut self, name: &str, input: &str, element: Element) -> String {
+        self.node("Cast", name.to_owned(), &[input], &[("to", Attribute::Int(element as i64))])
+    }
+
+    /// Tokens `range` of `input`.
+    fn slice(&mut self, name: &str, input: &str, range: std::ops::Range<usize>) -> String {
+        let first = self.integers(format!("{name}.first"), &[range.start as i64]);
+        let end = self.integers(format!("{name}.end"), &[range.end as i64]);
+        let axis = self.integers(format!("{name}.axis"), &[1]);
+        self.node("Slice", name.to_owned(), &[input, &first, &end, &axis], &[])
+    }
+
+    fn product(&mut self, name: &str, input: &str, linear: &Linear<'_>, element: Element) -> String {
+        let outputs = linear.bias.len();
+        let weight = transposed(&linear.weight, linear.inputs);
+        let weight = self.floats(format!("{name}.weight"), &[linear.inputs, outputs], element, &weight);
+        self.node("MatMul", format!("{name}.product"), &[input, &weight], &[])
+    }
+
+    fn linear(&mut self, name: &str, input: &str, linear: &Linear<'_>) -> String {
+        let product = self.product(name, input, linear, self.element);
+        let bias = self.floats(format!("{name}.bias"), &[linear.bias.len()], self.element, &linear.bias);
+        self.node("Add", name.to_owned(), &[&product, &bias], &[])
+    }
+
+    fn norm(&mut self, name: &str, input: &str, norm: &Norm<'_>, element: Element) -> String {
+        let scale = self.floats(format!("{name}.scale"), &[norm.scale.len()], element, &norm.scale);
+        let shift = self.floats(format!("{name}.shift"), &[norm.shift.len()], element, &norm.shift);
+        let epsilon = Attribute::Float(self.model.config.layer_norm_eps as f32);
+        self.node("LayerNormalization", name.to_owned(), &[input, &scale, &shift], &[("epsilon", epsilon)])
+    }
+
+    /// Images to tokens, `[batch, tokens, hidden]`. Patches are cut out by moving bytes' worth of rows, so that their
+    /// embedding is one product; the class token and the registers, which no image changes, are constants that are added
+    /// to the zeros in front of the patches.
+    fn tokens(&mut self) -> Result<String, ModelError> {
+        let Embedding { patch, mut base } = self.parts.embedding()?;
+        let (grid, config) = (self.parts.grid(), &self.model.config);
+        let (side, hidden, prefix) = (config.patch_size as i64, config.hidden_size, config.prefix_tokens());
+        let (rows, columns, samples) = (grid.height as i64, grid.width as i64, side * CHANNELS as i64);
+        for token in base[prefix * hidden..].chunks_exact_mut(hidden) {
+            token.iter_mut().zip(patch.bias.iter()).for_each(|(value, bias)| *value += bias);
+        }
+
+        let pixels = self.cast("pixels.f32", "pixels", Element::F32);
+        let strips = self.reshape("patches.strips", &pixels, &[0, rows, side, columns, samples]);
+        let patches = self.transpose("patches.pixels", &strips, &[0, 1, 3, 2, 4]);
+        let patches = self.reshape("patches.flat", &patches, &[0, rows * columns, side * samples]);
+        let patches = self.product("patches", &patches, &patch, Element::F32);
+        let pads = self.integers("tokens.pads".to_owned(), &[0, prefix as i64, 0, 0, 0, 0]);
+        let padded = self.node("Pad", "tokens.padded".to_owned(), &[&patches, &pads], &[]);
+        let base = self.floats("tokens.base".to_owned(), &[self.parts.tokens(), hidden], Element::F32, &base);
+        let tokens = self.node("Add", "tokens".to_owned(), &[&padded, &base], &[]);
+        Ok(match self.element {
+            Element::F32 => tokens,
+            element => self.cast("tokens.cast", &tokens, element),
+        })
+    }
+
+    fn block(&mut self, layer: usize, tokens: &str) -> Result<String, ModelError> {
+        let mut block = self.parts.block(layer)?;
+        let name = format!("block.{layer}");
+        let seen = self.norm(&format!("{name}.norm1"), tokens, &block.norm1, self.element);
+        let is_last = layer + 1 == self.model.config.num_hidden_layers;
+        let (asking, tokens) = match self.pooling {
+            // Nothing reads the other tokens of the last block.
+            Pooling::Cls if is_last => (
+                self.slice(&format!("{name}.norm1.class"), &seen, 0..1),
+                self.slice(&format!("{name}.class"), tokens, 0..1),
+            ),
+            _ => (seen.clone(), tokens.to_owned()),
+        };
+        let attended = self.attention(&format!("{name}.attention"), &asking, &seen, &mut block);
+        let output = take(&mut block.output).scaled(&block.scale1);
+        let output = self.linear(&format!("{name}.attention.output"), &attended, &output);
+        let tokens = self.node("Add", format!("{name}.attended"), &[&output, &tokens], &[]);
+
+        let normed = self.norm(&format!("{name}.norm2"), &tokens, &block.norm2, self.element);
+        let hidden = self.hidden(&format!("{name}.mlp"), &normed, &block.mlp);
+        let output = take(&mut block.mlp.output).scaled(&block.scale2);
+        let output = self.linear(&format!("{name}.mlp.output"), &hidden, &output);
+        Ok(self.node("Add", name, &[&output, &tokens], &[]))
+    }
+
+    /// Attention of the tokens `asking` to the tokens `seen`, heads side by side.
+    fn attention(&mut self, name: &str, asking: &str, seen: &str, block: &mut Block<'_>) -> String {
+        let config = &self.model.config;
+        let (hidden, heads, width) = (config.hidden_size, config.num_attention_heads as i64, config.head_size());
+        let scale = (1.0 / (width as f64).sqrt()) as f32;
+        let query = take(&mut block.query).scaled(&vec![scale; hidden]);
+        let parts = [
+            ("query", &query, asking, [0, 2, 1, 3]),
+            ("key", &block.key, seen, [0, 2, 3, 1]),
+            ("value", &block.value, seen, [0, 2, 1, 3]),
+        ];
+        let [query, key, value] = parts.map(|(part, linear, tokens, order)| {
+            let all = self.linear(&format!("{name}.{part}"), tokens, linear);
+            let split = self.reshape(&format!("{name}.{part}.split"), &all, &[0, 0, heads, width as i64]);
+            self.transpose(&format!("{name}.{part}.heads"), &split, &order)
+        });
+        let scores = self.node("MatMul", format!("{name}.scores"), &[&query, &key], &[]);
+        let weights = self.node("Softmax", format!("{name}.weights"), &[&scores], &[("axis", Attribute::Int(-1))]);
+        let heads = self.node("MatMul", format!("{name}.heads"), &[&weights, &value], &[]);
+        let heads = self.transpose(&format!("{name}.merged"), &heads, &[0, 2, 1, 3]);
+        self.reshape(name, &heads, &[0, 0, hidden as i64])
+    }
+
+    /// The feed-forward half up to its activations.
+    fn hidden(&mut self, name: &str, input: &str, mlp: &Mlp<'_>) -> String {
+        if !mlp.swiglu {
+            let hidden = self.linear(&format!("{name}.input"), input, &mlp.input);
+            return self.node("Gelu", format!("{name}.gelu"), &[&hidden], &[]);
+        }
+        let (gate, up) = halves(&mlp.input);
+        let gate = self.linear(&format!("{name}.gate"), input, &gate);
+        let up = self.linear(&format!("{name}.up"), input, &up);
+        let open = self.node("Sigmoid", format!("{name}.sigmoid"), &[&gate], &[]);
+        let gate = self.node("Mul", format!("{name}.silu"), &[&gate, &open], &[]);
+        self.node("Mul", format!("{name}.gated"), &[&gate, &up], &[])
+    }
+
+    fn vectors(&mut self, tokens: &str) -> Result<(), ModelError> {
+        let tokens = match self.element {
+            Element::F32 => tokens.to_owned(),
+            _ => self.cast("tokens.last", tokens, Element::F32),
+        };
+        let normed = self.norm("norm", &tokens, &self.parts.final_norm()?, Element::F32);
+        if self.pooling != Pooling::Mean {
+            self.file.integers("cls.index", &[], &[0]);
+            self.vector("cls", "Gather", &[&normed, "cls.index"], &[("axis", Attribute::Int(1))]);
+        }
+        if self.pooling != Pooling::Cls {
+            let prefix = self.model.config.prefix_tokens();
+            let patches = self.slice("patch_mean.patches", &normed, prefix..self.parts.tokens());
+            let axis = self.integers("patch_mean.axis".to_owned(), &[1]);
+            self.vector("patch_mean", "ReduceMean", &[&patches, &axis], &[("keepdims", Attribute::Int(0))]);
+        }
+        Ok(())
+    }
+
+    /// An output of the graph, which `operator` gives in f32.
+    fn vector(&mut self, name: &str, operator: &str, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) {
+        if self.element == Element::F32 {
+            self.file.node(operator, name, inputs, attributes);
+        } else {
+            let exact = self.node(operator, format!("{name}.f32"), inputs, attributes);
+            self.cast(name, &exact, self.element);
+        }
+        self.file.output(name, self.element, &[self.model.config.hidden_size]);
+    }
+}
+
+/// What is to be changed, without a copy of its weights.
+fn take<'a>(linear: &mut Linear<'a>) -> Linear<'a> {
+    let empty = Linear { weight: Cow::Borrowed(&[]), bias: Cow::Borrowed(&[]), inputs: linear.inputs };
+    std::mem::replace(linear, empty)
+}
+
+/// The first and the second half of a layer's outputs.
+fn halves<'a>(linear: &'a Linear<'_>) -> (Linear<'a>, Linear<'a>) {
+    let (first, second) = linear.weight.split_at(linear.weight.len() / 2);
+    let (first_bias, second_bias) = linear.bias.split_at(linear.bias.len() / 2);
+    let half =
+        |weight: &'a [f32], bias: &'a [f32]| Linear { weight: weight.into(), bias: bias.into(), inputs: linear.inputs };
+    (half(first, first_bias), half(second, second_bias))
+}
+
+/// `[outputs, inputs]` to `[inputs, outputs]`, in squares that stay in the cache.
+fn transposed(weight: &[f32], inputs: usize) -> Vec<f32> {
+    const SIDE: usize = 32;
+    let outputs = weight.len() / inputs;
+    let mut result = vec![0.0; weight.len()];
+    for first_output in (0..outputs).step_by(SIDE) {
+        for first_input in (0..inputs).step_by(SIDE) {
+            for output in first_output..outputs.min(first_output + SIDE) {
+                for input in first_input..inputs.min(first_input + SIDE) {
+                    result[input * outputs + output] = weight[output * inputs + input];
+                }
+            }
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_transposed() {
+        let (outputs, inputs) = (37, 65);
+        let weight: Vec<f32> = (0..outputs * inputs).map(|i| i as f32).collect();
+        let result = transposed(&weight, inputs);
+        for (output, input) in [(0, 0), (36, 64), (0, 64), (36, 0), (31, 32), (32, 31)] {
+            assert_eq!(result[input * outputs + output], weight[output * inputs + input]);
+        }
+        assert_eq!(transposed(&result, outputs), weight);
+    }
+
+    #[test]
+    fn what_a_file_cannot_hold_is_refused_with_a_remedy() {
+        let giant = Model::seeded("dinov2-giant").unwrap();
+        let error = giant.to_onnx(DType::F32, Pooling::Cls).unwrap_err().to_string();
+        assert!(error.contains("would take 4.5 GB, and a file can hold 2.1: export it in f16, or use"), "{error}");
+        let error = giant.to_onnx(DType::F16, Pooling::Cls).unwrap_err().to_string();
+        assert!(error.contains("would take 2.3 GB, and a file can hold 2.1: use an encoder"), "{error}");
+        let error = giant.to_onnx(DType::Bf16, Pooling::Cls).unwrap_err().to_string();
+        assert!(error.contains("bf16 is not written"), "{error}");
+    }
+}

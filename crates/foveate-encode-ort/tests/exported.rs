@@ -1,0 +1,191 @@
+//! Checkpoints written as ONNX by `foveate-dinov2`, against the vectors that Hugging Face `transformers` computes, and
+//! in front of ONNX's own checker.
+
+// Tests may unwrap, and what was skipped is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod support;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use foveate_core::{CHANNELS, Size};
+use foveate_dinov2::{Model, SeededWeights};
+use foveate_encode::{DType, EncodeError, EncoderOptions, Graph, GraphFormat, GraphSource, Pooling, conformance};
+use foveate_encode_ort::OrtEncoder;
+use support::{Goldens, TINY, encode, fixtures, is_there, options, shared};
+
+fn tiny(name: &str) -> Model {
+    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
+}
+
+fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
+    Graph {
+        name: model.name.clone(),
+        format: GraphFormat::Onnx,
+        source: GraphSource::Memory(model.to_onnx(dtype, pooling).unwrap().into()),
+        input: model.preprocess.crop,
+        mean: model.preprocess.mean,
+        std: model.preprocess.std,
+        registers: Some(model.config.num_register_tokens),
+    }
+}
+
+fn open(model: &Model, options: &EncoderOptions) -> OrtEncoder {
+    OrtEncoder::open(&exported(model, options.dtype, options.pooling), options).unwrap()
+}
+
+#[test]
+fn tiny_models() {
+    if !is_there() {
+        return;
+    }
+    for name in TINY {
+        let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
+        let mut encoder = open(&tiny(name), &options(Pooling::ClsMean, 30));
+        for recipe in ["hf_pil", "squash"] {
+            goldens.check(&mut encoder, recipe, recipe);
+        }
+    }
+}
+
+/// `name` is the goldens' name for the model that `card` describes.
+fn seeded(card: &str, name: &str) {
+    if !is_there() {
+        return;
+    }
+    let path = shared("goldens/seeded_embeddings.safetensors");
+    let goldens = Goldens::read(&path.unwrap_or_else(|| fixtures().join("goldens/seeded_embeddings.safetensors")));
+    let mut encoder = open(&Model::seeded(card).unwrap(), &options(Pooling::ClsMean, 30));
+    for recipe in ["hf_pil", "squash"] {
+        goldens.check(&mut encoder, recipe, &format!("{name}.{recipe}"));
+    }
+}
+
+#[test]
+fn seeded_small() {
+    seeded("dinov2-small", "dinov2-small");
+}
+
+#[test]
+fn seeded_small_with_registers() {
+    seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
+}
+
+#[test]
+fn conformance_of_every_family() {
+    if !is_there() {
+        return;
+    }
+    for name in TINY {
+        let model = tiny(name);
+        conformance::check(64, |options| Box::new(open(&model, options)));
+    }
+}
+
+/// No side is that of another, the head's width has no exact root, and there is no bias of queries, keys and values.
+fn odd(swiglu: bool) -> Model {
+    let mut model = tiny("tiny-reg");
+    model.preprocess.crop = Size::new(49, 35);
+    model.config.hidden_size = 78;
+    model.config.num_attention_heads = 3;
+    model.config.mlp_hidden = 403;
+    model.config.patch_size = 7;
+    model.config.image_size = 28;
+    model.config.qkv_bias = false;
+    model.config.use_swiglu_ffn = swiglu;
+    model.weights = Box::new(SeededWeights::new(&model.config));
+    model
+}
+
+/// The graph of the class token alone, whose last block is cut short, and that of the mean give what both give together.
+#[test]
+fn a_graph_for_one_pooling_gives_what_the_whole_one_gives() {
+    if !is_there() {
+        return;
+    }
+    for model in [odd(false), odd(true), tiny("tiny")] {
+        let pixels: Vec<u8> = (0..2).flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect();
+        let vectors = |pooling| encode(&mut open(&model, &options(pooling, 2)), &pixels);
+        let (class, mean, both) = (vectors(Pooling::Cls), vectors(Pooling::Mean), vectors(Pooling::ClsMean));
+        for i in 0..2 {
+            let expected = [class.row(i), mean.row(i)].concat();
+            for (a, b) in both.row(i).iter().zip(&expected) {
+                assert!((a - b).abs() < 1e-5, "{a} is not {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn half_precision() {
+    if !is_there() {
+        return;
+    }
+    for model in [odd(false), odd(true), tiny("tiny")] {
+        let pixels = conformance::noise(model.preprocess.crop, 5);
+        let full = encode(&mut open(&model, &options(Pooling::ClsMean, 1)), &pixels);
+        let options = EncoderOptions { dtype: DType::F16, ..options(Pooling::ClsMean, 1) };
+        let mut encoder = open(&model, &options);
+        let half = encode(&mut encoder, &pixels);
+        let cosine = cosine(half.row(0), full.row(0));
+        println!("{}: 1 - cosine of f16 and f32 {:.2e}", model.name, 1.0 - cosine);
+        assert!(cosine > 0.9999 && cosine < 1.0 - 1e-12, "{cosine}");
+        let graph = exported(&model, DType::F16, Pooling::Cls);
+        let refused = OrtEncoder::open(&graph, &EncoderOptions::default()).err();
+        assert!(matches!(refused, Some(EncodeError::Unsupported(text)) if text.contains("the graph is f16, not f32")));
+    }
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+/// Checks a graph, runs it on the image that follows it on stdin, and prints the vector.
+const CHECK: &str = r#"
+import sys
+import numpy, onnx, onnxruntime
+data = sys.stdin.buffer.read()
+size, height, width = (int(x) for x in sys.argv[1:4])
+model, image = data[:size], data[size:]
+onnx.checker.check_model(onnx.load_model_from_string(model), full_check=True)
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+pixels = numpy.frombuffer(image, numpy.uint8).reshape(1, height, width, 3)
+(vectors,) = session.run(["cls"], {"pixels": pixels})
+assert vectors.shape[0] == 1, vectors.shape
+print(*vectors[0].astype(numpy.float32).tolist())
+"#;
+
+#[test]
+fn python_finds_the_graphs_valid_and_computes_the_same() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let imports = Command::new(&python).args(["-c", "import numpy, onnx, onnxruntime"]).output();
+    if !imports.is_ok_and(|output| output.status.success()) || !is_there() {
+        println!("skipped: {python} (or what PYTHON names) has no numpy, onnx and onnxruntime");
+        return;
+    }
+    for (model, dtype) in [(tiny("tiny-reg"), DType::F32), (odd(true), DType::F32), (odd(false), DType::F16)] {
+        let Size { width, height } = model.preprocess.crop;
+        let image = conformance::noise(model.preprocess.crop, 11);
+        assert_eq!(image.len(), (width * height) as usize * CHANNELS);
+        let file = model.to_onnx(dtype, Pooling::ClsMean).unwrap();
+        let sizes = [file.len().to_string(), height.to_string(), width.to_string()];
+        let mut child = Command::new(&python);
+        let child = child.arg("-c").arg(CHECK).args(sizes).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&file).unwrap();
+        stdin.write_all(&image).unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "the checker or the runtime of Python refuses the graph");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let theirs: Vec<f32> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let ours = encode(&mut open(&model, &EncoderOptions { dtype, ..options(Pooling::Cls, 1) }), &image);
+        let tolerance = if dtype == DType::F32 { 1.0 - 1e-9 } else { 0.9999 };
+        assert!(cosine(ours.row(0), &theirs) > tolerance && ours.dim() == theirs.len());
+    }
+}
