@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod ci;
+mod examples;
 mod lex;
 mod rules;
 mod setup;
@@ -22,6 +23,7 @@ cargo xtask ci [--only STEP] [--list]
 cargo xtask test [ARGS...]    the README's test command, with ARGS added to it
 cargo xtask setup [--only FEATURE,...] [--check]
                               what the native backends need, on Debian and Ubuntu; --check only reports
+cargo xtask examples          build and run every package of examples/, and check what each pulls in
 cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn run(args: &[String]) -> Result<()> {
         "ci" => ci::run(&root(), rest),
         "test" => ci::test(&root(), rest),
         "setup" => setup::run(&root(), rest),
+        "examples" => examples::run(&root()),
         "goldens" => goldens(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

@@ -1,0 +1,57 @@
+//! An encoder: the mean colour, as three numbers from 0 to 1.
+
+use foveate::core::{PixelBatch, RegistryError, VectorBuf};
+use foveate::dinov2::Model;
+use foveate::encode::{
+    AnyModel, DType, EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec,
+};
+
+pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
+    registry.register(EncoderBackend::new("colours", "mean colour, as an example", |model, options| {
+        Ok(Box::new(Colours::new(model, options)?))
+    }))
+}
+
+struct Colours {
+    spec: EncoderSpec,
+}
+
+impl Colours {
+    fn new(model: &AnyModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let model = model.downcast_ref::<Model>().ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?;
+        // What is asked for and cannot be had is an error, never quietly something else.
+        if options.device != "cpu" || options.dtype != DType::F32 {
+            return Err(EncodeError::Unsupported("it runs on the CPU, in f32".to_owned()));
+        }
+        let spec = EncoderSpec {
+            input: model.preprocess.crop,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            dim: 3,
+            pooling: options.pooling,
+            device: "cpu".to_owned(),
+            dtype: DType::F32,
+            max_batch: options.max_batch,
+            batch_invariant: true,
+        };
+        Ok(Self { spec })
+    }
+}
+
+impl Encoder for Colours {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+        self.spec.check(batch)?;
+        let rows = out.reset(batch.len(), 3);
+        for (row, image) in rows.chunks_exact_mut(3).zip((0..batch.len()).map(|i| batch.image(i))) {
+            for (channel, mean) in row.iter_mut().enumerate() {
+                let sum: u64 = image.iter().skip(channel).step_by(3).map(|&sample| u64::from(sample)).sum();
+                *mean = sum as f32 / (image.len() / 3) as f32 / 255.0;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! A sink: lines of text. Writing one part is all there is to do; that the output survives being killed, continues
+//! where it was, and appears when it is whole, is `PartSink`'s doing.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use foveate::core::RegistryError;
+use foveate::sink::parts::{PartFiles, PartFormat, PartSink, StoredPart};
+use foveate::sink::{Element, RunManifest, SinkBackend, SinkError, SinkRegistry};
+
+pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
+    registry.register(SinkBackend::new("lines", "lines of text, as an example", "txt", |options| {
+        if options.element != Element::F32 {
+            return Err(SinkError::Misuse("lines of text hold f32".to_owned()));
+        }
+        Ok(Box::new(PartSink::new(options.clone(), Lines)))
+    }))
+}
+
+struct Lines;
+
+impl PartFormat for Lines {
+    fn name(&self) -> &'static str {
+        "lines"
+    }
+
+    fn extension(&self) -> &'static str {
+        "txt"
+    }
+
+    fn sidecars(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// There is no room for a manifest among the lines: one is written beside them.
+    fn embeds_manifest(&self) -> bool {
+        false
+    }
+
+    fn read_manifest(&self, _: &Path) -> Option<RunManifest> {
+        None
+    }
+
+    fn free_bytes(&self) -> u64 {
+        0
+    }
+
+    /// A single file is one part, written at the end.
+    fn assembles(&self) -> bool {
+        false
+    }
+
+    fn encode(&mut self, part: &StoredPart<'_>, _: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
+        let mut text = String::new();
+        let mut rows = part.reader()?;
+        while let Some(block) = rows.next_block(1000)? {
+            for (id, vector) in block.ids().zip(block.vectors().chunks_exact(part.dim() * 4)) {
+                write!(text, "{id}:").expect("memory takes any text");
+                for &bytes in vector.as_chunks().0 {
+                    write!(text, " {:.3}", f32::from_le_bytes(bytes)).expect("memory takes any text");
+                }
+                text.push('\n');
+            }
+        }
+        std::fs::write(&files.vectors, text).map_err(SinkError::io("write", &files.vectors))
+    }
+
+    fn assemble(&mut self, _: &[PathBuf], _: &RunManifest, _: &Path) -> Result<(), SinkError> {
+        Err(SinkError::Misuse("lines are not put together from parts".to_owned()))
+    }
+}
