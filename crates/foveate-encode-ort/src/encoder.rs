@@ -1,6 +1,9 @@
 //! The encoder: a session, fed and read.
 
 use std::fmt::Display;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
@@ -17,11 +20,16 @@ use crate::rows::Take;
 
 /// The setting that says how far ONNX Runtime may rewrite the graph.
 const OPTIMIZATION: &str = "optimization";
+/// The setting that says how many copies of the graph share the threads.
+const SESSIONS: &str = "sessions";
+/// What all copies of a graph may take where nobody says how many there are to be.
+const MAX_COPIES_BYTES: u64 = 1 << 30;
 
 /// An ONNX graph on ONNX Runtime.
 pub struct OrtEncoder {
     spec: EncoderSpec,
-    engine: Engine,
+    /// Each computes the next images that none has taken.
+    engines: Vec<Engine>,
     /// What is read, and how.
     outputs: Vec<(Tensor, Take)>,
     /// Images of one run.
@@ -36,13 +44,18 @@ struct Engine {
 }
 
 impl OrtEncoder {
-    /// Loads the shared library if it is not there yet, makes a session of `graph` with `options.threads` threads, and
-    /// runs it on one black image, which tells the width of its vectors and that it works at all.
+    /// Loads the shared library if it is not there yet, makes sessions of `graph`, and runs one on a black image, which
+    /// tells the width of its vectors and that it works at all.
     ///
     /// Images go in as the graph takes them: u8 as they are, f32 and f16 normalized with `graph.mean` and `graph.std`; as
     /// `[n, h, w, 3]` or `[n, 3, h, w]`; any number at a time or the one that the graph was made for. Vectors are its
     /// outputs `cls` and `patch_mean` if it has them, else pooled from the tokens `last_hidden_state` (or of whatever
     /// name, if no other output has three dimensions), else, for class vectors, its `pooler_output` or only output.
+    ///
+    /// On the CPU, `options.threads` threads are divided among sessions. A session with one thread computes one image
+    /// at a time, whose bits are then the same in every batch and on any number of such sessions; that is also faster
+    /// than threads that share an image. Every session holds the weights, so there are as many as stay below a
+    /// gigabyte together, or what the setting `sessions` says. The other setting is `optimization`.
     ///
     /// # Errors
     /// [`EncodeError::Device`] when the library or the device is not there, [`EncodeError::Model`] for a graph that
@@ -51,18 +64,24 @@ impl OrtEncoder {
     pub fn open(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let optimization = optimization(options)?;
         let device = Device::parse(&options.device)?;
-        let providers = device.providers()?;
+        let threads = options.threads.max(1);
+        let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
+        // A device that this build cannot have is no reason to ask for a library.
+        device.providers()?;
         let library = load().map_err(|unavailable| unavailable.on(&options.device))?;
-        let builder = builder(library, optimization, options.threads.max(1)).map_err(|error| engine(&error))?;
-        let builder = builder.with_execution_providers(providers);
-        let builder = builder.map_err(|error| refused(device, &one_line(&error)))?;
-        let session = commit(builder, graph)?;
-        let contract = contract(graph, options.pooling, &session)?;
+        let open = || session(library, graph, device, optimization, threads / sessions);
+        let first = open()?;
+        let contract = contract(graph, options.pooling, &first)?;
         check_precision(&contract, options)?;
 
-        let mut engine = Engine::new(session, &contract, graph)?;
-        let (outputs, dim) = engine.measure(&contract.output, options.pooling, graph)?;
+        let mut engines = vec![Engine::new(first, &contract, graph)?];
+        let (outputs, dim) = engines[0].measure(&contract.output, options.pooling, graph)?;
+        for _ in 1..sessions {
+            engines.push(Engine::new(open()?, &contract, graph)?);
+        }
         let max_batch = options.max_batch.max(1);
+        let alone = device == Device::Cpu && threads / sessions == 1;
+        let step = contract.input.batch.unwrap_or(if alone { 1 } else { max_batch.div_ceil(sessions) });
         Ok(Self {
             spec: EncoderSpec {
                 input: graph.input,
@@ -73,11 +92,12 @@ impl OrtEncoder {
                 device: device.to_string(),
                 dtype: contract.dtype(),
                 max_batch,
-                batch_invariant: false,
+                // In runs of several images, the library may order its sums by how many there are.
+                batch_invariant: alone && step == 1,
             },
-            engine,
+            engines,
             outputs,
-            step: contract.input.batch.unwrap_or(max_batch),
+            step,
         })
     }
 
@@ -97,17 +117,34 @@ impl Encoder for OrtEncoder {
 
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
         self.spec.check(batch)?;
-        let Self { spec, engine, outputs, step } = self;
+        let Self { spec, engines, outputs, step } = self;
         let rows = out.reset(batch.len(), spec.dim);
-        for (first, rows) in (0..batch.len()).step_by(*step).zip(rows.chunks_mut(*step * spec.dim)) {
-            let Some(images) = batch.slice(first..batch.len().min(first + *step)) else { continue };
-            let results = engine.run(images)?;
-            for (i, (tensor, take)) in outputs.iter().enumerate() {
-                take.fill(tensor, &results[i], rows, spec.dim)?;
-            }
+        let parts = (0..batch.len()).step_by(*step);
+        let parts = parts.filter_map(|first| batch.slice(first..batch.len().min(first + *step)));
+        share(engines, outputs, spec.dim, parts.zip(rows.chunks_mut(*step * spec.dim)))
+    }
+}
+
+/// Lets every engine compute the next part until there is none.
+fn share<'a, I>(engines: &mut [Engine], outputs: &[(Tensor, Take)], dim: usize, parts: I) -> Result<(), EncodeError>
+where
+    I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
+{
+    let parts = Mutex::new(parts);
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = |engine: &mut Engine| -> Result<(), EncodeError> {
+        while let Some((images, rows)) = next() {
+            engine.fill(images, outputs, rows, dim)?;
         }
         Ok(())
-    }
+    };
+    let Some((first, others)) = engines.split_first_mut() else { return Ok(()) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter_mut().map(|engine| scope.spawn(|| work(engine))).collect();
+        let own = work(first);
+        let results = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        results.fold(own, Result::and)
+    })
 }
 
 impl Engine {
@@ -122,6 +159,18 @@ impl Engine {
     fn run(&mut self, images: PixelBatch<'_>) -> Result<SessionOutputs<'_>, EncodeError> {
         let Self { session, options, feed } = self;
         session.run_with_options([feed.tensor(images)?], options).map_err(|error| engine(&error))
+    }
+
+    /// The vectors of `images`, `[n, dim]`.
+    fn fill(
+        &mut self,
+        images: PixelBatch<'_>,
+        outputs: &[(Tensor, Take)],
+        rows: &mut [f32],
+        dim: usize,
+    ) -> Result<(), EncodeError> {
+        let results = self.run(images)?;
+        outputs.iter().enumerate().try_for_each(|(i, (tensor, take))| take.fill(tensor, &results[i], rows, dim))
     }
 
     /// Runs one black image, and says how its outputs become a row, and of how many components.
@@ -175,7 +224,7 @@ fn not_tokens(tokens: usize, graph: &Graph) -> String {
 }
 
 fn optimization(options: &EncoderOptions) -> Result<GraphOptimizationLevel, EncodeError> {
-    match options.settings(&[OPTIMIZATION])?.get(OPTIMIZATION).map(String::as_str) {
+    match options.settings(&[OPTIMIZATION, SESSIONS])?.get(OPTIMIZATION).map(String::as_str) {
         None | Some("all") => Ok(GraphOptimizationLevel::All),
         Some("extended") => Ok(GraphOptimizationLevel::Level2),
         Some("basic") => Ok(GraphOptimizationLevel::Level1),
@@ -186,20 +235,58 @@ fn optimization(options: &EncoderOptions) -> Result<GraphOptimizationLevel, Enco
     }
 }
 
+/// How many sessions share `threads`: a divisor of them.
+fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<usize, EncodeError> {
+    let divides = |&sessions: &usize| sessions > 0 && threads.is_multiple_of(sessions);
+    match options.settings.get(SESSIONS) {
+        Some(setting) => setting.parse().ok().filter(divides).ok_or_else(|| {
+            let problem = format!("setting '{SESSIONS}' is '{setting}', which does not divide {threads} threads");
+            EncodeError::Unsupported(problem)
+        }),
+        None => {
+            let most = MAX_COPIES_BYTES / bytes(&graph.source).max(1);
+            Ok((1..=threads).rev().filter(divides).find(|&sessions| sessions as u64 <= most).unwrap_or(1))
+        }
+    }
+}
+
+/// Bytes of a graph with its weights. A file that cannot be seen has none, and is not opened later either.
+fn bytes(source: &GraphSource) -> u64 {
+    match source {
+        GraphSource::Memory(bytes) => bytes.len() as u64,
+        GraphSource::File(path) => ["", ".data", "_data"].iter().map(|suffix| file_bytes(path, suffix)).sum(),
+    }
+}
+
+fn file_bytes(path: &Path, suffix: &str) -> u64 {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+fn session(
+    library: &Library,
+    graph: &Graph,
+    device: Device,
+    optimization: GraphOptimizationLevel,
+    threads: usize,
+) -> Result<Session, EncodeError> {
+    let builder = builder(library, optimization, threads).map_err(|error| engine(&error))?;
+    let builder = builder.with_execution_providers(device.providers()?);
+    let mut builder = builder.map_err(|error| refused(device, &one_line(&error)))?;
+    let session = match &graph.source {
+        GraphSource::File(path) => builder.commit_from_file(path),
+        GraphSource::Memory(bytes) => builder.commit_from_memory(bytes),
+    };
+    session.map_err(|error| malformed(graph, one_line(&error)))
+}
+
 /// `threads` are all that a session has, the caller's among them, and they sleep when there is nothing to do: the cores
 /// they would spin on are others' to use.
 fn builder(library: &Library, optimization: GraphOptimizationLevel, threads: usize) -> ort::Result<SessionBuilder> {
     let builder = Session::builder(&library.environment)?.with_optimization_level(optimization)?;
     let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
     Ok(builder.with_intra_op_spinning(false)?.with_inter_op_spinning(false)?)
-}
-
-fn commit(mut builder: SessionBuilder, graph: &Graph) -> Result<Session, EncodeError> {
-    let session = match &graph.source {
-        GraphSource::File(path) => builder.commit_from_file(path),
-        GraphSource::Memory(bytes) => builder.commit_from_memory(bytes),
-    };
-    session.map_err(|error| malformed(graph, one_line(&error)))
 }
 
 fn contract(graph: &Graph, pooling: Pooling, session: &Session) -> Result<Contract, EncodeError> {

@@ -1,0 +1,163 @@
+//! A shared library that is missing, wrong or too old: one line that says so, and no memory of it. Every case is a
+//! process of its own, because a process loads the library once.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use foveate_core::Backend;
+use foveate_encode::{EncodeError, EncoderOptions};
+use foveate_encode_ort::OrtEncoder;
+use support::{is_there, registry, tiny};
+
+const VARIABLE: &str = "ORT_DYLIB_PATH";
+/// Tells the child which file to replace by the real library after its first attempt.
+const REPLACE: &str = "FOVEATE_TEST_REPLACE";
+/// The real library.
+const REAL: &str = "FOVEATE_TEST_REAL";
+const REMEDY: &str = "run `cargo xtask setup --only ort`, or `pip install onnxruntime`";
+
+/// Not a test of its own: prints what opening an encoder says, before and after the real library is put in place.
+#[test]
+#[ignore = "run by the other tests, in a process of its own"]
+fn child() {
+    println!("first: {}", attempt());
+    if let (Some(file), Some(real)) = (std::env::var_os(REPLACE), std::env::var_os(REAL)) {
+        let _ = std::fs::remove_file(&file);
+        symlink(real, file).unwrap();
+        println!("then: {}", attempt());
+        assert_eq!(registry().get("ort").unwrap().health().problem, None);
+    }
+}
+
+fn attempt() -> String {
+    let health = registry().get("ort").unwrap().health();
+    match OrtEncoder::open(&tiny("tiny"), &EncoderOptions::default()) {
+        Ok(_) => format!("works with {} on {}", health.library.unwrap(), health.devices.join(" ")),
+        Err(error @ EncodeError::Device { .. }) => {
+            let problem = health.problem.unwrap();
+            assert_eq!(error.to_string(), format!("device cpu unavailable: {}; {}", problem.cause, problem.remedy));
+            error.to_string()
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// The lines that the child prints.
+fn run(program: &Path, variable: Option<&Path>, replace: Option<&Path>) -> Vec<String> {
+    let mut command = Command::new(program);
+    command.args(["child", "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env_remove(VARIABLE);
+    if let Some(path) = variable {
+        command.env(VARIABLE, path);
+    }
+    if let Some(path) = replace {
+        command.env(REPLACE, path).env(REAL, std::env::var_os(VARIABLE).unwrap());
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let lines = text.lines().filter_map(|line| line.split_once("first: ").or(line.split_once("then: ")));
+    lines.map(|(_, message)| message.to_owned()).collect()
+}
+
+/// `file` at the path that the variable names is refused with `cause`, and the real library in its place then works.
+fn refused(put: impl FnOnce(&Path), cause: &str) {
+    if std::env::var_os(VARIABLE).is_none() || !is_there() {
+        println!("skipped: {VARIABLE} names no library that works");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libonnxruntime.so");
+    put(&library);
+    let lines = run(&program(), Some(&library), Some(&library));
+    let [first, then] = lines.as_slice() else { panic!("{lines:?}") };
+    let expected = format!("device cpu unavailable: ONNX Runtime cannot be loaded: {}", library.display());
+    assert!(first.starts_with(&expected) && first.contains(cause) && first.contains(REMEDY), "{first}");
+    assert!(first.contains("(ORT_DYLIB_PATH names it)"), "{first}");
+    assert!(then.starts_with("works with ONNX Runtime 1.") && then.ends_with("on cpu"), "{then}");
+}
+
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    refused(|_| {}, "No such file or directory");
+}
+
+#[test]
+fn a_file_that_is_no_library() {
+    refused(|path| std::fs::write(path, "not a library").unwrap(), "file too short");
+}
+
+/// A library made of `source` by the C compiler that Rust links with.
+fn compile(source: &str, library: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("library.c");
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([library, &file]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn another_library() {
+    refused(|path| compile("int unrelated(void) { return 0; }", path), "is another library: it has no OrtGetApiBase");
+}
+
+#[test]
+fn a_library_that_is_too_old() {
+    let source = r#"
+        static const void *api(unsigned version) { return 0; }
+        static const char *version(void) { return "1.10.0"; }
+        static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = { api, version };
+        const void *OrtGetApiBase(void) { return &base; }
+    "#;
+    refused(|path| compile(source, path), "is version 1.10.0, and 1.17 or newer is needed");
+}
+
+#[test]
+fn without_the_variable_it_is_looked_for_beside_the_program() {
+    if std::env::var_os(VARIABLE).is_none() || !is_there() {
+        println!("skipped: {VARIABLE} names no library that works");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(self::program(), &program).unwrap();
+    let library = folder.path().join("libonnxruntime.so");
+    let lines = run(&program, None, Some(&library));
+    let [first, then] = lines.as_slice() else { panic!("{lines:?}") };
+    if first.starts_with("works") {
+        println!("skipped: the system has a libonnxruntime.so");
+        return;
+    }
+    let expected = "ONNX Runtime is not there: no libonnxruntime.so beside the program or where the system's loader \
+                    looks, and ORT_DYLIB_PATH is not set";
+    assert!(first.contains(expected) && first.contains(REMEDY), "{first}");
+    assert!(then.starts_with("works"), "{then}");
+}
+
+/// There is no GPU behind the library of the CPU package, and no provider without its feature; where a GPU works, this
+/// has nothing to show.
+#[test]
+fn a_device_that_cannot_be_had_is_an_error_in_one_line() {
+    for device in ["cuda:0", "tensorrt:0"] {
+        let options = EncoderOptions { device: device.to_owned(), ..EncoderOptions::default() };
+        match OrtEncoder::open(&tiny("tiny"), &options).map(|_| ()) {
+            Ok(()) => println!("skipped: {device} works here"),
+            Err(error @ EncodeError::Device { .. }) => {
+                let text = error.to_string();
+                println!("{text}");
+                assert!(text.starts_with(&format!("device {device} unavailable: ")) && !text.contains('\n'), "{text}");
+                assert!(text.contains("rebuild with `-F ort-") || text.contains("onnxruntime"), "{text}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
