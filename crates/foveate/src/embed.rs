@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foveate_core::{Backend, PixelLimits, UnknownBackend};
-use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderOptions, DecoderRegistry};
+use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::{ModelError, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling};
 use foveate_pipeline::{
@@ -49,6 +49,14 @@ impl Backends {
         let names = preferred_first(&self.decoders, preferred).map_err(unavailable)?;
         let open = |name: &String| self.decoders.get(name).map_err(|error| unavailable(error.into()))?.open(options);
         Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
+    }
+
+    /// The first decoder that can decode at a smaller scale, if there is one.
+    pub fn scaling_decoder(&self) -> Option<String> {
+        let scales = |backend: &&DecoderBackend| {
+            backend.open(&DecoderOptions::default()).is_ok_and(|decoder| decoder.capability().scaled)
+        };
+        self.decoders.iter().find(scales).map(|backend| backend.name().to_owned())
     }
 
     /// The resizer called `name`, or the first one.
@@ -206,7 +214,7 @@ impl EmbedOptions {
         let encoder = self.open_encoder(&names.encoder, &model, backends)?;
         manifest.dim = encoder.spec().dim;
 
-        let (decoding, decoder, with_decoders) = (self.decoding, self.decoder.clone(), Arc::clone(backends));
+        let (decoding, decoder, with_decoders) = (self.decoding, names.decoders.first().cloned(), Arc::clone(backends));
         let (resizer, with_resizers) = (self.resizer.clone(), Arc::clone(backends));
         let pipeline = Pipeline {
             source,
@@ -217,6 +225,15 @@ impl EmbedOptions {
             config: self.config(geometry),
         };
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
+    }
+
+    /// The decoder that is asked first: where none is named and shrinking is permitted, one that can.
+    fn preferred_decoder(&self, backends: &Backends) -> Option<String> {
+        match (&self.decoder, self.decode_scale) {
+            (Some(name), _) => Some(name.clone()),
+            (None, DecodeScale::Exact) => None,
+            (None, DecodeScale::Fast) => backends.scaling_decoder(),
+        }
     }
 
     fn open_encoder(&self, name: &str, model: &OpenModel, backends: &Backends) -> Result<Box<dyn Encoder>, EmbedError> {
@@ -311,7 +328,7 @@ impl Names {
     fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
         let Backends { decoders, resizers, encoders, .. } = backends;
         Ok(Self {
-            decoders: preferred_first(decoders, options.decoder.as_deref())?,
+            decoders: preferred_first(decoders, options.preferred_decoder(backends).as_deref())?,
             resizer: name_or_first(resizers, options.resizer.as_deref())?,
             encoder: name_or_first(encoders, options.encoder.as_deref())?,
         })

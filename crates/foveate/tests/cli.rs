@@ -8,6 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use foveate::backends;
+use foveate::core::{Backend, Registry};
+
 use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run, tree};
 
 fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
@@ -234,12 +237,97 @@ fn unknown_names_are_told_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
     let wrong = |option: &str, name: &str| run(embed(&out).args([PHOTOS, option, name]));
-    wrong("--decoder", "turbojpg").expect_error(1, "there is no decoder 'turbojpg'; compiled in: exact, zune, image");
-    wrong("--resizer", "bicubic").expect_error(1, "there is no resizer 'bicubic'; compiled in: fir");
-    wrong("--encoder", "onnx").expect_error(1, "there is no encoder 'onnx'; compiled in: candle");
-    wrong("--sink", "csv").expect_error(1, "there is no sink 'csv'; compiled in: parquet, npy");
+    let there_is_no = |kind: &str, name: &str, compiled: Vec<String>| {
+        let message = format!("there is no {kind} '{name}'; compiled in: {}", compiled.join(", "));
+        wrong(&format!("--{kind}"), name).expect_error(1, &message);
+    };
+    there_is_no("decoder", "turbojpg", names(&backends::decoders()));
+    there_is_no("resizer", "bicubic", names(&backends::resizers()));
+    there_is_no("encoder", "onnx", names(&backends::encoders()));
+    there_is_no("sink", "csv", names(&backends::sinks()));
     wrong("--device", "cuda:0").expect_error(1, "device cuda:0 unavailable");
     wrong("--preprocess", "crop").expect_error(2, "no recipe 'crop'; there are: hf, squash");
+}
+
+fn names<B: Backend>(registry: &Registry<B>) -> Vec<String> {
+    registry.iter().map(|backend| backend.name().to_owned()).collect()
+}
+
+#[test]
+fn a_backend_of_another_build_is_told_from_a_misspelt_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = |registry: &Registry<_>| {
+        let known = registry.known().iter().find(|known| !names(registry).iter().any(|name| name == *known));
+        known.copied()
+    };
+    // With everything compiled in there is nothing to miss.
+    let Some(decoder) = missing(&backends::decoders()) else { return };
+    let message = format!("decoder '{decoder}' is not compiled into this build; rebuild with `-F {decoder}`");
+    run(embed(&folder.path().join("x.npy")).args([PHOTOS, "--decoder", decoder])).expect_error(1, &message);
+}
+
+#[test]
+fn the_doctor_sees_every_backend() {
+    let ran = run(foveate().args(["doctor", "--json"]));
+    let report = ran.json();
+    let rows = report["backends"].as_array().unwrap();
+    let of = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"));
+    assert_eq!((of("exact")["state"].as_str(), of("exact")["compiled"].as_bool()), (Some("ok"), Some(true)));
+    assert_eq!(of("candle")["devices"][0], "cpu");
+    let compiled = names(&backends::decoders());
+    for name in backends::decoders().known() {
+        let row = of(name);
+        assert_eq!(row["compiled"], compiled.iter().any(|compiled| compiled == name), "{row}");
+        let remedy = row["remedy"].as_str().unwrap_or_default();
+        assert_eq!(row["state"] == "not compiled", remedy.contains(&format!("-F {name}")), "{row}");
+    }
+    let broken = rows.iter().any(|row| row["state"] == "broken");
+    ran.expect(i32::from(broken));
+    let table = run(foveate().arg("doctor")).stdout;
+    assert!(table.lines().any(|line| line.starts_with("sink") && line.contains("parquet")), "{table}");
+}
+
+#[test]
+fn verify_measures_what_a_difference_does() {
+    let verify =
+        |arguments: &[&str]| run(foveate().args(["verify", PHOTOS, "--model", TINY, "--json"]).args(arguments));
+    let same = verify(&["--decoder", "exact", "--decode-scale", "exact"]).expect(0).json();
+    assert_eq!((&same["compared"], &same["cosine"]["min"]), (&30.into(), &1.0.into()));
+    assert_eq!(same["differences"].as_array().unwrap().len(), 0);
+
+    let recipes = verify(&["--preprocess", "squash", "--against", "exact,preprocess=hf"]).expect(0).json();
+    assert!(recipes["cosine"]["min"].as_f64().unwrap() < 0.999, "{recipes}");
+    let differing: Vec<&str> =
+        recipes["differences"].as_array().unwrap().iter().filter_map(|entry| entry[0].as_str()).collect();
+    assert!(differing.contains(&"recipe") && !differing.contains(&"resizer"), "{recipes}");
+
+    let gate = ["--preprocess", "squash", "--against", "preprocess=hf", "--min-cosine", "0.9999"];
+    verify(&gate).expect(3);
+    assert_eq!(verify(&["--sample", "7", "--against", "pooling=mean"]).expect(0).json()["compared"], 7);
+    verify(&["--against", "model=nowhere"]).expect_error(1, "nowhere");
+    verify(&["--against", "colour=red"]).expect_error(2, "--colour");
+    verify(&["--pooling", "cls+mean", "--against", "pooling=cls"])
+        .expect_error(1, "vectors of 128 and of 64 components cannot be compared");
+}
+
+#[test]
+fn verify_tells_failures_of_one_side_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("broken.jpg"), b"no image").unwrap();
+    fs::copy(format!("{PHOTOS}/23_thumb_256.jpg"), folder.path().join("small.jpg")).unwrap();
+    let cut = largest_photo();
+    fs::write(folder.path().join("cut.jpg"), &cut[..cut.len() * 2 / 3]).unwrap();
+    let csv = folder.path().join("figures.csv");
+    let ran =
+        run(foveate().arg("verify").arg(folder.path()).args(["--model", TINY, "--allow-truncated", "--csv"]).arg(&csv));
+    let text = ran.expect(0).stdout;
+    assert!(text.contains("2 images compared, 0 failed under one configuration, 1 under both"), "{text}");
+    assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 3);
+}
+
+fn largest_photo() -> Vec<u8> {
+    let photos = fs::read_dir(PHOTOS).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
+    photos.max_by_key(Vec::len).unwrap()
 }
 
 #[test]

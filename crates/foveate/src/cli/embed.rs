@@ -28,8 +28,12 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     }
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
-    let job = options.prepare(Box::new(listing), &Arc::new(Backends::compiled()), &model)?;
+    let backends = Arc::new(Backends::compiled());
+    let job = options.prepare(Box::new(listing), &backends, &model)?;
     download.clear();
+    if !args.quiet {
+        job::note_decode_scale(&options, &backends);
+    }
     if job.is_seeded() && !args.quiet {
         eprintln!("note: {} has generated weights: real speed, vectors without meaning", args.job.model);
     }

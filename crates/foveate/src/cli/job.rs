@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
+use foveate::DecodeScale;
 use foveate::core::PixelLimits;
 use foveate::decode::DecoderOptions;
-use foveate::embed::EmbedOptions;
+use foveate::embed::{Backends, EmbedOptions};
 use foveate::pipeline::Cancel;
 use foveate::source::{Input, Listing, Source};
 
@@ -37,6 +38,13 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         workers: args.workers.unwrap_or(defaults.workers),
         readers: args.readers,
         ..defaults
+    }
+}
+
+/// Permission that nobody can use is worth a word.
+pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
+    if options.decode_scale == DecodeScale::Fast && backends.scaling_decoder().is_none() {
+        eprintln!("note: no decoder of this build can decode at a smaller scale, so `fast` is exact; see -F turbojpeg");
     }
 }
 

@@ -25,8 +25,10 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
 
     let download = progress::Download::new(false);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+    let backends = Arc::new(Backends::compiled());
+    job::note_decode_scale(&first, &backends);
     let sampling = Sampling { size: args.sample, seed: args.seed };
-    let compared = compare(&first, &second, sampling, &Arc::new(Backends::compiled()), &model, &cancel);
+    let compared = compare(&first, &second, sampling, &backends, &model, &cancel);
     download.clear();
     let comparison = match compared {
         Err(VerifyError::Interrupted) => return Ok(Exit::Interrupted),
