@@ -1,0 +1,35 @@
+//! Where a network runs.
+
+use foveate_encode::EncodeError;
+use tch::{Cuda, Device};
+
+/// The device called `name`, once it is known to work.
+///
+/// # Errors
+/// [`EncodeError::Device`], saying what is missing; never another device instead.
+pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
+    let unavailable = |reason: String| EncodeError::Device { device: name.to_owned(), reason };
+    if name == "cpu" {
+        return Ok(Device::Cpu);
+    }
+    let Some(index) = name.strip_prefix("cuda:").and_then(|index| index.parse().ok()) else {
+        return Err(unavailable("libtorch runs on `cpu` and `cuda:N` here".to_owned()));
+    };
+    match cuda_devices().map_err(unavailable)? {
+        count if index < count => Ok(Device::Cuda(index)),
+        count => Err(unavailable(format!("libtorch sees {count} CUDA device(s), the first being cuda:0"))),
+    }
+}
+
+/// Number of CUDA devices, at least one.
+///
+/// # Errors
+/// Why there are none.
+pub(crate) fn cuda_devices() -> Result<usize, String> {
+    const REMEDY: &str = "install the CUDA libraries of libtorch's release beside it (see the backend's README)";
+    crate::cuda::load().map_err(|cause| format!("{cause}; {REMEDY}"))?;
+    match usize::try_from(Cuda::device_count()) {
+        Ok(count) if count > 0 && Cuda::is_available() => Ok(count),
+        _ => Err("libtorch finds no NVIDIA GPU, or a driver older than its CUDA; try `nvidia-smi`".to_owned()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Checkpoints and TorchScript files against the vectors that Hugging Face `transformers` computes from the same u8 crops.
+
+// Tests may unwrap, and what was compared is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use common::{encode, fixtures, tiny, tiny_script};
+use foveate_dinov2::Model;
+use foveate_encode::{DType, Encoder, EncoderOptions, Pooling};
+use foveate_encode_tch::TchEncoder;
+use safetensors::{Dtype, SafeTensors};
+
+/// How close a vector must be to its golden: cosine and relative error.
+#[derive(Clone, Copy)]
+struct Tier {
+    min_cosine: f64,
+    max_error: f64,
+}
+
+const STRICT: Tier = Tier { min_cosine: 1.0 - 1e-6, max_error: 1e-4 };
+const HALF: Tier = Tier { min_cosine: 0.999, max_error: 0.1 };
+
+/// The project's shared data, which is not part of a clone; `None` with a line on the terminal without it.
+fn shared(path: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
+    if !path.exists() {
+        println!("skipped: no {}", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.
+struct Goldens {
+    tensors: HashMap<String, Vec<Vec<f64>>>,
+    names: Vec<String>,
+}
+
+impl Goldens {
+    fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        let names = serde_json::from_str(&header.metadata().as_ref().unwrap()["names"]).unwrap();
+        let tensors = file.iter().map(|(name, view)| {
+            let values: Vec<f64> = match view.dtype() {
+                Dtype::F32 => numbers(view.data(), |b| f32::from_le_bytes(b).into()),
+                Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
+                other => panic!("{name} is {other:?}"),
+            };
+            (name.to_owned(), values.chunks(view.shape()[1]).map(<[f64]>::to_vec).collect())
+        });
+        Self { tensors: tensors.collect(), names }
+    }
+}
+
+fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+    data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
+}
+
+/// The crops of a recipe that are at hand, `[n, height, width, 3]`, and which photos they are.
+fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>) {
+    let mut pixels = Vec::new();
+    let mut photos = Vec::new();
+    for (photo, name) in names.iter().enumerate() {
+        let path = folder.join(format!("{name}.png"));
+        if path.exists() {
+            let crop = image::open(&path).unwrap().into_rgb8();
+            assert_eq!(crop.dimensions(), (side, side));
+            pixels.extend_from_slice(crop.as_raw());
+            photos.push(photo);
+        }
+    }
+    assert!(photos.len() >= 9, "{} has crops", folder.display());
+    (pixels, photos)
+}
+
+fn options(threads: usize, max_batch: usize) -> EncoderOptions {
+    EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
+}
+
+/// 1 - cosine and relative error of two vectors.
+fn distance(ours: &[f32], golden: &[f64]) -> (f64, f64) {
+    assert_eq!(ours.len(), golden.len());
+    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
+    let dot = pairs().map(|(a, b)| a * b).sum::<f64>();
+    let (own, other) = (pairs().map(|(a, _)| a * a).sum::<f64>(), pairs().map(|(_, b)| b * b).sum::<f64>());
+    let error = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
+    (1.0 - dot / (own * other).sqrt(), error)
+}
+
+/// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
+fn check(what: &str, encoder: &mut dyn Encoder, goldens: &Goldens, keys: [&[String]; 2], crops: &Path, tier: Tier) {
+    let side = encoder.spec().input.width;
+    let (pixels, photos) = self::crops(crops, &goldens.names, side);
+    let vectors = encode(encoder, &pixels);
+    let half = vectors.dim() / 2;
+    for (pooling, keys) in keys.iter().enumerate() {
+        for key in keys.iter() {
+            let Some(tensor) = goldens.tensors.get(key) else { continue };
+            let (mut cosine, mut error) = (0.0f64, 0.0f64);
+            for (row, &photo) in photos.iter().enumerate() {
+                let ours = &vectors.row(row)[pooling * half..(pooling + 1) * half];
+                let (c, e) = distance(ours, &tensor[photo]);
+                let name = &goldens.names[photo];
+                // Written so that a NaN fails.
+                assert!(
+                    c <= 1.0 - tier.min_cosine && e <= tier.max_error,
+                    "{what} {key} {name}: 1 - cosine {c:e}, error {e:e}"
+                );
+                (cosine, error) = (cosine.max(c), error.max(e));
+            }
+            println!("{what:<36} {key:<44} {:>2} photos: 1 - cosine {cosine:.1e}, error {error:.1e}", photos.len());
+        }
+    }
+}
+
+fn keys(prefix: &str, suffixes: [&str; 2]) -> Vec<String> {
+    suffixes.iter().map(|suffix| format!("{prefix}{suffix}")).collect()
+}
+
+fn check_tiny(name: &str) {
+    let model = tiny(name);
+    let half = |dtype| EncoderOptions { dtype, ..options(2, 30) };
+    let mut encoders = [
+        ("f32", TchEncoder::new(&model, &options(2, 30)).unwrap(), STRICT),
+        ("torchscript", TchEncoder::from_torchscript(&tiny_script(name), &options(2, 30)).unwrap(), STRICT),
+        ("bf16", TchEncoder::new(&model, &half(DType::Bf16)).unwrap(), HALF),
+        ("f16", TchEncoder::new(&model, &half(DType::F16)).unwrap(), HALF),
+    ];
+    let sources = [Some(fixtures().join("goldens")), shared("goldens/hf")];
+    for folder in sources.iter().flatten() {
+        let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
+        for recipe in ["hf_pil", "squash"] {
+            let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
+            let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
+            assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
+            for (form, encoder, tier) in &mut encoders {
+                let crops = folder.join(format!("crop_{recipe}"));
+                check(&format!("{name} {form}"), encoder, &goldens, [&class, &mean], &crops, *tier);
+            }
+        }
+    }
+}
+
+#[test]
+fn tiny_plain() {
+    check_tiny("tiny");
+}
+
+#[test]
+fn tiny_with_registers() {
+    check_tiny("tiny-reg");
+}
+
+#[test]
+fn tiny_swiglu() {
+    check_tiny("tiny-swiglu");
+}
+
+/// `name` is the goldens' name for the model that `card` describes.
+fn check_seeded(card: &str, name: &str) {
+    let model = Model::seeded(card).unwrap();
+    let goldens = Goldens::read(&fixtures().join("goldens/seeded_embeddings.safetensors"));
+    for (dtype, tier) in [(DType::F32, STRICT), (DType::Bf16, HALF)] {
+        let mut encoder = TchEncoder::new(&model, &EncoderOptions { dtype, ..options(2, 30) }).unwrap();
+        for recipe in ["hf_pil", "squash"] {
+            let class = keys(&format!("{name}.{recipe}"), [".cls", ".cls64"]);
+            let mean = [format!("{name}.{recipe}.patch_mean")];
+            assert!(goldens.tensors.contains_key(&class[0]) && goldens.tensors.contains_key(&mean[0]));
+            let crops = fixtures().join(format!("goldens/crop_{recipe}"));
+            check(&format!("{name} {}", dtype.name()), &mut encoder, &goldens, [&class, &mean], &crops, tier);
+        }
+    }
+}
+
+#[test]
+fn seeded_small() {
+    check_seeded("dinov2-small", "dinov2-small");
+}
+
+#[test]
+fn seeded_small_with_registers() {
+    check_seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
+}
+
+#[test]
+fn a_vector_is_the_same_in_every_pooling() {
+    for dtype in [DType::F32, DType::Bf16] {
+        let model = tiny("tiny-reg");
+        let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 3);
+        let [class, mean, both] = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean].map(|pooling| {
+            let options = EncoderOptions { pooling, dtype, ..options(1, 1) };
+            encode(&mut TchEncoder::new(&model, &options).unwrap(), &pixels)
+        });
+        assert_eq!([class.row(0), mean.row(0)].concat(), both.row(0));
+    }
+}
