@@ -52,6 +52,13 @@ pub mod samples {
         (JPEG_CMYK, include_bytes!("../samples/cmyk.rgb")),
     ];
 
+    /// Size of the samples for decoding at reduced scale.
+    pub const WAVES_SIZE: Size = Size::new(157, 101);
+    /// Long waves in all channels: baseline JPEG, 4:2:0, quality 92.
+    pub const WAVES: &[u8] = include_bytes!("../samples/waves_420.jpg");
+    /// The same as progressive JPEG, 4:4:4.
+    pub const WAVES_PROGRESSIVE: &[u8] = include_bytes!("../samples/waves_444_progressive.jpg");
+
     /// The picture that all colour samples show, RGB8.
     pub fn expected() -> Vec<u8> {
         let pixel = |i: u32| {
@@ -66,6 +73,11 @@ pub mod samples {
 /// it does not claim [`Capability::exact_jpeg`]: the standard leaves chroma upsampling open and lets the inverse DCT
 /// and the colour transform round either way.
 pub const JPEG_TOLERANCE: u8 = 5;
+
+/// Largest difference of one sample between a JPEG sample decoded at reduced scale and the mean over the same area of
+/// the sample decoded at full size, on pictures without fine detail. libjpeg's reduced transforms make just these means
+/// of luma, up to rounding, but interpolate chroma otherwise; measured with libjpeg-turbo: 5, at 1/2 of the 4:2:0 sample.
+pub const SCALED_TOLERANCE: u8 = 6;
 
 /// Makes one decoder.
 pub type Make<'a> = &'a dyn Fn(&DecoderOptions) -> Result<Box<dyn Decoder>, DecodeError>;
@@ -89,6 +101,7 @@ pub fn check(make: Make<'_>) {
     suite.scans_are_limited();
     suite.results_do_not_depend_on_history();
     suite.hints_permit_and_never_demand();
+    suite.reduced_jpegs_show_the_same_picture();
     suite.damaged_files_do_no_damage();
 }
 
@@ -297,6 +310,35 @@ impl Suite<'_> {
         }
     }
 
+    /// Every side asked for: one scale of N/8 for both sides, rounded up, whose shorter side suffices and whose pixels
+    /// are means of the whole picture's; and the very pixels of the whole picture where no smaller one suffices.
+    fn reduced_jpegs_show_the_same_picture(&self) {
+        if !self.reads(ImageFormat::Jpeg) || !self.capability.scaled {
+            return;
+        }
+        let native = samples::WAVES_SIZE;
+        for bytes in [samples::WAVES, samples::WAVES_PROGRESSIVE] {
+            let (_, whole) = decode(&mut *self.decoder(), bytes).expect("the sample");
+            let (mut decoder, mut out) = (self.decoder(), PixelBuf::default());
+            let mut sizes = Vec::new();
+            for min_side in 1..=native.min_side() + 1 {
+                let hint = DecodeHint { min_side: Some(min_side) };
+                let decoded = decoder.decode(bytes, hint, &mut out).unwrap_or_else(|e| panic!("hint {min_side}: {e}"));
+                assert_eq!(decoded.native, native, "hint {min_side}: the native size");
+                let size = out.size();
+                let eighths = (1..=8).find(|eighths| size == reduced(native, *eighths));
+                let eighths = eighths.unwrap_or_else(|| panic!("hint {min_side}: {size} is no N/8 of {native}"));
+                assert!(size.min_side() >= min_side.min(native.min_side()), "hint {min_side} gave {size}");
+                let found = difference_to_means(&out, &whole, eighths);
+                let tolerance = if eighths == 8 { 0 } else { SCALED_TOLERANCE };
+                assert!(found <= tolerance, "hint {min_side}: at {eighths}/8 a sample is off by {found}");
+                sizes.push(size);
+            }
+            assert!(sizes.is_sorted_by_key(|size| size.pixels()), "a larger hint gave a smaller picture: {sizes:?}");
+            assert!(sizes[0] != native, "it says that it decodes at reduced scale, and never does");
+        }
+    }
+
     /// Every sample cut at every length, and with every byte inverted in turn. Whatever came of it, the next file is
     /// decoded as if nothing had been.
     fn damaged_files_do_no_damage(&self) {
@@ -343,6 +385,29 @@ fn decode(decoder: &mut dyn Decoder, bytes: &[u8]) -> Result<(Decoded, PixelBuf)
     let decoded = decoder.decode(bytes, DecodeHint::default(), &mut out);
     assert!(decoded.is_ok() || out.size().is_empty(), "an error left pixels in the buffer");
     decoded.map(|decoded| (decoded, out))
+}
+
+fn reduced(native: Size, eighths: u32) -> Size {
+    Size::new((native.width * eighths).div_ceil(8), (native.height * eighths).div_ceil(8))
+}
+
+/// Largest difference of a picture at `eighths` of 8 to the means over the same areas of the `whole` one, except in the
+/// last row and column, whose areas reach beyond the picture.
+fn difference_to_means(small: &PixelBuf, whole: &PixelBuf, eighths: u32) -> u8 {
+    let (size, native) = (small.size(), whole.size());
+    let area = |at: u32| at * 8 / eighths..((at + 1) * 8).div_ceil(eighths);
+    let mut worst = 0;
+    for y in (0..size.height).filter(|y| area(*y).end <= native.height) {
+        for x in (0..size.width).filter(|x| area(*x).end <= native.width) {
+            let pixels = || area(y).flat_map(|y| area(x).map(move |x| whole.view().pixel(x, y)));
+            for (channel, found) in small.view().pixel(x, y).into_iter().enumerate() {
+                let sum: u32 = pixels().map(|pixel| u32::from(pixel[channel])).sum();
+                let count = pixels().count() as u32;
+                worst = worst.max(found.abs_diff(((sum + count / 2) / count) as u8));
+            }
+        }
+    }
+    worst
 }
 
 /// The JPEG sample with another size in its frame header.

@@ -14,7 +14,7 @@ use memchr::memchr;
 
 use crate::{DecodeError, DecoderOptions, ImageFormat};
 
-pub use rewrite::with_plain_header;
+pub use rewrite::{with_plain_header, without_unused_scans};
 
 const SOI: &[u8] = &[0xFF, 0xD8];
 
@@ -223,17 +223,19 @@ enum Step<'a> {
 
 struct Markers<'a> {
     bytes: &'a [u8],
+    /// Where the last marker begins, and where to look for the next.
+    start: usize,
     at: usize,
 }
 
 impl<'a> Markers<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        if bytes.starts_with(SOI) { Ok(Self { bytes, at: 2 }) } else { Err(corrupt("no SOI marker")) }
+        if bytes.starts_with(SOI) { Ok(Self { bytes, start: 0, at: 2 }) } else { Err(corrupt("no SOI marker")) }
     }
 
     fn advance(&mut self) -> Result<Step<'a>, DecodeError> {
         let Some(marker) = self.next_code() else { return Ok(Step::End(self.bytes.len())) };
-        let start = self.at - 2;
+        self.start = self.at - 2;
         if matches!(marker, 0x01 | 0xD0..=0xD9) {
             return Ok(Step::Marker(marker, &[]));
         }
@@ -241,13 +243,13 @@ impl<'a> Markers<'a> {
             return Err(corrupt(format!("reserved marker 0x{marker:02X}")));
         }
         let Some(&[high, low]) = self.bytes.get(self.at..self.at + 2).and_then(|b| b.first_chunk()) else {
-            return Ok(Step::End(start));
+            return Ok(Step::End(self.start));
         };
         let length = usize::from(u16::from_be_bytes([high, low]));
         if length < 2 {
             return Err(corrupt(format!("marker 0x{marker:02X} has length {length}")));
         }
-        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else { return Ok(Step::End(start)) };
+        let Some(payload) = self.bytes.get(self.at + 2..self.at + length) else { return Ok(Step::End(self.start)) };
         self.at += length;
         Ok(Step::Marker(marker, payload))
     }
