@@ -56,8 +56,10 @@ pub struct TurboJpegDecoder {
     library: Decompressor,
     /// Pixels of a CMYK image.
     inks: Vec<u8>,
-    /// The file, where the library cannot be given the bytes as they are.
-    rewritten: Vec<u8>,
+    /// The file without the scans that the scale does not need.
+    fewer_scans: Vec<u8>,
+    /// The file with a header that the library has nothing to say against.
+    plain: Vec<u8>,
     warning: Option<String>,
 }
 
@@ -67,7 +69,14 @@ impl TurboJpegDecoder {
     /// # Errors
     /// [`DecodeError::Unavailable`] when the library gives no handle.
     pub fn new(options: DecoderOptions) -> Result<Self, DecodeError> {
-        Ok(Self { options, library: open_library()?, inks: Vec::new(), rewritten: Vec::new(), warning: None })
+        Ok(Self {
+            options,
+            library: open_library()?,
+            inks: Vec::new(),
+            fewer_scans: Vec::new(),
+            plain: Vec::new(),
+            warning: None,
+        })
     }
 
     /// What the library had to say against the file decoded last, although it has pixels: data that is damaged or
@@ -114,8 +123,8 @@ impl TurboJpegDecoder {
             && messages::is_warning(error)
         {
             let warning = messages::text(error);
-            jpeg::with_plain_header(encoded, structure, &mut self.rewritten)?;
-            outcome = attempt(&mut self.library, &self.rewritten, image).map(|_| Some(warning));
+            jpeg::with_plain_header(encoded, structure, &mut self.plain)?;
+            outcome = attempt(&mut self.library, &self.plain, image).map(|_| Some(warning));
         }
         if outcome.is_err() {
             // A fatal error in the header leaves the handle in the middle of that file, and the crate offers no reset:
@@ -130,7 +139,7 @@ impl TurboJpegDecoder {
     }
 
     fn shrink(&mut self) {
-        for buffer in [&mut self.inks, &mut self.rewritten] {
+        for buffer in [&mut self.inks, &mut self.fewer_scans, &mut self.plain] {
             if buffer.capacity() > KEEP_BYTES {
                 *buffer = Vec::new();
             }
@@ -150,7 +159,11 @@ impl Decoder for TurboJpegDecoder {
         structure.admit_with(out.limits(), &self.options, &READ)?;
         let encoded = jpeg::completed(encoded, &structure);
         let scale = scale::choose(structure.size, hint);
-        let outcome = self.pixels(&encoded, &structure, scale, out).inspect_err(|_| out.clear());
+        let mut fewer_scans = std::mem::take(&mut self.fewer_scans);
+        let is_less = scale.0 == 1 && jpeg::without_unused_scans(&encoded, &structure, &mut fewer_scans)?;
+        let encoded = if is_less { &fewer_scans } else { &*encoded };
+        let outcome = self.pixels(encoded, &structure, scale, out).inspect_err(|_| out.clear());
+        self.fewer_scans = fewer_scans;
         self.shrink();
         outcome.map(|()| Decoded { format, native: structure.size })
     }
@@ -187,5 +200,70 @@ fn attempt(
             Ok(Some(messages::text(&error)))
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foveate_decode::conformance::samples;
+
+    use super::*;
+
+    /// The JPEG sample with other bytes in place of its JFIF segment.
+    fn with_header(bytes: &[u8]) -> Vec<u8> {
+        let jfif = 2 + usize::from(u16::from_be_bytes([samples::JPEG[4], samples::JPEG[5]]));
+        [&samples::JPEG[..2], bytes, &samples::JPEG[2 + jfif..]].concat()
+    }
+
+    #[test]
+    fn the_library_is_the_one_that_health_names() {
+        let lock = include_str!("../../../Cargo.lock");
+        let vendoring = "name = \"turbojpeg-sys\"\nversion = \"1.2.0\"";
+        assert!(lock.contains(vendoring), "another turbojpeg-sys, perhaps with another libjpeg-turbo than {VENDORED}");
+        let health = health();
+        assert_eq!(health.problem, None);
+        assert!(health.library.is_some_and(|library| library.starts_with("libjpeg-turbo")));
+    }
+
+    /// The crate gives no pixels after such warnings, and an earlier image may be in the buffer.
+    #[test]
+    fn a_header_with_warnings_has_the_same_pixels_and_a_warning() {
+        let headers: [(&[u8], &str); 4] = [
+            (b"\xFF\xFE\0\x02junk", "extraneous bytes"),
+            (b"\xFF\xE0\0\x10JFIF\0\x09\0\0\0\x01\0\x01\0\0", "JFIF revision"),
+            (b"\xFF\xE2\0\x12ICC_PROFILE\0\x07\x02ab", "bad ICC marker"),
+            (b"\xFF\xEE\0\x0EAdobe\0\x64\0\0\0\0\x07", "Adobe color transform"),
+        ];
+        let mut decoder = TurboJpegDecoder::new(DecoderOptions::default()).expect("a handle");
+        let mut out = PixelBuf::default();
+        for (header, expected) in headers {
+            out.reset(samples::SIZE).expect("a small image").fill(0xA5);
+            let decoded = decoder.decode(&with_header(header), DecodeHint::default(), &mut out);
+            decoded.unwrap_or_else(|error| panic!("{expected}: {error}"));
+            assert!(out.as_slice() == samples::LIBJPEG[0].1, "{expected}: other pixels");
+            assert!(decoder.warning().is_some_and(|warning| warning.contains(expected)), "{:?}", decoder.warning());
+        }
+        decoder.decode(samples::JPEG, DecodeHint::default(), &mut out).expect("the sample");
+        assert_eq!(decoder.warning(), None);
+    }
+
+    #[test]
+    fn damaged_data_has_pixels_and_a_warning() {
+        let bytes = samples::JPEG;
+        let damaged = [&bytes[..bytes.len() - 20], b"\xFF\xD9"].concat();
+        let mut decoder = TurboJpegDecoder::new(DecoderOptions::default()).expect("a handle");
+        let mut out = PixelBuf::default();
+        decoder.decode(&damaged, DecodeHint::default(), &mut out).expect("pixels");
+        assert_eq!(decoder.warning(), Some("Corrupt JPEG data: premature end of data segment"));
+        assert_eq!(out.size(), samples::SIZE);
+    }
+
+    #[test]
+    fn memory_beyond_the_usual_is_given_back() {
+        let mut decoder = TurboJpegDecoder::new(DecoderOptions::default()).expect("a handle");
+        decoder.inks = Vec::with_capacity(KEEP_BYTES + 1);
+        decoder.plain = Vec::with_capacity(100);
+        decoder.shrink();
+        assert_eq!((decoder.inks.capacity(), decoder.plain.capacity()), (0, 100));
     }
 }

@@ -50,3 +50,48 @@ pub(crate) fn fault(error: &Error, size: Size) -> DecodeError {
         DecodeError::corrupt(ImageFormat::Jpeg, text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Error {
+        Error::TurboJpegError(text.to_owned())
+    }
+
+    #[test]
+    fn warnings_are_told_from_errors() {
+        for text in [
+            "Corrupt JPEG data: 14 extraneous bytes before marker 0xd9",
+            "Corrupt JPEG data: found marker 0xd9 instead of RST3",
+            "Premature end of JPEG file",
+            "Unknown Adobe color transform code 7",
+        ] {
+            assert!(is_warning(&said(text)), "{text}");
+        }
+        for text in ["Premature end of input file", "Bogus Huffman table definition", "Insufficient memory (case 4)"] {
+            assert!(!is_warning(&said(text)), "{text}");
+        }
+        assert!(!is_warning(&Error::OutOfBounds));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_follows_the_policy() {
+        let strict = DecoderOptions::default();
+        let lenient = DecoderOptions { allow_truncated: true, ..strict };
+        assert!(matches!(check(CUT_SHORT, &strict), Err(DecodeError::Truncated { .. })));
+        assert!(check(CUT_SHORT, &lenient).is_ok());
+        assert!(check("Corrupt JPEG data: premature end of data segment", &strict).is_ok());
+    }
+
+    #[test]
+    fn faults_have_the_type_of_what_is_wrong() {
+        let size = Size::new(3, 2);
+        let verdict = |text: &str| fault(&said(text), size);
+        assert!(matches!(verdict("Insufficient memory (case 4)"), DecodeError::Limit(LimitError::OutOfMemory { .. })));
+        for text in ["Fractional sampling not implemented yet", "Unsupported JPEG data precision 12"] {
+            assert!(matches!(verdict(text), DecodeError::Unsupported { .. }), "{text}");
+        }
+        assert_eq!(verdict("Bogus marker length").to_string(), "corrupt JPEG: Bogus marker length");
+    }
+}
