@@ -1,13 +1,29 @@
-//! The conformance suite of the `Encoder` trait, and what the registry answers.
+//! The conformance suite of the `Encoder` trait, on models and on graphs of every kind; what the registry answers, and
+//! what is refused.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use foveate_encode::conformance;
+use std::path::Path;
+use std::sync::Arc;
+
+use foveate_core::{Backend, Size};
+use foveate_encode::{
+    AnyModel, DType, EncodeError, Encoder, EncoderOptions, Graph, GraphFormat, GraphSource, ModelForm, Pooling,
+    conformance,
+};
 use foveate_encode_ort::OrtEncoder;
-use support::{TINY, is_there, tiny};
+use support::{TINY, encode, graph, is_there, options, registry, tiny};
+
+const SIZE: Size = Size { width: 8, height: 6 };
+
+/// A graph of tests/graphs: `cls` is twice the mean of each channel, `patch_mean` the mean.
+fn small(name: &str) -> Graph {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/graphs/{name}.onnx"));
+    Graph { input: SIZE, ..graph(path, None) }
+}
 
 #[test]
 fn tiny_models() {
@@ -16,5 +32,184 @@ fn tiny_models() {
             let graph = tiny(name);
             conformance::check(64, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
         }
+    }
+}
+
+#[test]
+fn every_way_in_and_out() {
+    if is_there() {
+        for name in [
+            "f32-nchw",
+            "f32-nhwc",
+            "u8-nchw",
+            "u8-nhwc",
+            "any-size",
+            "one-image",
+            "three-images",
+            "three-floats",
+            "tokens",
+        ] {
+            let graph = small(name);
+            conformance::check(3, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
+        }
+    }
+}
+
+/// Means of the channels of an image as `graph` sees it: normalized, but for the graphs that take bytes.
+fn means(name: &str, image: &[u8]) -> [f32; 3] {
+    let Graph { mean, std, .. } = small(name);
+    let takes_bytes = name.starts_with("u8") || name == "three-images";
+    std::array::from_fn(|channel| {
+        let samples = image.chunks_exact(3).map(|pixel| f32::from(pixel[channel]) / 255.0);
+        let average = samples.sum::<f32>() / (image.len() / 3) as f32;
+        if takes_bytes { average } else { (average - mean[channel]) / std[channel] }
+    })
+}
+
+#[test]
+fn values_are_those_of_the_images() {
+    if !is_there() {
+        return;
+    }
+    let images: Vec<u8> = (0..5).flat_map(|seed| conformance::noise(SIZE, seed)).collect();
+    let cases = [
+        ("f32-nchw", DType::F32, Pooling::ClsMean),
+        ("f32-nhwc", DType::F32, Pooling::Mean),
+        ("f16-nchw", DType::F16, Pooling::ClsMean),
+        ("f16-nhwc", DType::F16, Pooling::ClsMean),
+        ("u8-nchw", DType::F32, Pooling::ClsMean),
+        ("u8-nhwc", DType::F32, Pooling::ClsMean),
+        ("any-size", DType::F32, Pooling::ClsMean),
+        ("one-image", DType::F32, Pooling::ClsMean),
+        ("three-images", DType::F32, Pooling::ClsMean),
+        ("three-floats", DType::F32, Pooling::ClsMean),
+        ("tokens", DType::F32, Pooling::ClsMean),
+        ("half-tokens", DType::F16, Pooling::ClsMean),
+        ("vectors-only", DType::F32, Pooling::Cls),
+    ];
+    for (name, dtype, pooling) in cases {
+        for threads in [1, 3] {
+            let options = EncoderOptions { dtype, threads, ..options(pooling, 5) };
+            let mut encoder = OrtEncoder::open(&small(name), &options).unwrap();
+            assert_eq!((encoder.spec().dtype, encoder.spec().dim), (dtype, pooling.dim(3)), "{name}");
+            let vectors = encode(&mut encoder, &images);
+            let tolerance = if dtype == DType::F32 { 1e-5 } else { 5e-3 };
+            for (i, image) in images.chunks_exact(SIZE.rgb_len().unwrap()).enumerate() {
+                let mean = means(name, image);
+                let class = mean.map(|value| 2.0 * value);
+                let expected = match pooling {
+                    Pooling::Cls => class.to_vec(),
+                    Pooling::Mean => mean.to_vec(),
+                    Pooling::ClsMean => [class, mean].concat(),
+                };
+                for (a, b) in vectors.row(i).iter().zip(&expected) {
+                    assert!((a - b).abs() < tolerance, "{name}: {:?} is not {expected:?}", vectors.row(i));
+                }
+            }
+        }
+    }
+}
+
+/// One session for all threads, or one for each: bits are promised for the latter.
+#[test]
+fn sessions_share_the_threads() {
+    if !is_there() {
+        return;
+    }
+    let images: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(Size::square(224), seed)).collect();
+    let open = |threads, sessions: Option<&str>| {
+        let settings = sessions.map(|sessions| ("sessions".to_owned(), sessions.to_owned())).into_iter().collect();
+        let options = EncoderOptions { threads, settings, ..options(Pooling::Cls, 4) };
+        OrtEncoder::open(&tiny("tiny-reg"), &options)
+    };
+    let mut alone = open(1, None).unwrap();
+    let expected = encode(&mut alone, &images);
+    for (threads, sessions, is_invariant) in
+        [(4, None, true), (4, Some("4"), true), (4, Some("2"), false), (4, Some("1"), false), (1, Some("1"), true)]
+    {
+        let mut encoder = open(threads, sessions).unwrap();
+        assert_eq!(encoder.spec().batch_invariant, is_invariant);
+        let vectors = encode(&mut encoder, &images);
+        let close = vectors.as_slice().iter().zip(expected.as_slice()).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(close && (!is_invariant || vectors == expected), "{sessions:?} sessions of {threads} threads");
+    }
+    for sessions in ["3", "0", "-1", "many", "8"] {
+        let error = open(4, Some(sessions)).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(&error, EncodeError::Unsupported(text) if text.contains("does not divide 4 threads")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_registry_opens_it() {
+    let registry = registry();
+    let backend = registry.get("ort").unwrap();
+    assert_eq!(backend.takes(), [ModelForm::Graph(GraphFormat::Onnx)]);
+    if is_there() {
+        let model: AnyModel = Arc::new(small("u8-nhwc"));
+        assert_eq!(backend.open(&model, &EncoderOptions::default()).unwrap().spec().dim, 3);
+        let health = backend.health();
+        assert!(health.library.unwrap().starts_with("ONNX Runtime 1."));
+        assert_eq!(health.devices[0], "cpu");
+    }
+    for other in
+        [Arc::new("no model") as AnyModel, Arc::new(Graph { format: GraphFormat::TorchScript, ..small("tokens") })]
+    {
+        assert!(matches!(backend.open(&other, &EncoderOptions::default()), Err(EncodeError::Model(_))));
+    }
+}
+
+fn refusal(graph: &Graph, options: &EncoderOptions) -> String {
+    match OrtEncoder::open(graph, options).map(|_| ()) {
+        Err(error) => error.to_string(),
+        Ok(()) => panic!("{} was opened", graph.name),
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_would() {
+    if !is_there() {
+        return;
+    }
+    let defaults = EncoderOptions::default();
+    let other_size = Graph { input: Size::square(8), ..small("f32-nchw") };
+    assert!(refusal(&other_size, &defaults).contains("images f32 [?, 3, 6, 8]: the images are RGB of 8x8"));
+    let half = refusal(&small("f16-nchw"), &defaults);
+    assert!(half.contains("the graph is f16, not f32: ask for f16, or export it in f32"), "{half}");
+    let brain = refusal(&small("f32-nchw"), &EncoderOptions { dtype: DType::Bf16, ..EncoderOptions::default() });
+    assert!(brain.contains("the graph is f32, not bf16"), "{brain}");
+    let pooling = refusal(&small("vectors-only"), &options(Pooling::Mean, 1));
+    assert!(pooling.contains("it gives output f32 [?, 3], and pooling 'mean' needs tokens"), "{pooling}");
+    let registers = refusal(&Graph { registers: Some(4), ..small("tokens") }, &options(Pooling::Cls, 1));
+    assert!(
+        registers.contains("14 tokens are not a class token, 4 registers, as config.json says, and"),
+        "{registers}"
+    );
+    for (name, value, expected) in [
+        ("optimization", "most", "setting 'optimization' is 'most', not disable, basic, extended or all"),
+        ("threads", "2", "setting 'threads'; it has optimization, sessions"),
+    ] {
+        let settings = [(name.to_owned(), value.to_owned())].into();
+        let error = refusal(&small("tokens"), &EncoderOptions { settings, ..EncoderOptions::default() });
+        assert!(error.contains(expected), "{error}");
+    }
+    let device = refusal(&small("tokens"), &EncoderOptions { device: "gpu".to_owned(), ..EncoderOptions::default() });
+    assert!(device.contains("device gpu unavailable: there is no such device"), "{device}");
+}
+
+#[test]
+fn files_that_are_no_graphs_are_refused_in_one_line() {
+    if !is_there() {
+        return;
+    }
+    let absent = refusal(&small("absent"), &EncoderOptions::default());
+    assert!(absent.contains("absent.onnx") && absent.contains("does not exist"), "{absent}");
+    let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs/tokens.onnx")).unwrap();
+    for bytes in [&b"not a graph"[..], &[], &whole[..whole.len() / 2]] {
+        let graph = Graph { source: GraphSource::Memory(bytes.into()), name: "x".to_owned(), ..small("tokens") };
+        let error = refusal(&graph, &EncoderOptions::default());
+        assert!(error.starts_with("model: x: ") && !error.contains('\n'), "{error}");
     }
 }
