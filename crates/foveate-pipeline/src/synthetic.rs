@@ -111,7 +111,7 @@ impl Resizer for CopyResizer {
 
     /// An unchanged size is a copy, whatever the filter.
     fn capability(&self) -> foveate_resize::Capability {
-        foveate_resize::Capability { pillow_exact: true, opencv_exact: true }
+        foveate_resize::Capability { pillow_exact: true, pillow_kernels: true, opencv_exact: true }
     }
 }
 

@@ -98,7 +98,7 @@ impl Resizer for Copy {
     }
 
     fn capability(&self) -> foveate_resize::Capability {
-        foveate_resize::Capability { pillow_exact: true, opencv_exact: true }
+        foveate_resize::Capability { pillow_exact: true, pillow_kernels: true, opencv_exact: true }
     }
 }
 

@@ -66,6 +66,6 @@ impl Resizer for FirResizer {
     }
 
     fn capability(&self) -> Capability {
-        Capability { pillow_exact: true, opencv_exact: true }
+        Capability { pillow_exact: true, pillow_kernels: true, opencv_exact: true }
     }
 }

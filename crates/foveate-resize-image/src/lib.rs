@@ -54,7 +54,7 @@ impl Resizer for ImageResizer {
     }
 
     fn capability(&self) -> Capability {
-        Capability { pillow_exact: false, opencv_exact: false }
+        Capability { pillow_exact: false, pillow_kernels: true, opencv_exact: false }
     }
 }
 

@@ -5,8 +5,6 @@ mod kernel;
 mod library;
 
 use foveate_core::{ImageView, ImageViewMut, RegistryError};
-#[allow(unused_imports)] // for the documentation
-use foveate_resize::Filter;
 use foveate_resize::{Capability, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry, TwoSteps};
 use kernel::Way;
 use opencv::core::{MatTrait, MatTraitConst};
@@ -26,10 +24,9 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 
 /// Resamples RGB8 images with OpenCV, on the calling thread.
 ///
-/// - [`Filter::OpenCvLinear`], [`Filter::OpenCvArea`], [`Filter::OpenCvCubic`]: `cv::resize` itself.
-/// - [`Filter::Bilinear`], [`Filter::Bicubic`]: OpenCV has no antialiased filter but the mean of an area, so an axis that
-///   shrinks is resampled by `INTER_AREA`, and one that grows by `INTER_LINEAR` or `INTER_CUBIC` (a = -0.75 where
-///   Pillow has -0.5).
+/// - `OpenCvLinear`, `OpenCvArea`, `OpenCvCubic`: `cv::resize` itself.
+/// - `Bilinear`, `Bicubic`: OpenCV has no antialiased filter but the mean of an area, so an axis that shrinks is resampled
+///   by `INTER_AREA`, and one that grows by `INTER_LINEAR` or `INTER_CUBIC` (a = -0.75 where Pillow has -0.5).
 /// - Others are [`ResizeError::Unsupported`].
 ///
 /// The whole image is resized and then cut, as programs on OpenCV do it, so that the samples are OpenCV's also for a
@@ -104,7 +101,7 @@ impl Resizer for OpencvResizer {
     }
 
     fn capability(&self) -> Capability {
-        Capability { pillow_exact: false, opencv_exact: true }
+        Capability { pillow_exact: false, pillow_kernels: false, opencv_exact: true }
     }
 }
 

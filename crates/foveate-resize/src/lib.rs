@@ -25,13 +25,16 @@ pub trait Resizer: Send {
     fn capability(&self) -> Capability;
 }
 
-/// What a resizer's samples equal.
+/// How near a resizer's samples are to those of the libraries that its filters are named after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Pillow's filters are Pillow's: within one step on 99.9 % of the samples and never more than two off.
-    /// Otherwise the same filter in another arithmetic, or the library's nearest kernel, as the backend's page says.
+    /// Those of Pillow's filters that it has give Pillow's samples: within one step on 99.9 % of them and never more
+    /// than two off.
     pub pillow_exact: bool,
-    /// OpenCV's filters that it has are OpenCV's, every sample equal; within one step with
+    /// Those of Pillow's filters that it has use Pillow's kernels, in whatever arithmetic. Otherwise they are the
+    /// library's nearest kernels for the same purpose; the backend's page says which.
+    pub pillow_kernels: bool,
+    /// Those of OpenCV's filters that it has give OpenCV's samples, every one equal; within one step with
     /// [`Filter::OpenCvCubic`], by which OpenCV's own builds differ.
     pub opencv_exact: bool,
 }

@@ -47,7 +47,7 @@ impl Resizer for Nearest {
     }
 
     fn capability(&self) -> Capability {
-        Capability { pillow_exact: self.0 == Wrong::Claim, opencv_exact: false }
+        Capability { pillow_exact: self.0 == Wrong::Claim, pillow_kernels: false, opencv_exact: false }
     }
 }
 
