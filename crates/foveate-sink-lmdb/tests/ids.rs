@@ -155,3 +155,20 @@ fn a_file_that_is_no_database_is_respected_and_named() {
     assert!(matches!(error, SinkError::Damaged { .. }), "{error}");
     assert!(error.to_string().contains("y.lmdb.partial/data.mdb"), "{error}");
 }
+
+/// A lock file tells of the transactions of the file it was made for; LMDB would believe it of another one.
+#[test]
+fn an_overwritten_output_loses_its_readers_lock_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, lock) = (dir.path().join("x.lmdb"), dir.path().join("x.lmdb-lock"));
+    for ids in [["old", "older"], ["new", "newer"]] {
+        let mut sink = LmdbSink::new(SinkOptions::new(&path));
+        sink.begin(&manifest(), Existing::Overwrite).unwrap();
+        assert_eq!(path.exists(), lock.exists(), "what is there stays until the new output is whole");
+        store(&mut sink, 0, &ids.map(str::to_owned));
+        sink.finish().unwrap();
+        assert!(!lock.exists());
+        assert_eq!(rows(&path).into_iter().map(|row| row.id).collect::<Vec<_>>(), ids);
+        std::fs::write(&lock, "of a reader").unwrap();
+    }
+}

@@ -113,7 +113,7 @@ pub struct Staging {
     folder: PathBuf,
     /// The folder that holds those of all shards.
     common: Option<PathBuf>,
-    _lock: File,
+    lock: File,
 }
 
 impl Staging {
@@ -125,7 +125,7 @@ impl Staging {
         fs::create_dir_all(&folder).map_err(SinkError::io("create", &folder))?;
         let lock = lock(&folder, &options.output)?;
         let common = (options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
-        Ok(Self { folder, common, _lock: lock })
+        Ok(Self { folder, common, lock })
     }
 
     /// Where it is.
@@ -175,6 +175,14 @@ impl Staging {
             // Fails as long as other shards are at work, which is fine.
             let _ = fs::remove_dir(common);
         }
+    }
+}
+
+impl Drop for Staging {
+    /// Closing the file is not enough: a child process that was being started at this moment has it open, too, and
+    /// would hold the lock until it runs a program of its own.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 
