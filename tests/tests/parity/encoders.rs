@@ -3,19 +3,31 @@
 use std::sync::Arc;
 
 use foveate::backends::encoders;
+use foveate::models::OpenModel;
 use foveate_core::Size;
-use foveate_dinov2::Model;
-use foveate_encode::{AnyModel, Encoder, EncoderOptions, Pooling};
+use foveate_dinov2::{Model, OpenOptions};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
 use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
 use foveate_tests::goldens::{Goldens, photos_with, pixels};
-use foveate_tests::numerics::{STRICT, Tier};
+use foveate_tests::numerics::{HALF, STRICT, Tier};
 use foveate_tests::trial::{Outcome, ensure, trial};
 use libtest_mimic::Trial;
 
 pub(super) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 pub(super) const SEEDED: [&str; 2] = ["dinov2-small", "dinov2-small-with-registers"];
 const BATCH: usize = 8;
+/// Networks in files: the model that each is of, and its name in the model's folder. The first kind of ONNX file
+/// interpolates the positions itself, the second has them baked in.
+const GRAPHS: [(&str, &str); 7] = [
+    ("tiny", "model.baked224.onnx"),
+    ("tiny-reg", "model.baked224.onnx"),
+    ("tiny-swiglu", "model.baked224.onnx"),
+    ("tiny-swiglu", "model.onnx"),
+    ("tiny", "model.torchscript.pt"),
+    ("tiny-reg", "model.torchscript.pt"),
+    ("tiny-swiglu", "model.torchscript.pt"),
+];
 
 pub(super) fn trials() -> Vec<Trial> {
     let (names, mut trials) = super::backends("encode", &encoders());
@@ -28,6 +40,12 @@ pub(super) fn trials() -> Vec<Trial> {
         }
         for model in SEEDED {
             trials.push(seeded(name, model));
+        }
+        for dtype in [DType::F16, DType::Bf16] {
+            trials.push(reduced(name, dtype));
+        }
+        for (model, file) in GRAPHS {
+            trials.push(graph(name, model, file));
         }
         trials.push(refuses_half_a_model(name));
     }
@@ -49,9 +67,22 @@ pub(super) fn seeded_model(name: &str) -> Result<Model, Outcome> {
 }
 
 pub(super) fn open(backend: &str, model: Model, pooling: Pooling) -> Result<Box<dyn Encoder>, Outcome> {
-    let model: AnyModel = Arc::new(model);
     let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
-    Ok(encoders().get(backend)?.open(&model, &options)?)
+    Ok(open_as(backend, &OpenModel::Dinov2(Arc::new(model)), &options)?)
+}
+
+fn open_as(backend: &str, model: &OpenModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+    let registry = encoders();
+    let backend = registry.get(backend).map_err(|error| EncodeError::Engine(error.to_string()))?;
+    backend.open(&model.for_backend(backend, &registry, options)?, options)
+}
+
+/// What an encoder says that it cannot do is no failure.
+fn unless_unsupported(opened: Result<Box<dyn Encoder>, EncodeError>) -> Result<Box<dyn Encoder>, Outcome> {
+    opened.map_err(|error| match error {
+        EncodeError::Unsupported(_) => Outcome::Ignored(error.to_string()),
+        other => other.into(),
+    })
 }
 
 /// Golden input pixels of a recipe: the photos' names and their crops.
@@ -120,14 +151,49 @@ fn check(mut encoder: Box<dyn Encoder>, recipe: &str, goldens: &Goldens, key: &s
     Ok(())
 }
 
+/// In f16 or bf16, a model of full size too.
+fn reduced(backend: &str, dtype: DType) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::{}", dtype.name()), move || {
+        let options = EncoderOptions { dtype, max_batch: BATCH, ..EncoderOptions::default() };
+        let open = |model| unless_unsupported(open_as(&backend, &OpenModel::Dinov2(Arc::new(model)), &options));
+        for model in TINY {
+            let goldens = Goldens::load(&fixture(&format!("goldens/embeddings_{model}.safetensors")))?;
+            let encoder = open(tiny_model(model)?)?;
+            ensure(encoder.spec().dtype == dtype, || format!("it computes in {:?}", encoder.spec().dtype))?;
+            check(encoder, "hf_pil", &goldens, "hf_pil.cls.f64", HALF)?;
+        }
+        let goldens = Goldens::load(&fixture("goldens/seeded_embeddings.safetensors"))?;
+        for model in SEEDED {
+            check(open(seeded_model(model)?)?, "hf_pil", &goldens, &format!("{model}.hf_pil.cls"), HALF)?;
+        }
+        Ok(())
+    })
+}
+
+/// A whole network from a file, as `transformers` exports it.
+fn graph(backend: &str, model: &'static str, file: &'static str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::{model}::{file}"), move || {
+        let path = fixture("models").join(model).join(file);
+        let graph = OpenModel::open(&path.display().to_string(), &OpenOptions::from_env())?;
+        let goldens = Goldens::load(&fixture(&format!("goldens/embeddings_{model}.safetensors")))?;
+        for (pooling, key) in [(Pooling::Cls, "hf_pil.cls.f64"), (Pooling::Mean, "hf_pil.patch_mean.f32")] {
+            let options = EncoderOptions { pooling, max_batch: BATCH, ..EncoderOptions::default() };
+            let encoder = unless_unsupported(open_as(&backend, &graph, &options))?;
+            check(encoder, "hf_pil", &goldens, key, STRICT)?;
+        }
+        Ok(())
+    })
+}
+
 /// The suite of the trait: batch invariance, poolings, refusals.
 fn conformance(backend: &str, model: &'static str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{model}::conformance"), move || {
         const HIDDEN: usize = 64;
         let make = |options: &EncoderOptions| {
-            let model: AnyModel = Arc::new(tiny_model(model).unwrap());
-            encoders().get(&backend).unwrap().open(&model, options).unwrap()
+            open_as(&backend, &OpenModel::Dinov2(Arc::new(tiny_model(model).unwrap())), options).unwrap()
         };
         foveate_encode::conformance::check(HIDDEN, make);
         Ok(())
