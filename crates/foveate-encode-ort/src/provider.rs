@@ -80,6 +80,8 @@ pub(crate) fn refused(device: Device, words: &str) -> EncodeError {
     } else {
         "its driver and libraries must be installed and found by the system's loader (LD_LIBRARY_PATH)"
     };
+    // Before its message there may be a place in its own source.
+    let words = words.rsplit_once(" : FAIL : ").map_or(words, |(_, message)| message);
     unavailable(&device.to_string(), format!("{}; {remedy}", words.trim_end_matches('.')))
 }
 
@@ -90,6 +92,21 @@ fn unavailable(device: &str, reason: impl Into<String>) -> EncodeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_say_what_would_help() {
+        let refusal = |words| refused(Device::Cuda(1), words).to_string();
+        assert_eq!(
+            refusal("CUDA execution provider is not enabled in this build."),
+            "device cuda:1 unavailable: CUDA execution provider is not enabled in this build; this libonnxruntime is for \
+             the CPU alone: set ORT_DYLIB_PATH to the one of the `onnxruntime-gpu` package"
+        );
+        assert_eq!(
+            refusal("/src/x.cc:2043 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library cuda.so"),
+            "device cuda:1 unavailable: Failed to load library cuda.so; its driver and libraries must be installed and \
+             found by the system's loader (LD_LIBRARY_PATH)"
+        );
+    }
 
     #[test]
     fn devices_are_named() {

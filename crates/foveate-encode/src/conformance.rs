@@ -155,6 +155,8 @@ fn poolings_agree(hidden: usize, make: &impl Fn(&EncoderOptions) -> Box<dyn Enco
         let pixels = noise(encoder.spec().input, 7);
         (encode(encoder.as_mut(), &pixels), encoder.spec().clone())
     });
-    same(&both.1, &both.0.as_slice()[..hidden], class.0.as_slice(), "pooling both");
-    same(&both.1, &both.0.as_slice()[hidden..], mean.0.as_slice(), "pooling both");
+    // Nearly: what one pooling does not read need not be computed, and a library may then take other kernels.
+    let spec = EncoderSpec { batch_invariant: false, ..both.1 };
+    same(&spec, &both.0.as_slice()[..hidden], class.0.as_slice(), "pooling both");
+    same(&spec, &both.0.as_slice()[hidden..], mean.0.as_slice(), "pooling both");
 }
