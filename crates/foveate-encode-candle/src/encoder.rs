@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_dinov2::Model;
+use foveate_dinov2::{Model, ModelError};
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderSpec};
 use rayon::prelude::*;
 
@@ -44,7 +44,7 @@ impl CandleEncoder {
     /// patches.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         check(options)?;
-        let network = Network::new(model, options.pooling, Isa::detect())?;
+        let network = Network::new(model, options.pooling, Isa::detect()).map_err(unusable)?;
         let threads = options.threads.max(1);
         let parts = threads.min(network.tokens() / MIN_PART).max(1);
         let divided = if parts > 1 { threads / parts } else { 0 };
@@ -160,6 +160,10 @@ pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
         max_batch: options.max_batch.max(1),
         batch_invariant: true,
     }
+}
+
+pub(crate) fn unusable(error: ModelError) -> EncodeError {
+    EncodeError::Model(error.to_string())
 }
 
 fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {

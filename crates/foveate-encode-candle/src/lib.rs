@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod architecture;
 mod encoder;
 mod kernel;
 mod network;
@@ -9,7 +8,7 @@ mod tensors;
 pub use encoder::CandleEncoder;
 pub use tensors::TensorEncoder;
 
-use foveate_core::RegistryError;
+use foveate_core::{Health, RegistryError};
 use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderRegistry};
 
 /// The name of this backend in the registry.
@@ -23,5 +22,6 @@ pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
     let open = |model: &_, options: &_| -> Result<Box<dyn Encoder>, EncodeError> {
         Ok(Box::new(CandleEncoder::open(model, options)?))
     };
-    registry.register(EncoderBackend::new(NAME, "DINOv2 in pure Rust on the CPU (f32)", open))
+    let backend = EncoderBackend::new(NAME, "DINOv2 in pure Rust on the CPU (f32)", open);
+    registry.register(backend.with_health(|| Health::all_rust().on(["cpu".to_owned()])))
 }

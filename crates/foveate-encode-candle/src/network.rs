@@ -9,10 +9,10 @@
 //! computed: in the last block, the tokens that no pooled vector reads.
 
 use foveate_core::{CHANNELS, PixelBatch};
-use foveate_dinov2::{Config, Model};
-use foveate_encode::{EncodeError, Pooling};
+use foveate_dinov2::parts::{self, Parts};
+use foveate_dinov2::{Config, Model, ModelError};
+use foveate_encode::Pooling;
 
-use crate::architecture::{self, Architecture};
 use crate::kernel::Isa;
 use crate::kernel::attention::{self, Attention, KeyValues, padded_head_width};
 use crate::kernel::linear::{Finish, Linear, Output, Packed};
@@ -75,23 +75,23 @@ pub(crate) struct Part {
 }
 
 impl Network {
-    pub(crate) fn new(model: &Model, pooling: Pooling, isa: Isa) -> Result<Self, EncodeError> {
+    pub(crate) fn new(model: &Model, pooling: Pooling, isa: Isa) -> Result<Self, ModelError> {
         let config = model.config.clone();
-        let architecture = Architecture::new(model)?;
-        let embedding = architecture.embedding()?;
+        let layers = Parts::new(model)?;
+        let embedding = layers.embedding()?;
         let pack = Pack { isa, config: &config, head_width: padded_head_width(isa, config.head_size()) };
         let blocks = (0..config.num_hidden_layers)
-            .map(|layer| Ok(pack.block(architecture.block(layer)?)))
-            .collect::<Result<_, EncodeError>>()?;
+            .map(|layer| Ok(pack.block(layers.block(layer)?)))
+            .collect::<Result<_, ModelError>>()?;
         Ok(Self {
             isa,
             pooling,
             head_width: pack.head_width,
-            tokens: architecture.tokens(),
+            tokens: layers.tokens(),
             patch: pack.linear(&embedding.patch),
             base: embedding.base,
             blocks,
-            norm: Norm::new(architecture.final_norm()?),
+            norm: Norm::new(layers.final_norm()?),
             config,
         })
     }
@@ -270,7 +270,7 @@ fn gather_patches(image: PixelBatch<'_>, patch: usize, first: usize, out: &mut [
 }
 
 impl Norm {
-    fn new(norm: architecture::Norm<'_>) -> Self {
+    fn new(norm: parts::Norm<'_>) -> Self {
         Self { scale: norm.scale.into_owned(), shift: norm.shift.into_owned() }
     }
 }
@@ -283,11 +283,11 @@ struct Pack<'a> {
 }
 
 impl Pack<'_> {
-    fn linear(&self, layer: &architecture::Linear<'_>) -> Packed {
+    fn linear(&self, layer: &parts::Linear<'_>) -> Packed {
         Packed::new(self.isa, &layer.weight, &layer.bias, layer.inputs)
     }
 
-    fn block(&self, block: architecture::Block<'_>) -> Block {
+    fn block(&self, block: parts::Block<'_>) -> Block {
         let mut query = self.pad_heads(&block.query);
         let scale = 1.0 / (self.config.head_size() as f32).sqrt();
         query.weight.to_mut().iter_mut().chain(query.bias.to_mut()).for_each(|value| *value *= scale);
@@ -299,16 +299,16 @@ impl Pack<'_> {
             norm1: Norm::new(block.norm1),
             query: self.linear(&query),
             key_value: self.linear(&key_value),
-            output: self.linear(&self.pad_head_inputs(&scaled(block.output, &block.scale1))),
+            output: self.linear(&self.pad_head_inputs(&block.output.scaled(&block.scale1))),
             norm2: Norm::new(block.norm2),
             mlp: self.mlp(block.mlp, &block.scale2),
         }
     }
 
     /// Zero outputs behind each head's, up to the stored width.
-    fn pad_heads<'b>(&self, layer: &'b architecture::Linear<'_>) -> architecture::Linear<'b> {
+    fn pad_heads<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
         let head = self.config.head_size();
-        architecture::Linear {
+        parts::Linear {
             weight: pad(&layer.weight, head * layer.inputs, self.head_width * layer.inputs).into(),
             bias: pad(&layer.bias, head, self.head_width).into(),
             inputs: layer.inputs,
@@ -316,18 +316,18 @@ impl Pack<'_> {
     }
 
     /// Zero inputs behind each head's, up to the stored width.
-    fn pad_head_inputs<'b>(&self, layer: &'b architecture::Linear<'_>) -> architecture::Linear<'b> {
+    fn pad_head_inputs<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
         let head = self.config.head_size();
-        architecture::Linear {
+        parts::Linear {
             weight: pad(&layer.weight, head, self.head_width).into(),
             bias: (&*layer.bias).into(),
             inputs: layer.inputs / head * self.head_width,
         }
     }
 
-    fn mlp(&self, mlp: architecture::Mlp<'_>, scale: &[f32]) -> Vec<MlpSlice> {
+    fn mlp(&self, mlp: parts::Mlp<'_>, scale: &[f32]) -> Vec<MlpSlice> {
         let hidden = self.config.mlp_hidden;
-        let output = scaled(mlp.output, scale);
+        let output = mlp.output.scaled(scale);
         let count = hidden.div_ceil(MLP_SLICE);
         let width = hidden.div_ceil(count);
         let slice = |first: usize| {
@@ -343,28 +343,19 @@ impl Pack<'_> {
     }
 
     /// Some of a layer's outputs.
-    fn outputs(&self, layer: &architecture::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
+    fn outputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
         let weight = &layer.weight[range.start * layer.inputs..range.end * layer.inputs];
         Packed::new(self.isa, weight, &layer.bias[range], layer.inputs)
     }
 
     /// What some of a layer's inputs add to its outputs; the bias comes with the first of them.
-    fn inputs(&self, layer: &architecture::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
+    fn inputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
         let rows = layer.weight.chunks_exact(layer.inputs);
         let weight: Vec<f32> = rows.flat_map(|row| &row[range.clone()]).copied().collect();
         let zeros = vec![0.0; layer.bias.len()];
         let bias = if range.start == 0 { &*layer.bias } else { &zeros };
         Packed::new(self.isa, &weight, bias, range.len())
     }
-}
-
-/// `layer` with each output multiplied by its factor.
-fn scaled<'a>(mut layer: architecture::Linear<'a>, factors: &[f32]) -> architecture::Linear<'a> {
-    for (row, &factor) in layer.weight.to_mut().chunks_exact_mut(layer.inputs).zip(factors) {
-        row.iter_mut().for_each(|weight| *weight *= factor);
-    }
-    layer.bias.to_mut().iter_mut().zip(factors).for_each(|(bias, &factor)| *bias *= factor);
-    layer
 }
 
 /// Every run of `run` values followed by zeros up to `padded`.

@@ -6,10 +6,11 @@
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, silu, softmax_last_dim};
 use foveate_core::{CHANNELS, PixelBatch, VectorBuf};
+use foveate_dinov2::parts::{self, Parts};
 use foveate_dinov2::{Config, Model};
 use foveate_encode::{EncodeError, Encoder, EncoderOptions, EncoderSpec, Pooling};
 
-use crate::architecture::{self, Architecture};
+use crate::encoder::unusable;
 
 /// DINOv2 in candle's own tensor operations, with candle's own threads (`options.threads` is not used).
 pub struct TensorEncoder {
@@ -56,7 +57,7 @@ impl TensorEncoder {
     /// [`EncodeError::Model`] for a model whose tensors are not all there or whose input is not a whole number of
     /// patches, [`EncodeError::Engine`] when the device refuses them.
     pub fn new(model: &Model, options: &EncoderOptions, device: Device) -> std::result::Result<Self, EncodeError> {
-        let architecture = Architecture::new(model)?;
+        let layers = Parts::new(model).map_err(unusable)?;
         let dtype = match options.dtype {
             foveate_encode::DType::F32 => DType::F32,
             foveate_encode::DType::F16 => DType::F16,
@@ -64,11 +65,11 @@ impl TensorEncoder {
             other => return Err(EncodeError::Unsupported(format!("{} in candle", other.name()))),
         };
         let load = Load { device: &device, dtype, eps: model.config.layer_norm_eps as f32 };
-        let (embedding, norm) = (architecture.embedding()?, architecture.final_norm()?);
+        let (embedding, norm) = (layers.embedding().map_err(unusable)?, layers.final_norm().map_err(unusable)?);
         let blocks = (0..model.config.num_hidden_layers)
-            .map(|layer| load.block(architecture.block(layer)?).map_err(engine))
+            .map(|layer| load.block(layers.block(layer).map_err(unusable)?).map_err(engine))
             .collect::<std::result::Result<_, _>>()?;
-        let base_shape = [architecture.tokens(), model.config.hidden_size];
+        let base_shape = [layers.tokens(), model.config.hidden_size];
         Ok(Self {
             spec: EncoderSpec { batch_invariant: false, ..crate::encoder::spec(model, options) },
             config: model.config.clone(),
@@ -185,7 +186,7 @@ impl Load<'_> {
         Tensor::from_slice(values, shape, self.device)?.to_dtype(self.dtype)
     }
 
-    fn linear(&self, layer: &architecture::Linear<'_>) -> Result<Linear> {
+    fn linear(&self, layer: &parts::Linear<'_>) -> Result<Linear> {
         let outputs = layer.bias.len();
         Ok(Linear {
             weight: self.tensor(&layer.weight, &[outputs, layer.inputs])?,
@@ -193,13 +194,13 @@ impl Load<'_> {
         })
     }
 
-    fn norm(&self, norm: &architecture::Norm<'_>) -> Result<Norm> {
+    fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm> {
         let shape = [norm.scale.len()];
         let (scale, shift) = (self.tensor(&norm.scale, &shape)?, self.tensor(&norm.shift, &shape)?);
         Ok(Norm { scale, shift, eps: self.eps })
     }
 
-    fn block(&self, block: architecture::Block<'_>) -> Result<Block> {
+    fn block(&self, block: parts::Block<'_>) -> Result<Block> {
         let factors = |values: &[f32]| self.tensor(values, &[values.len()]);
         Ok(Block {
             norm1: self.norm(&block.norm1)?,
