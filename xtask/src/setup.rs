@@ -333,11 +333,13 @@ impl Found {
             // libgomp reads it when it is loaded. Without it, threads that wait for others burn the cores they need.
             text += "OMP_WAIT_POLICY = \"passive\"\n";
             let library = root.join(folder).join("lib");
-            text += "\n[target.'cfg(target_os = \"linux\")']\n";
-            text += &format!(
-                "rustflags = [\"-Clink-arg=-Wl,--disable-new-dtags\", \"-Clink-arg=-Wl,-rpath,{}\"]\n",
-                library.display()
-            );
+            let flags =
+                format!("[\"-Clink-arg=-Wl,--disable-new-dtags\", \"-Clink-arg=-Wl,-rpath,{}\"]", library.display());
+            text += &format!("\n[target.'cfg(target_os = \"linux\")']\nrustflags = {flags}\n");
+            // For the examples in documentation, which rustdoc links.
+            if cfg!(target_os = "linux") {
+                text += &format!("\n[build]\nrustdocflags = {flags}\n");
+            }
         }
         text
     }
