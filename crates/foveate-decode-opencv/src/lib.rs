@@ -60,7 +60,7 @@ impl OpencvDecoder {
 }
 
 fn png(encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
-    let size = png::readable_size(encoded)?;
+    let size = png::readable_size(encoded, out.limits())?;
     Request { format: ImageFormat::Png, encoded, scale: Scale::NATIVE, size }.decode(out.reset(size)?)?;
     Ok(size)
 }

@@ -1,15 +1,19 @@
 //! What a PNG's header says.
 
-use foveate_core::Size;
+use foveate_core::{PixelLimits, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 
 /// Colour type of gray without alpha.
 const GRAY: u8 = 0;
+/// Small limits on pixels do not make ordinary images too costly.
+const LEAST_BUDGET: u64 = 64 << 20;
 
 /// The size of a PNG that OpenCV turns into the pixels that Pillow does.
 ///
-/// Those are all but 16-bit gray: Pillow clips it at 255, OpenCV keeps the high byte.
-pub(crate) fn readable_size(encoded: &[u8]) -> Result<Size, DecodeError> {
+/// Those are all but 16-bit gray: Pillow clips it at 255, OpenCV keeps the high byte. Images whose samples as stored take
+/// more than four bytes for every permitted pixel are too costly, as they are to the `image` backend, so that what becomes
+/// of a file does not depend on the decoder.
+pub(crate) fn readable_size(encoded: &[u8], limits: PixelLimits) -> Result<Size, DecodeError> {
     // Signature, length, and the first chunk: "IHDR", width, height, bit depth, colour type.
     let header =
         encoded.get(12..26).and_then(|bytes| bytes.strip_prefix(b"IHDR")).and_then(|bytes| bytes.first_chunk());
@@ -19,5 +23,26 @@ pub(crate) fn readable_size(encoded: &[u8]) -> Result<Size, DecodeError> {
     if (depth, color) == (16, GRAY) {
         return Err(DecodeError::unsupported(ImageFormat::Png, "16-bit gray, which OpenCV scales and Pillow clips"));
     }
-    Ok(Size::new(u32::from_be_bytes([w3, w2, w1, w0]), u32::from_be_bytes([h3, h2, h1, h0])))
+    let size = Size::new(u32::from_be_bytes([w3, w2, w1, w0]), u32::from_be_bytes([h3, h2, h1, h0]));
+    limits.check(size)?;
+    let bytes = size.pixels().saturating_mul(channels(color) * u64::from(depth.div_ceil(8)));
+    let budget = limits.max_pixels.saturating_mul(4).max(LEAST_BUDGET);
+    if bytes > budget {
+        return Err(DecodeError::TooCostly(format!(
+            "PNG of {size} takes {} MiB to decode, more than {} MiB (raise the limit with --max-pixels)",
+            bytes >> 20,
+            budget >> 20
+        )));
+    }
+    Ok(size)
+}
+
+/// Samples of a pixel, by the header's colour type; a palette's colours are three.
+const fn channels(color: u8) -> u64 {
+    match color {
+        GRAY => 1,
+        4 => 2,
+        6 => 4,
+        _ => 3,
+    }
 }

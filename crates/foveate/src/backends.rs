@@ -7,7 +7,8 @@ use foveate_resize::ResizerRegistry;
 use foveate_sink::SinkRegistry;
 
 /// One function per kind of backend: every known name, and the registry of those compiled in. The order is the order
-/// of preference: the first compiled one is the default.
+/// of preference: the first compiled one is the default, and decoders stand in for each other in this order. Backends of
+/// the default build come before those that a feature adds, so that adding one changes no output by itself.
 macro_rules! table {
     ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $backend:ident),+ $(,)?];)+) => {
         $(
@@ -31,9 +32,9 @@ table! {
     decoders: DecoderRegistry = "decoder" [
         "exact" => foveate_decode_exact,
         "turbojpeg" => foveate_decode_turbojpeg,
-        "opencv" => foveate_decode_opencv,
         "zune" => foveate_decode_zune,
         "image" => foveate_decode_image,
+        "opencv" => foveate_decode_opencv,
     ];
     /// Resizers: `--resizer`.
     resizers: ResizerRegistry = "resizer" [

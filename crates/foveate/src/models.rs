@@ -6,7 +6,8 @@ use std::sync::Arc;
 use foveate_core::Backend;
 use foveate_dinov2::{Model, ModelError, OpenOptions, Preprocess, sha256_file};
 use foveate_encode::{
-    AnyModel, EncodeError, EncoderBackend, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
+    AnyModel, DType, EncodeError, EncoderBackend, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource,
+    ModelForm,
 };
 
 /// A model that any encoder may be opened with, if it takes its form.
@@ -113,6 +114,10 @@ impl OpenModel {
 
 /// The checkpoint as a graph that lives as long as nobody has made a session of it.
 fn as_onnx(model: &Model, options: &EncoderOptions) -> Result<Graph, EncodeError> {
+    if options.dtype == DType::Bf16 {
+        let what = "bf16 from a checkpoint: ONNX graphs are made in f32 and f16; `tch` computes in bf16".to_owned();
+        return Err(EncodeError::Unsupported(what));
+    }
     let file = model.to_onnx(options.dtype, options.pooling).map_err(|e| EncodeError::Model(e.to_string()))?;
     let (mean, std) = of_unit_samples(&model.preprocess);
     Ok(Graph {
