@@ -10,7 +10,6 @@
 // A bench's table is what it is for.
 #![allow(clippy::print_stdout)]
 
-use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,15 +18,13 @@ use std::time::Instant;
 
 use foveate::dinov2::{Model, OpenOptions};
 use foveate::embed::{Backends, EmbedOptions};
-use foveate::encode::{AnyModel, DType, Encoder, EncoderOptions, Pooling};
+use foveate::encode::{AnyModel, Encoder, EncoderOptions};
 use foveate::pipeline::{Cancel, Config, Pipeline, Progress};
 use foveate::sink::{Existing, Rows, RunManifest, SinkOptions, Watermark};
 use foveate::source::Input;
-use foveate_benches::median;
+use foveate_benches::{Result, median, photos};
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_pipeline::synthetic::{CountingSink, FirstPixels};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 struct Args {
     model: String,
@@ -39,7 +36,6 @@ struct Args {
 
 impl Args {
     fn parse() -> Result<Self> {
-        let photos = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/photos");
         let mut args =
             Self { model: "seeded:dinov2-small".to_owned(), images: 96, rounds: 3, csv: None, folders: Vec::new() };
         let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
@@ -54,7 +50,7 @@ impl Args {
             }
         }
         if args.folders.is_empty() {
-            args.folders.push(photos.into());
+            args.folders.push(photos::examples());
         }
         Ok(args)
     }
@@ -84,7 +80,7 @@ fn main() -> Result<()> {
 fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std::fs::File>) -> Result<()> {
     let names = ["forward alone", "read+decode+resize alone", "sink alone", "end to end"];
     let cores = std::thread::available_parallelism()?;
-    let photos = short_name(folder);
+    let photos = photos::short_name(folder);
     println!("{photos}: {} images, {}, {cores} cores, median of {} rounds", args.images, args.model, args.rounds);
     let mut medians = [0.0; 4];
     for ((name, mut rates), middle) in names.into_iter().zip(cells).zip(&mut medians) {
@@ -104,12 +100,6 @@ fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std
     Ok(())
 }
 
-/// The last two parts of a folder's path: enough to tell sets of photos apart, without where this machine keeps them.
-fn short_name(folder: &Path) -> String {
-    let parts: Vec<_> = folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
-    parts.into_iter().rev().collect::<Vec<_>>().join("/")
-}
-
 /// One set of photos and one model.
 struct Bench {
     options: EmbedOptions,
@@ -122,7 +112,8 @@ struct Bench {
 impl Bench {
     fn new(args: &Args, photos: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let list = repeated(photos, args.images, folder.path())?;
+        let list = folder.path().join("list.txt");
+        photos::write_list(&photos::list(photos)?, args.images, &list)?;
         let model = Model::open(&args.model, &OpenOptions::from_env())?;
         let options = EmbedOptions {
             existing: Existing::Overwrite,
@@ -230,24 +221,4 @@ impl Bench {
     fn expect_rows(&self, rows: u64) -> Result<()> {
         if rows == self.images { Ok(()) } else { Err(format!("{rows} of {} rows stored", self.images).into()) }
     }
-}
-
-/// A list that names the photos of a folder over and over until there are `images`.
-fn repeated(photos: &Path, images: u64, folder: &Path) -> Result<PathBuf> {
-    let is_photo = |path: &PathBuf| path.extension().is_some_and(|e| e == "jpg" || e == "png");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(photos)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-    files.retain(is_photo);
-    files.sort();
-    let files: Vec<String> = files
-        .iter()
-        .map(|path| path.canonicalize().map(|p| p.display().to_string()))
-        .collect::<std::io::Result<_>>()?;
-    if files.is_empty() {
-        return Err(format!("{}: no photos", photos.display()).into());
-    }
-    let lines: Vec<&str> = files.iter().cycle().take(images as usize).map(String::as_str).collect();
-    let list = folder.join("list.txt");
-    std::fs::write(&list, lines.join("\n"))?;
-    Ok(list)
 }

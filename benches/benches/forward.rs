@@ -1,41 +1,55 @@
-//! The forward alone: this project's fused CPU forward, the same model in candle's own tensor operations, and ONNX
-//! Runtime, side by side in one run.
+//! The forward alone: every compiled encoder in every precision it has, the same model in candle's own tensor
+//! operations, and ONNX Runtime and PyTorch under Python, taking turns in one run.
 //!
-//! `cargo bench -p foveate-benches --bench forward -- [--threads 1,2] [--batches 1,8,32] [--rounds 5] [--seconds 1]
-//! [--model dinov2-small] [--python python3] [--csv FILE]`
+//! `cargo bench -p foveate-benches --features native --bench forward -- [--threads 1,2] [--batches 1,8,32] [--rounds 5]
+//! [--seconds 1] [--model dinov2-small] [--python python3] [--csv FILE]`
 //!
-//! Every engine is a process of its own that stays alive, so that each has its own threads and its own memory. In each
-//! round all engines take one turn of about `--seconds`, one after the other; the figures are medians over the rounds.
-//! Images per processor-second count the time of all threads of an engine and survive other load on the machine;
-//! images per second are by the clock. ONNX Runtime gets normalized f32 pixels, so its normalization is free, and runs
-//! with spinning off, once with its fused attention and once with plain operations. Without a Python that has
-//! `onnxruntime`, `onnx` and `numpy` its rows say so. The engines' vectors are compared: a forward that computes
-//! something else would not count.
+//! Every contestant is a process of its own that stays alive, so that each has its own threads and its own memory. In
+//! each round all take one turn of about `--seconds`, one after the other; the figures are medians over the rounds.
+//! Images per processor-second count the time of all threads of a contestant and survive other load on the machine;
+//! images per second are by the clock. The Python ones get normalized f32 pixels, so their normalization is free; ONNX
+//! Runtime runs there with spinning off, once with its fused attention and once with plain operations. What cannot take
+//! part says why. The vectors are compared: a forward that computes something else would not count.
 
 // A bench's table is what it is for.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 use candle_core::Device;
-use foveate_benches::{median, processor_time};
-use foveate_core::{PixelBatch, VectorBuf};
-use foveate_dinov2::{Model, interpolate_positions};
-use foveate_encode::{DType, Encoder, EncoderOptions, Pooling, conformance, normalize_nchw};
-use foveate_encode_candle::{CandleEncoder, TensorEncoder};
+use foveate::backends::encoders;
+use foveate::core::{Backend, PixelBatch, VectorBuf};
+use foveate::dinov2::{Model, OpenOptions, interpolate_positions};
+use foveate::encode::{DType, Encoder, EncoderOptions, normalize_nchw};
+use foveate::models::OpenModel;
+use foveate_benches::contest::{self, Contestant, Figure, Turn, compete, serve, timed};
+use foveate_benches::{Result, host};
+use foveate_encode::conformance;
+use foveate_encode_candle::TensorEncoder;
 use safetensors::tensor::TensorView;
 
-const ENGINES: [&str; 4] = ["fused", "tensors", "ort-mha", "ort-plain"];
+const DTYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
-fn main() {
-    let args = Args::parse();
+/// The first of the contestants: its vectors are the reference.
+const REFERENCE: &str = "candle-f32";
+
+/// The model in candle's own operations.
+const TENSORS: &str = "candle-tensors";
+
+/// Of Python: name, script, its last argument.
+const PYTHON: [(&str, &str, &str); 4] = [
+    ("py-ort-f32-mha", "forward_ort.py", "mha"),
+    ("py-ort-f32-plain", "forward_ort.py", "plain"),
+    ("py-torch-f32", "forward_torch.py", "float32"),
+    ("py-torch-bf16", "forward_torch.py", "bfloat16"),
+];
+
+fn main() -> Result<()> {
+    let args = Args::parse()?;
     match &args.child {
-        Some(engine) => serve(engine, &args),
+        Some(name) => contend(name, &args),
         None => compare(&args),
     }
 }
@@ -48,12 +62,12 @@ struct Args {
     seconds: f64,
     python: String,
     csv: Option<PathBuf>,
-    /// Set when this process is one of the engines.
+    /// Set when this process is one of the contestants.
     child: Option<String>,
 }
 
 impl Args {
-    fn parse() -> Self {
+    fn parse() -> Result<Self> {
         let mut args = Self {
             model: "dinov2-small".to_owned(),
             threads: vec![1, 2],
@@ -64,30 +78,30 @@ impl Args {
             csv: None,
             child: None,
         };
-        let mut given = std::env::args().skip(1).filter(|arg| arg != "--bench");
-        while let Some(name) = given.next() {
-            let value = given.next().unwrap_or_else(|| panic!("{name} needs a value"));
-            match name.as_str() {
+        let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(format!("{word} needs a value"))?;
+            match word.as_str() {
                 "--model" => args.model = value,
-                "--threads" => args.threads = numbers(&value),
-                "--batches" => args.batches = numbers(&value),
-                "--rounds" => args.rounds = numbers(&value)[0],
-                "--seconds" => args.seconds = value.parse().expect("--seconds takes a number"),
+                "--threads" => args.threads = numbers(&value)?,
+                "--batches" => args.batches = numbers(&value)?,
+                "--rounds" => args.rounds = value.parse()?,
+                "--seconds" => args.seconds = value.parse()?,
                 "--python" => args.python = value,
                 "--csv" => args.csv = Some(value.into()),
                 "--child" => args.child = Some(value),
-                _ => panic!("there is no option {name}"),
+                _ => return Err(format!("there is no option {word}").into()),
             }
         }
-        args
+        Ok(args)
     }
 }
 
-fn numbers(list: &str) -> Vec<usize> {
-    list.split(',').map(|number| number.parse().expect("a list of numbers, separated by commas")).collect()
+fn numbers(list: &str) -> Result<Vec<usize>> {
+    list.split(',').map(|number| Ok(number.parse()?)).collect()
 }
 
-/// What the engines of a run share, in a folder of its own.
+/// What the contestants of a run share, in a folder of its own.
 struct Inputs {
     folder: tempfile::TempDir,
     side: u32,
@@ -95,22 +109,22 @@ struct Inputs {
 
 impl Inputs {
     /// Writes the pixels of `images` images, as u8 and normalized, and the weights.
-    fn write(model: &Model, images: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+    fn write(model: &Model, images: usize) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
         let recipe = &model.preprocess;
         let pixels: Vec<u8> = (0..images as u32).flat_map(|seed| conformance::noise(recipe.crop, seed)).collect();
-        let batch = PixelBatch::new(&pixels, recipe.crop).expect("whole images");
+        let batch = PixelBatch::new(&pixels, recipe.crop).ok_or("whole images")?;
         let mut normalized = Vec::new();
         normalize_nchw(batch, recipe.mean, recipe.std, &mut normalized);
         let inputs = Self { folder, side: recipe.crop.width };
-        std::fs::write(inputs.pixels("fused"), &pixels).expect("room for the pixels");
-        std::fs::write(inputs.pixels("ort"), bytes(&normalized)).expect("room for the pixels");
-        dump_weights(model, &inputs.weights());
-        inputs
+        std::fs::write(inputs.pixels(REFERENCE), &pixels)?;
+        std::fs::write(inputs.pixels(PYTHON[0].0), bytes(&normalized))?;
+        dump_weights(model, &inputs.weights())?;
+        Ok(inputs)
     }
 
-    fn pixels(&self, engine: &str) -> PathBuf {
-        self.folder.path().join(if engine.starts_with("ort") { "pixels.f32" } else { "pixels.u8" })
+    fn pixels(&self, contestant: &str) -> PathBuf {
+        self.folder.path().join(if contestant.starts_with("py-") { "pixels.f32" } else { "pixels.u8" })
     }
 
     fn weights(&self) -> PathBuf {
@@ -123,22 +137,24 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 /// The checkpoint with position embeddings interpolated, for an engine that knows nothing of that.
-fn dump_weights(model: &Model, path: &Path) {
+fn dump_weights(model: &Model, path: &Path) -> Result<()> {
     const POSITIONS: &str = "embeddings.position_embeddings";
     let config = &model.config;
-    let grid = config.grid(model.preprocess.crop).expect("whole patches");
-    let tensors = config.tensors().into_iter().filter(|tensor| !tensor.optional).map(|tensor| {
-        let values = model.weights.tensor(&tensor.name, &tensor.shape).expect("a complete model");
+    let grid = config.grid(model.preprocess.crop)?;
+    let mut tensors = Vec::new();
+    for tensor in config.tensors().into_iter().filter(|tensor| !tensor.optional) {
+        let values = model.weights.tensor(&tensor.name, &tensor.shape)?;
         if tensor.name == POSITIONS {
             let values = interpolate_positions(config, &values, grid.height, grid.width);
-            return (tensor.name, vec![1, 1 + grid.patches(), config.hidden_size], bytes(&values));
+            tensors.push((tensor.name, vec![1, 1 + grid.patches(), config.hidden_size], bytes(&values)));
+        } else {
+            tensors.push((tensor.name, tensor.shape, bytes(&values)));
         }
-        (tensor.name, tensor.shape, bytes(&values))
-    });
-    let tensors: Vec<_> = tensors.collect();
-    let views = tensors.iter().map(|(name, shape, data)| {
-        (name, TensorView::new(safetensors::Dtype::F32, shape.clone(), data).expect("shape and data agree"))
-    });
+    }
+    let views = tensors
+        .iter()
+        .map(|(name, shape, data)| Ok((name, TensorView::new(safetensors::Dtype::F32, shape.clone(), data)?)));
+    let views: Vec<_> = views.collect::<Result<_>>()?;
     let number = |name: &str, value: &dyn std::fmt::Display| (name.to_owned(), value.to_string());
     let metadata: HashMap<_, _> = HashMap::from([
         number("hidden", &config.hidden_size),
@@ -147,239 +163,162 @@ fn dump_weights(model: &Model, path: &Path) {
         number("patch", &config.patch_size),
         number("eps", &config.layer_norm_eps),
     ]);
-    safetensors::serialize_to_file(views, Some(metadata), path).expect("room for the weights");
+    Ok(safetensors::serialize_to_file(views, Some(metadata), path)?)
 }
 
-/// One engine with some number of threads, running.
-struct Engine {
-    name: &'static str,
-    process: Child,
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    /// What it says of itself.
-    version: String,
-}
-
-/// One turn: seconds for all images together, and the vector of the first.
-struct Turn {
-    wall: f64,
-    cpu: f64,
-    vector: Vec<f64>,
-}
-
-impl Engine {
-    fn start(name: &'static str, threads: usize, args: &Args, inputs: &Inputs) -> Result<Self, String> {
-        let mut command = match name.strip_prefix("ort-") {
-            Some(attention) => ort_command(attention, threads, args, inputs)?,
-            None => own_command(name, threads, args),
-        };
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
-        let requests = process.stdin.take().expect("stdin is piped");
-        let answers = BufReader::new(process.stdout.take().expect("stdout is piped"));
-        let mut engine = Self { name, process, requests, answers, version: String::new() };
-        let ready = engine.line();
-        engine.version = ready.strip_prefix("ready ").ok_or(format!("{name} does not start"))?.to_owned();
-        Ok(engine)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("an engine answers");
-        line.trim().to_owned()
-    }
-
-    /// Runs a batch of `images` images `runs` times.
-    fn turn(&mut self, inputs: &Inputs, images: usize, runs: usize) -> Turn {
-        let pixels = inputs.pixels(self.name);
-        writeln!(self.requests, "{} {images} {} {runs}", pixels.display(), inputs.side).expect("an engine listens");
-        let line = self.line();
-        let mut values = line.split(' ').map(|value| value.parse().expect("an engine answers in numbers"));
-        let mut next = || values.next().expect("wall and processor seconds");
-        Turn { wall: next(), cpu: next(), vector: values.collect() }
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        // It is of no use any more; there is nobody to tell if it is gone already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn own_command(engine: &str, threads: usize, args: &Args) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args(["--child", engine, "--threads", &threads.to_string(), "--model", &args.model]);
-    // What candle's own products take their number of threads from.
-    command.env("RAYON_NUM_THREADS", threads.to_string());
-    command
-}
-
-fn ort_command(attention: &str, threads: usize, args: &Args, inputs: &Inputs) -> Result<Command, String> {
-    let probe = Command::new(&args.python).args(["-c", "import numpy, onnx, onnxruntime"]).output();
-    match probe {
-        Ok(output) if output.status.success() => {}
-        Ok(_) => return Err(format!("{} has no onnxruntime, onnx and numpy", args.python)),
-        Err(e) => return Err(format!("{}: {e}", args.python)),
-    }
-    let mut command = Command::new(&args.python);
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/py/forward_ort.py"));
-    command.arg(inputs.weights()).args([&threads.to_string(), attention]);
-    Ok(command)
-}
-
-/// This process as an engine: answers requests until its input ends.
-fn serve(engine: &str, args: &Args) {
-    let model = Model::seeded(&args.model).expect("a model card");
-    let options = EncoderOptions { max_batch: 1 << 16, threads: args.threads[0], ..EncoderOptions::default() };
-    let mut encoder: Box<dyn Encoder> = match engine {
-        "fused" => Box::new(CandleEncoder::new(&model, &options).expect("a complete model")),
-        "tensors" => Box::new(TensorEncoder::new(&model, &options, Device::Cpu).expect("a complete model")),
-        _ => panic!("there is no engine {engine}"),
+/// Every contestant's name and how to start it.
+fn commands(threads: usize, args: &Args, inputs: &Inputs) -> Result<Vec<(String, Command)>> {
+    let own = |name: String| -> Result<(String, Command)> {
+        let words = ["--threads", &threads.to_string(), "--model", &args.model].map(str::to_owned);
+        let mut command = contest::own(&name, &words)?;
+        // What candle's own products take their number of threads from.
+        command.env("RAYON_NUM_THREADS", threads.to_string());
+        Ok((name, command))
     };
+    let registry = encoders();
+    let ours = registry.iter().flat_map(|backend| DTYPES.map(|dtype| format!("{}-{}", backend.name(), dtype.name())));
+    let mut commands = ours.chain([TENSORS.to_owned()]).map(own).collect::<Result<Vec<_>>>()?;
+    for (name, script, kind) in PYTHON {
+        let words = [inputs.weights().display().to_string(), threads.to_string(), kind.to_owned()];
+        commands.push((name.to_owned(), contest::python(&args.python, script, &words)));
+    }
+    Ok(commands)
+}
+
+/// This process as a contestant: `PIXELS N SIDE RUNS`.
+fn contend(name: &str, args: &Args) -> Result<()> {
+    let mut encoder = match open(name, args) {
+        Ok(encoder) => encoder,
+        Err(error) => {
+            contest::decline(&error.to_string());
+            return Ok(());
+        }
+    };
+    let backend = name.split('-').next().unwrap_or_default();
+    let library = encoders().get(backend)?.health().library;
+    serve(&host::library(library.as_deref()), |words| {
+        let [path, images, _side, runs] = words else { return Err("what?".into()) };
+        let (pixels, images, runs): (_, usize, usize) = (std::fs::read(path)?, images.parse()?, runs.parse()?);
+        let batch = PixelBatch::new(&pixels, encoder.spec().input).and_then(|all| all.slice(0..images));
+        let (batch, mut out) = (batch.ok_or("too few images")?, VectorBuf::new());
+        let mut answer =
+            timed(host::process_time, || (0..runs).try_for_each(|_| Ok(encoder.encode(batch, &mut out)?)))?;
+        answer.extend(out.row(0).iter().map(|&value| f64::from(value)));
+        Ok(answer)
+    })
+}
+
+fn open(name: &str, args: &Args) -> Result<Box<dyn Encoder>> {
+    let threads = *args.threads.first().ok_or("a number of threads")?;
+    let mut options = EncoderOptions { max_batch: 1 << 10, threads, ..EncoderOptions::default() };
+    if name == TENSORS {
+        let model = Model::seeded(&args.model)?;
+        return Ok(Box::new(TensorEncoder::new(&model, &options, Device::Cpu)?));
+    }
+    let (backend, dtype) = name.split_once('-').ok_or("encoder-dtype")?;
+    options.dtype = DTYPES.into_iter().find(|known| known.name() == dtype).ok_or("no such dtype")?;
+    let registry = encoders();
+    let model = OpenModel::open(&format!("seeded:{}", args.model), &OpenOptions::from_env())?;
+    let backend = registry.get(backend)?;
+    Ok(backend.open(&model.for_backend(backend, &registry, &options)?, &options)?)
+}
+
+fn compare(args: &Args) -> Result<()> {
+    let model = Model::seeded(&args.model)?;
+    let inputs = Inputs::write(&model, *args.batches.iter().max().ok_or("a batch size")?)?;
     drop(model);
-    println!("ready foveate {}", env!("CARGO_PKG_VERSION"));
-    for line in std::io::stdin().lines() {
-        let line = line.expect("the bench asks in text");
-        let [path, images, _side, runs] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("what is {line}?") };
-        let pixels = std::fs::read(path).expect("the bench wrote the pixels");
-        let turn = measure(encoder.as_mut(), &pixels, numbers(images)[0], numbers(runs)[0]);
-        let mut answer = format!("{} {}", turn.wall, turn.cpu);
-        turn.vector.iter().for_each(|value| write!(answer, " {value}").expect("a string takes text"));
-        println!("{answer}");
-    }
-}
-
-fn measure(encoder: &mut dyn Encoder, pixels: &[u8], images: usize, runs: usize) -> Turn {
-    let size = encoder.spec().input;
-    let batch = PixelBatch::new(pixels, size).and_then(|all| all.slice(0..images)).expect("enough images");
-    let mut out = VectorBuf::new();
-    let (wall, cpu) = (Instant::now(), processor_time());
-    for _ in 0..runs {
-        encoder.encode(batch, &mut out).expect("a batch that fits");
-    }
-    let cpu = cpu.zip(processor_time()).map_or(f64::NAN, |(before, after)| (after - before).as_secs_f64());
-    Turn { wall: wall.elapsed().as_secs_f64(), cpu, vector: out.row(0).iter().map(|&v| v.into()).collect() }
-}
-
-/// An engine's medians in one cell of the table.
-struct Figure {
-    engine: &'static str,
-    version: String,
-    per_cpu_second: f64,
-    per_second: f64,
-    cosine: f64,
-}
-
-fn compare(args: &Args) {
-    let model = Model::seeded(&args.model).expect("a model card");
-    let inputs = Inputs::write(&model, *args.batches.iter().max().expect("a batch size"));
-    println!("{} with seeded weights, {} pixels, f32; medians of {} rounds", args.model, inputs.side, args.rounds);
+    let Args { rounds, seconds, .. } = args;
     println!(
-        "threads batch engine     | images per cpu-second   per second | of ONNX Runtime's best | cosine to fused"
+        "{} with seeded weights, {} pixels, {}, medians of {rounds} rounds of {seconds} s",
+        args.model,
+        inputs.side,
+        host::processor()
     );
+    println!("threads batch contestant       | images per cpu-second   per second | cosine to {REFERENCE}");
     let mut csv = String::from(
-        "host,model,side,dtype,threads,batch,engine,version,rounds,images_per_cpu_second,images_per_second,\
-         ratio_to_ort_cpu,ratio_to_ort_wall,cosine_to_fused\n",
+        "host,cores,model,side,threads,batch,contestant,version,status,rounds,images_per_cpu_second,\
+         images_per_second_median,images_per_second_min,images_per_second_max,cosine_to_reference\n",
     );
     for &threads in &args.threads {
-        let started = ENGINES.map(|name| (name, Engine::start(name, threads, args, &inputs)));
-        let mut engines = Vec::new();
-        let mut missing = Vec::new();
-        for (name, engine) in started {
-            match engine {
-                Ok(engine) => engines.push(engine),
+        let (mut contestants, mut missing) = (Vec::new(), Vec::new());
+        for (name, command) in commands(threads, args, &inputs)? {
+            match Contestant::start(&name, command) {
+                Ok(contestant) => contestants.push(contestant),
                 Err(reason) => missing.push((name, reason)),
             }
         }
         for &batch in &args.batches {
-            let figures = cell(&mut engines, &inputs, batch, args);
-            report(&figures, &missing, threads, batch, args, &inputs, &mut csv);
+            let cells = cell(&mut contestants, &inputs, batch, args);
+            let names = contestants.iter().map(|contestant| (contestant.name.as_str(), contestant.version.as_str()));
+            let absent = missing.iter().map(|(name, reason)| ((name.as_str(), ""), Err(reason.clone())));
+            for ((name, version), cell) in names.zip(cells).chain(absent) {
+                let Args { model, rounds, .. } = args;
+                let machine = format!("{},{}", host::processor(), host::cores());
+                let (status, numbers) = report(threads, batch, name, &cell);
+                let (side, version) = (inputs.side, version.replace(',', ""));
+                csv += &format!(
+                    "{machine},{model},{side},{threads},{batch},{name},{version},{status},{rounds},{numbers}\n"
+                );
+            }
         }
     }
-    if let Some(path) = &args.csv {
-        std::fs::write(path, csv).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    }
+    Ok(args.csv.as_ref().map_or(Ok(()), |path| std::fs::write(path, csv))?)
 }
 
-/// Lets the engines take turns.
-fn cell(engines: &mut [Engine], inputs: &Inputs, batch: usize, args: &Args) -> Vec<Figure> {
-    let mut runs = Vec::new();
-    let mut vectors = Vec::new();
-    for engine in engines.iter_mut() {
-        engine.turn(inputs, batch, 1);
-        let warm = engine.turn(inputs, batch, 1);
-        runs.push((args.seconds / warm.wall).ceil().max(1.0) as usize);
-        vectors.push(warm.vector);
-    }
-    let mut rates = vec![(Vec::new(), Vec::new()); engines.len()];
-    for _ in 0..args.rounds {
-        for ((engine, &runs), (per_cpu_second, per_second)) in engines.iter_mut().zip(&runs).zip(&mut rates) {
-            let turn = engine.turn(inputs, batch, runs);
-            per_cpu_second.push((batch * runs) as f64 / turn.cpu);
-            per_second.push((batch * runs) as f64 / turn.wall);
+/// Seconds per image, and the cosine of the first vector to the reference's.
+type Cell = std::result::Result<(Figure, f64), String>;
+
+/// Lets the contestants take turns.
+fn cell(contestants: &mut [Contestant], inputs: &Inputs, batch: usize, args: &Args) -> Vec<Cell> {
+    let request = |name: &str, runs: usize| {
+        let Inputs { side, .. } = inputs;
+        format!("{} {batch} {side} {runs}", inputs.pixels(name).display())
+    };
+    let mut vectors: HashMap<String, (usize, Vec<f64>)> = HashMap::new();
+    for contestant in &mut *contestants {
+        let asked = request(&contestant.name, 1);
+        // The first run makes tables; the second says how many make a turn.
+        let answer = contestant.ask(&asked).and_then(|_| contestant.ask(&asked));
+        if let Ok(answer) = answer {
+            let runs = (args.seconds / answer[0]).ceil().max(1.0) as usize;
+            vectors.insert(contestant.name.clone(), (runs, answer[2..].to_vec()));
         }
     }
-    let figures = engines.iter().zip(&mut rates).zip(&vectors).map(|((engine, rates), vector)| Figure {
-        engine: engine.name,
-        version: engine.version.clone(),
-        per_cpu_second: median(&mut rates.0),
-        per_second: median(&mut rates.1),
-        cosine: cosine(vector, &vectors[0]),
+    let figures = compete(contestants, args.rounds, |contestant| {
+        let runs = vectors.get(&contestant.name).map_or(1, |(runs, _)| *runs);
+        let answer = contestant.ask(&request(&contestant.name, runs))?;
+        let [wall, cpu, ..] = answer[..] else { return Err("two numbers and a vector are a turn".to_owned()) };
+        let per_image = |seconds: f64| seconds / (batch * runs) as f64;
+        Ok(Turn { wall: per_image(wall), cpu: per_image(cpu) })
     });
-    figures.collect()
-}
-
-/// What the system calls the processor, where it tells.
-fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(std::env::consts::ARCH);
-    name.trim_start_matches([' ', '\t', ':']).replace(',', " ")
+    let judge = |(contestant, figure): (&Contestant, std::result::Result<Figure, String>)| {
+        let figure = figure?;
+        let vector = |name: &str| vectors.get(name).map(|(_, vector)| vector.as_slice());
+        let pair = vector(&contestant.name).zip(vector(REFERENCE));
+        let cosine = pair.map(|(vector, reference)| cosine(vector, reference)).ok_or("there is no reference")?;
+        let least = if contestant.name.ends_with("16") { 0.999 } else { 1.0 - 1e-6 };
+        // Written so that a NaN fails.
+        if cosine >= least { Ok((figure, cosine)) } else { Err(format!("it computes other vectors: cosine {cosine}")) }
+    };
+    contestants.iter().zip(figures).map(judge).collect()
 }
 
 fn cosine(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len(), "all engines give the class token");
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+    if a.len() == b.len() { dot(a, b) / (dot(a, a) * dot(b, b)).sqrt() } else { f64::NAN }
 }
 
-fn report(
-    figures: &[Figure],
-    missing: &[(&str, String)],
-    threads: usize,
-    batch: usize,
-    args: &Args,
-    inputs: &Inputs,
-    csv: &mut String,
-) {
-    let host = processor();
-    let best = |rate: fn(&Figure) -> f64| {
-        figures.iter().filter(|figure| figure.engine.starts_with("ort")).map(rate).fold(f64::NAN, f64::max)
-    };
-    let (ort_cpu, ort_wall) = (best(|figure| figure.per_cpu_second), best(|figure| figure.per_second));
-    for Figure { engine, version, per_cpu_second, per_second, cosine } in figures {
-        assert!(*cosine > 1.0 - 1e-6, "{engine} computes other vectors: cosine {cosine}");
-        let (cpu, wall) = (per_cpu_second / ort_cpu, per_second / ort_wall);
-        println!(
-            "{threads:>7} {batch:>5} {engine:<10} | {per_cpu_second:>21.2} {per_second:>12.2} | cpu {cpu:>5.2}  wall \
-             {wall:>5.2}  | {cosine:.9}"
-        );
-        let (model, side, rounds) = (&args.model, inputs.side, args.rounds);
-        writeln!(
-            csv,
-            "{host},{model},{side},f32,{threads},{batch},{engine},{version},{rounds},{per_cpu_second:.3},{per_second:.3},\
-             {cpu:.3},{wall:.3},{cosine:.9}"
-        )
-        .expect("a string takes text");
-    }
-    for (engine, reason) in missing {
-        println!("{threads:>7} {batch:>5} {engine:<10} | n/a ({reason})");
-        let (model, side) = (&args.model, inputs.side);
-        writeln!(csv, "{host},{model},{side},f32,{threads},{batch},{engine},n/a ({reason}),,,,,,")
-            .expect("a string takes text");
+/// Prints a row of the table; gives the status and the numbers of the CSV.
+fn report(threads: usize, batch: usize, name: &str, cell: &Cell) -> (String, String) {
+    match cell {
+        Ok((Figure { wall, cpu }, cosine)) => {
+            let [per_cpu, per_second, least, most] = [cpu.median, wall.median, wall.max, wall.min].map(|v| 1.0 / v);
+            println!("{threads:>7} {batch:>5} {name:<16} | {per_cpu:>21.2} {per_second:>12.2} | {cosine:.9}");
+            ("ok".to_owned(), format!("{per_cpu:.3},{per_second:.3},{least:.3},{most:.3},{cosine:.9}"))
+        }
+        Err(reason) => {
+            println!("{threads:>7} {batch:>5} {name:<16} | n/a ({reason})");
+            (format!("n/a ({reason})").replace(',', ";"), ",".repeat(4))
+        }
     }
 }

@@ -1,61 +1,278 @@
-//! What resizing one photo costs: 1000 × 1000 pixels of noise on a slope to 224 × 224, one thread.
+//! What resizing a photo costs: every compiled resizer, and Pillow and OpenCV-Python, taking turns in one run.
 //!
-//! `cargo bench -p foveate-benches --bench resize [-- ROUNDS]`. Beside it, on the same machine:
-//! `python3 benches/py/resize.py` for Pillow and OpenCV.
+//! `cargo bench -p foveate-benches --features native --bench resize -- [--photos P] [--images 16] [--rounds 5]
+//! [--python python3] [--csv FILE]`
+//!
+//! The photos are decoded beforehand. Every contestant is a process with one thread; figures are milliseconds of that
+//! thread's processor time and by the clock, per image, medians over the rounds. Ours write into memory that is used
+//! again, Python's into a new image. The samples are compared with Pillow's (its own filters and the `hf` recipe) or
+//! OpenCV-Python's, where those are there: the mean absolute difference says how near a filter of the same name is.
 
 // A bench's table is what it is for.
 #![allow(clippy::print_stdout)]
 
-use foveate_benches::{median, processor_time};
-use foveate_core::{ImageView, ImageViewMut, Size};
-use foveate_resize::conformance::noise;
-use foveate_resize::{Filter, Geometry, Resizer};
-use foveate_resize_fir::FirResizer;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-const SOURCE: Size = Size::square(1000);
+use foveate::backends::resizers;
+use foveate::core::{Backend, ImageView, ImageViewMut, PixelBuf, PixelLimits, Size};
+use foveate::decode::DecodeHint;
+use foveate::embed::Backends;
+use foveate::resize::{Filter, Geometry, ResizePlan, Resizer};
+use foveate_benches::contest::{self, Contestant, Figure, Turn, compete, serve, timed};
+use foveate_benches::{Result, host, photos};
+
+const PYTHON: [&str; 2] = ["Pillow", "OpenCV-Python"];
+
+/// What is measured, and whose samples are the reference.
+const CASES: [(&str, &str); 8] = [
+    ("hf", "Pillow"),
+    ("squash", "OpenCV-Python"),
+    ("bilinear", "Pillow"),
+    ("bicubic", "Pillow"),
+    ("lanczos", "Pillow"),
+    ("box", "Pillow"),
+    ("area", "OpenCV-Python"),
+    ("cubic", "OpenCV-Python"),
+];
 const OUTPUT: Size = Size::square(224);
 
-/// Images per round: some tenths of a second, so that the clock's 10 ms do not matter.
-const IMAGES: u32 = 400;
+/// Most mean difference in levels: filters that do not antialias are about 4 off, another picture is tens off.
+const SAME_PICTURE: f64 = 10.0;
 
-fn main() {
-    let rounds = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(5);
-    let stretch = |filter| Geometry::Stretch { output: OUTPUT, filter };
-    println!("fir, {SOURCE} to {OUTPUT}, CPU ms per image (median of {rounds} rounds of {IMAGES})");
-    for (name, geometry) in [
-        ("hf (bicubic to 256, crop)", Geometry::ShortestEdgeCrop { edge: 256, crop: OUTPUT, filter: Filter::Bicubic }),
-        ("squash (OpenCV linear)", stretch(Filter::OpenCvLinear)),
-        ("bilinear", stretch(Filter::Bilinear)),
-        ("bicubic", stretch(Filter::Bicubic)),
-        ("lanczos", stretch(Filter::Lanczos3)),
-        ("box", stretch(Filter::Box)),
-    ] {
-        println!("{name:<26} {:.3}", measure(geometry, rounds));
-    }
-}
-
-fn measure(geometry: Geometry, rounds: usize) -> f64 {
-    let pixels = photo();
-    let src = ImageView::new(&pixels, SOURCE).expect("samples fit the size");
-    let (plan, mut out) = (geometry.plan(SOURCE), vec![0; OUTPUT.pixels() as usize * 3]);
-    let mut resizer = FirResizer::new();
-    let mut round = || {
-        let before = processor_time().expect("processor time is read from /proc");
-        for _ in 0..IMAGES {
-            let dst = ImageViewMut::new(&mut out, OUTPUT).expect("made to fit");
-            resizer.resize(src, &plan, dst).expect("a fitting plan");
-        }
-        let after = processor_time().expect("processor time is read from /proc");
-        (after - before).as_secs_f64() * 1e3 / f64::from(IMAGES)
+/// A case's name on the command line of the contestants.
+fn geometry(case: &str) -> Option<Geometry> {
+    let filter = match case {
+        "hf" => return Some(Geometry::ShortestEdgeCrop { edge: 256, crop: OUTPUT, filter: Filter::Bicubic }),
+        "squash" => Filter::OpenCvLinear,
+        "bilinear" => Filter::Bilinear,
+        "bicubic" => Filter::Bicubic,
+        "lanczos" => Filter::Lanczos3,
+        "box" => Filter::Box,
+        "area" => Filter::OpenCvArea,
+        "cubic" => Filter::OpenCvCubic,
+        _ => return None,
     };
-    round(); // tables and scratch
-    median(&mut (0..rounds.max(1)).map(|_| round()).collect::<Vec<_>>())
+    Some(Geometry::Stretch { output: OUTPUT, filter })
 }
 
-fn photo() -> Vec<u8> {
-    let mut pixels = noise(SOURCE);
-    for (index, sample) in pixels.iter_mut().enumerate() {
-        *sample = *sample / 8 + (index / 14_000) as u8;
+struct Args {
+    photos: PathBuf,
+    images: usize,
+    rounds: usize,
+    python: String,
+    csv: Option<PathBuf>,
+    /// Set when this process is one of the contestants.
+    child: Option<String>,
+}
+
+impl Args {
+    fn parse() -> Result<Self> {
+        let (photos, python) = (photos::usual(), "python3".to_owned());
+        let mut args = Self { photos, images: 16, rounds: 5, python, csv: None, child: None };
+        let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(format!("{word} needs a value"))?;
+            match word.as_str() {
+                "--photos" => args.photos = value.into(),
+                "--images" => args.images = value.parse()?,
+                "--rounds" => args.rounds = value.parse()?,
+                "--python" => args.python = value,
+                "--csv" => args.csv = Some(value.into()),
+                "--child" => args.child = Some(value),
+                _ => return Err(format!("there is no option {word}").into()),
+            }
+        }
+        Ok(args)
     }
-    pixels
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse()?;
+    match &args.child {
+        Some(name) => contend(name),
+        None => compare(&args),
+    }
+}
+
+/// A decoded photo.
+struct Photo {
+    size: Size,
+    samples: Vec<u8>,
+}
+
+/// This process as a resizer: `time PHOTOS CASE` and `check PHOTOS CASE FILE`.
+fn contend(name: &str) -> Result<()> {
+    let registry = resizers();
+    let backend = registry.get(name)?;
+    let mut resizer = match backend.open() {
+        Ok(resizer) => resizer,
+        Err(error) => {
+            contest::decline(&error.to_string());
+            return Ok(());
+        }
+    };
+    let version = host::library(backend.health().library.as_deref());
+    let (mut loaded, mut out) = (None, vec![0; OUTPUT.pixels() as usize * 3]);
+    serve(&version, |words| {
+        let [command, list, case, rest @ ..] = words else { return Err("what?".into()) };
+        let photos = match &loaded {
+            Some(photos) => photos,
+            None => loaded.insert(load(Path::new(list))?),
+        };
+        let geometry = geometry(case).ok_or("what?")?;
+        let work: Vec<(&Photo, ResizePlan)> = photos.iter().map(|photo| (photo, geometry.plan(photo.size))).collect();
+        match (*command, rest) {
+            ("time", []) => timed(host::thread_time, || {
+                work.iter().try_for_each(|(photo, plan)| resize(resizer.as_mut(), photo, plan, &mut out))
+            }),
+            ("check", [file]) => {
+                let mut file = File::create(file)?;
+                for (photo, plan) in &work {
+                    resize(resizer.as_mut(), photo, plan, &mut out)?;
+                    file.write_all(&out)?;
+                }
+                Ok(vec![work.len() as f64])
+            }
+            _ => Err("what?".into()),
+        }
+    })
+}
+
+fn load(list: &Path) -> Result<Vec<Photo>> {
+    let photo = |line: &str| -> Result<Photo> {
+        let [width, height, file] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { return Err("what?".into()) };
+        Ok(Photo { size: Size::new(width.parse()?, height.parse()?), samples: std::fs::read(file)? })
+    };
+    std::fs::read_to_string(list)?.lines().map(photo).collect()
+}
+
+fn resize(resizer: &mut dyn Resizer, photo: &Photo, plan: &ResizePlan, out: &mut [u8]) -> Result<()> {
+    let src = ImageView::new(&photo.samples, photo.size).ok_or("samples that do not fit the size")?;
+    let dst = ImageViewMut::new(out, OUTPUT).ok_or("an output that does not fit the size")?;
+    Ok(resizer.resize(src, plan, dst)?)
+}
+
+/// Decodes the photos into files; the list of them has a line for each.
+fn decode(args: &Args, folder: &Path) -> Result<(PathBuf, usize)> {
+    let mut decoder = Backends::compiled().open_decoders(None, &Default::default())?;
+    let mut pixels = PixelBuf::new(PixelLimits::DEFAULT);
+    let mut lines = Vec::new();
+    for photo in photos::list(&args.photos)?.iter().take(args.images) {
+        decoder.decode(&std::fs::read(photo)?, DecodeHint::default(), &mut pixels)?;
+        let file = folder.join(format!("{}.rgb", lines.len()));
+        std::fs::write(&file, pixels.as_slice())?;
+        lines.push(format!("{} {} {}", pixels.size().width, pixels.size().height, file.display()));
+    }
+    let list = folder.join("photos.txt");
+    std::fs::write(&list, lines.join("\n"))?;
+    Ok((list, lines.len()))
+}
+
+type Missing = Vec<(String, String)>;
+
+fn contestants(args: &Args) -> Result<(Vec<Contestant>, Missing)> {
+    let (mut contestants, mut missing) = (Vec::new(), Vec::new());
+    let registry = resizers();
+    let own = |name| -> Result<(&str, Command)> { Ok((name, contest::own(name, &[])?)) };
+    let ours = registry.iter().map(|backend| own(backend.name()));
+    let script = |name: &&'static str| {
+        let library = name.trim_end_matches("-Python").to_owned();
+        Ok((*name, contest::python(&args.python, "resize.py", &[library])))
+    };
+    for contestant in ours.chain(PYTHON.iter().map(script)) {
+        let (name, command) = contestant?;
+        match Contestant::start(name, command) {
+            Ok(contestant) => contestants.push(contestant),
+            Err(reason) => missing.push((name.to_owned(), reason)),
+        }
+    }
+    Ok((contestants, missing))
+}
+
+fn compare(args: &Args) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (list, images) = decode(args, folder.path())?;
+    let (mut contestants, missing) = contestants(args)?;
+    let name = photos::short_name(&args.photos);
+    println!("{images} of {name} to {OUTPUT}, {}, medians of {} rounds", host::processor(), args.rounds);
+    println!("case     resizer       |  cpu ms  wall ms | mean difference");
+    let mut csv = String::from(
+        "host,cores,photos,images,rounds,case,resizer,version,status,cpu_ms_median,cpu_ms_min,cpu_ms_max,\
+         wall_ms_median,wall_ms_min,wall_ms_max,reference,mean_difference\n",
+    );
+    for (case, reference) in CASES {
+        let figures = cell(&mut contestants, args.rounds, (&list, images), (case, reference), folder.path());
+        let names = contestants.iter().map(|contestant| (contestant.name.as_str(), contestant.version.as_str()));
+        let absent = missing.iter().map(|(name, reason)| ((name.as_str(), ""), Err(reason.clone())));
+        for ((resizer, version), figure) in names.zip(figures).chain(absent) {
+            let common = format!("{},{},{name},{images},{}", host::processor(), host::cores(), args.rounds);
+            csv += &report(&common, (case, reference), (resizer, version), &figure);
+        }
+    }
+    if let Some(path) = &args.csv {
+        std::fs::write(path, csv)?;
+    }
+    Ok(())
+}
+
+/// Milliseconds per image, and how far the samples are from the reference's where there is one.
+type Cell = std::result::Result<(Figure, Option<f64>), String>;
+
+fn cell(
+    contestants: &mut [Contestant],
+    rounds: usize,
+    (list, images): (&Path, usize),
+    (case, reference): (&str, &str),
+    folder: &Path,
+) -> Vec<Cell> {
+    let list = list.display();
+    let figures = compete(contestants, rounds, |contestant| {
+        let answer = contestant.ask(&format!("time {list} {case}"))?;
+        let per_image = |seconds: f64| seconds * 1e3 / images as f64;
+        let [wall, cpu] = answer[..] else { return Err("two numbers are a turn".to_owned()) };
+        Ok(Turn { wall: per_image(wall), cpu: per_image(cpu) })
+    });
+    let file = folder.join("samples");
+    let samples = |contestant: &mut Contestant| -> std::result::Result<Vec<u8>, String> {
+        contestant.ask(&format!("check {list} {case} {}", file.display()))?;
+        std::fs::read(&file).map_err(|error| error.to_string())
+    };
+    let golden = contestants.iter_mut().find(|contestant| contestant.name == reference);
+    let golden = golden.and_then(|contestant| samples(contestant).ok());
+    let judged = contestants.iter_mut().zip(figures).map(|(contestant, figure)| {
+        let (figure, found) = (figure?, samples(contestant)?);
+        let Some(golden) = &golden else { return Ok((figure, None)) };
+        if found.len() != golden.len() {
+            return Err(format!("it makes {} samples, not {}", found.len(), golden.len()));
+        }
+        let sum: u64 = found.iter().zip(golden).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+        let difference = sum as f64 / found.len() as f64;
+        if difference > SAME_PICTURE {
+            return Err(format!("it makes another picture: {difference:.2} off"));
+        }
+        Ok((figure, Some(difference)))
+    });
+    judged.collect()
+}
+
+/// Prints a row of the table; gives the row of the CSV.
+fn report(common: &str, (case, reference): (&str, &str), (name, version): (&str, &str), figure: &Cell) -> String {
+    let (status, numbers) = match figure {
+        Ok((Figure { wall, cpu }, difference)) => {
+            let difference = difference.map_or_else(|| "no reference".to_owned(), |value| format!("{value:.4}"));
+            println!("{case:<8} {name:<13} | {:>7.3} {:>8.3} | {difference}", cpu.median, wall.median);
+            let times = [cpu.median, cpu.min, cpu.max, wall.median, wall.min, wall.max];
+            let times = times.map(|value| format!("{value:.4}")).join(",");
+            ("ok".to_owned(), format!("{times},{reference},{difference}"))
+        }
+        Err(reason) => {
+            println!("{case:<8} {name:<13} | n/a ({reason})");
+            (format!("n/a ({reason})").replace(',', ";"), ",".repeat(7))
+        }
+    };
+    let version = version.replace(',', "");
+    format!("{common},{case},{name},{version},{status},{numbers}\n")
 }

@@ -1,33 +1,25 @@
-"""ONNX Runtime's side of the forward bench: DINOv2 in f32 from a dump of its weights, driven line by line on stdin.
+"""ONNX Runtime's side of benches/forward.rs: DINOv2 in f32 from a dump of its weights.
 
 usage: forward_ort.py DUMP.safetensors THREADS plain|mha
-The dump is the checkpoint with position embeddings already interpolated, and the architecture in its metadata.
-
-A line holds a file of f32 `[n, 3, h, w]` normalized pixels and how often to run it; the answer is a line with the wall
-and the CPU seconds of all runs together (the threads' included), and the vector of the first image (CLS).
+A request is `PIXELS N SIDE RUNS`: a file of f32 `[n, 3, side, side]` normalized pixels, and how often to run it. The
+answer is the wall and the CPU seconds of all runs together (the threads' included), and the first image's vector (CLS).
 """
 
-import json
-import struct
 import sys
 import time
 
 import numpy as np
-import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from contest import contend, timed
+from dump import read_safetensors
 
-
-def read_safetensors(path):
-    data = open(path, "rb").read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    meta = header.pop("__metadata__")
-    tensors = {}
-    for name, info in header.items():
-        begin, end = (8 + length + offset for offset in info["data_offsets"])
-        tensors[name] = np.frombuffer(data[begin:end], dtype=np.float32).reshape(info["shape"])
-    return meta, tensors
+try:
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    missing = error
+else:
+    missing = None
 
 
 class Graph:
@@ -107,23 +99,28 @@ def build(meta, tensors, attention):
     return helper.make_model(body, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
-def main():
+def start():
+    if missing:
+        raise missing
     dump, threads, attention = sys.argv[1:]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(threads)
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(build(*read_safetensors(dump), attention), options, ["CPUExecutionProvider"])
-    print("ready", "onnxruntime", onnxruntime.__version__, "onnx", onnx.__version__, flush=True)
-    for line in sys.stdin:
-        path, n, side, runs = line.split()
-        n, side = int(n), int(side)
+
+    def answer(words):
+        path, n, side, runs = words[0], *map(int, words[1:])
         pixels = np.fromfile(path, dtype=np.float32, count=n * 3 * side * side).reshape(n, 3, side, side)
-        wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(int(runs)):
-            (vectors,) = session.run(None, {"pixels": pixels})
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        print(wall, cpu, *vectors[0].tolist(), flush=True)
+        outputs = []
+
+        def work():
+            for _ in range(runs):
+                outputs[:] = session.run(None, {"pixels": pixels})
+
+        return *timed(time.process_time, work), *outputs[0][0].tolist()
+
+    return f"onnxruntime {onnxruntime.__version__} onnx {onnx.__version__}", answer
 
 
-main()
+contend(start)

@@ -1,44 +1,76 @@
-#!/usr/bin/env python3
-"""What Pillow and OpenCV need for what benches/resize.rs measures: CPU ms per image, one thread, median of rounds.
+"""A Python resizer for benches/resize.rs: `time PHOTOS CASE` and `check PHOTOS CASE FILE`.
 
-    pip install Pillow==13.0.0 numpy opencv-python-headless
+usage: resize.py Pillow|OpenCV
+PHOTOS has a line `WIDTH HEIGHT FILE` for each photo, the file with its RGB samples.
 """
 
+import sys
 import time
 
-import cv2
-import numpy as np
-from PIL import Image
+import numpy
+from contest import contend, timed
 
-IMAGES, ROUNDS = 40, 5
-
-
-def measure(work):
-    work()
-    rounds = []
-    for _ in range(ROUNDS):
-        before = time.thread_time()
-        for _ in range(IMAGES):
-            work()
-        rounds.append((time.thread_time() - before) * 1e3 / IMAGES)
-    return sorted(rounds)[ROUNDS // 2]
+SIDE, EDGE = 224, 256
 
 
-def main():
+def pillow():
+    import PIL
+    from PIL import Image
+
+    def hf(image):
+        scale = EDGE / min(image.size)
+        width, height = (EDGE if side == min(image.size) else int(side * scale) for side in image.size)
+        left, top = (width - SIDE) // 2, (height - SIDE) // 2
+        return image.resize((width, height), Image.BICUBIC).crop((left, top, left + SIDE, top + SIDE))
+
+    kinds = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC, "lanczos": Image.LANCZOS, "box": Image.BOX}
+    cases = {name: lambda image, kind=kind: image.resize((SIDE, SIDE), kind) for name, kind in kinds.items()}
+    return f"Pillow {PIL.__version__}", Image.fromarray, {"hf": hf, **cases}
+
+
+def opencv():
+    import cv2
+
     cv2.setNumThreads(1)
-    pixels = (np.random.default_rng(1).integers(0, 32, (1000, 1000, 3)) + np.arange(1000)[:, None, None] * 3 // 14).astype(np.uint8)
-    image = Image.fromarray(pixels)
-    size = (224, 224)
-    for name, work in {
-        "Pillow hf (bicubic to 256, crop)": lambda: image.resize((256, 256), Image.BICUBIC).crop((16, 16, 240, 240)),
-        "OpenCV squash (INTER_LINEAR)": lambda: cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR),
-        "Pillow bilinear": lambda: image.resize(size, Image.BILINEAR),
-        "Pillow bicubic": lambda: image.resize(size, Image.BICUBIC),
-        "Pillow lanczos": lambda: image.resize(size, Image.LANCZOS),
-        "Pillow box": lambda: image.resize(size, Image.BOX),
-    }.items():
-        print(f"{name:<34} {measure(work):.3f}")
-    print(f"Pillow {Image.__version__}, OpenCV {cv2.__version__}")
+    kinds = {"squash": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "cubic": cv2.INTER_CUBIC}
+    cases = {name: lambda image, kind=kind: cv2.resize(image, (SIDE, SIDE), interpolation=kind) for name, kind in kinds.items()}
+
+    def hf(image):
+        """What a program on OpenCV does for the same recipe: the mean of areas, then the crop."""
+        height, width = image.shape[:2]
+        scale = EDGE / min(height, width)
+        width, height = (EDGE if side == min(image.shape[:2]) else int(side * scale) for side in (width, height))
+        left, top = (width - SIDE) // 2, (height - SIDE) // 2
+        resized = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+        return numpy.ascontiguousarray(resized[top : top + SIDE, left : left + SIDE])
+
+    return f"OpenCV {cv2.__version__}", lambda pixels: pixels, {"hf": hf, **cases}
 
 
-main()
+def start():
+    version, wrap, cases = {"Pillow": pillow, "OpenCV": opencv}[sys.argv[1]]()
+    photos = {}
+
+    def load(path):
+        if path not in photos:
+            lines = [line.split(" ", 2) for line in open(path).read().splitlines()]
+            shaped = lambda w, h, file: numpy.fromfile(file, numpy.uint8).reshape(int(h), int(w), 3)
+            photos[path] = [wrap(shaped(*line)) for line in lines]
+        return photos[path]
+
+    def answer(words):
+        command, path, case, *rest = words
+        if case not in cases:
+            raise ValueError(f"it has no {case}")
+        photos, resize = load(path), cases[case]
+        if command == "time":
+            return timed(time.thread_time, lambda: [resize(photo) for photo in photos])
+        with open(rest[0], "wb") as out:
+            for photo in photos:
+                out.write(numpy.asarray(resize(photo)).tobytes())
+        return (len(photos),)
+
+    return version, answer
+
+
+contend(start)

@@ -3,6 +3,7 @@
 // A command-line tool talks on stdout.
 #![allow(clippy::print_stdout)]
 
+mod bench_matrix;
 mod ci;
 mod examples;
 mod lex;
@@ -24,6 +25,8 @@ cargo xtask test [ARGS...]    the README's test command, with ARGS added to it
 cargo xtask setup [--only FEATURE,...] [--check]
                               what the native backends need, on Debian and Ubuntu; --check only reports
 cargo xtask examples          build and run every package of examples/, and check what each pulls in
+cargo xtask bench-matrix [--quick] [--model M] [--photos P] [--images N] [--samples N] [--passes N] [--out DIR] [--name NAME]
+                              the whole pipeline under every backend that this machine can run: a CSV file and a table
 cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn run(args: &[String]) -> Result<()> {
         "test" => ci::test(&root(), rest),
         "setup" => setup::run(&root(), rest),
         "examples" => examples::run(&root()),
+        "bench-matrix" => bench_matrix::run(&root(), rest),
         "goldens" => goldens(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

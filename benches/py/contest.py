@@ -1,0 +1,33 @@
+"""A Python contestant: the other side of benches/src/contest.rs.
+
+Says `ready VERSION`, then answers every line of its input with numbers, or with `n/a REASON`.
+"""
+
+import sys
+import time
+
+
+def one_line(error):
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def contend(start):
+    """`start()` gives a version and a function from the words of a request to numbers."""
+    try:
+        version, answer = start()
+    except Exception as error:  # a module that is not there, above all
+        print("n/a", one_line(error), flush=True)
+        return
+    print("ready", version, flush=True)
+    for line in sys.stdin:
+        try:
+            print(*answer(line.split()), flush=True)
+        except Exception as error:
+            print("n/a", one_line(error), flush=True)
+
+
+def timed(clock, work):
+    """Wall seconds and `clock` seconds of `work`."""
+    wall, cpu = time.perf_counter(), clock()
+    work()
+    return time.perf_counter() - wall, clock() - cpu
