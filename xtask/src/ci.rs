@@ -50,6 +50,7 @@ const STEPS: &[Step] = &[
         run: native,
     },
     Step { name: "examples", about: "programs outside of the workspace that use single crates", run: examples },
+    Step { name: "matrix", about: "every combination of backends, quickly", run: matrix },
 ];
 
 /// Compiles every native backend into the facade and the parity tests.
@@ -192,6 +193,14 @@ fn examples(root: &Path) -> Result<Outcome> {
         return Ok(no_libraries());
     }
     crate::examples::run(root).map(|()| Outcome::Done)
+}
+
+fn matrix(root: &Path) -> Result<Outcome> {
+    if !setup::is_done(root) {
+        return Ok(no_libraries());
+    }
+    crate::bench_matrix::run(root, &["--quick".to_owned(), "--out".to_owned(), "target/ci".to_owned()])
+        .map(|()| Outcome::Done)
 }
 
 fn fuzz(root: &Path) -> Result<Outcome> {

@@ -204,8 +204,11 @@ impl EmbedOptions {
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Job, EmbedError> {
-        let names = Names::choose(self, backends)?;
+        let mut names = Names::choose(self, backends)?;
         let model = OpenModel::open(&self.model, model)?;
+        if self.encoder.is_none() {
+            names.encoder = model.usual_encoder(&backends.encoders).unwrap_or(names.encoder);
+        }
         let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
         let manifest = Description { options: self, names: &names, model: &model, geometry: &geometry };
         let mut manifest = manifest.manifest(source.as_ref());

@@ -79,6 +79,19 @@ impl OpenModel {
         matches!(self, Self::Dinov2(model) if model.weights.is_seeded())
     }
 
+    /// The first encoder that takes the model as it is; a network in a file is not for every one.
+    pub fn usual_encoder(&self, encoders: &EncoderRegistry) -> Option<String> {
+        let form = self.form();
+        encoders.iter().find(|backend| backend.takes().contains(&form)).map(|backend| backend.name().to_owned())
+    }
+
+    fn form(&self) -> ModelForm {
+        match self {
+            Self::Dinov2(_) => ModelForm::Dinov2,
+            Self::Graph(file) => ModelForm::Graph(file.graph.format),
+        }
+    }
+
     /// The model in a form that `backend`, one of `encoders`, takes; a checkpoint for a backend that takes ONNX is
     /// written as a graph in memory, of the precision and the pooling that `options` asks for.
     ///
@@ -192,7 +205,31 @@ fn of_unit_samples(preprocess: &Preprocess) -> ([f32; 3], [f32; 3]) {
 
 #[cfg(test)]
 mod tests {
+    use foveate_encode::Encoder;
+
     use super::*;
+
+    #[test]
+    fn a_network_in_a_file_goes_to_an_encoder_that_takes_it() {
+        fn refuse(_: &AnyModel, _: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+            Err(EncodeError::Engine("never opened".to_owned()))
+        }
+        const ONNX: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
+        let mut encoders = EncoderRegistry::new("encoder", &["plain", "graphs"]);
+        encoders.register(EncoderBackend::new("plain", "takes checkpoints", refuse)).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/tiny/model.baked224.onnx");
+        let model = OpenModel::open(path, &OpenOptions::from_env()).unwrap();
+        assert_eq!(model.usual_encoder(&encoders), None);
+        let plain = encoders.get("plain").unwrap();
+        let refused = model.for_backend(plain, &encoders, &EncoderOptions::default()).unwrap_err().to_string();
+        assert!(refused.contains("'plain' does not take ONNX; encoders that do: none of this build"), "{refused}");
+
+        encoders.register(EncoderBackend::new("graphs", "takes files", refuse).taking(&[ONNX])).unwrap();
+        assert_eq!(model.usual_encoder(&encoders).as_deref(), Some("graphs"));
+        let graphs = encoders.get("graphs").unwrap();
+        let graph = model.for_backend(graphs, &encoders, &EncoderOptions::default()).unwrap();
+        assert!(graph.downcast_ref::<Graph>().is_some_and(|graph| graph.format == GraphFormat::Onnx));
+    }
 
     #[test]
     fn samples_that_are_not_rescaled_have_the_same_meaning() {
