@@ -559,7 +559,7 @@ impl Run<'_> {
     fn markdown(&self, cells: &[Cell]) -> String {
         let (arguments, program) = (self.arguments, self.program);
         let mut text = format!(
-            "{}, {} cores ({}), {}, foveate {} with {}. Model {}, {} images of {} a sample, {} samples in {} passes: median \
+            "{}, {} cores ({}), {}, foveate {} with {}. Model {}, {} images of {} a sample, {} samples in {}: median \
              (least to most).\n\n",
             program.text("processor"),
             program.text("cores"),
@@ -571,7 +571,7 @@ impl Run<'_> {
             arguments.images,
             short_name(&arguments.photos),
             arguments.samples * arguments.passes,
-            arguments.passes,
+            if arguments.passes == 1 { "one pass".to_owned() } else { format!("{} passes", arguments.passes) },
         );
         text += "| axis | decoder | resizer | encoder | dtype | scale | sink | images/s | ÷ pinned | CPU ms/image | peak MB | 1 - cosine |\n";
         text += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
