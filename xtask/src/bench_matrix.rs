@@ -624,7 +624,7 @@ fn measured(fields: &mut BTreeMap<&'static str, String>, samples: &[f64], cpu: &
     for (column, kind) in kinds {
         fields.insert(column, plain(&last["libraries"][kind]));
     }
-    for column in ["bottleneck", "rows_checked", "batch", "workers", "threads"] {
+    for column in ["bottleneck", "images", "rows_checked", "batch", "workers", "threads"] {
         fields.insert(column, plain(&last[column]));
     }
     fields.insert("samples", samples.len().to_string());
@@ -697,7 +697,7 @@ mod tests {
         json!({
             "outcome": "ok", "images_per_second": [rate, rate + 2.0], "cpu_seconds_per_image": [0.01, 0.01],
             "golden": { "photos": 30, "min_cosine": 0.99999, "median_cosine": 1.0, "tier": "t", "tier_min_cosine": 0.9 },
-            "libraries": { "decoder": "x, vendored" },
+            "libraries": { "decoder": "x, vendored" }, "images": 64,
         })
     }
 

@@ -3,7 +3,8 @@
 //! `cell --list` says in JSON which backends there are. `cell --decoder D --resizer R --encoder E --dtype T
 //! --decode-scale S --sink K --model M --photos P --images N --samples S [--batch B --workers W --threads T]` runs the
 //! whole pipeline: once over the golden photos (the work check), once to warm up, then `samples` times over `images`
-//! images, model loading left out; every output is read back. One line of JSON comes out, whatever happens.
+//! images (fewer where that takes long), model loading left out; every output is read back. One line of JSON comes out,
+//! whatever happens.
 
 // Its output is what it is for.
 #![allow(clippy::print_stdout)]
@@ -27,6 +28,10 @@ use foveate_benches::golden::{Closeness, GoldenSet, Threshold};
 use foveate_benches::stored::{self, Row};
 use foveate_benches::{Result, Spread, host, photos};
 use serde_json::{Value, json};
+
+/// A sample of a slow cell has fewer images, so that it takes about this long, and no fewer than [`FEWEST`].
+const SAMPLE_SECONDS: f64 = 5.0;
+const FEWEST: u64 = 16;
 
 /// Rows of the same photo, in different places of a batch, are this near.
 const SAME_PHOTO: f64 = 0.9999;
@@ -191,9 +196,11 @@ impl Cell {
     fn run(&self) -> Result<Value> {
         let closeness = self.check_goldens()?;
         let files = photos::list(&self.photos)?;
-        self.sample(&files, self.images, &self.options)?; // pages, threads, tables
+        // Pages, threads, tables.
+        let warm = self.sample(&files, self.images.min(self.options.batch as u64), &self.options)?;
+        let images = ((warm.per_second * SAMPLE_SECONDS) as u64).max(FEWEST).min(self.images);
         let samples: Vec<Sample> =
-            (0..self.samples).map(|_| self.sample(&files, self.images, &self.options)).collect::<Result<_>>()?;
+            (0..self.samples).map(|_| self.sample(&files, images, &self.options)).collect::<Result<_>>()?;
         self.describe(closeness, &files, &samples)
     }
 
@@ -251,6 +258,7 @@ impl Cell {
             "load_seconds": spread(|sample| sample.load_seconds).median,
             "peak_resident_bytes": host::peak_resident_bytes(),
             "rows_checked": samples.iter().map(|sample| sample.rows.len()).sum::<usize>(),
+            "images": last.rows.len(),
             "dim": last.rows.first().map_or(0, |row| row.vector.len()),
             "photos": files.len(),
             "golden": closeness.map(|(found, threshold)| json!({
