@@ -53,8 +53,8 @@ const STEPS: &[Step] = &[
     Step { name: "matrix", about: "every combination of backends, quickly", run: matrix },
 ];
 
-/// Compiles every native backend into the facade and the parity tests.
-const ALL_FEATURES: [&str; 2] = ["--features", "foveate/native,foveate-tests/native"];
+/// Compiles every native backend into the facade, the parity tests and the benches.
+const ALL_FEATURES: [&str; 2] = ["--features", "foveate/native,foveate-tests/native,foveate-benches/native"];
 
 /// Sets of backends that are compiled besides the default one.
 const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "exact,image,fir,candle,parquet", ""];
@@ -182,7 +182,8 @@ fn native(root: &Path) -> Result<Outcome> {
         return Ok(no_libraries());
     }
     let packages = native_packages(root)?;
-    let packages: Vec<&str> = packages.iter().map(String::as_str).chain(["foveate", "foveate-tests"]).collect();
+    let packages: Vec<&str> =
+        packages.iter().map(String::as_str).chain(["foveate", "foveate-tests", "foveate-benches"]).collect();
     let packages: Vec<&str> = packages.into_iter().flat_map(|name| ["-p", name]).collect();
     let command = [&["cargo", "test", "--release"], packages.as_slice(), &ALL_FEATURES].concat().join(" ");
     logged(root, &command, "native.log").map(|()| Outcome::Done)
