@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// The facade's features that are not all Rust.
-const NATIVE: [&str; 5] = ["turbojpeg", "opencv", "ort", "tch", "lmdb"];
+use crate::setup::FEATURES;
 
 /// The pinned cell: of each kind the first that this machine has.
 const BEST: [(&str, &[&str]); 4] = [
@@ -143,15 +142,15 @@ struct Program {
 impl Program {
     fn build(root: &Path) -> Result<Self> {
         let mut lacking = BTreeMap::new();
-        if let Err(reason) = attempt(root, &NATIVE) {
+        if let Err(reason) = attempt(root, &FEATURES) {
             println!("not with every feature ({reason}); trying them one by one");
-            for feature in NATIVE {
+            for feature in FEATURES {
                 if let Err(reason) = attempt(root, &[feature]) {
                     lacking.insert(feature, reason);
                 }
             }
         }
-        let features: Vec<&str> = NATIVE.into_iter().filter(|feature| !lacking.contains_key(feature)).collect();
+        let features: Vec<&str> = FEATURES.into_iter().filter(|feature| !lacking.contains_key(feature)).collect();
         let (path, list) = attempt(root, &features).map_err(anyhow::Error::msg)?;
         Ok(Self { path, features, lacking, list })
     }

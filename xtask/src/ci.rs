@@ -172,36 +172,32 @@ fn native_packages(root: &Path) -> Result<Vec<String>> {
     Ok(packages.filter(|name| NATIVE.contains(&name.as_str())).collect())
 }
 
-/// Why the steps that need native libraries are not run.
-fn no_libraries() -> Outcome {
-    Outcome::NotRun("native libraries are missing; `cargo xtask setup` brings them".to_owned())
+/// A step that needs native libraries.
+fn with_libraries(root: &Path, step: impl FnOnce() -> Result<()>) -> Result<Outcome> {
+    match setup::is_done(root) {
+        true => step().map(|()| Outcome::Done),
+        false => Ok(Outcome::NotRun("native libraries are missing; `cargo xtask setup` brings them".to_owned())),
+    }
 }
 
 fn native(root: &Path) -> Result<Outcome> {
-    if !setup::is_done(root) {
-        return Ok(no_libraries());
-    }
-    let packages = native_packages(root)?;
-    let packages: Vec<&str> =
-        packages.iter().map(String::as_str).chain(["foveate", "foveate-tests", "foveate-benches"]).collect();
-    let packages: Vec<&str> = packages.into_iter().flat_map(|name| ["-p", name]).collect();
-    let command = [&["cargo", "test", "--release"], packages.as_slice(), &ALL_FEATURES].concat().join(" ");
-    logged(root, &command, "native.log").map(|()| Outcome::Done)
+    with_libraries(root, || {
+        let packages = native_packages(root)?;
+        let harness = ["foveate", "foveate-tests", "foveate-benches"];
+        let packages = packages.iter().map(String::as_str).chain(harness).flat_map(|name| ["-p", name]);
+        let command: Vec<&str> =
+            ["cargo", "test", "--release"].into_iter().chain(packages).chain(ALL_FEATURES).collect();
+        logged(root, &command.join(" "), "native.log")
+    })
 }
 
 fn examples(root: &Path) -> Result<Outcome> {
-    if !setup::is_done(root) {
-        return Ok(no_libraries());
-    }
-    crate::examples::run(root).map(|()| Outcome::Done)
+    with_libraries(root, || crate::examples::run(root))
 }
 
 fn matrix(root: &Path) -> Result<Outcome> {
-    if !setup::is_done(root) {
-        return Ok(no_libraries());
-    }
-    crate::bench_matrix::run(root, &["--quick".to_owned(), "--out".to_owned(), "target/ci".to_owned()])
-        .map(|()| Outcome::Done)
+    let arguments = ["--quick", "--out", "target/ci"].map(str::to_owned);
+    with_libraries(root, || crate::bench_matrix::run(root, &arguments))
 }
 
 fn fuzz(root: &Path) -> Result<Outcome> {

@@ -83,6 +83,17 @@ const COMPONENTS: [Component; 5] = [
     Component { feature: "lmdb", needs: "a C compiler", packages: &["gcc", "libc6-dev"], wheels: None },
 ];
 
+/// The features of the facade that need something beyond Rust.
+pub(crate) const FEATURES: [&str; COMPONENTS.len()] = {
+    let mut names = [""; COMPONENTS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = COMPONENTS[at].feature;
+        at += 1;
+    }
+    names
+};
+
 /// What pip runs on.
 const PIP_PACKAGES: [&str; 2] = ["python3", "python3-pip"];
 const THIRD_PARTY: &str = "third_party";
@@ -152,7 +163,7 @@ fn parse(root: &Path, args: &[String]) -> Result<Arguments> {
     let known = |name: &str| COMPONENTS.iter().find(|component| component.feature == name);
     if let Some(name) = names.iter().find(|name| known(name).is_none()) {
         let plain = layers::is_backend_feature(&Tree::load(root)?, name);
-        ensure!(plain, "no backend '{name}'; setup knows {}", COMPONENTS.map(|component| component.feature).join(", "));
+        ensure!(plain, "no backend '{name}'; setup knows {}", FEATURES.join(", "));
         println!("{name}: needs nothing but Rust");
     }
     let components = match names.as_slice() {
@@ -379,7 +390,7 @@ mod tests {
 
     #[test]
     fn components_are_chosen_by_feature() {
-        assert_eq!(arguments(&[]).unwrap().0, COMPONENTS.map(|component| component.feature));
+        assert_eq!(arguments(&[]).unwrap().0, ["turbojpeg", "opencv", "ort", "tch", "lmdb"]);
         assert_eq!(arguments(&["--only", "ort,lmdb", "--check"]).unwrap(), (vec!["ort", "lmdb"], true));
         assert_eq!(arguments(&["--only", "zune"]).unwrap().0, Vec::<&str>::new());
         assert!(arguments(&["--only", "nothing"]).err().unwrap().to_string().contains("setup knows turbojpeg"));

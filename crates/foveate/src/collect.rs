@@ -74,10 +74,12 @@ impl VectorSink for MemorySink {
     }
 }
 
-/// Some items of another source, evenly at random, counted from 0 in that source's order.
+/// Some items of another source, evenly at random, counted from 0 in that source's order. A clone yields the same ones,
+/// without listing the other source again.
+#[derive(Clone)]
 pub struct Sample {
-    from: Box<dyn Source>,
-    items: Vec<Item>,
+    from: Arc<Mutex<Box<dyn Source>>>,
+    items: Arc<[Item]>,
     next: usize,
 }
 
@@ -95,7 +97,11 @@ impl Sample {
         for (index, item) in (0..).zip(&mut items) {
             item.index = index;
         }
-        Ok(Self { from, items, next: 0 })
+        Ok(Self { from: Arc::new(Mutex::new(from)), items: items.into(), next: 0 })
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&dyn Source) -> T) -> T {
+        ask(self.from.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
     }
 }
 
@@ -117,11 +123,11 @@ impl Source for Sample {
 
     /// That of the source it was drawn from.
     fn listing_hash(&self) -> String {
-        self.from.listing_hash()
+        self.with(|from| from.listing_hash())
     }
 
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        self.from.open_fetch()
+        self.with(|from| from.open_fetch())
     }
 }
 

@@ -50,15 +50,6 @@ pub struct OneSided {
     pub failure: Failure,
 }
 
-/// Which images are compared.
-#[derive(Clone, Copy, Debug)]
-pub struct Sampling {
-    /// Most images.
-    pub size: u64,
-    /// Which ones.
-    pub seed: u64,
-}
-
 /// Why two configurations could not be compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -77,22 +68,20 @@ pub enum VerifyError {
     Interrupted,
 }
 
-/// Embeds a sample of `first`'s inputs under both configurations, and compares. The inputs of `second` are not used.
+/// Embeds a sample under both configurations, and compares. Their own inputs are not used.
 ///
 /// # Errors
 /// [`VerifyError`]; images that fail are part of the outcome.
 pub fn run(
+    sample: Sample,
     first: &EmbedOptions,
     second: &EmbedOptions,
-    sampling: Sampling,
     backends: &Arc<Backends>,
     model: &OpenOptions<'_>,
     cancel: &Cancel,
 ) -> Result<Comparison, VerifyError> {
-    let second =
-        EmbedOptions { inputs: first.inputs.clone(), limit: first.limit, shard: first.shard, ..second.clone() };
-    let a = Side::embed(first, sampling, backends, model, cancel)?;
-    let b = Side::embed(&second, sampling, backends, model, cancel)?;
+    let a = Side::embed(first, sample.clone(), backends, model, cancel)?;
+    let b = Side::embed(second, sample, backends, model, cancel)?;
     if a.dim != b.dim {
         return Err(VerifyError::Dimensions(a.dim, b.dim));
     }
@@ -110,15 +99,13 @@ struct Side {
 impl Side {
     fn embed(
         options: &EmbedOptions,
-        sampling: Sampling,
+        sample: Sample,
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
         cancel: &Cancel,
     ) -> Result<Self, VerifyError> {
-        let listing = options.list(|_| ()).map_err(EmbedError::from)?;
-        let source = Sample::draw(Box::new(listing), sampling.size, sampling.seed).map_err(EmbedError::from)?;
         let sink = MemorySink::default();
-        let job = options.prepare_into(Box::new(source), Box::new(sink.clone()), backends, model)?;
+        let job = options.prepare_into(Box::new(sample), Box::new(sink.clone()), backends, model)?;
         let (dim, fingerprint) = (job.manifest().dim, job.manifest().fingerprint.clone());
         let report = job.run(cancel, &Progress::default())?;
         if !report.is_complete() {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use foveate::DecodeScale;
+use foveate::collect::Sample;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::pipeline::Cancel;
-use foveate::verify::{Comparison, Sampling, VerifyError, quantile, recall_at_1, run as compare};
+use foveate::verify::{Comparison, VerifyError, quantile, recall_at_1, run as compare};
 use serde_json::json;
 
 use super::args::{Overrides, VerifyArgs};
@@ -21,14 +22,15 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
     let (first, second) = configurations(args);
-    job::check_listing(&first.list(|_| ()).context("cannot list the inputs")?)?;
+    let listing = first.list(|_| ()).context("cannot list the inputs")?;
+    job::check_listing(&listing)?;
 
     let download = progress::Download::new(false);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let backends = Arc::new(Backends::compiled());
     job::note_decode_scale(&first, &backends);
-    let sampling = Sampling { size: args.sample, seed: args.seed };
-    let compared = compare(&first, &second, sampling, &backends, &model, &cancel);
+    let sample = Sample::draw(Box::new(listing), args.sample, args.seed)?;
+    let compared = compare(sample, &first, &second, &backends, &model, &cancel);
     download.clear();
     let comparison = match compared {
         Err(VerifyError::Interrupted) => return Ok(Exit::Interrupted),
