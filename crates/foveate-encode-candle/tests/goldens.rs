@@ -3,87 +3,23 @@
 // Tests may unwrap, and what was compared is worth seeing.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+#[path = "../../../tests/support/encoder.rs"]
+mod support;
+
+use std::path::Path;
 
 use candle_core::Device;
-use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::{Encoder, EncoderOptions, Pooling};
 use foveate_encode_candle::{CandleEncoder, TensorEncoder};
-use safetensors::{Dtype, SafeTensors};
+use support::{Goldens, crops, encode, fixtures, shared};
 
 /// The `strict` tier: cosine and relative error of a vector, in f32.
 const MIN_COSINE: f64 = 1.0 - 1e-6;
 const MAX_RELATIVE_ERROR: f64 = 1e-4;
 
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
-}
-
-/// The project's shared data, which is not part of a clone; `None` with a line on the terminal without it.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: no {}", path.display());
-        return None;
-    }
-    Some(path)
-}
-
-/// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.
-struct Goldens {
-    tensors: HashMap<String, Vec<Vec<f64>>>,
-    names: Vec<String>,
-}
-
-impl Goldens {
-    fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let names = serde_json::from_str(&header.metadata().as_ref().unwrap()["names"]).unwrap();
-        let tensors = file.iter().map(|(name, view)| {
-            let values: Vec<f64> = match view.dtype() {
-                Dtype::F32 => numbers(view.data(), |b| f32::from_le_bytes(b).into()),
-                Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
-                other => panic!("{name} is {other:?}"),
-            };
-            (name.to_owned(), values.chunks(view.shape()[1]).map(<[f64]>::to_vec).collect())
-        });
-        Self { tensors: tensors.collect(), names }
-    }
-}
-
-fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-    data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
-}
-
-/// The crops of a recipe that are at hand, `[n, height, width, 3]`, and which photos they are.
-fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>) {
-    let mut pixels = Vec::new();
-    let mut photos = Vec::new();
-    for (photo, name) in names.iter().enumerate() {
-        let path = folder.join(format!("{name}.png"));
-        if path.exists() {
-            let crop = image::open(&path).unwrap().into_rgb8();
-            assert_eq!(crop.dimensions(), (side, side));
-            pixels.extend_from_slice(crop.as_raw());
-            photos.push(photo);
-        }
-    }
-    assert!(photos.len() >= 9, "{} has crops", folder.display());
-    (pixels, photos)
-}
-
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
-}
-
-fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
-    let mut out = VectorBuf::new();
-    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
-    out
 }
 
 /// Largest difference of a component, after checking the strict tier.
@@ -102,7 +38,7 @@ fn compare(what: &str, ours: &[f32], golden: &[f64]) -> f64 {
 /// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
 fn check(model: &str, encoder: &mut dyn Encoder, goldens: &Goldens, keys: [&[String]; 2], crops: &Path) {
     let side = encoder.spec().input.width;
-    let (pixels, photos) = self::crops(crops, &goldens.names, side);
+    let (pixels, photos) = support::crops(crops, &goldens.names, side);
     let vectors = encode(encoder, &pixels);
     let half = vectors.dim() / 2;
     for (pooling, keys) in keys.iter().enumerate() {

@@ -5,14 +5,12 @@
 
 mod common;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use common::{encode, fixtures, tiny, tiny_script};
+use common::{Goldens, encode, fixtures, shared, tiny, tiny_script};
 use foveate_dinov2::Model;
 use foveate_encode::{DType, Encoder, EncoderOptions, Pooling};
 use foveate_encode_tch::TchEncoder;
-use safetensors::{Dtype, SafeTensors};
 
 /// How close a vector must be to its golden: cosine and relative error.
 #[derive(Clone, Copy)]
@@ -23,61 +21,6 @@ struct Tier {
 
 const STRICT: Tier = Tier { min_cosine: 1.0 - 1e-6, max_error: 1e-4 };
 const HALF: Tier = Tier { min_cosine: 0.999, max_error: 0.1 };
-
-/// The project's shared data, which is not part of a clone; `None` with a line on the terminal without it.
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: no {}", path.display());
-        return None;
-    }
-    Some(path)
-}
-
-/// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.
-struct Goldens {
-    tensors: HashMap<String, Vec<Vec<f64>>>,
-    names: Vec<String>,
-}
-
-impl Goldens {
-    fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let names = serde_json::from_str(&header.metadata().as_ref().unwrap()["names"]).unwrap();
-        let tensors = file.iter().map(|(name, view)| {
-            let values: Vec<f64> = match view.dtype() {
-                Dtype::F32 => numbers(view.data(), |b| f32::from_le_bytes(b).into()),
-                Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
-                other => panic!("{name} is {other:?}"),
-            };
-            (name.to_owned(), values.chunks(view.shape()[1]).map(<[f64]>::to_vec).collect())
-        });
-        Self { tensors: tensors.collect(), names }
-    }
-}
-
-fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-    data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
-}
-
-/// The crops of a recipe that are at hand, `[n, height, width, 3]`, and which photos they are.
-fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>) {
-    let mut pixels = Vec::new();
-    let mut photos = Vec::new();
-    for (photo, name) in names.iter().enumerate() {
-        let path = folder.join(format!("{name}.png"));
-        if path.exists() {
-            let crop = image::open(&path).unwrap().into_rgb8();
-            assert_eq!(crop.dimensions(), (side, side));
-            pixels.extend_from_slice(crop.as_raw());
-            photos.push(photo);
-        }
-    }
-    assert!(photos.len() >= 9, "{} has crops", folder.display());
-    (pixels, photos)
-}
 
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
@@ -96,7 +39,7 @@ fn distance(ours: &[f32], golden: &[f64]) -> (f64, f64) {
 /// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
 fn check(what: &str, encoder: &mut dyn Encoder, goldens: &Goldens, keys: [&[String]; 2], crops: &Path, tier: Tier) {
     let side = encoder.spec().input.width;
-    let (pixels, photos) = self::crops(crops, &goldens.names, side);
+    let (pixels, photos) = common::crops(crops, &goldens.names, side);
     let vectors = encode(encoder, &pixels);
     let half = vectors.dim() / 2;
     for (pooling, keys) in keys.iter().enumerate() {

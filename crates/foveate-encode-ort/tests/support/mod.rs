@@ -1,14 +1,19 @@
 //! Models, golden vectors and a look whether ONNX Runtime is there.
 
 // Not every test file uses everything, tests may unwrap, and what was skipped or compared is worth seeing.
-#![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::print_stdout)]
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+#[path = "../../../../tests/support/encoder.rs"]
+mod encoder;
 
-use foveate_core::{Backend, PixelBatch, Size, VectorBuf};
+use std::path::PathBuf;
+
+use foveate_core::{Backend, Size};
 use foveate_encode::{Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
-use safetensors::{Dtype, SafeTensors};
+
+pub(crate) use encoder::{Goldens, encode, fixtures, shared};
+
+use encoder::crops;
 
 /// The `strict` tier: cosine and relative error of a vector, in f32.
 const MIN_COSINE: f64 = 1.0 - 1e-6;
@@ -29,20 +34,6 @@ pub(crate) fn is_there() -> bool {
         println!("skipped: {}; {}", problem.cause, problem.remedy);
     }
     problem.is_none()
-}
-
-pub(crate) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
-}
-
-/// The project's shared data, which is not part of a clone; `None` with a line on the terminal without it.
-pub(crate) fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: no {}", path.display());
-        return None;
-    }
-    Some(path)
 }
 
 /// A graph in a file, of images of 224 x 224 with ImageNet's mean and deviation.
@@ -66,39 +57,11 @@ pub(crate) fn options(pooling: Pooling, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling, max_batch, ..EncoderOptions::default() }
 }
 
-pub(crate) fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
-    let mut out = VectorBuf::new();
-    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
-    out
-}
-
-/// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.
-pub(crate) struct Goldens {
-    tensors: HashMap<String, Vec<Vec<f64>>>,
-    names: Vec<String>,
-}
-
 impl Goldens {
-    pub(crate) fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let names = serde_json::from_str(&header.metadata().as_ref().unwrap()["names"]).unwrap();
-        let tensors = file.iter().map(|(name, view)| {
-            let values: Vec<f64> = match view.dtype() {
-                Dtype::F32 => numbers(view.data(), |b| f32::from_le_bytes(b).into()),
-                Dtype::F64 => numbers(view.data(), f64::from_le_bytes),
-                other => panic!("{name} is {other:?}"),
-            };
-            (name.to_owned(), values.chunks(view.shape()[1]).map(<[f64]>::to_vec).collect())
-        });
-        Self { tensors: tensors.collect(), names }
-    }
-
     /// Holds `cls+mean` vectors of the recipe's crops against the goldens `<prefix>.cls*` and `<prefix>.patch_mean*`.
     pub(crate) fn check(&self, encoder: &mut dyn Encoder, recipe: &str, prefix: &str) {
         assert_eq!(encoder.spec().pooling, Pooling::ClsMean);
-        let (pixels, photos) = crops(&fixtures().join(format!("goldens/crop_{recipe}")), &self.names);
+        let (pixels, photos) = crops(&fixtures().join(format!("goldens/crop_{recipe}")), &self.names, 224);
         let vectors = encode(encoder, &pixels);
         let half = vectors.dim() / 2;
         for (pooling, part) in [("cls", 0..half), ("patch_mean", half..2 * half)] {
@@ -119,27 +82,6 @@ impl Goldens {
 /// `hf_pil.cls.f32`, and `dinov2-small.hf_pil.cls` with or without a suffix.
 fn is_of(key: &str, prefix: &str, pooling: &str) -> bool {
     key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| rest.starts_with(pooling))
-}
-
-fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-    data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
-}
-
-/// The crops of a recipe, `[n, 224, 224, 3]`, and which of the photos `names` they are.
-fn crops(folder: &Path, names: &[String]) -> (Vec<u8>, Vec<usize>) {
-    let mut pixels = Vec::new();
-    let mut photos = Vec::new();
-    for (photo, name) in names.iter().enumerate() {
-        let path = folder.join(format!("{name}.png"));
-        if path.exists() {
-            let crop = image::open(&path).unwrap().into_rgb8();
-            assert_eq!(crop.dimensions(), (224, 224));
-            pixels.extend_from_slice(crop.as_raw());
-            photos.push(photo);
-        }
-    }
-    assert!(photos.len() >= 9, "{} has crops", folder.display());
-    (pixels, photos)
 }
 
 /// Largest difference of a component, after checking the strict tier.

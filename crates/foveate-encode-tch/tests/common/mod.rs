@@ -1,19 +1,18 @@
 //! Models and files of the tests.
 
 // Not every test uses everything.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
-use std::path::{Path, PathBuf};
+#[path = "../../../../tests/support/encoder.rs"]
+mod encoder;
 
-use foveate_core::{PixelBatch, Size, VectorBuf};
+use foveate_core::Size;
 use foveate_dinov2::Model;
-use foveate_encode::{Encoder, Graph, GraphFormat, GraphSource};
+use foveate_encode::{Graph, GraphFormat, GraphSource};
+
+pub(crate) use encoder::{Goldens, crops, encode, fixtures, shared};
 
 pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
-
-pub(crate) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
-}
 
 pub(crate) fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()
@@ -31,10 +30,4 @@ pub(crate) fn tiny_script(name: &str) -> Graph {
         std: model.preprocess.std,
         registers: None,
     }
-}
-
-pub(crate) fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
-    let mut out = VectorBuf::new();
-    encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
-    out
 }
