@@ -1,10 +1,11 @@
 //! The encoder: images on threads.
 
 use std::sync::Mutex;
+use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::{Model, ModelError};
-use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderSpec};
+use foveate_encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec};
 use rayon::prelude::*;
 
 use crate::kernel::Isa;
@@ -69,21 +70,26 @@ impl Encoder for CandleEncoder {
         &self.spec
     }
 
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
         self.spec.check(batch)?;
         let Self { spec, network, pool, whole, divided } = self;
         let rows = out.reset(batch.len(), spec.dim);
         let mut images = (0..batch.len()).filter_map(|i| batch.slice(i..i + 1)).zip(rows.chunks_exact_mut(spec.dim));
         let Some(pool) = pool else {
             images.for_each(|(image, row)| whole[0].run(network, image, row));
-            return Ok(());
+            return Ok(EncodeTimes::forward_since(started));
         };
         let rest = if divided.is_empty() { 0 } else { batch.len() % whole.len() };
         pool.install(|| {
             share(network, whole, images.by_ref().take(batch.len() - rest));
             share(network, divided, images);
         });
-        Ok(())
+        Ok(EncodeTimes::forward_since(started))
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
     }
 }
 

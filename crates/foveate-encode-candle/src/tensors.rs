@@ -3,12 +3,14 @@
 //! It runs on any device and in any precision that candle has; the CPU forward of this crate ([`crate::CandleEncoder`])
 //! is a fused form of it, about twice as fast there, and both are held against the same goldens.
 
+use std::time::Instant;
+
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, silu, softmax_last_dim};
 use foveate_core::{CHANNELS, PixelBatch, VectorBuf};
 use foveate_dinov2::parts::{self, Parts};
 use foveate_dinov2::{Config, Model};
-use foveate_encode::{EncodeError, Encoder, EncoderOptions, EncoderSpec, Pooling};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Pooling};
 
 use crate::encoder::unusable;
 
@@ -121,11 +123,16 @@ impl Encoder for TensorEncoder {
         &self.spec
     }
 
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> std::result::Result<(), EncodeError> {
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> std::result::Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
         self.spec.check(batch)?;
         let vectors = self.pooled(batch).map_err(engine)?;
         out.reset(batch.len(), self.spec.dim).copy_from_slice(&vectors);
-        Ok(())
+        Ok(EncodeTimes::forward_since(started))
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> std::result::Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
     }
 }
 

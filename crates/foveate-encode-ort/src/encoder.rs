@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
-    AnyModel, EncodeError, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource, Pooling,
+    AnyModel, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource, Pooling,
 };
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session, SessionOutputs};
@@ -115,7 +116,7 @@ impl Encoder for OrtEncoder {
         &self.spec
     }
 
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.spec.check(batch)?;
         let Self { spec, engines, outputs, step } = self;
         let rows = out.reset(batch.len(), spec.dim);
@@ -123,28 +124,44 @@ impl Encoder for OrtEncoder {
         let parts = parts.filter_map(|first| batch.slice(first..batch.len().min(first + *step)));
         share(engines, outputs, spec.dim, parts.zip(rows.chunks_mut(*step * spec.dim)))
     }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
+    }
 }
 
 /// Lets every engine compute the next part until there is none.
-fn share<'a, I>(engines: &mut [Engine], outputs: &[(Tensor, Take)], dim: usize, parts: I) -> Result<(), EncodeError>
+fn share<'a, I>(
+    engines: &mut [Engine],
+    outputs: &[(Tensor, Take)],
+    dim: usize,
+    parts: I,
+) -> Result<EncodeTimes, EncodeError>
 where
     I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
 {
     let parts = Mutex::new(parts);
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = |engine: &mut Engine| -> Result<(), EncodeError> {
+    let work = |engine: &mut Engine| -> Result<EncodeTimes, EncodeError> {
+        let mut times = EncodeTimes::default();
         while let Some((images, rows)) = next() {
-            engine.fill(images, outputs, rows, dim)?;
+            times += engine.fill(images, outputs, rows, dim)?;
         }
-        Ok(())
+        Ok(times)
     };
-    let Some((first, others)) = engines.split_first_mut() else { return Ok(()) };
-    std::thread::scope(|scope| {
+    let started = Instant::now();
+    let Some((first, others)) = engines.split_first_mut() else { return Ok(EncodeTimes::default()) };
+    let sum = std::thread::scope(|scope| {
         let others: Vec<_> = others.iter_mut().map(|engine| scope.spawn(|| work(engine))).collect();
         let own = work(first);
         let results = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        results.fold(own, Result::and)
-    })
+        let mut sum = own?;
+        for times in results {
+            sum += times?;
+        }
+        Ok(sum)
+    })?;
+    Ok(sum.side_by_side(started.elapsed()))
 }
 
 impl Engine {
@@ -155,22 +172,28 @@ impl Engine {
         Ok(Self { session, options, feed: Feed::new(&contract.input, graph.mean, graph.std) })
     }
 
-    /// The wanted outputs, in the order of the contract.
-    fn run(&mut self, images: PixelBatch<'_>) -> Result<SessionOutputs<'_>, EncodeError> {
+    /// The wanted outputs, in the order of the contract, and when their input was ready.
+    fn run(&mut self, images: PixelBatch<'_>) -> Result<(SessionOutputs<'_>, Instant), EncodeError> {
         let Self { session, options, feed } = self;
-        session.run_with_options([feed.tensor(images)?], options).map_err(|error| engine(&error))
+        let input = [feed.tensor(images)?];
+        let fed = Instant::now();
+        session.run_with_options(input, options).map(|outputs| (outputs, fed)).map_err(|error| engine(&error))
     }
 
-    /// The vectors of `images`, `[n, dim]`.
+    /// The vectors of `images`, `[n, dim]`. Between a graph's input and its outputs, copies to a device and back are part
+    /// of the forward.
     fn fill(
         &mut self,
         images: PixelBatch<'_>,
         outputs: &[(Tensor, Take)],
         rows: &mut [f32],
         dim: usize,
-    ) -> Result<(), EncodeError> {
-        let results = self.run(images)?;
-        outputs.iter().enumerate().try_for_each(|(i, (tensor, take))| take.fill(tensor, &results[i], rows, dim))
+    ) -> Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
+        let (results, fed) = self.run(images)?;
+        let computed = Instant::now();
+        outputs.iter().enumerate().try_for_each(|(i, (tensor, take))| take.fill(tensor, &results[i], rows, dim))?;
+        Ok(EncodeTimes { copy_in: fed - started, forward: computed - fed, copy_out: computed.elapsed() })
     }
 
     /// Runs one black image, and says how its outputs become a row, and of how many components.
@@ -184,7 +207,7 @@ impl Engine {
         let Some(image) = PixelBatch::new(&black, graph.input) else {
             return Err(malformed(graph, "the size of its images is not one that an image can have"));
         };
-        let results = self.run(image)?;
+        let (results, _) = self.run(image)?;
         let mut dim = 0;
         let mut takes = Vec::new();
         for (i, tensor) in output.tensors().iter().enumerate() {

@@ -92,9 +92,9 @@ impl Network {
         })
     }
 
-    /// The vectors of `batch`, `[n, dim]`.
-    pub(crate) fn vectors(&self, batch: PixelBatch<'_>, pooling: Pooling) -> Result<Tensor> {
-        let mut x = self.embed(batch)?.f_to_kind(self.kind)?;
+    /// The vectors of a batch that is on the device, `[n, dim]`.
+    pub(crate) fn vectors(&self, pixels: &Tensor, pooling: Pooling) -> Result<Tensor> {
+        let mut x = self.embed(pixels)?.f_to_kind(self.kind)?;
         let Some((last, blocks)) = self.blocks.split_last() else {
             return self.pool(pooling, |first, n| x.f_narrow(1, first, n));
         };
@@ -105,12 +105,23 @@ impl Network {
         self.pool(pooling, |first, n| last.finish(&x, &attention, first, n, self.shape))
     }
 
+    /// The batch on the device, u8 in rows of patches: `[n * rows, patch, columns, patch * 3]`.
+    pub(crate) fn upload(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
+        let Shape { patch, grid: (rows, columns), .. } = self.shape;
+        let shape = [batch.len() as i64 * rows, patch, columns, CHANNELS as i64 * patch];
+        Tensor::f_from_data_size(batch.as_slice(), &shape, Kind::Uint8)?.f_to(self.device)
+    }
+
+    /// How many images an uploaded batch has.
+    pub(crate) fn images(&self, pixels: &Tensor) -> usize {
+        (pixels.size()[0] / self.shape.grid.0) as usize
+    }
+
     /// Tokens of every image, `[n, tokens, hidden]`, in f32.
-    fn embed(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
+    fn embed(&self, pixels: &Tensor) -> Result<Tensor> {
         let Shape { hidden, patch, grid: (rows, columns), prefix, .. } = self.shape;
-        let (n, samples) = (batch.len() as i64, CHANNELS as i64 * patch);
-        let pixels = Tensor::f_from_data_size(batch.as_slice(), &[n * rows, patch, columns, samples], Kind::Uint8)?;
-        let patches = pixels.f_to(self.device)?.f_transpose(1, 2)?.f_contiguous()?.f_to_kind(Kind::Float)?;
+        let (n, samples) = (pixels.size()[0] / rows, CHANNELS as i64 * patch);
+        let patches = pixels.f_transpose(1, 2)?.f_contiguous()?.f_to_kind(Kind::Float)?;
         let patches = patches.f_view([n, rows * columns, patch * samples])?;
         let patches = self.patch.forward(&patches)?.f_add_(&self.positions)?;
         Tensor::f_cat(&[self.prefix.f_expand([n, prefix, hidden], false)?, patches], 1)

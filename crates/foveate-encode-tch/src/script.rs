@@ -46,7 +46,8 @@ impl Script {
         let black = vec![0; graph.input.pixels() as usize * CHANNELS];
         let batch = PixelBatch::new(&black, graph.input)
             .ok_or_else(|| EncodeError::Model(format!("no image is {} pixels", graph.input)))?;
-        let tokens = script.tokens(batch)?;
+        let samples = script.upload(batch)?;
+        let tokens = script.tokens(&samples)?;
         match tokens.size()[..] {
             [1, hidden] => script.hidden = hidden as usize,
             [1, tokens, hidden] => {
@@ -75,9 +76,9 @@ impl Script {
         Ok(())
     }
 
-    /// The vectors of `batch`, `[n, dim]`.
-    pub(crate) fn vectors(&mut self, batch: PixelBatch<'_>, pooling: Pooling) -> Result<Tensor, EncodeError> {
-        let tokens = self.tokens(batch)?;
+    /// The vectors of a batch that is on the device, `[n, dim]`.
+    pub(crate) fn vectors(&mut self, samples: &Tensor, pooling: Pooling) -> Result<Tensor, EncodeError> {
+        let tokens = self.tokens(samples)?;
         self.pool(&tokens, pooling).map_err(engine)
     }
 
@@ -92,23 +93,24 @@ impl Script {
         }
     }
 
-    /// What the network gives for `batch`: `[n, tokens, width]` or `[n, width]`.
-    fn tokens(&mut self, batch: PixelBatch<'_>) -> Result<Tensor, EncodeError> {
+    /// The batch on the device, normalized: `[n, 3, h, w]`.
+    pub(crate) fn upload(&mut self, batch: PixelBatch<'_>) -> Result<Tensor, EncodeError> {
         normalize_nchw(batch, self.mean, self.std, &mut self.samples);
         let Size { width, height } = batch.size();
         let shape = [batch.len() as i64, CHANNELS as i64, i64::from(height), i64::from(width)];
-        let output = Tensor::f_from_slice(&self.samples)
-            .and_then(|samples| samples.f_view(shape)?.f_to(self.device)?.f_to_kind(self.kind))
-            .and_then(|samples| self.module.forward_is(&[IValue::Tensor(samples)]));
+        let samples = Tensor::f_from_slice(&self.samples);
+        samples.and_then(|samples| samples.f_view(shape)?.f_to(self.device)?.f_to_kind(self.kind)).map_err(engine)
+    }
+
+    /// What the network gives for a batch: `[n, tokens, width]` or `[n, width]`.
+    fn tokens(&mut self, samples: &Tensor) -> Result<Tensor, EncodeError> {
+        let output = self.module.forward_is(&[IValue::Tensor(samples.shallow_clone())]);
         let tokens = find_tokens(output.map_err(engine)?)?;
-        match tokens.size().first() {
-            Some(&n) if n == batch.len() as i64 => Ok(tokens),
-            other => Err(unusable(format!(
-                "{} images give {} rows; was it traced with a fixed batch?",
-                batch.len(),
-                other.unwrap_or(&0)
-            ))),
+        let (images, rows) = (samples.size()[0], tokens.size().first().copied().unwrap_or(0));
+        if rows != images {
+            return Err(unusable(format!("{images} images give {rows} rows; was it traced with a fixed batch?")));
         }
+        Ok(tokens)
     }
 }
 

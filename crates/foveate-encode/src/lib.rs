@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod graph;
+mod times;
 
 use std::collections::BTreeMap;
 
 use foveate_core::{Backend, FaultScope, Health, PixelBatch, Registry, Size, VectorBuf};
 
 pub use graph::{Graph, GraphFormat, GraphSource, ModelForm};
+pub use times::EncodeTimes;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -19,7 +21,15 @@ pub trait Encoder: Send {
     /// Turns `batch` (any length from 1 to [`EncoderSpec::max_batch`], images of [`EncoderSpec::input`]) into f32
     /// rows `[n, dim]`, in order, complete on the host at return. Rows are **not** L2-normalized. A row depends on its own image
     /// alone, not on the batch around it: bit for bit where `spec().batch_invariant` says so.
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError>;
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError>;
+
+    /// Computes the rows of the last batch again, from where the device still has it: a forward without a copy from the
+    /// host, to measure what that copy costs.
+    ///
+    /// # Errors
+    /// [`EncodeError::Unsupported`] where nothing stays on a device: no batch was encoded yet, or the encoder reads the
+    /// host's memory ([`EncodeError::on_the_host`]).
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError>;
 }
 
 /// What an encoder takes and gives.
@@ -144,6 +154,11 @@ pub enum EncodeError {
 }
 
 impl EncodeError {
+    /// What [`Encoder::encode_resident`] answers where the device is the host.
+    pub fn on_the_host() -> Self {
+        Self::Unsupported("the forward reads the host's memory, so no batch is kept on a device".to_owned())
+    }
+
     /// Always [`FaultScope::Run`].
     pub fn scope(&self) -> FaultScope {
         FaultScope::Run

@@ -4,10 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
-use foveate_encode::{DType, EncodeError, Encoder, EncoderSpec, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Pooling};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -144,14 +145,19 @@ impl Encoder for FirstPixels {
         &self.spec
     }
 
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
         let rows = out.reset(batch.len(), self.spec.dim);
         for (i, row) in rows.chunks_exact_mut(self.spec.dim).enumerate() {
             for (value, &sample) in row.iter_mut().zip(batch.image(i)) {
                 *value = f32::from(sample);
             }
         }
-        Ok(())
+        Ok(EncodeTimes::forward_since(started))
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
     }
 }
 

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foveate_core::{ImageView, ImageViewMut};
 use foveate_core::{PixelBatch, PixelBuf, Size, Stage, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
-use foveate_encode::{DType, EncodeError, Encoder, EncoderSpec, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Pooling};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
@@ -130,7 +130,8 @@ impl Encoder for NumberEncoder {
     fn spec(&self) -> &EncoderSpec {
         &self.spec
     }
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
         (self.on_batch)();
         let rows = out.reset(batch.len(), 2);
         for (i, row) in rows.chunks_exact_mut(2).enumerate() {
@@ -140,7 +141,10 @@ impl Encoder for NumberEncoder {
             }
             row.fill(index as f32);
         }
-        Ok(())
+        Ok(EncodeTimes::forward_since(started))
+    }
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
     }
 }
 

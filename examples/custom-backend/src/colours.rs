@@ -1,9 +1,11 @@
 //! An encoder: the mean colour, as three numbers from 0 to 1.
 
+use std::time::Instant;
+
 use foveate::core::{PixelBatch, RegistryError, VectorBuf};
 use foveate::dinov2::Model;
 use foveate::encode::{
-    AnyModel, DType, EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec,
+    AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec,
 };
 
 pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
@@ -43,7 +45,8 @@ impl Encoder for Colours {
         &self.spec
     }
 
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<(), EncodeError> {
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
         self.spec.check(batch)?;
         let rows = out.reset(batch.len(), 3);
         for (row, image) in rows.chunks_exact_mut(3).zip((0..batch.len()).map(|i| batch.image(i))) {
@@ -52,6 +55,10 @@ impl Encoder for Colours {
                 *mean = sum as f32 / (image.len() / 3) as f32 / 255.0;
             }
         }
-        Ok(())
+        Ok(EncodeTimes::forward_since(started))
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
     }
 }
