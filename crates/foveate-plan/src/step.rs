@@ -1,0 +1,152 @@
+//! How long the accelerator takes for a batch.
+
+use serde::{Deserialize, Serialize};
+
+use crate::PlanError;
+use crate::error::{at_least_one, not_negative, positive};
+
+/// Seconds of one accelerator for a batch of a given size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// A straight line.
+    Linear(LinearStep),
+    /// Measured points.
+    Table(StepTable),
+}
+
+/// `overhead + batch × per_item`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinearStep {
+    /// Seconds that a step takes whatever its batch.
+    pub overhead: f64,
+    /// Seconds more for every image of the batch.
+    pub per_item: f64,
+}
+
+/// Measured `(batch, seconds)` points, joined by straight lines.
+///
+/// Below the first point the line of the first two goes on, but never below the first point's seconds per image (a
+/// smaller batch is not cheaper per image); beyond the last point the line of the last two goes on. A single point is
+/// taken as proportional to the batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(u32, f64)>", into = "Vec<(u32, f64)>")]
+pub struct StepTable {
+    points: Vec<(u32, f64)>,
+}
+
+impl StepTable {
+    /// A table of points in any order.
+    ///
+    /// # Errors
+    /// [`PlanError`] without points, with a batch of 0, a batch twice, or seconds that are not positive and finite.
+    pub fn new(points: impl Into<Vec<(u32, f64)>>) -> Result<Self, PlanError> {
+        let mut points = points.into();
+        points.sort_by_key(|&(batch, _)| batch);
+        for &(batch, seconds) in &points {
+            at_least_one("a measured batch", batch)?;
+            positive("the seconds of a measured batch", seconds)?;
+        }
+        if points.is_empty() {
+            return Err(PlanError::Impossible("no batch was measured; measure at least one".to_owned()));
+        }
+        match points.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(PlanError::Impossible(format!("batch {} is measured twice; keep one", pair[0].0))),
+            None => Ok(Self { points }),
+        }
+    }
+
+    /// The points, by batch.
+    pub fn points(&self) -> &[(u32, f64)] {
+        &self.points
+    }
+
+    fn seconds(&self, batch: f64) -> f64 {
+        let point = |i: usize| (f64::from(self.points[i].0), self.points[i].1);
+        let (first, seconds) = point(0);
+        if self.points.len() == 1 {
+            return seconds * batch / first;
+        }
+        let above = self.points.partition_point(|&(b, _)| f64::from(b) < batch);
+        let (x0, y0) = point(above.clamp(1, self.points.len() - 1) - 1);
+        let (x1, y1) = point(above.clamp(1, self.points.len() - 1));
+        let line = y0 + (y1 - y0) * (batch - x0) / (x1 - x0);
+        if batch < first { line.max(seconds * batch / first) } else { line.max(y0.min(y1)) }
+    }
+}
+
+impl TryFrom<Vec<(u32, f64)>> for StepTable {
+    type Error = PlanError;
+    fn try_from(points: Vec<(u32, f64)>) -> Result<Self, PlanError> {
+        Self::new(points)
+    }
+}
+
+impl From<StepTable> for Vec<(u32, f64)> {
+    fn from(table: StepTable) -> Self {
+        table.points
+    }
+}
+
+impl Step {
+    /// Seconds of a batch.
+    ///
+    /// # Errors
+    /// [`PlanError`] for a batch of 0, or a line that is negative, not finite, or zero at this batch.
+    pub fn seconds(&self, batch: u32) -> Result<f64, PlanError> {
+        let items = at_least_one("the batch", batch)?;
+        let seconds = match self {
+            Self::Linear(line) => {
+                not_negative("the step's overhead", line.overhead)?;
+                not_negative("the step's seconds per image", line.per_item)?;
+                line.overhead + items * line.per_item
+            }
+            Self::Table(table) => table.seconds(items),
+        };
+        positive("the seconds of a step", seconds)
+    }
+
+    /// The same with every time multiplied by `factor`: another precision, another device.
+    pub fn scaled(&self, factor: f64) -> Self {
+        match self {
+            Self::Linear(line) => {
+                Self::Linear(LinearStep { overhead: line.overhead * factor, per_item: line.per_item * factor })
+            }
+            Self::Table(table) => {
+                let points = table.points.iter().map(|&(batch, seconds)| (batch, seconds * factor)).collect();
+                Self::Table(StepTable { points })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_goes_through_its_points_and_on_beyond_them() {
+        let step = Step::Table(StepTable::new([(64, 6.0), (8, 2.0), (16, 3.0)]).unwrap());
+        let at = |batch| step.seconds(batch).unwrap();
+        assert_eq!([at(8), at(16), at(64)], [2.0, 3.0, 6.0]);
+        assert_eq!(at(12), 2.5);
+        assert_eq!(at(40), 4.5);
+        assert_eq!(at(128), 10.0, "the last line goes on");
+        assert_eq!(at(4), 1.5, "the first line goes on");
+        let steep = Step::Table(StepTable::new([(8, 2.0), (16, 8.0)]).unwrap());
+        assert_eq!(steep.seconds(4), Ok(1.0), "but a smaller batch is not cheaper per image");
+        assert_eq!(Step::Table(StepTable::new([(8, 2.0)]).unwrap()).seconds(24), Ok(6.0));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(StepTable::new([]).is_err());
+        assert!(StepTable::new([(0, 1.0)]).is_err());
+        assert!(StepTable::new([(1, f64::NAN)]).is_err());
+        assert!(StepTable::new([(1, 1.0), (1, 2.0)]).is_err());
+        let step = Step::Linear(LinearStep { overhead: 1.0, per_item: 0.1 });
+        assert!(step.seconds(0).is_err());
+        assert!(step.scaled(-1.0).seconds(1).is_err());
+        assert!(serde_json::from_str::<StepTable>("[[0, 1.0]]").is_err(), "a file is checked like an argument");
+    }
+}
