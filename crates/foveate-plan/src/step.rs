@@ -61,7 +61,15 @@ impl StepTable {
         &self.points
     }
 
-    fn seconds(&self, batch: f64) -> f64 {
+    /// Seconds of a batch.
+    ///
+    /// # Errors
+    /// [`PlanError`] for a batch of 0.
+    pub fn seconds(&self, batch: u32) -> Result<f64, PlanError> {
+        Ok(self.at(at_least_one("the batch", batch)?))
+    }
+
+    fn at(&self, batch: f64) -> f64 {
         let point = |i: usize| (f64::from(self.points[i].0), self.points[i].1);
         let (first, seconds) = point(0);
         if self.points.len() == 1 {
@@ -101,7 +109,7 @@ impl Step {
                 not_negative("the step's seconds per image", line.per_item)?;
                 line.overhead + items * line.per_item
             }
-            Self::Table(table) => table.seconds(items),
+            Self::Table(table) => table.at(items),
         };
         positive("the seconds of a step", seconds)
     }
@@ -115,6 +123,17 @@ impl Step {
             Self::Table(table) => {
                 let points = table.points.iter().map(|&(batch, seconds)| (batch, seconds * factor)).collect();
                 Self::Table(StepTable { points })
+            }
+        }
+    }
+
+    /// The same with `seconds` more for every image.
+    pub(crate) fn with_more_per_item(&self, seconds: f64) -> Self {
+        match self {
+            Self::Linear(line) => Self::Linear(LinearStep { per_item: line.per_item + seconds, ..*line }),
+            Self::Table(table) => {
+                let more = |&(batch, step): &(u32, f64)| (batch, step + seconds * f64::from(batch));
+                Self::Table(StepTable { points: table.points.iter().map(more).collect() })
             }
         }
     }

@@ -1,0 +1,415 @@
+//! Questions that a plan answers: sweeps, crossovers, what-ifs, demand, hours and money.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{at_least_one, not_negative, positive, share};
+use crate::{Configuration, Measured, Model, PlanError, Prediction, SteadyState, Transform, Wall};
+
+impl Model {
+    /// The steady state of each batch size.
+    ///
+    /// # Errors
+    /// As [`Model::at`].
+    pub fn batch_sweep(&self, batches: &[u32]) -> Result<Vec<SteadyState>, PlanError> {
+        batches.iter().map(|&batch| self.at(batch)).collect()
+    }
+
+    /// The smallest batch up to `most` from which on (up to `most`) compute is not the slowest wall, and what is;
+    /// `None` when compute is the slowest at `most`. A larger batch only makes the accelerator wait longer.
+    ///
+    /// # Errors
+    /// As [`Model::at`].
+    pub fn crossover(&self, most: u32) -> Result<Option<(u32, Wall)>, PlanError> {
+        let mut found = None;
+        for batch in (1..=most).rev() {
+            match self.at(batch)?.bound {
+                Wall::Compute => break,
+                wall => found = Some((batch, wall)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The same with another number of workers, each as fast as before.
+    ///
+    /// # Errors
+    /// [`PlanError::Impossible`] unless the transformation is given per image and worker.
+    pub fn with_workers(&self, workers: u32) -> Result<Self, PlanError> {
+        match self.transform {
+            Transform::PerImage { seconds, .. } => {
+                Ok(Self { transform: Transform::PerImage { seconds, workers }, ..self.clone() })
+            }
+            _ => Err(PlanError::Impossible("the CPU's cost is not known per worker; give it per image".to_owned())),
+        }
+    }
+
+    /// The steady state of each number of workers.
+    ///
+    /// # Errors
+    /// As [`Model::with_workers`] and [`Model::at`].
+    pub fn worker_sweep(&self, batch: u32, workers: &[u32]) -> Result<Vec<SteadyState>, PlanError> {
+        workers.iter().map(|&workers| self.with_workers(workers)?.at(batch)).collect()
+    }
+
+    /// The fewest workers with which the CPU is not the slowest wall.
+    ///
+    /// # Errors
+    /// As [`Model::with_workers`] and [`Model::at`].
+    pub fn workers_to_saturate(&self, batch: u32) -> Result<u32, PlanError> {
+        let one = self.with_workers(1)?.at(batch)?;
+        let others = one.compute_seconds.max(one.storage_seconds).max(one.write_seconds);
+        // A share of a worker as small as this is rounding, not work.
+        Ok((one.cpu_seconds / others - 1e-9).ceil().max(1.0) as u32)
+    }
+
+    /// How many times faster the transformation has to be for the CPU not to keep the accelerators waiting; at most 1
+    /// when it does not.
+    ///
+    /// # Errors
+    /// As [`Model::at`].
+    pub fn transform_speedup_needed(&self, batch: u32) -> Result<f64, PlanError> {
+        let state = self.at(batch)?;
+        Ok(state.cpu_seconds / state.compute_seconds)
+    }
+
+    /// The same with files of `factor` times the bytes. A transformation given per image is taken to grow in
+    /// proportion, as one given in bytes per second does.
+    pub fn with_sample_size(&self, factor: f64) -> Self {
+        let transform = match self.transform {
+            Transform::PerImage { .. } => self.transform.scaled(factor),
+            other => other,
+        };
+        Self { bytes_per_image: self.bytes_per_image * factor, transform, ..self.clone() }
+    }
+
+    /// The same with a transformation at `factor` times the cost.
+    pub fn with_transform(&self, factor: f64) -> Self {
+        Self { transform: self.transform.scaled(factor), ..self.clone() }
+    }
+
+    /// The same with the transformation on the accelerators, where it takes `seconds` per image, before each step.
+    ///
+    /// # Errors
+    /// [`PlanError`] for seconds that are negative or not finite.
+    pub fn with_transform_on_device(&self, seconds: f64) -> Result<Self, PlanError> {
+        not_negative("the seconds on the device", seconds)?;
+        Ok(Self { transform: Transform::Nothing, step: self.step.with_more_per_item(seconds), ..self.clone() })
+    }
+
+    /// The same with steps at `factor` times the cost: another precision or device.
+    pub fn with_compute(&self, factor: f64) -> Self {
+        Self { step: self.step.scaled(factor), ..self.clone() }
+    }
+
+    /// What the usual changes would give at one batch size, the most helpful first: files of half and double the
+    /// bytes, preprocessing 2, 4 and 10 times faster or on the device at no cost, steps of half the time, twice the
+    /// accelerators.
+    ///
+    /// # Errors
+    /// As [`Model::at`].
+    pub fn what_ifs(&self, batch: u32) -> Result<Vec<WhatIf>, PlanError> {
+        let now = self.at(batch)?.images_per_second;
+        let twice = Self { accelerators: self.accelerators.saturating_mul(2), ..self.clone() };
+        let changes = [
+            ("files of half the bytes", self.with_sample_size(0.5)),
+            ("files of double the bytes", self.with_sample_size(2.0)),
+            ("preprocessing 2x faster", self.with_transform(0.5)),
+            ("preprocessing 4x faster", self.with_transform(0.25)),
+            ("preprocessing 10x faster", self.with_transform(0.1)),
+            ("preprocessing on the device, if it cost nothing there", self.with_transform_on_device(0.0)?),
+            ("steps in half the time (another precision)", self.with_compute(0.5)),
+            ("twice the accelerators", twice),
+        ];
+        let answer = |(change, model): (&str, Self)| {
+            let state = model.at(batch)?;
+            Ok(WhatIf { change: change.to_owned(), speedup: state.images_per_second / now, state })
+        };
+        let mut answers = changes.into_iter().map(answer).collect::<Result<Vec<_>, PlanError>>()?;
+        answers.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+        Ok(answers)
+    }
+}
+
+/// What a change would give.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhatIf {
+    /// The change in words.
+    pub change: String,
+    /// Images per second with it ÷ without it.
+    pub speedup: f64,
+    /// The steady state with it.
+    pub state: SteadyState,
+}
+
+impl Measured {
+    /// The prediction for each batch size.
+    ///
+    /// # Errors
+    /// As [`Measured::predict`].
+    pub fn batch_sweep(&self, configuration: &Configuration, batches: &[u32]) -> Result<Vec<Prediction>, PlanError> {
+        batches.iter().map(|&batch| self.predict(&Configuration { batch, ..*configuration })).collect()
+    }
+
+    /// The prediction for each number of workers.
+    ///
+    /// # Errors
+    /// As [`Measured::predict`].
+    pub fn worker_sweep(&self, configuration: &Configuration, workers: &[u32]) -> Result<Vec<Prediction>, PlanError> {
+        workers.iter().map(|&workers| self.predict(&Configuration { workers, ..*configuration })).collect()
+    }
+
+    /// The fewest workers, up to `most`, that give at least `share` (above 0, at most 1; 0.98, say) of the best
+    /// throughput that any number up to `most` gives.
+    ///
+    /// # Errors
+    /// As [`Measured::predict`]; also for `most` of 0 and a share that is none.
+    pub fn workers_to_saturate(
+        &self,
+        configuration: &Configuration,
+        most: u32,
+        share_of_best: f64,
+    ) -> Result<u32, PlanError> {
+        at_least_one("the most workers", most)?;
+        share("the share of the best throughput", share_of_best)?;
+        let all = self.worker_sweep(configuration, &(1..=most).collect::<Vec<_>>())?;
+        let best = all.iter().map(|prediction| prediction.images_per_second).fold(0.0, f64::max);
+        let enough = |prediction: &Prediction| prediction.images_per_second >= share_of_best * best;
+        Ok(all.iter().position(enough).map_or(most, |at| at as u32 + 1))
+    }
+
+    /// What a run at `images_per_second` asks of disk and network.
+    ///
+    /// # Errors
+    /// [`PlanError`] for numbers that are negative or not finite.
+    pub fn demand(&self, images_per_second: f64) -> Result<Demand, PlanError> {
+        Demand::of(images_per_second, self.bytes_per_image, self.bytes_per_vector)
+    }
+}
+
+/// What a run asks of disk and network, per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Encoded bytes read.
+    pub read_bytes_per_second: f64,
+    /// Bytes of vectors written.
+    pub write_bytes_per_second: f64,
+    /// Bytes read of a million images.
+    pub read_bytes_per_million: f64,
+    /// Bytes written for a million images.
+    pub write_bytes_per_million: f64,
+}
+
+impl Demand {
+    /// Of one machine, or of many together, at `images_per_second`.
+    ///
+    /// # Errors
+    /// [`PlanError`] for numbers that are negative or not finite.
+    pub fn of(images_per_second: f64, bytes_per_image: f64, bytes_per_vector: f64) -> Result<Self, PlanError> {
+        not_negative("the images per second", images_per_second)?;
+        not_negative("the bytes per image", bytes_per_image)?;
+        not_negative("the bytes per vector", bytes_per_vector)?;
+        Ok(Self {
+            read_bytes_per_second: images_per_second * bytes_per_image,
+            write_bytes_per_second: images_per_second * bytes_per_vector,
+            read_bytes_per_million: 1e6 * bytes_per_image,
+            write_bytes_per_million: 1e6 * bytes_per_vector,
+        })
+    }
+}
+
+/// Images to be embedded by machines that are paid by the hour.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Images.
+    pub images: u64,
+    /// Machines, all alike.
+    pub machines: u32,
+    /// What one of them gives.
+    pub rate: Rate,
+    /// Seconds from the start of a machine's bill to its first image: boot, download of the model.
+    pub startup_seconds: f64,
+    /// What is left of the machines' rates when they work together, above 0 and at most 1: uneven shares,
+    /// preemption. [`crate::fleet::Fleet`] estimates it.
+    pub efficiency: f64,
+    /// Price of one machine for an hour.
+    pub price_per_hour: f64,
+}
+
+/// Images per second of one machine, with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Low end.
+    pub low: f64,
+    /// Expected.
+    pub mean: f64,
+    /// High end.
+    pub high: f64,
+}
+
+impl Rate {
+    /// A rate without an interval.
+    pub fn exactly(images_per_second: f64) -> Self {
+        Self { low: images_per_second, mean: images_per_second, high: images_per_second }
+    }
+}
+
+/// A figure with the interval that follows from the rate's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// With the high rate.
+    pub low: f64,
+    /// With the mean rate.
+    pub expected: f64,
+    /// With the low rate.
+    pub high: f64,
+}
+
+/// What a job takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobCost {
+    /// Hours from the start to the last image.
+    pub hours: Interval,
+    /// Hours of all machines together, as billed.
+    pub machine_hours: Interval,
+    /// Money, in the price's currency.
+    pub money: Interval,
+    /// Images per second of all machines together, start-up not counted.
+    pub images_per_second: f64,
+}
+
+impl Job {
+    /// Hours and money.
+    ///
+    /// # Errors
+    /// [`PlanError`] for a number that is negative, zero where that means nothing, or not finite, and for a rate whose
+    /// ends are not in order.
+    pub fn cost(&self) -> Result<JobCost, PlanError> {
+        let machines = at_least_one("the number of machines", self.machines)?;
+        let efficiency = share("the efficiency", self.efficiency)?;
+        let startup = not_negative("the start-up seconds", self.startup_seconds)?;
+        let price = not_negative("the price per hour", self.price_per_hour)?;
+        let Rate { low, mean, high } = self.rate;
+        [low, mean, high].into_iter().try_for_each(|rate| positive("the images per second", rate).map(drop))?;
+        if !(low <= mean && mean <= high) {
+            return Err(PlanError::Impossible(format!("a rate of {mean} that is not between {low} and {high}")));
+        }
+        let hours = |rate: f64| (startup + self.images as f64 / (rate * efficiency * machines)) / 3600.0;
+        let hours = Interval { low: hours(high), expected: hours(mean), high: hours(low) };
+        let times =
+            |by: f64, of: Interval| Interval { low: of.low * by, expected: of.expected * by, high: of.high * by };
+        let machine_hours = times(machines, hours);
+        let images_per_second = mean * efficiency * machines;
+        Ok(JobCost { hours, machine_hours, money: times(price, machine_hours), images_per_second })
+    }
+
+    /// The fewest machines that finish within `hours` at the mean rate.
+    ///
+    /// # Errors
+    /// As [`Job::cost`], and when starting alone takes that long.
+    pub fn machines_for(&self, hours: f64) -> Result<u32, PlanError> {
+        let one = Self { machines: 1, ..*self }.cost()?;
+        let startup = self.startup_seconds / 3600.0;
+        let left = positive("the hours", hours)? - startup;
+        if left <= 0.0 {
+            return Err(PlanError::Impossible(format!("starting takes {startup:.2} hours of the {hours:.2} allowed")));
+        }
+        Ok(((one.hours.expected - startup) / left - 1e-9).ceil().max(1.0) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LinearStep, Step};
+
+    /// A step of 5 ms + 26 µs per image; 250 µs of CPU per image: they cross at 5000 ÷ (250 − 26) = 22.3 images.
+    fn model() -> Model {
+        Model {
+            bytes_per_image: 500e3,
+            storage: None,
+            transform: Transform::PerImage { seconds: 2e-3, workers: 8 },
+            step: Step::Linear(LinearStep { overhead: 5e-3, per_item: 26e-6 }),
+            accelerators: 1,
+            write_seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_crossover_is_where_the_lines_cross() {
+        assert_eq!(model().crossover(1024).unwrap(), Some((23, Wall::Cpu)));
+        assert_eq!(model().at(22).unwrap().bound, Wall::Compute);
+        assert_eq!(model().with_transform(0.05).crossover(1024).unwrap(), None);
+        let disk = Model { storage: Some(crate::Storage::disk(1e9)), ..model() };
+        assert_eq!(disk.crossover(1024).unwrap(), Some((11, Wall::Storage)));
+    }
+
+    #[test]
+    fn workers_to_saturate_is_the_first_that_does() {
+        let model = model();
+        let needed = model.workers_to_saturate(256).unwrap();
+        let states = model.worker_sweep(256, &[needed - 1, needed, needed + 1]).unwrap();
+        assert_eq!([&states[0], &states[1], &states[2]].map(|s| s.bound), [Wall::Cpu, Wall::Compute, Wall::Compute]);
+        assert_eq!(states[1].images_per_second, states[2].images_per_second);
+        let by_bytes = Model { transform: Transform::Throughput { bytes_per_second: 1e9 }, ..model };
+        assert!(by_bytes.workers_to_saturate(256).is_err());
+    }
+
+    #[test]
+    fn what_ifs_are_the_model_with_the_change() {
+        let answers = model().what_ifs(256).unwrap();
+        let speedup = |start: &str| answers.iter().find(|a| a.change.starts_with(start)).unwrap().speedup;
+        assert!((speedup("files of half") - 2.0).abs() < 1e-9, "bound by the CPU, whose work halves");
+        assert_eq!(speedup("steps in half"), 1.0, "compute is not what holds it back");
+        let whole = model().at(256).unwrap().slowdown;
+        assert!((speedup("preprocessing on the device") - whole).abs() < 1e-9);
+        assert!(answers.windows(2).all(|pair| pair[0].speedup >= pair[1].speedup));
+        let needed = model().transform_speedup_needed(256).unwrap();
+        assert!((needed - whole).abs() < 1e-9);
+        let moved = model().with_transform_on_device(1e-4).unwrap().at(256).unwrap();
+        assert!((moved.compute_seconds - (5e-3 + 256.0 * 126e-6)).abs() < 1e-12);
+    }
+
+    const JOB: Job = Job {
+        images: 3_600_000,
+        machines: 4,
+        rate: Rate { low: 80.0, mean: 100.0, high: 125.0 },
+        startup_seconds: 180.0,
+        efficiency: 0.9,
+        price_per_hour: 2.0,
+    };
+
+    #[test]
+    fn hours_and_money_follow_the_rate() {
+        let cost = JOB.cost().unwrap();
+        let expected = 3_600_000.0 / 360.0 / 3600.0 + 0.05;
+        assert!((cost.hours.expected - expected).abs() < 1e-9);
+        assert!((cost.money.expected - expected * 8.0).abs() < 1e-9);
+        assert!(cost.hours.low < expected && expected < cost.hours.high);
+        let machines = JOB.machines_for(1.0).unwrap();
+        assert!(Job { machines, ..JOB }.cost().unwrap().hours.expected <= 1.0);
+        assert!(Job { machines: machines - 1, ..JOB }.cost().unwrap().hours.expected > 1.0);
+        assert!(JOB.machines_for(0.04).is_err());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for broken in [
+            Job { machines: 0, ..JOB },
+            Job { efficiency: 0.0, ..JOB },
+            Job { price_per_hour: -1.0, ..JOB },
+            Job { startup_seconds: f64::NAN, ..JOB },
+            Job { rate: Rate { low: 2.0, mean: 1.0, high: 3.0 }, ..JOB },
+            Job { rate: Rate::exactly(0.0), ..JOB },
+        ] {
+            assert!(broken.cost().is_err(), "{broken:?}");
+        }
+        assert!(Demand::of(f64::NAN, 1.0, 1.0).is_err());
+    }
+
+    #[test]
+    fn demand_is_rate_times_bytes() {
+        let demand = Demand::of(988.0, 300e3, 1536.0).unwrap();
+        assert_eq!(demand.read_bytes_per_second, 296.4e6);
+        assert_eq!(demand.write_bytes_per_million, 1.536e9);
+    }
+}

@@ -1,0 +1,252 @@
+//! What a profile measured, and the model that follows from it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{at_least_one, not_negative, positive};
+use crate::{PlanError, StepTable, Storage};
+
+/// A machine and a job as a profile measured them: every stage's cost alone, with nothing else running.
+///
+/// From it [`Measured::predict`] says what a configuration of the threaded pipeline gives. The cores are shared: what
+/// the readers, workers, forward and writer take from them adds up. A forward on a device of its own is the same with
+/// [`ForwardCost::cpu_seconds`] near zero (or near its seconds, where the driver spins).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Cores that the threads share.
+    pub cores: u32,
+    /// Encoded bytes per image.
+    pub bytes_per_image: f64,
+    /// Stored bytes per vector.
+    pub bytes_per_vector: f64,
+    /// Everything but the forward.
+    pub stages: Vec<StageCost>,
+    /// The forward, by threads and batch: at least one.
+    pub forward: Vec<ForwardCost>,
+    /// A store with limits that the readers' measured seconds do not show (requests in flight, a link's bytes per
+    /// second); `None` where reading is as it was measured.
+    pub storage: Option<Storage>,
+    /// How much more CPU time work takes while other stages use the cores too (caches, memory bandwidth, switches):
+    /// 0 for none. [`Measured::calibrated`] finds it from runs.
+    pub interference: f64,
+}
+
+/// Which threads run a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The reader threads.
+    Reader,
+    /// The decode workers.
+    Worker,
+    /// The encoder's thread, before or after the forward: copies to and from a device, gathering a batch.
+    Encoder,
+    /// The one thread that stores.
+    Writer,
+}
+
+impl Place {
+    /// All, in the order in which an image passes them.
+    pub const ALL: [Self; 4] = [Self::Reader, Self::Worker, Self::Encoder, Self::Writer];
+
+    /// The name in tables and lanes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "read",
+            Self::Worker => "workers",
+            Self::Encoder => "forward",
+            Self::Writer => "write",
+        }
+    }
+}
+
+/// What one stage costs per image on one thread, alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageCost {
+    /// Its name: "decode", say.
+    pub name: String,
+    /// The threads that run it.
+    pub place: Place,
+    /// Seconds by the clock, mean per image.
+    pub seconds: f64,
+    /// Seconds on a core, mean per image; what is missing to `seconds` is waiting.
+    pub cpu_seconds: f64,
+    /// Single measurements of `seconds` for the simulation to draw from, scaled there to the mean above; none when the
+    /// stage is to take the same time for every image.
+    pub samples: Vec<f64>,
+}
+
+/// What the forward costs for one batch, alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForwardCost {
+    /// Threads of the encoder (1 for a device that computes on its own).
+    pub threads: u32,
+    /// Images in the batch.
+    pub batch: u32,
+    /// Seconds by the clock, mean.
+    pub seconds: f64,
+    /// Seconds on the cores, summed over threads, mean.
+    pub cpu_seconds: f64,
+    /// Single measurements of `seconds` for the simulation, as in [`StageCost::samples`].
+    pub samples: Vec<f64>,
+}
+
+/// How a run is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Threads that read; not used when `workers` is 0.
+    pub readers: u32,
+    /// Threads that decode and resize. 0 runs every stage in turn on one thread.
+    pub workers: u32,
+    /// Images per batch.
+    pub batch: u32,
+    /// Threads of the forward; must have been measured.
+    pub forward_threads: u32,
+    /// Encoders, each with a thread and batches of its own.
+    pub encoders: u32,
+}
+
+impl StageCost {
+    /// The mean of what `images` images took in all. `images` must not be 0.
+    pub fn of_total(name: &str, place: Place, seconds: f64, cpu_seconds: f64, images: u64) -> Self {
+        let n = images as f64;
+        Self { name: name.to_owned(), place, seconds: seconds / n, cpu_seconds: cpu_seconds / n, samples: Vec::new() }
+    }
+
+    fn check(&self) -> Result<(), PlanError> {
+        not_negative("a stage's seconds", self.seconds)?;
+        not_negative("a stage's CPU seconds", self.cpu_seconds)?;
+        self.samples.iter().try_for_each(|&s| not_negative("a stage's sample", s).map(drop))
+    }
+
+    fn scaled(&self, factor: f64) -> Self {
+        Self { seconds: self.seconds * factor, cpu_seconds: self.cpu_seconds * factor, ..self.clone() }
+    }
+}
+
+impl ForwardCost {
+    fn check(&self) -> Result<(), PlanError> {
+        at_least_one("the forward's threads", self.threads)?;
+        at_least_one("the forward's batch", self.batch)?;
+        positive("the forward's seconds", self.seconds)?;
+        not_negative("the forward's CPU seconds", self.cpu_seconds)?;
+        self.samples.iter().try_for_each(|&s| not_negative("a forward's sample", s).map(drop))
+    }
+}
+
+/// Seconds by the clock and on the cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cost {
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+}
+
+impl Measured {
+    /// Whether everything means something.
+    ///
+    /// # Errors
+    /// [`PlanError`] for no cores, no forward, or a cost that is negative or not finite.
+    pub fn check(&self) -> Result<(), PlanError> {
+        at_least_one("the number of cores", self.cores)?;
+        not_negative("the bytes per image", self.bytes_per_image)?;
+        not_negative("the bytes per vector", self.bytes_per_vector)?;
+        not_negative("the interference", self.interference)?;
+        self.stages.iter().try_for_each(StageCost::check)?;
+        self.forward.iter().try_for_each(ForwardCost::check)?;
+        if self.forward.is_empty() {
+            return Err(PlanError::Impossible("the forward was not measured; measure one batch at least".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Cost per image of all stages at `place`.
+    pub(crate) fn cost_at(&self, place: Place) -> Cost {
+        let here = self.stages.iter().filter(|stage| stage.place == place);
+        here.fold(Cost::default(), |sum, stage| Cost {
+            seconds: sum.seconds + stage.seconds,
+            cpu_seconds: sum.cpu_seconds + stage.cpu_seconds,
+        })
+    }
+
+    /// Cost of one forward, by interpolation among the batches measured with these threads.
+    pub(crate) fn forward_cost(&self, threads: u32, batch: u32) -> Result<Cost, PlanError> {
+        let seconds = self.forward_table(threads, |cost| cost.seconds)?.seconds(batch)?;
+        let cores = self.forward_table(threads, |cost| (cost.cpu_seconds / cost.seconds).max(f64::MIN_POSITIVE))?;
+        // Cores in use are interpolated, but not extrapolated.
+        let (first, last) = (cores.points()[0].0, cores.points()[cores.points().len() - 1].0);
+        Ok(Cost { seconds, cpu_seconds: seconds * cores.seconds(batch.clamp(first, last))? })
+    }
+
+    fn forward_table(&self, threads: u32, value: impl Fn(&ForwardCost) -> f64) -> Result<StepTable, PlanError> {
+        let measured = self.forward.iter().filter(|cost| cost.threads == threads);
+        let points: Vec<(u32, f64)> = measured.map(|cost| (cost.batch, value(cost))).collect();
+        if points.is_empty() {
+            let mut known: Vec<u32> = self.forward.iter().map(|cost| cost.threads).collect();
+            known.sort_unstable();
+            known.dedup();
+            let problem = format!("the forward was not measured with {threads} threads but with {known:?}; measure it");
+            return Err(PlanError::Impossible(problem));
+        }
+        StepTable::new(points)
+    }
+
+    /// The same with the stage `name` at `factor` times its cost: 0 removes it, 0.5 is a decoder twice as fast.
+    ///
+    /// # Errors
+    /// [`PlanError`] when there is no such stage, or for a factor that is negative or not finite.
+    pub fn with_stage(&self, name: &str, factor: f64) -> Result<Self, PlanError> {
+        not_negative("the factor", factor)?;
+        let mut changed = self.clone();
+        let mut found = false;
+        for stage in changed.stages.iter_mut().filter(|stage| stage.name == name) {
+            *stage = stage.scaled(factor);
+            found = true;
+        }
+        let names: Vec<&str> = self.stages.iter().map(|stage| stage.name.as_str()).collect();
+        let missing = || PlanError::Impossible(format!("no stage is called {name}; there are {}", names.join(", ")));
+        found.then_some(changed).ok_or_else(missing)
+    }
+
+    /// The same with the stage `name` on the accelerator, where an image takes `seconds`.
+    ///
+    /// # Errors
+    /// As [`Measured::with_stage`].
+    pub fn with_stage_on_device(&self, name: &str, seconds: f64) -> Result<Self, PlanError> {
+        not_negative("the seconds on the device", seconds)?;
+        let mut changed = self.with_stage(name, 0.0)?;
+        for cost in &mut changed.forward {
+            cost.seconds += seconds * f64::from(cost.batch);
+        }
+        Ok(changed)
+    }
+
+    /// The same with every forward at `factor` times its cost: another precision or device.
+    ///
+    /// # Errors
+    /// [`PlanError`] for a factor that is not positive and finite.
+    pub fn with_forward(&self, factor: f64) -> Result<Self, PlanError> {
+        positive("the factor", factor)?;
+        let mut changed = self.clone();
+        for cost in &mut changed.forward {
+            cost.seconds *= factor;
+            cost.cpu_seconds *= factor;
+        }
+        Ok(changed)
+    }
+
+    /// The same with files of `factor` times the bytes, and reading and decoding in proportion. An assumption: measure
+    /// photos of that size to know.
+    ///
+    /// # Errors
+    /// [`PlanError`] for a factor that is not positive and finite.
+    pub fn with_sample_size(&self, factor: f64) -> Result<Self, PlanError> {
+        positive("the factor", factor)?;
+        let mut changed = self.clone();
+        changed.bytes_per_image *= factor;
+        for stage in &mut changed.stages {
+            if matches!(stage.place, Place::Reader | Place::Worker) {
+                *stage = stage.scaled(factor);
+            }
+        }
+        Ok(changed)
+    }
+}
