@@ -1,8 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+mod chrome;
 mod histogram;
 pub mod process;
 mod stage;
+mod thread;
+mod trace;
 
 pub use histogram::Histogram;
 pub use stage::{Span, StageProfiler, StageTotals};
+pub use trace::Trace;

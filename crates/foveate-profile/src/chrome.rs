@@ -1,0 +1,164 @@
+//! Chrome's Trace Event Format, the JSON object form.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::trace::{Event, Lane};
+
+/// The one process that all lanes are threads of. Viewers take zero for no thread, and the process's own number for its
+/// main thread, so lanes start above both.
+const PROCESS: usize = 1;
+const FIRST_LANE: usize = 2;
+
+#[derive(Clone, Copy)]
+struct Span {
+    name: &'static str,
+    start: u64,
+    duration: u64,
+}
+
+/// Spans in the order of their start; one that overlaps an earlier one lies inside of it.
+#[derive(Default)]
+struct Row {
+    spans: Vec<Span>,
+    /// Ends of the spans that the last one lies inside of, and its own.
+    open: Vec<u64>,
+}
+
+pub(crate) fn write(mut lanes: Vec<Lane>, dropped: u64, out: &mut dyn Write) -> io::Result<()> {
+    lanes.sort_by_cached_key(place);
+    let mut out = io::BufWriter::new(out);
+    write!(out, "{{\"traceEvents\":[\n{{\"ph\":\"M\",\"pid\":{PROCESS},\"name\":\"process_name\"")?;
+    write!(out, ",\"args\":{{\"name\":{}}}}}", Quoted(&program()))?;
+    let rows = lanes.iter().flat_map(|lane| rows(lane).into_iter().map(|row| (lane.name.as_str(), row)));
+    for (number, (name, row)) in rows.enumerate() {
+        write_row(&mut out, name, FIRST_LANE + number, &row)?;
+    }
+    write_counters(&mut out, &lanes)?;
+    write!(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_events\":{dropped}}}}}\n")?;
+    out.flush()
+}
+
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_stem().map_or_else(|| "program".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Threads before tracks, the main thread first, names in the order that a reader expects.
+fn place(lane: &Lane) -> (bool, bool, Vec<(String, u64)>, Option<u64>) {
+    (lane.thread.is_none(), lane.name != "main", natural(&lane.name), lane.thread)
+}
+
+/// Text and number in turn, so that "decode 10" comes after "decode 9".
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), 0_u64)];
+    let mut in_number = false;
+    for c in name.chars() {
+        let digit = c.to_digit(10);
+        if in_number && digit.is_none() {
+            parts.push((String::new(), 0));
+        }
+        in_number = digit.is_some();
+        if let Some((text, number)) = parts.last_mut() {
+            match digit {
+                Some(digit) => *number = number.saturating_mul(10).saturating_add(u64::from(digit)),
+                None => text.push(c),
+            }
+        }
+    }
+    parts
+}
+
+/// As many rows as it takes for spans to be inside of each other or apart: one, unless somebody timed a device that does
+/// several things at once. None when the lane has only counters.
+fn rows(lane: &Lane) -> Vec<Row> {
+    // Of spans with the same times, the one recorded last is the outer one.
+    let mut spans: Vec<Span> = lane.pieces.iter().flatten().rev().filter_map(span).collect();
+    spans.sort_by_key(|span| (span.start, Reverse(span.duration)));
+    let mut rows: Vec<Row> = Vec::new();
+    for span in spans {
+        if !rows.iter_mut().any(|row| row.take(span)) {
+            rows.push(Row { open: vec![span.end()], spans: vec![span] });
+        }
+    }
+    rows
+}
+
+fn span(event: &Event) -> Option<Span> {
+    match *event {
+        Event::Span { name, start, duration } => Some(Span { name, start, duration }),
+        Event::Counter { .. } => None,
+    }
+}
+
+impl Span {
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.duration)
+    }
+}
+
+impl Row {
+    /// Whether the span fits here; then it is added.
+    fn take(&mut self, span: Span) -> bool {
+        while self.open.pop_if(|end| *end <= span.start).is_some() {}
+        let fits = self.open.last().is_none_or(|end| span.end() <= *end);
+        if fits {
+            self.open.push(span.end());
+            self.spans.push(span);
+        }
+        fits
+    }
+}
+
+fn write_row(out: &mut dyn Write, name: &str, number: usize, row: &Row) -> io::Result<()> {
+    let meta = format!(",\n{{\"ph\":\"M\",\"pid\":{PROCESS},\"tid\":{number}");
+    write!(out, "{meta},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}", Quoted(name))?;
+    write!(out, "{meta},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{number}}}}}")?;
+    for Span { name, start, duration } in &row.spans {
+        write!(out, ",\n{{\"ph\":\"X\",\"pid\":{PROCESS},\"tid\":{number},\"name\":{}", Quoted(name))?;
+        write!(out, ",\"ts\":{},\"dur\":{}}}", Micros(*start), Micros(*duration))?;
+    }
+    Ok(())
+}
+
+/// Counters belong to the process, whatever thread reported them.
+fn write_counters(out: &mut dyn Write, lanes: &[Lane]) -> io::Result<()> {
+    let counter = |event: &Event| match *event {
+        Event::Counter { track, at, value } => Some((at, track, value)),
+        Event::Span { .. } => None,
+    };
+    let mut counters: Vec<_> = lanes.iter().flat_map(|lane| &lane.pieces).flatten().filter_map(counter).collect();
+    counters.sort_by_key(|(at, ..)| *at);
+    for (at, track, value) in counters {
+        write!(out, ",\n{{\"ph\":\"C\",\"pid\":{PROCESS},\"name\":{},\"ts\":{}", Quoted(track), Micros(at))?;
+        write!(out, ",\"args\":{{\"value\":{value}}}}}")?;
+    }
+    Ok(())
+}
+
+/// Nanoseconds as the format's microseconds, none lost.
+struct Micros(u64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// A JSON string.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
