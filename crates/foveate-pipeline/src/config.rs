@@ -25,6 +25,8 @@ pub struct Config {
     pub readers: usize,
     /// Most encoded bytes read ahead of the decoders.
     pub read_ahead_bytes: u64,
+    /// Full batches that may wait for the encoder, at least 1.
+    pub prefetch: usize,
     /// When to give up on a run whose items fail.
     pub failures: FailurePolicy,
     /// How often finished rows are made durable.
@@ -32,7 +34,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual settings for a geometry: batches of 32, one decode worker, two readers, 64 MiB of read-ahead, commits every two seconds.
+    /// The usual settings for a geometry: batches of 32, one decode worker, two readers, 64 MiB of read-ahead,
+    /// a batch ahead of the encoder, commits every two seconds.
     pub fn new(geometry: Geometry) -> Self {
         Self {
             geometry,
@@ -44,6 +47,7 @@ impl Config {
             workers: 1,
             readers: 2,
             read_ahead_bytes: 64 << 20,
+            prefetch: 1,
             failures: FailurePolicy::Unlimited,
             commit_every: Duration::from_secs(2),
         }
@@ -55,11 +59,11 @@ impl Config {
         (2 * self.workers + self.readers).max(16)
     }
 
-    /// Batches in existence at once: one at the encoder, one ready for it, one being filled, and as many more as
+    /// Batches in existence at once: one at the encoder, those that wait for it, one being filled, and as many more as
     /// items in flight can touch.
     pub(crate) fn batches_in_flight(&self) -> usize {
         let items = self.read_ahead_items() + self.workers + self.readers;
-        3 + items.div_ceil(self.batch)
+        2 + self.prefetch.max(1) + items.div_ceil(self.batch)
     }
 }
 

@@ -83,7 +83,7 @@ impl Pipeline {
         let first = done.0.clamp(range.start, range.end);
         self.source.seek(first)?;
 
-        let profiler = StageProfiler::new(Stage::ALL.map(Stage::name));
+        let profiler = stages::profiler();
         let started = Instant::now();
         let open = Openers { decoder: &self.decoder, resizer: &self.resizer };
         let mut writer = Writer::new(self.sink.as_mut(), &self.config, &profiler, progress, first);
@@ -114,6 +114,8 @@ impl Pipeline {
             return Err(RunError::Accounting(format!("the run ended at item {settled} of {}", range.end)));
         };
         let config = &self.config;
+        let mut totals = profiler.totals();
+        let encode_parts = totals.split_off(Stage::ALL.len());
         Ok(RunReport {
             inputs,
             resumed: first - range.start,
@@ -122,7 +124,8 @@ impl Pipeline {
             settled: settled - range.start,
             bytes: progress.bytes.load(Relaxed),
             wall,
-            stages: stage_reports(profiler.totals(), |stage| threads_of(stage, config), wall),
+            stages: stage_reports(totals, |stage| threads_of(stage, config), wall),
+            encode_parts,
             queues,
             published,
         })

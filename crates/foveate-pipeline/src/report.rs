@@ -25,6 +25,8 @@ pub struct RunReport {
     pub wall: Duration,
     /// What each stage cost, in pipeline order.
     pub stages: Vec<StageReport>,
+    /// What encoding consisted of, as the encoder itself tells: `copy-in`, `forward`, `copy-out`, a span a batch.
+    pub encode_parts: Vec<StageTotals>,
     /// How full each queue was; empty in a sequential run.
     pub queues: Vec<QueueStats>,
     /// The finished output; `None` when the run was interrupted.

@@ -40,6 +40,14 @@ pub(crate) fn timed<T>(profiler: &StageProfiler, stage: Stage, work: impl FnOnce
     work()
 }
 
+/// What encoding consists of, as the encoder itself tells.
+const ENCODE_PARTS: [&str; 3] = ["copy-in", "forward", "copy-out"];
+
+/// A profiler of all stages, and behind them of the parts of encoding.
+pub(crate) fn profiler() -> StageProfiler {
+    StageProfiler::new(Stage::ALL.map(Stage::name).into_iter().chain(ENCODE_PARTS))
+}
+
 pub(crate) fn stage_number(stage: Stage) -> usize {
     Stage::ALL.iter().position(|&s| s == stage).unwrap_or(0)
 }
@@ -194,7 +202,10 @@ pub(crate) fn encode(
     let Some(batch) = PixelBatch::new(images, config.geometry.output()) else {
         return Ok(()); // every item of the batch failed
     };
-    timed(profiler, Stage::Encode, || encoder.encode(batch, &mut encoded.vectors))?;
+    let times = timed(profiler, Stage::Encode, || encoder.encode(batch, &mut encoded.vectors))?;
+    for (at, time) in [times.copy_in, times.forward, times.copy_out].into_iter().enumerate() {
+        profiler.record(Stage::ALL.len() + at, time);
+    }
     let dim = encoder.spec().dim;
     if (encoded.vectors.rows(), encoded.vectors.dim()) != (encoded.len(), dim) {
         let got = format!("{}x{}", encoded.vectors.rows(), encoded.vectors.dim());

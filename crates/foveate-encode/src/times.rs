@@ -1,0 +1,61 @@
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+
+/// Where the time of one [`Encoder::encode`](crate::Encoder::encode) went: wall-clock time, by the device's own clock
+/// where the work is not the host's. What an encoder that reads the host's memory does to change the layout or the type
+/// of the samples counts as copying too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncodeTimes {
+    /// The batch to where the forward reads it.
+    pub copy_in: Duration,
+    /// The network.
+    pub forward: Duration,
+    /// The vectors to the host, as rows.
+    pub copy_out: Duration,
+}
+
+impl EncodeTimes {
+    /// A forward since `started` that copies nothing.
+    pub fn forward_since(started: Instant) -> Self {
+        Self { forward: started.elapsed(), ..Self::default() }
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.copy_in + self.forward + self.copy_out
+    }
+
+    /// The sums of several threads, in proportion, as parts of the time `wall` that these took side by side.
+    pub fn side_by_side(self, wall: Duration) -> Self {
+        let sum = self.total().as_secs_f64();
+        if sum == 0.0 {
+            return Self { forward: wall, ..Self::default() };
+        }
+        let share = |part: Duration| wall.mul_f64(part.as_secs_f64() / sum);
+        let (copy_in, copy_out) = (share(self.copy_in), share(self.copy_out));
+        Self { copy_in, copy_out, forward: wall.saturating_sub(copy_in + copy_out) }
+    }
+}
+
+impl AddAssign for EncodeTimes {
+    fn add_assign(&mut self, other: Self) {
+        self.copy_in += other.copy_in;
+        self.forward += other.forward;
+        self.copy_out += other.copy_out;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_side_by_side_share_the_wall_clock() {
+        let ms = Duration::from_millis;
+        let sums = EncodeTimes { copy_in: ms(20), forward: ms(170), copy_out: ms(10) };
+        let parts = sums.side_by_side(ms(100));
+        assert_eq!(parts, EncodeTimes { copy_in: ms(10), forward: ms(85), copy_out: ms(5) });
+        assert_eq!(parts.total(), ms(100));
+        assert_eq!(EncodeTimes::default().side_by_side(ms(7)).forward, ms(7));
+    }
+}

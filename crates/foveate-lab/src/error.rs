@@ -1,0 +1,52 @@
+use std::path::PathBuf;
+
+use foveate_decode::DecodeError;
+use foveate_encode::EncodeError;
+use foveate_pipeline::RunError;
+use foveate_resize::ResizeError;
+use foveate_sink::SinkError;
+use foveate_source::SourceError;
+
+/// Why an experiment could not be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// There is nothing to measure with.
+    #[error("{0}")]
+    Photos(String),
+    /// A setting that makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// The inputs cannot be listed.
+    #[error("list: {0}")]
+    Source(#[from] SourceError),
+    /// A decoder cannot be used.
+    #[error("decode: {0}")]
+    Decode(#[from] DecodeError),
+    /// A resizer cannot be used.
+    #[error("resize: {0}")]
+    Resize(#[from] ResizeError),
+    /// An encoder cannot be used.
+    #[error("encode: {0}")]
+    Encode(#[from] EncodeError),
+    /// An output cannot be written.
+    #[error("write: {0}")]
+    Sink(#[from] SinkError),
+    /// A run stopped.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The work that was measured was not done right: the figures would mean nothing.
+    #[error("the work is not right: {0}")]
+    Work(String),
+    /// A file of the experiment itself.
+    #[error("cannot write {}: {cause}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

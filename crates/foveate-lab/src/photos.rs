@@ -1,0 +1,205 @@
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foveate_core::{ImageViewMut, PixelBuf, Size};
+use foveate_decode::DecodeHint;
+use foveate_resize::{Filter, Geometry};
+use foveate_source::{Fetch, Input, Item, Listing, Source};
+
+use crate::wrap::{Cycle, MemoryFetch, OpenFetch};
+use crate::{LabError, Rig};
+
+/// Shorter side of the small photos that are made of larger ones.
+const SMALL_SIDE: u32 = 256;
+/// Quality of their JPEGs.
+const SMALL_QUALITY: u8 = 90;
+/// Most encoded bytes of a set: its photos are in memory for a whole experiment.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// One photo that decodes.
+#[derive(Clone, Debug)]
+pub struct Photo {
+    /// Its id.
+    pub id: String,
+    /// Its file's bytes.
+    pub bytes: Arc<[u8]>,
+    /// Its native size.
+    pub size: Size,
+}
+
+/// Photos to measure with: in memory, and where they came from.
+#[derive(Clone)]
+pub struct PhotoSet {
+    /// What it is called in tables: where it is from, and the median size.
+    pub name: String,
+    /// Those that decode, in the source's order.
+    pub photos: Arc<[Photo]>,
+    /// Id and reason of each that does not.
+    pub left_out: Vec<(String, String)>,
+    items: Arc<[Item]>,
+    open_fetch: Arc<OpenFetch>,
+}
+
+impl PhotoSet {
+    /// Reads and tries the rig's photos, until there are `most` or a gigabyte of them.
+    ///
+    /// # Errors
+    /// [`LabError::Photos`] when there are none, or none of them decodes, saying why the first does not.
+    pub fn load(rig: &dyn Rig, most: usize) -> Result<Self, LabError> {
+        let mut source = rig.photos()?;
+        let mut fetch = source.open_fetch()?;
+        let mut decoder = (rig.decoder_opener(&rig.base()))()?;
+        let mut pixels = PixelBuf::new(rig.config(&rig.base()).limits);
+        let (mut photos, mut items, mut left_out, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let mut bytes = Vec::new();
+        while let Some(item) = source.next_item()? {
+            if photos.len() == most || total > MOST_BYTES {
+                break;
+            }
+            let fetched = match &item.fault {
+                Some(fault) => Err(fault.clone()),
+                None => fetch.fetch(&item, &mut bytes).map_err(|error| error.to_string()),
+            };
+            let decoded = fetched.and_then(|()| {
+                decoder.decode(&bytes, DecodeHint::default(), &mut pixels).map_err(|error| error.to_string())
+            });
+            match decoded {
+                Ok(decoded) => {
+                    total += bytes.len() as u64;
+                    photos.push(Photo { id: item.id.clone(), bytes: bytes.as_slice().into(), size: decoded.native });
+                    items.push(item);
+                }
+                Err(reason) => left_out.push((item.id, reason)),
+            }
+        }
+        if photos.is_empty() {
+            return Err(LabError::Photos(nothing(&left_out)));
+        }
+        let name = format!("as given, {}", describe(&photos));
+        Ok(Self { name, photos: photos.into(), left_out, items: items.into(), open_fetch: opener(source) })
+    }
+
+    /// The same photos as JPEG files of 256 pixels on the shorter side, written to `folder`.
+    ///
+    /// # Errors
+    /// [`LabError::Photos`] when they are about as small already.
+    pub fn small(&self, rig: &dyn Rig, folder: &Path) -> Result<Self, LabError> {
+        let side = |photo: &Photo| photo.size.width.min(photo.size.height);
+        if self.photos.iter().filter(|photo| side(photo) > SMALL_SIDE * 5 / 4).count() * 2 < self.photos.len() {
+            let what = format!("the photos are about {SMALL_SIDE} px already ({})", self.name);
+            return Err(LabError::Photos(what));
+        }
+        let cannot = |path: &Path| {
+            let path = path.to_owned();
+            move |cause| LabError::File { path, cause }
+        };
+        std::fs::create_dir_all(folder).map_err(cannot(folder))?;
+        let mut shrink = Shrink::new(rig)?;
+        let (mut photos, mut files) = (Vec::new(), Vec::new());
+        for (index, photo) in self.photos.iter().enumerate() {
+            let (bytes, size) = shrink.shrink(photo)?;
+            let path = folder.join(format!("{index:05}.jpg"));
+            std::fs::write(&path, &bytes).map_err(cannot(&path))?;
+            photos.push(Photo { id: photo.id.clone(), bytes: bytes.into(), size });
+            files.push(Input::Path(path));
+        }
+        let mut listing = Listing::builder().inputs(files).build()?;
+        let mut items = Vec::new();
+        while let Some(item) = listing.next_item()? {
+            items.push(item);
+        }
+        let name = format!("small, {}", describe(&photos));
+        Ok(Self {
+            name,
+            photos: photos.into(),
+            left_out: self.left_out.clone(),
+            items: items.into(),
+            open_fetch: opener(Box::new(listing)),
+        })
+    }
+
+    /// `images` items, the photos over and over, read from where they came from.
+    pub fn stored(&self, images: u64) -> Box<dyn Source> {
+        Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::clone(&self.open_fetch)))
+    }
+
+    /// `images` items, the photos over and over, their bytes in memory.
+    pub fn in_memory(&self, images: u64) -> Box<dyn Source> {
+        let photos = Arc::clone(&self.photos);
+        let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&photos))) as Box<dyn Fetch>);
+        Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
+    }
+
+    /// Mean encoded bytes of a photo.
+    pub fn mean_bytes(&self) -> f64 {
+        let total: usize = self.photos.iter().map(|photo| photo.bytes.len()).sum();
+        total as f64 / self.photos.len() as f64
+    }
+
+    /// Mean native pixels of a photo.
+    pub fn mean_pixels(&self) -> f64 {
+        let total: u64 = self.photos.iter().map(|photo| photo.size.pixels()).sum();
+        total as f64 / self.photos.len() as f64
+    }
+}
+
+fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {
+    let source = Mutex::new(source);
+    Arc::new(move || source.lock().unwrap_or_else(PoisonError::into_inner).open_fetch())
+}
+
+/// Makes small photos of large ones.
+struct Shrink {
+    decoder: Box<dyn foveate_decode::Decoder>,
+    resizer: Box<dyn foveate_resize::Resizer>,
+    pixels: PixelBuf,
+}
+
+impl Shrink {
+    fn new(rig: &dyn Rig) -> Result<Self, LabError> {
+        let base = rig.base();
+        Ok(Self {
+            decoder: (rig.decoder_opener(&base))()?,
+            resizer: (rig.resizer_opener(&base))()?,
+            pixels: PixelBuf::new(rig.config(&base).limits),
+        })
+    }
+
+    fn shrink(&mut self, photo: &Photo) -> Result<(Vec<u8>, Size), LabError> {
+        self.decoder.decode(&photo.bytes, DecodeHint::default(), &mut self.pixels)?;
+        let native = self.pixels.size();
+        let scale = f64::from(SMALL_SIDE) / f64::from(native.width.min(native.height));
+        let scaled = |side: u32| ((f64::from(side) * scale.min(1.0)).round() as u32).max(1);
+        let size = Size::new(scaled(native.width), scaled(native.height));
+        let plan = Geometry::Stretch { output: size, filter: Filter::Bicubic }.plan(native);
+        let mut small = vec![0; size.rgb_len().unwrap_or(0)];
+        if let Some(out) = ImageViewMut::new(&mut small, size) {
+            self.resizer.resize(self.pixels.view(), &plan, out)?;
+        }
+        let mut jpeg = Vec::new();
+        let encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut jpeg, SMALL_QUALITY);
+        let encoded =
+            image::ImageEncoder::write_image(encoder, &small, size.width, size.height, image::ExtendedColorType::Rgb8);
+        encoded.map_err(|error| LabError::Photos(format!("{}: cannot be made small: {error}", photo.id)))?;
+        Ok((jpeg, size))
+    }
+}
+
+fn nothing(left_out: &[(String, String)]) -> String {
+    match left_out.first() {
+        None => "no photos: the folders and lists named are empty".to_owned(),
+        Some((id, reason)) => {
+            format!("none of the {} photos can be used; the first, {id}: {reason}", left_out.len())
+        }
+    }
+}
+
+/// Median size and bytes, in words.
+fn describe(photos: &[Photo]) -> String {
+    let median = |value: fn(&Photo) -> f64| {
+        let values: Vec<f64> = photos.iter().map(value).collect();
+        crate::stats::quantile(&values, 0.5).unwrap_or(0.0)
+    };
+    let (width, height) = (median(|p| f64::from(p.size.width)), median(|p| f64::from(p.size.height)));
+    format!("{width:.0} x {height:.0} px, {:.0} kB", median(|p| p.bytes.len() as f64) / 1e3)
+}

@@ -1,0 +1,168 @@
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use foveate_encode::Encoder;
+use foveate_pipeline::{Cancel, Pipeline, Progress, RunReport};
+use foveate_profile::process;
+use foveate_sink::{Existing, RunManifest, SinkOptions, VectorSink};
+use foveate_source::Source;
+
+use crate::wrap::{CheckedSink, LentEncoder};
+use crate::{LabError, PhotoSet, Rig, Setting};
+
+/// Hears what an experiment is doing, for people who wait.
+pub trait Watch: Sync {
+    /// It goes on to this.
+    fn doing(&self, what: &str);
+}
+
+/// Where experiments are made: the rig, a folder for what they write, and a way to stop them.
+pub struct Lab<'a> {
+    /// The backends.
+    pub rig: &'a dyn Rig,
+    /// Outputs of runs go there and are removed again.
+    pub scratch: &'a Path,
+    /// Asked between any two samples.
+    pub cancel: &'a Cancel,
+    /// Told what is going on.
+    pub watch: &'a dyn Watch,
+    /// What random choices depend on.
+    pub seed: u64,
+}
+
+/// Where a run's vectors go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// To this sink, and on to disk.
+    Sink(String),
+    /// Nowhere, once they are checked.
+    Discard,
+}
+
+/// What one run showed.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What the engine says.
+    pub report: RunReport,
+    /// Images per second: all of them ÷ from the first item to the last commit.
+    pub rate: f64,
+    /// Processor time of the process ÷ (wall-clock time × cores), 0..=1, where the system tells.
+    pub cpu_busy: Option<f64>,
+}
+
+impl Lab<'_> {
+    /// An error once the user asked to stop.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`].
+    pub fn go_on(&self) -> Result<(), LabError> {
+        if self.cancel.is_cancelled() { Err(LabError::Interrupted) } else { Ok(()) }
+    }
+
+    /// The encoder of a setting, to be lent to runs.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn encoder(&self, setting: &Setting) -> Result<LentEncoder, LabError> {
+        Ok(LentEncoder::new(self.rig.open_encoder(setting)?))
+    }
+
+    /// The pipeline of a setting over `source`, as a plain run would have it.
+    ///
+    /// # Errors
+    /// When the output cannot be opened.
+    pub fn pipeline(
+        &self,
+        setting: &Setting,
+        source: Box<dyn Source>,
+        encoder: Box<dyn Encoder>,
+        sink: Box<dyn VectorSink>,
+    ) -> Pipeline {
+        Pipeline {
+            source,
+            decoder: self.rig.decoder_opener(setting),
+            resizer: self.rig.resizer_opener(setting),
+            encoder,
+            sink,
+            config: self.rig.config(setting),
+        }
+    }
+
+    /// Embeds `images` of `photos`, read from where they are stored, and checks every row.
+    ///
+    /// # Errors
+    /// [`LabError::Run`] when the run stops, [`LabError::Work`] when a row is missing or wrong.
+    pub fn run(
+        &self,
+        setting: &Setting,
+        photos: &PhotoSet,
+        images: u64,
+        encoder: &LentEncoder,
+        output: &Output,
+    ) -> Result<Run, LabError> {
+        let sink = self.sink(output, photos)?;
+        let source = photos.stored(images);
+        let pipeline = self.pipeline(setting, source, Box::new(encoder.clone()), Box::new(sink.clone()));
+        self.carry_out(pipeline, &sink, images)
+    }
+
+    /// A sink that checks what goes to `output`.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn sink(&self, output: &Output, photos: &PhotoSet) -> Result<CheckedSink, LabError> {
+        let inner = match output {
+            Output::Discard => None,
+            Output::Sink(name) => Some(self.rig.open_sink(name, &SinkOptions::new(self.output_folder()))?),
+        };
+        Ok(CheckedSink::new(inner, photos.photos.len()))
+    }
+
+    /// Runs `pipeline`, whose sink is `sink`, to the end of its `images`.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn carry_out(&self, pipeline: Pipeline, sink: &CheckedSink, images: u64) -> Result<Run, LabError> {
+        self.go_on()?;
+        let manifest = RunManifest { dim: pipeline.encoder.spec().dim, ..RunManifest::default() };
+        let before = process::processor_time();
+        let report = pipeline.run(&manifest, Existing::Overwrite, self.cancel, &Progress::default())?;
+        let busy = process::processor_time().zip(before).map(|(after, before)| after.saturating_sub(before));
+        self.go_on()?;
+        sink.check(images).map_err(LabError::Work)?;
+        self.clear_output();
+        let wall = report.wall;
+        let rate = images as f64 / wall.as_secs_f64().max(1e-9);
+        Ok(Run { rate, cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)), report })
+    }
+
+    /// How many images make a run of about `seconds`, from a first, short one that also warms everything up: a multiple of
+    /// the batch, at least two batches.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn images_for(
+        &self,
+        seconds: f64,
+        setting: &Setting,
+        photos: &PhotoSet,
+        encoder: &LentEncoder,
+    ) -> Result<u64, LabError> {
+        let batch = setting.batch as u64;
+        let first = self.run(setting, photos, 2 * batch, encoder, &Output::Discard)?;
+        Ok(((first.rate * seconds / batch as f64).round() as u64).max(2) * batch)
+    }
+
+    fn output_folder(&self) -> PathBuf {
+        self.scratch.join("output/")
+    }
+
+    /// What runs leave behind is of no use; if it cannot be removed, the next run overwrites it.
+    fn clear_output(&self) {
+        let _ = std::fs::remove_dir_all(self.output_folder());
+    }
+}
+
+fn share(busy: Duration, wall: Duration, cores: usize) -> f64 {
+    busy.as_secs_f64() / (wall.as_secs_f64() * cores.max(1) as f64).max(1e-9)
+}

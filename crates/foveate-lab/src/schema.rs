@@ -1,0 +1,513 @@
+//! What every CSV file of a run holds. `SCHEMA.md` says the same and is written from here.
+
+/// A column of a CSV file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name in the file's first line.
+    pub name: &'static str,
+    /// Unit of its numbers; empty for words and for numbers without one.
+    pub unit: &'static str,
+    /// What it means.
+    pub about: &'static str,
+    /// Whether the printed table has it.
+    pub printed: bool,
+}
+
+impl Column {
+    /// A column of words.
+    pub const fn text(name: &'static str, about: &'static str) -> Self {
+        Self { name, unit: "", about, printed: true }
+    }
+
+    /// A column of numbers.
+    pub const fn number(name: &'static str, unit: &'static str, about: &'static str) -> Self {
+        Self { name, unit, about, printed: true }
+    }
+
+    /// The same, in the file alone.
+    #[must_use]
+    pub const fn unprinted(self) -> Self {
+        Self { printed: false, ..self }
+    }
+
+    /// Its name and unit, for people.
+    pub fn heading(&self) -> String {
+        let words = self.name.replace('_', " ");
+        if self.unit.is_empty() { words } else { format!("{words} ({})", self.unit) }
+    }
+}
+
+/// The columns of a CSV file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// The file's name.
+    pub file: &'static str,
+    /// What its rows are.
+    pub about: &'static str,
+    /// Its columns in order; those of the context follow.
+    pub columns: &'static [Column],
+}
+
+/// Columns at the end of every file: what was measured, on what, with what.
+pub const CONTEXT: &[Column; 9] = &[
+    Column::text("model", "the model as asked for"),
+    Column::text("device", "where the forward ran"),
+    Column::text("host", "the processor's name"),
+    Column::number("cores", "", "cores that the process may use"),
+    Column::text("foveate", "version of foveate"),
+    Column::text("features", "backends compiled in"),
+    Column::text("libraries", "what the backends compute with, with versions"),
+    Column::text("date", "UTC, when the run began"),
+    Column::number("seed", "", "what random choices depended on"),
+];
+
+const STATUS: Column = Column::text("status", "`ok`, or `n/a (reason)`: then the figures are empty");
+const PHOTOS: Column = Column::text("photos", "the set of photos: its name and median size");
+const DECODER: Column = Column::text("decoder", "registry name");
+const RESIZER: Column = Column::text("resizer", "registry name");
+const ENCODER: Column = Column::text("encoder", "registry name");
+const DTYPE: Column = Column::text("dtype", "precision of the forward");
+const SCALE: Column = Column::text("decode_scale", "`exact` or `fast`");
+const WORKERS: Column =
+    Column::number("workers", "", "threads that decode and resize; 0 is every stage in turn on one thread");
+const THREADS: Column = Column::number("threads", "", "threads of the forward");
+const BATCH: Column = Column::number("batch", "", "images a batch");
+const IMAGES: Column = Column::number("images", "", "images of one sample");
+const SAMPLES: Column = Column::number("samples", "", "samples taken").unprinted();
+const RATE: Column = Column::number("images_per_second", "1/s", "median of the samples");
+const RATE_MIN: Column = Column::number("images_per_second_min", "1/s", "least of the samples");
+const RATE_MAX: Column = Column::number("images_per_second_max", "1/s", "most of the samples");
+const P50: Column = Column::number("p50_ms", "ms", "median");
+const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
+const MEAN: Column = Column::number("mean_ms", "ms", "mean");
+
+/// Every file that an experiment may leave in a run's folder.
+pub const ALL: [&Schema; 16] = [
+    &PROFILE,
+    &DECODERS,
+    &RESIZERS,
+    &SINKS,
+    &FORWARD,
+    &BATCH_SWEEP,
+    &WORKER_SWEEP,
+    &HEADLINE,
+    &EXTRAPOLATION,
+    &TUNING,
+    &DIAGNOSIS,
+    &REMEDIES,
+    &PLAN,
+    &BATCH_PLAN,
+    &TIMELINE,
+    &CHECKLIST,
+];
+
+/// `foveate profile`.
+pub static PROFILE: Schema = Schema {
+    file: "profile.csv",
+    about: "Where the time of a job goes, one row a stage. `serial` runs every stage in turn on one thread; \
+            `threaded` is the same job with its workers.",
+    columns: &[
+        PHOTOS,
+        Column::text("mode", "`serial` or `threaded`"),
+        DECODER,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        SCALE,
+        WORKERS,
+        THREADS,
+        BATCH,
+        IMAGES,
+        Column::text(
+            "stage",
+            "list, read, decode, resize, normalize, batch, copy-in, forward, copy-out, serialize, or other",
+        ),
+        Column::number("count", "", "spans recorded"),
+        Column::number("total_s", "s", "time in the stage, summed over threads"),
+        MEAN,
+        P50,
+        P90,
+        Column::number("p99_ms", "ms", "99th percentile"),
+        Column::number(
+            "share_of_wall",
+            "",
+            "total ÷ wall-clock time: 0 to 1 on one thread, up to the number of threads otherwise",
+        ),
+        Column::number("ms_per_image", "ms", "total ÷ images"),
+        Column::number("wall_s", "s", "wall-clock time of the job").unprinted(),
+        RATE,
+        Column::number("projected_images", "", "images of the projection").unprinted(),
+        Column::number("projected_s", "s", "the stage's time for that many images, at this cost each"),
+    ],
+};
+
+/// `foveate bench decoders`.
+pub static DECODERS: Schema = Schema {
+    file: "decoders.csv",
+    about: "Encoded bytes in memory to pixels in memory, one thread.",
+    columns: &[
+        PHOTOS,
+        DECODER,
+        SCALE,
+        STATUS,
+        IMAGES,
+        SAMPLES,
+        P50,
+        P90,
+        MEAN,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::number("megapixels_per_second", "MP/s", "native pixels of the photos, whatever was decoded"),
+        Column::text(
+            "pixels",
+            "`exact` when every image has the pixels of the first exact decoder, else the largest difference of a sample",
+        ),
+    ],
+};
+
+/// `foveate bench resizers`.
+pub static RESIZERS: Schema = Schema {
+    file: "resizers.csv",
+    about: "Decoded pixels in memory to the model's input, one thread.",
+    columns: &[
+        PHOTOS,
+        RESIZER,
+        Column::text("recipe", "`hf` or `squash`"),
+        STATUS,
+        IMAGES,
+        SAMPLES,
+        P50,
+        P90,
+        MEAN,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::text("pixels", "largest difference of a sample from the first resizer's"),
+    ],
+};
+
+/// `foveate bench sinks`.
+pub static SINKS: Schema = Schema {
+    file: "sinks.csv",
+    about: "Vectors in memory to a finished, durable output.",
+    columns: &[
+        Column::text("sink", "registry name"),
+        Column::text("variant", "compression or other options"),
+        STATUS,
+        Column::number("rows", "", "vectors written"),
+        Column::number("dim", "", "components of a vector"),
+        SAMPLES,
+        Column::number("rows_per_second", "1/s", "median, from the first row to the finished output"),
+        Column::number("rows_per_second_min", "1/s", "least of the samples"),
+        Column::number("rows_per_second_max", "1/s", "most of the samples"),
+        Column::number("bytes", "B", "size of the output").unprinted(),
+        Column::number("bytes_per_row", "B", "size of the output ÷ rows"),
+    ],
+};
+
+/// `foveate bench forward`.
+pub static FORWARD: Schema = Schema {
+    file: "forward.csv",
+    about: "The encoder alone, on one batch in the host's memory, complete on the host at the end of each call.",
+    columns: &[
+        ENCODER,
+        DTYPE,
+        THREADS,
+        BATCH,
+        STATUS,
+        SAMPLES,
+        P50,
+        P90,
+        MEAN,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::number("copy_in_ms", "ms", "median of a batch, to where the forward reads it"),
+        Column::number("copy_out_ms", "ms", "median of a batch, vectors to the host"),
+        Column::number("cosine_to_reference", "", "least cosine of its vectors with the first f32 encoder's"),
+    ],
+};
+
+/// `foveate bench batch-sweep`.
+pub static BATCH_SWEEP: Schema = Schema {
+    file: "batch_sweep.csv",
+    about: "The encoder alone at growing batches.",
+    columns: &[
+        ENCODER,
+        DTYPE,
+        THREADS,
+        BATCH,
+        STATUS,
+        SAMPLES,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::number("batch_p50_ms", "ms", "median time of a batch"),
+        Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes"),
+        Column::text("memory_of", "`device`, or `process` (resident) where the host computes"),
+        Column::text("knee", "`yes` for the smallest batch within 5 % of the best throughput"),
+    ],
+};
+
+/// `foveate bench worker-sweep`.
+pub static WORKER_SWEEP: Schema = Schema {
+    file: "worker_sweep.csv",
+    about: "The whole job with a growing number of workers.",
+    columns: &[
+        PHOTOS,
+        DECODER,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        SCALE,
+        WORKERS,
+        THREADS,
+        BATCH,
+        STATUS,
+        IMAGES,
+        SAMPLES,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
+        Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
+        Column::text("limit", "the stage that was busy the most"),
+        Column::text("plateau", "`yes` for the fewest workers within 5 % of the best throughput"),
+    ],
+};
+
+/// `foveate bench headline`.
+pub static HEADLINE: Schema = Schema {
+    file: "headline.csv",
+    about: "From a slow configuration to the fastest, one improvement after the other, each measured end to end.",
+    columns: &[
+        PHOTOS,
+        Column::number("step", "", "0 is the baseline"),
+        Column::text("change", "what this step changed, `baseline`, or `CPU floor`"),
+        DECODER,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        SCALE,
+        WORKERS,
+        THREADS,
+        BATCH,
+        STATUS,
+        IMAGES,
+        SAMPLES,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::number("times_baseline", "x", "this rate ÷ the baseline's"),
+        Column::number("times_previous", "x", "this rate ÷ the previous step's"),
+        Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
+        Column::text("limit", "the stage that was busy the most"),
+    ],
+};
+
+/// The projection of `foveate bench headline` and `foveate profile`.
+pub static EXTRAPOLATION: Schema = Schema {
+    file: "extrapolation.csv",
+    about: "What a sample says about many images, and whether a longer run agrees.",
+    columns: &[
+        PHOTOS,
+        Column::number("sample_images", "", "images of the sample"),
+        Column::number("samples", "", "samples taken"),
+        Column::number("images_per_second", "1/s", "mean of the samples"),
+        Column::number("low", "1/s", "lower end of the 95 % prediction interval for another run"),
+        Column::number("high", "1/s", "upper end"),
+        Column::number("target_images", "", "images of the projection"),
+        Column::number("hours", "h", "for that many"),
+        Column::number("hours_low", "h", "at the interval's upper rate"),
+        Column::number("hours_high", "h", "at its lower rate"),
+        Column::number("long_images", "", "images of the longer run"),
+        Column::number("long_images_per_second", "1/s", "its rate"),
+        Column::text("within", "`yes` when that lies in the interval"),
+        Column::text("assumptions", "what the projection takes for granted"),
+    ],
+};
+
+/// `foveate tune`.
+pub static TUNING: Schema = Schema {
+    file: "tuning.csv",
+    about: "Every configuration that tuning tried, in order.",
+    columns: &[
+        PHOTOS,
+        WORKERS,
+        THREADS,
+        BATCH,
+        Column::number("prefetch", "", "batches that may wait for the encoder"),
+        Column::number("readers", "", "threads that read"),
+        IMAGES,
+        SAMPLES,
+        RATE,
+        RATE_MIN,
+        RATE_MAX,
+        Column::text("chosen", "`yes` for the configuration that was written"),
+        Column::text("why", "why it was tried, or what it showed"),
+    ],
+};
+
+/// `foveate diagnose`: the ladder.
+pub static DIAGNOSIS: Schema = Schema {
+    file: "diagnosis.csv",
+    about: "The real pipeline with its real threads, its data cached at one depth after the other.",
+    columns: &[
+        PHOTOS,
+        Column::number("depth", "", "0 is the shallowest: next to the forward"),
+        Column::text("cached", "what is cached there"),
+        Column::text("adds", "the stage that works again from this depth on"),
+        STATUS,
+        IMAGES,
+        SAMPLES,
+        RATE,
+        Column::number("low", "1/s", "lower end of the 95 % interval of the median"),
+        Column::number("high", "1/s", "upper end"),
+        Column::number("drop", "", "1 − this rate ÷ the rate of the depth before, 0 to 1"),
+        Column::number("drop_low", "", "lower end of its 95 % interval"),
+        Column::number("drop_high", "", "upper end"),
+        Column::text("significant", "`yes` when the interval lies above the least drop that matters"),
+        Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
+        Column::text("culprit", "`yes` for the stage that the verdict names"),
+    ],
+};
+
+/// `foveate diagnose`: what may help.
+pub static REMEDIES: Schema = Schema {
+    file: "remedies.csv",
+    about: "Remedies from the checklist, with what the fitted model expects of each.",
+    columns: &[
+        PHOTOS,
+        Column::text("remedy", "its name in the checklist"),
+        Column::text("stage", "the stage that it relieves"),
+        Column::text("change", "what to do, as command-line options where there are any"),
+        STATUS,
+        Column::number("now", "1/s", "measured throughput without it"),
+        Column::number("predicted", "1/s", "what the model expects with it"),
+        Column::number("times", "x", "predicted ÷ now"),
+        Column::number("measured", "1/s", "with `--verify`: what was measured"),
+        Column::number("error", "", "predicted ÷ measured − 1"),
+        Column::text("why", "why it may help, or does not apply"),
+    ],
+};
+
+/// Predictions of the analytic model beside measurements.
+pub static PLAN: Schema = Schema {
+    file: "plan.csv",
+    about: "Real runs, and what the model fitted to a profile had predicted for them.",
+    columns: &[
+        PHOTOS,
+        DECODER,
+        RESIZER,
+        ENCODER,
+        DTYPE,
+        SCALE,
+        WORKERS,
+        THREADS,
+        BATCH,
+        IMAGES,
+        SAMPLES,
+        Column::number("predicted", "1/s", "the analytic model"),
+        Column::number("simulated", "1/s", "the discrete-event simulation"),
+        Column::number("measured", "1/s", "median of the samples"),
+        Column::number("error", "", "predicted ÷ measured − 1"),
+        Column::number("simulated_error", "", "simulated ÷ measured − 1"),
+        Column::text("limit", "what the model takes for the limit"),
+    ],
+};
+
+/// `foveate plan`: the batch sweep of the model.
+pub static BATCH_PLAN: Schema = Schema {
+    file: "batch_plan.csv",
+    about: "The three walls of the analytic model, by batch.",
+    columns: &[
+        BATCH,
+        Column::number("storage_ms", "ms", "reading a batch"),
+        Column::number("cpu_ms", "ms", "decoding and resizing a batch"),
+        Column::number("compute_ms", "ms", "the forward of a batch"),
+        Column::number("step_ms", "ms", "the slowest of them"),
+        RATE,
+        Column::number("utilization", "", "compute ÷ step, 0 to 1"),
+        Column::number("slowdown", "x", "step ÷ compute"),
+        Column::text("wall", "`storage`, `cpu` or `compute`"),
+        Column::text("crossover", "`yes` for the first batch at which another wall than compute is the slowest"),
+    ],
+};
+
+/// The simulated timeline.
+pub static TIMELINE: Schema = Schema {
+    file: "timeline.csv",
+    about: "Who worked on what when, simulated from measured service times, before and after a change.",
+    columns: &[
+        Column::text("scenario", "`before` or `after`, with what changed"),
+        Column::text("lane", "`worker 1`, …, `encoder`, `writer`"),
+        Column::text("stage", "what was done"),
+        Column::number("start_ms", "ms", "from the start of the window"),
+        Column::number("end_ms", "ms", "from the start of the window"),
+        Column::number("batch", "", "number of the batch"),
+    ],
+};
+
+/// The bottleneck checklist.
+pub static CHECKLIST: Schema = Schema {
+    file: "checklist.csv",
+    about: "The questions that find a bottleneck, answered with this run's figures.",
+    columns: &[
+        Column::text("check", "its name"),
+        Column::text("question", "what is asked"),
+        Column::number("value", "", "the figure that answers it"),
+        Column::text("unit", "its unit"),
+        Column::text("verdict", "`good`, `look` or `unknown`"),
+        Column::text("advice", "what follows from it"),
+        Column::text("source", "CSV file and column that the figure is from"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write;
+
+    use super::*;
+
+    fn markdown() -> String {
+        let mut page =
+            "# Files of a run\n\nWhat the experiments write, a CSV file each, with `,` between fields, `\"` \
+                        around those that need it, and a first line of names. Empty fields hold nothing; flags are \
+                        `yes` or `no`. Written from `src/schema.rs`: change it there.\n"
+                .to_owned();
+        let columns = |page: &mut String, columns: &[Column]| {
+            page.push_str("\n| column | unit | meaning |\n|---|---|---|\n");
+            for Column { name, unit, about, .. } in columns {
+                let _ = writeln!(page, "| `{name}` | {unit} | {about} |");
+            }
+        };
+        for schema in ALL {
+            let _ = write!(page, "\n## `{}`\n\n{}\n", schema.file, schema.about);
+            columns(&mut page, schema.columns);
+        }
+        page.push_str("\n## In every file\n\nAt the end of each row.\n");
+        columns(&mut page, CONTEXT);
+        page
+    }
+
+    #[test]
+    fn the_page_says_what_the_code_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/SCHEMA.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, markdown()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), markdown(), "UPDATE=1 writes it anew");
+    }
+
+    #[test]
+    fn files_and_columns_are_named_once() {
+        let files: BTreeSet<&str> = ALL.iter().map(|schema| schema.file).collect();
+        assert_eq!(files.len(), ALL.len());
+        for schema in ALL {
+            let names: Vec<&str> = schema.columns.iter().chain(CONTEXT).map(|column| column.name).collect();
+            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{}", schema.file);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::schema::{self, Schema};
+use crate::{Context, LabError};
+
+/// One value of a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Cell {
+    /// There is none.
+    #[default]
+    Empty,
+    /// A word or more.
+    Text(String),
+    /// A measured value, written with six significant digits.
+    Number(f64),
+    /// A count.
+    Count(u64),
+    /// `yes` or `no`.
+    Flag(bool),
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Empty => Ok(()),
+            Self::Text(text) => f.write_str(text),
+            Self::Number(value) => f.write_str(&significant(*value, 6)),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Flag(flag) => f.write_str(if *flag { "yes" } else { "no" }),
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(value: f64) -> Self {
+        if value.is_finite() { Self::Number(value) } else { Self::Empty }
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(count: usize) -> Self {
+        Self::Count(count as u64)
+    }
+}
+
+impl From<bool> for Cell {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Empty, Into::into)
+    }
+}
+
+/// The rows of one experiment, as its schema describes them.
+#[derive(Clone, Debug)]
+pub struct Table {
+    schema: &'static Schema,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(schema: &'static Schema) -> Self {
+        Self { schema, rows: Vec::new() }
+    }
+
+    /// What its columns mean.
+    pub fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// Adds a row of the values named; the other columns are empty.
+    ///
+    /// # Panics
+    /// When the schema has no such column: a defect of the experiment.
+    pub fn push<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, Cell)>) {
+        let mut row = vec![Cell::Empty; self.schema.columns.len()];
+        for (name, value) in values {
+            row[self.column(name)] = value;
+        }
+        self.rows.push(row);
+    }
+
+    /// Sets a value of a row that is there already.
+    ///
+    /// # Panics
+    /// When there is no such row or column.
+    pub fn set(&mut self, row: usize, name: &str, value: Cell) {
+        let column = self.column(name);
+        self.rows[row][column] = value;
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// A value.
+    ///
+    /// # Panics
+    /// When there is no such row or column.
+    pub fn get(&self, row: usize, name: &str) -> &Cell {
+        &self.rows[row][self.column(name)]
+    }
+
+    /// A number of a row, `None` where the cell holds none.
+    ///
+    /// # Panics
+    /// When there is no such row or column.
+    pub fn number(&self, row: usize, name: &str) -> Option<f64> {
+        match self.get(row, name) {
+            Cell::Number(value) => Some(*value),
+            Cell::Count(count) => Some(*count as f64),
+            _ => None,
+        }
+    }
+
+    fn column(&self, name: &str) -> usize {
+        let at = self.schema.columns.iter().position(|column| column.name == name);
+        at.unwrap_or_else(|| panic!("{} has no column '{name}'", self.schema.file))
+    }
+
+    /// Writes `FILE` of the schema into `folder`, each row followed by the context's columns, whole or not at all.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn write_csv(&self, folder: &Path, context: &Context) -> Result<PathBuf, LabError> {
+        let path = folder.join(self.schema.file);
+        let cannot = |cause| LabError::File { path: path.clone(), cause };
+        std::fs::create_dir_all(folder).map_err(cannot)?;
+        let partial = path.with_extension("csv.partial");
+        std::fs::write(&partial, self.csv(context).map_err(|error| cannot(error.into()))?).map_err(cannot)?;
+        std::fs::rename(&partial, &path).map_err(cannot)?;
+        Ok(path)
+    }
+
+    fn csv(&self, context: &Context) -> Result<Vec<u8>, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let context = context.values();
+        writer.write_record(self.schema.columns.iter().chain(schema::CONTEXT).map(|column| column.name))?;
+        for row in &self.rows {
+            let cells = row.iter().map(Cell::to_string);
+            writer.write_record(cells.chain(context.clone()))?;
+        }
+        writer.into_inner().map_err(|error| error.into_error().into())
+    }
+
+    /// Prints the schema's printed columns, aligned, with three significant digits.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let shown: Vec<usize> = (0..self.schema.columns.len()).filter(|&at| self.is_shown(at)).collect();
+        let heads = shown.iter().map(|&at| self.schema.columns[at].heading()).collect::<Vec<_>>();
+        let lines: Vec<Vec<String>> =
+            self.rows.iter().map(|row| shown.iter().map(|&at| short(&row[at])).collect()).collect();
+        let width = |at: usize| lines.iter().chain([&heads]).map(|line| line[at].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..shown.len()).map(width).collect();
+        for line in std::iter::once(&heads).chain(&lines) {
+            let cells = line.iter().enumerate().map(|(at, text)| match self.is_number(shown[at]) {
+                true => format!("{text:>width$}", width = widths[at]),
+                false => format!("{text:<width$}", width = widths[at]),
+            });
+            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Printed columns, but not those that hold nothing.
+    fn is_shown(&self, at: usize) -> bool {
+        self.schema.columns[at].printed && self.rows.iter().any(|row| row[at] != Cell::Empty)
+    }
+
+    fn is_number(&self, at: usize) -> bool {
+        self.rows.iter().any(|row| matches!(row[at], Cell::Number(_) | Cell::Count(_)))
+    }
+}
+
+fn short(cell: &Cell) -> String {
+    match cell {
+        Cell::Number(value) => significant(*value, 3),
+        other => other.to_string(),
+    }
+}
+
+/// `value` in decimal with at least `digits` significant digits, those before the point all kept.
+pub(crate) fn significant(value: f64, digits: i32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value.is_finite() { "0".to_owned() } else { String::new() };
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let decimals = (digits - 1 - magnitude).clamp(0, 12) as usize;
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Column, Schema};
+
+    static SCHEMA: Schema = Schema {
+        file: "example.csv",
+        about: "An example.",
+        columns: &[
+            Column::text("what", "what it is"),
+            Column::number("rate", "1/s", "how fast"),
+            Column::text("hidden", "not printed").unprinted(),
+        ],
+    };
+
+    fn table() -> Table {
+        let mut table = Table::new(&SCHEMA);
+        table.push([("what", "a, b".into()), ("rate", 12.3456789.into()), ("hidden", "x".into())]);
+        table.push([("what", "c".into()), ("rate", f64::NAN.into())]);
+        table
+    }
+
+    #[test]
+    fn csv_has_every_column_and_the_context() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context { seed: 7, ..Context::default() };
+        let path = table().write_csv(folder.path(), &context).unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("what,rate,hidden,") && lines[0].ends_with(",seed"), "{text}");
+        assert!(lines[1].starts_with("\"a, b\",12.3457,x,") && lines[1].ends_with(",7"), "{text}");
+        assert!(lines[2].starts_with("c,,,"), "{text}");
+    }
+
+    #[test]
+    fn printed_columns_are_aligned() {
+        let mut out = Vec::new();
+        table().print(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "what  rate (1/s)\na, b        12.3\nc\n");
+    }
+
+    #[test]
+    fn digits_are_significant_ones() {
+        let three = |value| significant(value, 3);
+        assert_eq!([three(0.001234), three(1.5), three(123456.7), three(0.0)], ["0.00123", "1.50", "123457", "0"]);
+    }
+}

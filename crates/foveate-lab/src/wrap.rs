@@ -1,0 +1,236 @@
+//! Stages around other stages: photos over and over, an encoder that outlives its run, a sink that checks.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+
+use crate::Photo;
+
+pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
+
+/// Items over and over: item `i` is the `i % n`th, under an id of its own.
+pub(crate) struct Cycle {
+    items: Arc<[Item]>,
+    total: u64,
+    next: u64,
+    open_fetch: Arc<OpenFetch>,
+}
+
+impl Cycle {
+    pub(crate) fn new(items: Arc<[Item]>, total: u64, open_fetch: Arc<OpenFetch>) -> Self {
+        Self { items, total, next: 0, open_fetch }
+    }
+}
+
+impl Source for Cycle {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        if self.next >= self.total {
+            return Ok(None);
+        }
+        let (turn, at) = (self.next / self.items.len() as u64, self.next % self.items.len() as u64);
+        let item = self.items[at as usize].clone();
+        let id = if turn == 0 { item.id } else { format!("{}#{turn}", item.id) };
+        let item = Item { index: self.next, id, ..item };
+        self.next += 1;
+        Ok(Some(item))
+    }
+
+    fn range(&self) -> Range<u64> {
+        0..self.total
+    }
+
+    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+        self.next = index.min(self.total);
+        Ok(())
+    }
+
+    fn listing_hash(&self) -> String {
+        format!("{} photos over and over", self.items.len())
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        (self.open_fetch)()
+    }
+}
+
+/// Gives the bytes of the `i % n`th photo for item `i`.
+pub(crate) struct MemoryFetch(Arc<[Photo]>);
+
+impl MemoryFetch {
+    pub(crate) fn new(photos: Arc<[Photo]>) -> Self {
+        Self(photos)
+    }
+}
+
+impl Fetch for MemoryFetch {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        out.clear();
+        out.extend_from_slice(&self.0[item.index as usize % self.0.len()].bytes);
+        Ok(())
+    }
+}
+
+/// An encoder that several runs borrow in turn: loading a model takes longer than many an experiment.
+#[derive(Clone)]
+pub struct LentEncoder {
+    spec: EncoderSpec,
+    encoder: Arc<Mutex<Box<dyn Encoder>>>,
+}
+
+impl LentEncoder {
+    /// Shares `encoder`.
+    pub fn new(encoder: Box<dyn Encoder>) -> Self {
+        Self { spec: encoder.spec().clone(), encoder: Arc::new(Mutex::new(encoder)) }
+    }
+}
+
+impl Encoder for LentEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        lock(&self.encoder).encode(batch, out)
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        lock(&self.encoder).encode_resident(out)
+    }
+}
+
+/// Passes rows on to another sink (or nowhere), and checks them: every item once, in order, with finite vectors, and the
+/// same vector, nearly, whenever it is the same photo.
+#[derive(Clone)]
+pub struct CheckedSink(Arc<Mutex<Checked>>);
+
+struct Checked {
+    inner: Option<Box<dyn VectorSink>>,
+    photos: u64,
+    next: u64,
+    rows: u64,
+    failures: Vec<Failure>,
+    vectors: BTreeMap<u64, Vec<f32>>,
+    problem: Option<String>,
+}
+
+/// Cosine that the same photo's vectors must have: half precision may depend on the batch a little.
+const SAME: f64 = 0.999;
+
+impl CheckedSink {
+    /// Checks rows of items that are `photos` photos over and over.
+    pub fn new(inner: Option<Box<dyn VectorSink>>, photos: usize) -> Self {
+        Self(Arc::new(Mutex::new(Checked {
+            inner,
+            photos: photos.max(1) as u64,
+            next: 0,
+            rows: 0,
+            failures: Vec::new(),
+            vectors: BTreeMap::new(),
+            problem: None,
+        })))
+    }
+
+    /// Whether exactly `images` items came through with a vector each.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, images: u64) -> Result<(), String> {
+        let checked = lock(&self.0);
+        if let Some(problem) = &checked.problem {
+            return Err(problem.clone());
+        }
+        if let Some(failure) = checked.failures.first() {
+            let count = checked.failures.len();
+            return Err(format!(
+                "{count} photos failed; the first, {} ({}): {}",
+                failure.id, failure.stage, failure.reason
+            ));
+        }
+        if checked.rows != images {
+            return Err(format!("{} of {images} rows stored", checked.rows));
+        }
+        Ok(())
+    }
+}
+
+impl Checked {
+    fn look_at(&mut self, rows: &Rows<'_>) {
+        let dim = rows.vectors.len().checked_div(rows.index.len()).unwrap_or(0).max(1);
+        for (&index, vector) in rows.index.iter().zip(rows.vectors.chunks_exact(dim)) {
+            if index != self.next {
+                self.problem.get_or_insert_with(|| format!("row {index} where {} was due", self.next));
+            }
+            self.next = index + 1;
+            self.rows += 1;
+            if let Some(problem) = self.compare(index, vector) {
+                self.problem.get_or_insert(problem);
+            }
+        }
+    }
+
+    fn compare(&mut self, index: u64, vector: &[f32]) -> Option<String> {
+        if !vector.iter().all(|value| value.is_finite()) {
+            return Some(format!("row {index} is not finite"));
+        }
+        let photo = index % self.photos;
+        match self.vectors.get(&photo) {
+            Some(first) if cosine(first, vector) < SAME => {
+                Some(format!("row {index} is photo {photo} again, with another vector"))
+            }
+            Some(_) => None,
+            None => {
+                self.vectors.insert(photo, vector.to_vec());
+                None
+            }
+        }
+    }
+}
+
+/// Of the angle between two vectors; 1 when both are zero.
+pub(crate) fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    let lengths = (dot(a, a) * dot(b, b)).sqrt();
+    if lengths == 0.0 { f64::from(u8::from(a == b)) } else { dot(a, b) / lengths }
+}
+
+impl VectorSink for CheckedSink {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        match &mut lock(&self.0).inner {
+            Some(inner) => inner.begin(manifest, existing),
+            None => Ok(Watermark::default()),
+        }
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        let mut checked = lock(&self.0);
+        checked.look_at(rows);
+        checked.inner.as_mut().map_or(Ok(()), |inner| inner.append(rows))
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        let mut checked = lock(&self.0);
+        checked.failures.extend_from_slice(failures);
+        checked.next = failures.last().map_or(checked.next, |failure| checked.next.max(failure.index + 1));
+        checked.inner.as_mut().map_or(Ok(()), |inner| inner.fail(failures))
+    }
+
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        lock(&self.0).inner.as_mut().map_or(Ok(()), |inner| inner.commit(watermark))
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        let mut checked = lock(&self.0);
+        let (rows, failures) = (checked.rows, checked.failures.len() as u64);
+        let nowhere = Published { files: Vec::new(), rows, failures };
+        checked.inner.as_mut().map_or(Ok(nowhere), |inner| inner.finish())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
