@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use foveate_core::PixelLimits;
 use foveate_decode::DecodeHint;
+use foveate_profile::Trace;
 use foveate_resize::Geometry;
 
 /// How a run is carried out. The fields that decide the output's bytes belong in the manifest's fingerprint too.
@@ -27,6 +28,8 @@ pub struct Config {
     pub read_ahead_bytes: u64,
     /// Full batches that may wait for the encoder, at least 1.
     pub prefetch: usize,
+    /// Where to note every span and every change of a queue, for a timeline.
+    pub trace: Option<Trace>,
     /// When to give up on a run whose items fail.
     pub failures: FailurePolicy,
     /// How often finished rows are made durable.
@@ -48,6 +51,7 @@ impl Config {
             readers: 2,
             read_ahead_bytes: 64 << 20,
             prefetch: 1,
+            trace: None,
             failures: FailurePolicy::Unlimited,
             commit_every: Duration::from_secs(2),
         }

@@ -83,7 +83,7 @@ impl Pipeline {
         let first = done.0.clamp(range.start, range.end);
         self.source.seek(first)?;
 
-        let profiler = stages::profiler();
+        let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
         let open = Openers { decoder: &self.decoder, resizer: &self.resizer };
         let mut writer = Writer::new(self.sink.as_mut(), &self.config, &profiler, progress, first);
@@ -317,9 +317,9 @@ impl<'a> Flow<'a> {
         Self {
             run,
             items: Mutex::new(items),
-            read: Queue::new("read → decode", config.read_ahead_items(), config.read_ahead_bytes),
-            full: Reorder::new("batch → encode", config.batches_in_flight()),
-            encoded: Queue::new("encode → write", WRITE_AHEAD, u64::MAX),
+            read: Queue::new("read → decode", config.read_ahead_items(), config.read_ahead_bytes, config.trace.clone()),
+            full: Reorder::new("batch → encode", config.batches_in_flight(), config.trace.clone()),
+            encoded: Queue::new("encode → write", WRITE_AHEAD, u64::MAX, config.trace.clone()),
             pixels: Pool::new(config.batches_in_flight(), move || Pixels::new(batch, size)),
             results: Pool::new(WRITE_AHEAD + 2, Encoded::default),
             spare_bytes: Mutex::new(Vec::new()),

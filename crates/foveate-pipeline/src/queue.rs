@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foveate_profile::Trace;
+
 /// What a queue looked like over a run. Where occupancy drops from high to low, there is the bottleneck.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueStats {
@@ -30,7 +32,6 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     room: Condvar,
     filled: Condvar,
-    name: &'static str,
     capacity: usize,
     max_weight: u64,
 }
@@ -45,6 +46,8 @@ struct State<T> {
 
 /// Integrates a queue's length over time.
 struct OccupancyClock {
+    name: &'static str,
+    trace: Option<Trace>,
     started: Instant,
     changed: Instant,
     length: usize,
@@ -55,9 +58,11 @@ struct OccupancyClock {
 }
 
 impl OccupancyClock {
-    fn new() -> Self {
+    fn new(name: &'static str, trace: Option<Trace>) -> Self {
         let now = Instant::now();
         Self {
+            name,
+            trace,
             started: now,
             changed: now,
             length: 0,
@@ -73,14 +78,17 @@ impl OccupancyClock {
         self.length_seconds += self.length as f64 * (now - self.changed).as_secs_f64();
         self.changed = now;
         self.length = length;
+        if let Some(trace) = &self.trace {
+            trace.counter(self.name, length as u64);
+        }
     }
 
-    fn stats(&mut self, name: &'static str, capacity: usize) -> QueueStats {
+    fn stats(&mut self, capacity: usize) -> QueueStats {
         self.now_holds(self.length);
         let elapsed = (self.changed - self.started).as_secs_f64();
         let occupancy = if elapsed > 0.0 { self.length_seconds / elapsed / capacity as f64 } else { 0.0 };
         QueueStats {
-            name,
+            name: self.name,
             capacity,
             passed: self.passed,
             occupancy,
@@ -114,10 +122,11 @@ fn wait_while<'a, S>(
 impl<T> Queue<T> {
     /// A queue of at most `capacity` entries (at least one) that together weigh at most `max_weight`; a single
     /// heavier entry passes alone.
-    pub(crate) fn new(name: &'static str, capacity: usize, max_weight: u64) -> Self {
-        let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock: OccupancyClock::new() };
+    pub(crate) fn new(name: &'static str, capacity: usize, max_weight: u64, trace: Option<Trace>) -> Self {
+        let clock = OccupancyClock::new(name, trace);
+        let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock };
         let (room, filled) = (Condvar::new(), Condvar::new());
-        Self { state: Mutex::new(state), room, filled, name, capacity: capacity.max(1), max_weight }
+        Self { state: Mutex::new(state), room, filled, capacity: capacity.max(1), max_weight }
     }
 
     /// Waits for room, then adds an entry.
@@ -175,7 +184,7 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn stats(&self) -> QueueStats {
-        lock(&self.state).clock.stats(self.name, self.capacity)
+        lock(&self.state).clock.stats(self.capacity)
     }
 
     fn wake_all(&self) {
@@ -189,7 +198,6 @@ impl<T> Queue<T> {
 pub(crate) struct Reorder<T> {
     state: Mutex<ReorderState<T>>,
     filled: Condvar,
-    name: &'static str,
     capacity: usize,
 }
 
@@ -201,9 +209,10 @@ struct ReorderState<T> {
 }
 
 impl<T> Reorder<T> {
-    pub(crate) fn new(name: &'static str, capacity: usize) -> Self {
-        let state = ReorderState { waiting: BTreeMap::new(), next: 0, closed: false, clock: OccupancyClock::new() };
-        Self { state: Mutex::new(state), filled: Condvar::new(), name, capacity: capacity.max(1) }
+    pub(crate) fn new(name: &'static str, capacity: usize, trace: Option<Trace>) -> Self {
+        let clock = OccupancyClock::new(name, trace);
+        let state = ReorderState { waiting: BTreeMap::new(), next: 0, closed: false, clock };
+        Self { state: Mutex::new(state), filled: Condvar::new(), capacity: capacity.max(1) }
     }
 
     pub(crate) fn push(&self, number: u64, entry: T) {
@@ -245,7 +254,7 @@ impl<T> Reorder<T> {
     }
 
     pub(crate) fn stats(&self) -> QueueStats {
-        lock(&self.state).clock.stats(self.name, self.capacity)
+        lock(&self.state).clock.stats(self.capacity)
     }
 }
 
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn entries_keep_their_order_and_close_lets_them_out() {
-        let queue = Queue::new("test", 8, 100);
+        let queue = Queue::new("test", 8, 100, None);
         (0..5).for_each(|n| queue.push(n, 1).unwrap());
         queue.close();
         assert_eq!(queue.push(9, 1), Err(Closed));
@@ -311,7 +320,7 @@ mod tests {
 
     #[test]
     fn weight_bounds_the_queue_but_never_blocks_a_lone_entry() {
-        let queue = Queue::new("test", 8, 10);
+        let queue = Queue::new("test", 8, 10, None);
         queue.push("heavy", 1_000).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| queue.push("light", 1).unwrap());
@@ -325,7 +334,7 @@ mod tests {
 
     #[test]
     fn abort_wakes_everyone_and_drops_the_rest() {
-        let queue = Queue::new("test", 1, 10);
+        let queue = Queue::new("test", 1, 10, None);
         queue.push(1, 1).unwrap();
         std::thread::scope(|scope| {
             let blocked = scope.spawn(|| queue.push(2, 1));
@@ -338,7 +347,7 @@ mod tests {
 
     #[test]
     fn reorder_restores_the_order_and_stops_at_a_gap() {
-        let reorder = Reorder::new("test", 4);
+        let reorder = Reorder::new("test", 4, None);
         [2, 0, 1, 4].into_iter().for_each(|n| reorder.push(n, n));
         reorder.close();
         assert_eq!(std::iter::from_fn(|| reorder.pop()).collect::<Vec<_>>(), [0, 1, 2]);

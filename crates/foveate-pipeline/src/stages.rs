@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use foveate_core::{FaultScope, ImageViewMut, PixelBatch, PixelBuf, Size, Stage};
 use foveate_decode::{Decoder, Orientation, orientation};
-use foveate_encode::Encoder;
-use foveate_profile::StageProfiler;
+use foveate_encode::{EncodeTimes, Encoder};
+use foveate_profile::{StageProfiler, Trace};
 use foveate_resize::Resizer;
 use foveate_sink::{Failure, VectorSink, Watermark};
 use foveate_source::{Fetch, Item};
@@ -44,8 +44,12 @@ pub(crate) fn timed<T>(profiler: &StageProfiler, stage: Stage, work: impl FnOnce
 const ENCODE_PARTS: [&str; 3] = ["copy-in", "forward", "copy-out"];
 
 /// A profiler of all stages, and behind them of the parts of encoding.
-pub(crate) fn profiler() -> StageProfiler {
-    StageProfiler::new(Stage::ALL.map(Stage::name).into_iter().chain(ENCODE_PARTS))
+pub(crate) fn profiler(trace: Option<Trace>) -> StageProfiler {
+    let names = Stage::ALL.map(Stage::name).into_iter().chain(ENCODE_PARTS);
+    match trace {
+        Some(trace) => StageProfiler::traced(names, trace),
+        None => StageProfiler::new(names),
+    }
 }
 
 pub(crate) fn stage_number(stage: Stage) -> usize {
@@ -202,10 +206,9 @@ pub(crate) fn encode(
     let Some(batch) = PixelBatch::new(images, config.geometry.output()) else {
         return Ok(()); // every item of the batch failed
     };
+    let started = Instant::now();
     let times = timed(profiler, Stage::Encode, || encoder.encode(batch, &mut encoded.vectors))?;
-    for (at, time) in [times.copy_in, times.forward, times.copy_out].into_iter().enumerate() {
-        profiler.record(Stage::ALL.len() + at, time);
-    }
+    record_parts(profiler, &encoder.spec().device, started, times);
     let dim = encoder.spec().dim;
     if (encoded.vectors.rows(), encoded.vectors.dim()) != (encoded.len(), dim) {
         let got = format!("{}x{}", encoded.vectors.rows(), encoded.vectors.dim());
@@ -213,6 +216,18 @@ pub(crate) fn encode(
     }
     config.normalize.apply(encoded.vectors.as_mut_slice(), dim);
     Ok(())
+}
+
+/// The parts of an encoding that began at `started`, one after the other; in a trace, on a lane of the device's own.
+fn record_parts(profiler: &StageProfiler, device: &str, started: Instant, times: EncodeTimes) {
+    let mut start = started;
+    for (at, (part, time)) in ENCODE_PARTS.into_iter().zip([times.copy_in, times.forward, times.copy_out]).enumerate() {
+        profiler.record(Stage::ALL.len() + at, time);
+        if let Some(trace) = profiler.trace().filter(|_| !time.is_zero()) {
+            trace.span_on(device, part, start, time);
+        }
+        start += time;
+    }
 }
 
 /// Stores batches in order, commits from time to time, and enforces the failure policy.
