@@ -229,7 +229,7 @@ pub struct Job {
     /// Seconds from the start of a machine's bill to its first image: boot, download of the model.
     pub startup_seconds: f64,
     /// What is left of the machines' rates when they work together, above 0 and at most 1: uneven shares,
-    /// preemption. [`crate::fleet::Fleet`] estimates it.
+    /// preemption. [`crate::Fleet`] estimates it.
     pub efficiency: f64,
     /// Price of one machine for an hour.
     pub price_per_hour: f64,
