@@ -429,7 +429,7 @@ impl<'a> Run<'a> {
         if image == self.sim.images {
             return None;
         }
-        if image % u64::from(self.sim.batch) == 0 {
+        if image.is_multiple_of(u64::from(self.sim.batch)) {
             self.buffers = self.buffers.checked_sub(1)?;
             self.open.push_back(self.images_in(self.batch_of(image)));
         }
