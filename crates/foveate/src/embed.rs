@@ -11,6 +11,7 @@ use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistr
 use foveate_pipeline::{
     Cancel, Config, FailurePolicy, Normalize, OrientationPolicy, Pipeline, Progress, RunError, RunReport,
 };
+use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry, VectorSink};
 use foveate_source::{Input, Listing, Source, SourceError};
@@ -124,6 +125,10 @@ pub struct EmbedOptions {
     pub workers: usize,
     /// Threads that read.
     pub readers: usize,
+    /// Full batches that may wait for the encoder.
+    pub prefetch: usize,
+    /// Where to note every span, for a timeline.
+    pub trace: Option<Trace>,
     /// When to give up on a run whose items fail.
     pub failures: FailurePolicy,
     /// How often finished rows are made durable.
@@ -166,6 +171,8 @@ impl EmbedOptions {
             batch: 32,
             workers: cores.div_ceil(4),
             readers: 2,
+            prefetch: 1,
+            trace: None,
             failures: FailurePolicy::default(),
             commit_every: std::time::Duration::from_secs(2),
         }
@@ -239,14 +246,19 @@ impl EmbedOptions {
         }
     }
 
-    fn open_encoder(&self, name: &str, model: &OpenModel, backends: &Backends) -> Result<Box<dyn Encoder>, EmbedError> {
+    pub(crate) fn open_encoder(
+        &self,
+        name: &str,
+        model: &OpenModel,
+        backends: &Backends,
+    ) -> Result<Box<dyn Encoder>, EmbedError> {
         let backend = backends.encoders.get(name)?;
         let options = self.encoder_options();
         let model = model.for_backend(backend, &backends.encoders, &options)?;
         Ok(backend.open(&model, &options)?)
     }
 
-    fn encoder_options(&self) -> EncoderOptions {
+    pub(crate) fn encoder_options(&self) -> EncoderOptions {
         EncoderOptions {
             pooling: self.pooling,
             dtype: self.dtype,
@@ -274,7 +286,7 @@ impl EmbedOptions {
         }
     }
 
-    fn config(&self, geometry: Geometry) -> Config {
+    pub(crate) fn config(&self, geometry: Geometry) -> Config {
         Config {
             hint: self.decode_scale.hint(&geometry),
             orientation: self.orientation,
@@ -283,6 +295,8 @@ impl EmbedOptions {
             batch: self.batch,
             workers: self.workers,
             readers: self.readers,
+            prefetch: self.prefetch,
+            trace: self.trace.clone(),
             failures: self.failures,
             commit_every: self.commit_every,
             ..Config::new(geometry)
@@ -321,14 +335,14 @@ impl Job {
 }
 
 /// The backends a job uses, all of them known to exist.
-struct Names {
-    decoders: Vec<String>,
-    resizer: String,
-    encoder: String,
+pub(crate) struct Names {
+    pub(crate) decoders: Vec<String>,
+    pub(crate) resizer: String,
+    pub(crate) encoder: String,
 }
 
 impl Names {
-    fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
+    pub(crate) fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
         let Backends { decoders, resizers, encoders, .. } = backends;
         Ok(Self {
             decoders: preferred_first(decoders, options.preferred_decoder(backends).as_deref())?,

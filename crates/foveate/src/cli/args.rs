@@ -163,6 +163,10 @@ pub(crate) struct JobArgs {
     /// Threads that read files.
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) readers: usize,
+
+    /// Full batches that may wait for the encoder.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) prefetch: usize,
 }
 
 /// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.

@@ -37,6 +37,7 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         batch: args.batch,
         workers: args.workers.unwrap_or(defaults.workers),
         readers: args.readers,
+        prefetch: args.prefetch,
         ..defaults
     }
 }

@@ -1,0 +1,223 @@
+//! This build's backends as the laboratory sees them: what its experiments measure is what a job would run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use foveate_core::{Backend, Health, Registry};
+use foveate_decode::{DecodeError, Decoder};
+use foveate_dinov2::OpenOptions;
+use foveate_encode::{EncodeError, Encoder, EncoderBackend};
+use foveate_lab::{Candidate, Context, Setting};
+use foveate_pipeline::{Config, Opener};
+use foveate_resize::{Geometry, ResizeError, Resizer};
+use foveate_sink::{SinkError, SinkOptions, VectorSink};
+use foveate_source::{Source, SourceError};
+
+use crate::collect::Sample;
+use crate::embed::{Backends, EmbedError, EmbedOptions, Names};
+use crate::models::OpenModel;
+use crate::{DecodeScale, Recipe};
+
+/// Backends, a model, and photos to try them on.
+pub struct Rig {
+    options: EmbedOptions,
+    backends: Arc<Backends>,
+    model: OpenModel,
+    geometries: BTreeMap<&'static str, Geometry>,
+    base: Setting,
+    sample: Sample,
+    context: Context,
+}
+
+impl Rig {
+    /// The job of `options` on photos drawn at random from `source`: at most `photos`, the same ones for the same `seed`.
+    /// Opens the model, and writes nothing.
+    ///
+    /// # Errors
+    /// [`EmbedError`]: what a job of these options would fail with.
+    pub fn new(
+        options: EmbedOptions,
+        source: Box<dyn Source>,
+        (photos, seed): (u64, u64),
+        backends: Arc<Backends>,
+        model: &OpenOptions<'_>,
+    ) -> Result<Self, EmbedError> {
+        let sample = Sample::draw(source, photos, seed)?;
+        let model = OpenModel::open(&options.model, model)?;
+        let mut names = Names::choose(&options, &backends)?;
+        if options.encoder.is_none() {
+            names.encoder = model.usual_encoder(&backends.encoders).unwrap_or(names.encoder);
+        }
+        let mut geometries = BTreeMap::new();
+        for recipe in [Recipe::Hf, Recipe::Squash] {
+            geometries.insert(recipe.name(), recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?);
+        }
+        let base = Setting {
+            decoder: names.decoders.swap_remove(0),
+            fast: options.decode_scale == DecodeScale::Fast,
+            resizer: names.resizer,
+            recipe: options.recipe.name().to_owned(),
+            encoder: names.encoder,
+            dtype: options.dtype,
+            batch: options.batch,
+            workers: options.workers,
+            readers: options.readers,
+            threads: options.encoder_threads,
+            prefetch: options.prefetch,
+        };
+        let context = context(&options, &backends, seed);
+        Ok(Self { options, backends, model, geometries, base, sample, context })
+    }
+
+    /// The options of a job with this setting.
+    ///
+    /// # Errors
+    /// When its recipe is none.
+    pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, String> {
+        Ok(EmbedOptions {
+            decoder: Some(setting.decoder.clone()),
+            decode_scale: if setting.fast { DecodeScale::Fast } else { DecodeScale::Exact },
+            resizer: Some(setting.resizer.clone()),
+            recipe: setting.recipe.parse()?,
+            encoder: Some(setting.encoder.clone()),
+            dtype: setting.dtype,
+            batch: setting.batch,
+            workers: setting.workers,
+            readers: setting.readers,
+            encoder_threads: setting.threads,
+            prefetch: setting.prefetch,
+            ..self.options.clone()
+        })
+    }
+
+    fn takes(&self, backend: &EncoderBackend) -> bool {
+        let options = self.options.encoder_options();
+        // For a checkpoint that is to become a graph, finding out is as much work as doing it.
+        match &self.model {
+            OpenModel::Dinov2(_) => true,
+            OpenModel::Graph(_) => self.model.for_backend(backend, &self.backends.encoders, &options).is_ok(),
+        }
+    }
+}
+
+impl foveate_lab::Rig for Rig {
+    fn base(&self) -> Setting {
+        self.base.clone()
+    }
+
+    fn context(&self) -> Context {
+        self.context.clone()
+    }
+
+    fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
+        Ok(Box::new(self.sample.clone()))
+    }
+
+    fn decoders(&self) -> Vec<Candidate> {
+        candidates(&self.backends.decoders, &self.base.decoder, |_| true)
+    }
+
+    fn resizers(&self) -> Vec<Candidate> {
+        candidates(&self.backends.resizers, &self.base.resizer, |_| true)
+    }
+
+    fn encoders(&self) -> Vec<Candidate> {
+        candidates(&self.backends.encoders, &self.base.encoder, |backend| self.takes(backend))
+    }
+
+    fn sinks(&self) -> Vec<Candidate> {
+        candidates(&self.backends.sinks, "", |_| true)
+    }
+
+    fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
+        let unavailable = |error: foveate_core::UnknownBackend| DecodeError::Unavailable(error.to_string());
+        self.backends.decoders.get(name).map_err(unavailable)?.open(&self.options.decoding)
+    }
+
+    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
+        let (backends, decoding, name) = (Arc::clone(&self.backends), self.options.decoding, setting.decoder.clone());
+        Box::new(move || backends.open_decoders(Some(&name), &decoding))
+    }
+
+    fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
+        self.backends.open_resizer(Some(name))
+    }
+
+    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
+        let (backends, name) = (Arc::clone(&self.backends), setting.resizer.clone());
+        Box::new(move || backends.open_resizer(Some(&name)))
+    }
+
+    fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        let options = self.options(setting).map_err(EncodeError::Unsupported)?;
+        options.open_encoder(&setting.encoder, &self.model, &self.backends).map_err(|error| match error {
+            EmbedError::Encode(error) => error,
+            other => EncodeError::Unsupported(other.to_string()),
+        })
+    }
+
+    fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
+        let path = options.output.clone();
+        let unknown = |error: foveate_core::UnknownBackend| SinkError::BadOutput { path, reason: error.to_string() };
+        self.backends.sinks.get(name).map_err(unknown)?.open(options)
+    }
+
+    fn config(&self, setting: &Setting) -> Config {
+        // The recipe of a setting is the base's, or one of those that experiments know by name.
+        let geometry = self.geometries.get(setting.recipe.as_str()).unwrap_or(&self.geometries[Recipe::Hf.name()]);
+        self.options(setting).unwrap_or_else(|_| self.options.clone()).config(*geometry)
+    }
+}
+
+/// The backends of a registry that `wanted` accepts, the one called `first` before the others.
+fn candidates<B: Backend>(registry: &Registry<B>, first: &str, wanted: impl Fn(&B) -> bool) -> Vec<Candidate> {
+    let candidate = |backend: &B| {
+        let health = backend.health();
+        Candidate {
+            name: backend.name().to_owned(),
+            library: library(&health),
+            problem: health.problem.map(|problem| format!("{}; {}", problem.cause, problem.remedy)),
+        }
+    };
+    let mut all: Vec<Candidate> = registry.iter().filter(|backend| wanted(backend)).map(candidate).collect();
+    all.sort_by_key(|candidate| candidate.name != first);
+    all
+}
+
+/// What a backend says that it computes with, without where this machine keeps it.
+fn library(health: &Health) -> String {
+    let said = health.library.as_deref().unwrap_or("all Rust");
+    said.split(", ").filter(|part| !part.contains('/')).collect::<Vec<_>>().join(", ")
+}
+
+fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
+    let mut libraries = BTreeMap::new();
+    let mut add = |name: &str, health: Health| {
+        libraries.entry(name.to_owned()).or_insert_with(|| library(&health));
+    };
+    backends.decoders.iter().for_each(|backend| add(backend.name(), backend.health()));
+    backends.resizers.iter().for_each(|backend| add(backend.name(), backend.health()));
+    backends.encoders.iter().for_each(|backend| add(backend.name(), backend.health()));
+    backends.sinks.iter().for_each(|backend| add(backend.name(), backend.health()));
+    let libraries_of = |(name, library): (&String, &String)| format!("{name}: {library}");
+    let native = libraries.iter().filter(|(_, library)| *library != "all Rust");
+    Context {
+        // A folder's place on this machine is nobody's business.
+        model: options.model.rsplit('/').next().map_or_else(String::new, str::to_owned),
+        device: options.device.clone(),
+        host: processor(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        foveate: crate::VERSION.to_owned(),
+        features: libraries.keys().cloned().collect::<Vec<_>>().join(" "),
+        libraries: native.map(libraries_of).collect::<Vec<_>>().join("; "),
+        date: chrono::Utc::now().date_naive().to_string(),
+        seed,
+    }
+}
+
+/// What the system calls the processor, where it tells.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(std::env::consts::ARCH);
+    name.trim_start_matches([' ', '\t', ':']).to_owned()
+}
