@@ -357,6 +357,8 @@ fn least(mut low: f64, mut high: f64, f: impl Fn(f64) -> Result<f64, PlanError>)
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::{ForwardCost, StageCost};
 
@@ -472,5 +474,37 @@ mod tests {
         assert!(two_cores().predict(&Configuration { readers: 0, ..configuration(1, 2) }).is_err());
         assert!(Measured { forward: Vec::new(), ..two_cores() }.predict(&configuration(1, 2)).is_err());
         assert!(two_cores().with_stage("decode", f64::NAN).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_plan_promises_more_than_there_is(
+            (decode, read, write, forward) in (0.0..0.1, 0.0..0.01, 0.0..0.001, 0.001..0.1),
+            (cores, workers, batch, threads) in (1u32..9, 0u32..9, 1u32..100, 1u32..3),
+            interference in 0.0..0.5,
+        ) {
+            let mut measured = Measured { cores, interference, ..two_cores() };
+            measured.stages = vec![
+                StageCost::of_total("read", Place::Reader, read, read / 4.0, 1),
+                StageCost::of_total("decode", Place::Worker, decode, decode, 1),
+                StageCost::of_total("write", Place::Writer, write, write, 1),
+            ];
+            measured.forward.iter_mut().for_each(|cost| {
+                cost.cpu_seconds = forward * f64::from(cost.batch);
+                cost.seconds = cost.cpu_seconds / f64::from(cost.threads.min(cores));
+            });
+            let configuration = Configuration { batch, ..configuration(workers, threads) };
+            let now = measured.predict(&configuration).unwrap();
+            prop_assert!(now.cores_utilization <= 1.0 + 1e-9);
+            for stage in &now.stages {
+                prop_assert!(stage.utilization <= 1.0 + 1e-9 && now.images_per_second <= stage.ceiling * (1.0 + 1e-9));
+            }
+            let core_seconds: f64 = forward + measured.stages.iter().map(|stage| stage.cpu_seconds).sum::<f64>();
+            prop_assert!(now.images_per_second * core_seconds <= f64::from(cores) * (1.0 + 1e-9));
+            let more = Measured { cores: cores + 1, ..measured.clone() }.predict(&configuration).unwrap();
+            prop_assert!(more.images_per_second >= now.images_per_second * (1.0 - 1e-9), "a core more never hurts");
+            let faster = measured.with_stage("decode", 0.5).unwrap().predict(&configuration).unwrap();
+            prop_assert!(interference > 0.0 || faster.images_per_second >= now.images_per_second * (1.0 - 1e-9));
+        }
     }
 }

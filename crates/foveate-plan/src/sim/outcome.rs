@@ -75,9 +75,17 @@ pub struct Span {
 }
 
 impl Span {
-    /// The lane of a figure that it belongs to: "workers 3", say.
+    /// The lane of a figure that it belongs to: `reader 1`, `worker 3`, `encoder` (the second one is `encoder 2`),
+    /// `writer`.
     pub fn lane(&self) -> String {
-        format!("{} {}", self.place.name(), self.thread)
+        let number = self.thread + 1;
+        match (self.place, self.thread) {
+            (Place::Reader, _) => format!("reader {number}"),
+            (Place::Worker, _) => format!("worker {number}"),
+            (Place::Encoder, 0) => "encoder".to_owned(),
+            (Place::Encoder, _) => format!("encoder {number}"),
+            (Place::Writer, _) => "writer".to_owned(),
+        }
     }
 }
 

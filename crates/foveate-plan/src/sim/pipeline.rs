@@ -98,7 +98,8 @@ impl Limits {
 
 impl Measured {
     /// The same pipeline as [`Measured::predict`] has, event by event, with service times drawn from the measured
-    /// samples. A [`Measured::storage`] is not simulated: its requests in flight are readers here, its seconds theirs.
+    /// samples. With a [`Measured::storage`] the readers are its requests in flight, and wait for as long as makes
+    /// them as fast as it is.
     ///
     /// # Errors
     /// As [`Measured::predict`].
@@ -118,7 +119,7 @@ impl Measured {
         Ok(Simulation {
             images,
             batch,
-            read: self.sim_stage(Place::Reader, readers),
+            read: self.sim_reading(readers)?,
             prepare: self.sim_stage(Place::Worker, workers),
             forward: SimForward { encoders, step: Step::Table(StepTable::new(points)?), variation, cores },
             write: self.sim_stage(Place::Writer, 1),
@@ -129,6 +130,15 @@ impl Measured {
             seed,
             timeline: None,
         })
+    }
+
+    fn sim_reading(&self, readers: u32) -> Result<SimStage, PlanError> {
+        let Some(storage) = &self.storage else { return Ok(self.sim_stage(Place::Reader, readers)) };
+        let alone = self.sim_stage(Place::Reader, storage.concurrency);
+        let wait = f64::from(storage.concurrency) / storage.images_per_second(self.bytes_per_image)?;
+        let (busy, cpu) = (alone.seconds.mean(), alone.seconds.mean() * alone.on_core);
+        let seconds = Service::Sum(vec![alone.seconds, Service::Constant((wait - busy).max(0.0))]);
+        Ok(SimStage { on_core: cpu / seconds.mean(), seconds, ..alone })
     }
 
     fn sim_stage(&self, place: Place, threads: u32) -> SimStage {
