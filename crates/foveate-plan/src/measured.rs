@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, not_negative, positive};
-use crate::{PlanError, StepTable, Storage};
+use crate::{Model, PlanError, Step, StepFit, StepTable, Storage, Transform, fit_step};
 
 /// A machine and a job as a profile measured them: every stage's cost alone, with nothing else running.
 ///
@@ -187,6 +187,41 @@ impl Measured {
             return Err(PlanError::Impossible(problem));
         }
         StepTable::new(points)
+    }
+
+    /// The line through the forwards measured with `threads` threads.
+    ///
+    /// # Errors
+    /// As [`fit_step`].
+    pub fn step_fit(&self, threads: u32) -> Result<StepFit, PlanError> {
+        let measured = self.forward.iter().filter(|cost| cost.threads == threads);
+        fit_step(&measured.map(|cost| (cost.batch, cost.seconds)).collect::<Vec<_>>())
+    }
+
+    /// The three walls of a configuration, as if every thread had a core of its own: for crossovers and what-ifs where
+    /// the forward has a device. Where it shares the cores, [`Measured::predict`] knows better.
+    ///
+    /// The step is the measured table, with what the encoder's thread does beside the forward. Reading is a store of
+    /// as many requests in flight as there are readers, unless [`Measured::storage`] says more.
+    ///
+    /// # Errors
+    /// As [`Measured::check`]; also for forward threads that were not measured.
+    pub fn walls(&self, configuration: &Configuration) -> Result<Model, PlanError> {
+        self.check()?;
+        let (read, prepare) = (self.cost_at(Place::Reader), self.cost_at(Place::Worker));
+        let beside = self.cost_at(Place::Encoder);
+        let reading = || Storage::remote(0.0, self.bytes_per_image / read.seconds, configuration.readers);
+        let step = self.forward_table(configuration.forward_threads, |cost| {
+            cost.seconds + beside.seconds * f64::from(cost.batch)
+        })?;
+        Ok(Model {
+            bytes_per_image: self.bytes_per_image,
+            storage: self.storage.or_else(|| (read.seconds > 0.0 && self.bytes_per_image > 0.0).then(reading)),
+            transform: Transform::PerImage { seconds: prepare.seconds, workers: configuration.workers.max(1) },
+            step: Step::Table(step),
+            accelerators: configuration.encoders,
+            write_seconds: self.cost_at(Place::Writer).seconds,
+        })
     }
 
     /// The same with the stage `name` at `factor` times its cost: 0 removes it, 0.5 is a decoder twice as fast.

@@ -210,6 +210,21 @@ fn without_variation_it_is_the_analytic_model() {
 }
 
 #[test]
+fn with_cores_enough_the_three_walls_say_the_same() {
+    for (decode, forward) in [(0.0044, 0.058), (0.03, 0.03), (0.02, 0.005), (0.001, 0.0001)] {
+        let measured = machine(64, decode, forward);
+        for (workers, batch) in [(1, 8), (4, 32), (16, 64)] {
+            let configuration = Configuration { readers: 2, workers, batch, forward_threads: 1, encoders: 2 };
+            let state = measured.walls(&configuration).unwrap().at(batch).unwrap();
+            assert_close(state.images_per_second, measured.predict(&configuration).unwrap().images_per_second, 1e-9);
+        }
+        let fit = measured.step_fit(1).unwrap();
+        assert_close(fit.step.overhead, 0.001, 1e-6);
+        assert_close(fit.step.per_item, forward, 1e-6);
+    }
+}
+
+#[test]
 fn a_slow_store_is_simulated_as_its_requests_in_flight() {
     let store =
         foveate_plan::Storage { link_bytes_per_second: Some(45e6), ..foveate_plan::Storage::remote(0.05, 10e6, 16) };
