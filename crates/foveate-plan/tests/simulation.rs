@@ -225,6 +225,19 @@ fn with_cores_enough_the_three_walls_say_the_same() {
 }
 
 #[test]
+fn a_profile_and_its_answers_survive_a_file() {
+    let measured = machine(2, 0.0044, 0.058);
+    let configuration = Configuration { readers: 2, workers: 1, batch: 32, forward_threads: 2, encoders: 1 };
+    let prediction = measured.predict(&configuration).unwrap();
+    let simulation = measured.simulation(&configuration, 64, 1).unwrap();
+    let text = serde_json::to_string(&(&measured, &configuration, &prediction, &simulation)).unwrap();
+    assert_eq!(
+        serde_json::from_str::<(Measured, Configuration, foveate_plan::Prediction, Simulation)>(&text).unwrap(),
+        (measured, configuration, prediction, simulation)
+    );
+}
+
+#[test]
 fn a_slow_store_is_simulated_as_its_requests_in_flight() {
     let store =
         foveate_plan::Storage { link_bytes_per_second: Some(45e6), ..foveate_plan::Storage::remote(0.05, 10e6, 16) };
@@ -331,6 +344,6 @@ proptest! {
         };
         // Images may be prepared in another order, and the one that a batch waits for come later: never by more than
         // one image.
-        prop_assert!(with(workers + 1) <= with(workers) + 0.1, "{} {}", with(workers + 1), with(workers));
+        prop_assert!(with(workers + 1) <= with(workers) + 0.02, "{} {}", with(workers + 1), with(workers));
     }
 }
