@@ -135,6 +135,7 @@ pub static PROFILE: Schema = Schema {
         ),
         Column::number("ms_per_image", "ms", "total ÷ images"),
         Column::number("wall_s", "s", "wall-clock time of the job").unprinted(),
+        Column::number("bytes_per_image", "B", "mean encoded bytes of a photo").unprinted(),
         RATE,
         Column::number("projected_images", "", "images of the projection").unprinted(),
         Column::number("projected_s", "s", "the stage's time for that many images, at this cost each"),

@@ -16,6 +16,7 @@ pub use foveate_dinov2 as dinov2;
 pub use foveate_encode as encode;
 pub use foveate_lab as lab;
 pub use foveate_pipeline as pipeline;
+pub use foveate_plan as plan;
 pub use foveate_profile as profile;
 pub use foveate_resize as resize;
 pub use foveate_sink as sink;

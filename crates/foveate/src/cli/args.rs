@@ -8,6 +8,9 @@ use foveate::pipeline::{FailurePolicy, Normalize, OrientationPolicy};
 use foveate::sink::Element;
 use foveate::{DecodeScale, Recipe, Shard};
 
+use super::lab_args::{PROFILE_EXAMPLES, ProfileArgs};
+use super::plan_args::{self, PlanArgs};
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0    complete; inputs that failed, if any, are in the failures file
@@ -35,7 +38,7 @@ Exit codes: 0 compared; 1 could not; 2 the command line makes no sense; 3 furthe
 
 /// Images in, DINOv2 vectors out, every second accounted for.
 #[derive(Parser, Debug)]
-#[command(name = "foveate", version, after_help = EXIT_CODES)]
+#[command(name = "foveate", version, after_help = EXIT_CODES, args_override_self = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -49,6 +52,12 @@ pub(crate) enum Command {
     /// Measure how far apart the vectors of two configurations are, on a sample of your own images.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(Box<VerifyArgs>),
+    /// Show where the time of a job goes: every stage on one thread, and the same job with its workers.
+    #[command(after_help = PROFILE_EXAMPLES)]
+    Profile(Box<ProfileArgs>),
+    /// Say what a job will take: how many workers, what batch, how long, how much.
+    #[command(after_help = plan_args::EXAMPLES)]
+    Plan(Box<PlanArgs>),
     /// List the decoders, resizers, encoders and sinks of this build.
     Backends,
     /// Show what each backend works with on this machine, and what would help where it does not. Exit code 1 when a
@@ -167,6 +176,10 @@ pub(crate) struct JobArgs {
     /// Full batches that may wait for the encoder.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) prefetch: usize,
+
+    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
@@ -217,6 +230,10 @@ pub(crate) struct EmbedArgs {
     /// Stop at the first input that fails.
     #[arg(long, help_heading = "Inputs")]
     pub(crate) strict: bool,
+
+    /// Write a Chrome trace of the run, for Perfetto or chrome://tracing.
+    #[arg(long, value_name = "FILE", help_heading = "Display")]
+    pub(crate) trace: Option<PathBuf>,
 
     /// Say nothing but errors.
     #[arg(short, long, help_heading = "Display")]
@@ -351,20 +368,20 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_positive(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("expected a whole number from 1".to_owned()),
         Ok(number) => Ok(number),
     }
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = f64::from_str(text).map_err(|error| error.to_string())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 /// A number with an optional suffix: K, M and G are thousands, millions and thousand millions.
-fn parse_count(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_000.0),
         Some((at, 'm' | 'M')) => (&text[..at], 1e6),

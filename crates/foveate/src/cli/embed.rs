@@ -11,7 +11,7 @@ use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, SinkError};
 
 use super::args::EmbedArgs;
-use super::{Exit, job, progress, summary};
+use super::{Exit, job, progress, summary, trace};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
@@ -40,7 +40,14 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     if !args.quiet {
         eprintln!("{}", plan(&options, &job));
     }
-    finish(args, watch(args, job, &cancel))
+    let outcome = watch(args, job, &cancel);
+    if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
+        let written = trace::write(path, trace)?;
+        if !args.quiet {
+            eprintln!("{written}");
+        }
+    }
+    finish(args, outcome)
 }
 
 /// Everything about the job that the arguments tell.
@@ -53,6 +60,7 @@ fn options(args: &EmbedArgs) -> EmbedOptions {
         shard: args.shard,
         failures: if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() },
         commit_every: args.commit_every,
+        trace: trace::new(args.trace.as_deref()),
         ..job::options(&args.job, &args.output)
     }
 }

@@ -2,12 +2,20 @@
 //! back into an exit code.
 
 mod args;
+mod config;
 mod doctor;
 mod embed;
 mod job;
+mod lab;
+mod lab_args;
 mod list;
+mod measured_run;
+mod plan;
+mod plan_args;
+mod profile;
 mod progress;
 mod summary;
+mod trace;
 mod verify;
 
 use std::process::ExitCode;
@@ -42,10 +50,20 @@ impl From<Exit> for ExitCode {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
+    let done = config::expand(std::env::args_os().collect()).map(Cli::parse_from).and_then(|cli| run(cli.command));
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {}", chain(&error));
+        Exit::Fault
+    })
+    .into()
+}
+
+fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
         Command::Embed(args) => embed::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Profile(args) => profile::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Backends => list::backends(),
         Command::Doctor(args) => doctor::run(&args),
         Command::Models => list::models(),
@@ -53,12 +71,7 @@ pub(crate) fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "foveate", &mut std::io::stdout());
             Ok(Exit::Complete)
         }
-    };
-    done.unwrap_or_else(|error| {
-        eprintln!("error: {}", chain(&error));
-        Exit::Fault
-    })
-    .into()
+    }
 }
 
 /// An error and its causes in one line, without repeating a cause that a message already contains.

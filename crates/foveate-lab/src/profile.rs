@@ -1,0 +1,187 @@
+//! `foveate profile`: where the time of a job goes, stage by stage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_core::{PixelBatch, Stage, VectorBuf};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, normalize_nchw};
+use foveate_pipeline::RunReport;
+use foveate_profile::{StageProfiler, StageTotals, Trace};
+
+use crate::run::{Lab, Output, Run};
+use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
+
+/// What is profiled, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The configurations, side by side.
+    pub settings: Vec<Setting>,
+    /// Images of each run; `None` for about as many as take [`SECONDS`].
+    pub images: Option<u64>,
+    /// Normalize on the CPU too, image by image into f32 planes, as pipelines do whose encoder does not fold it into its
+    /// weights: a stage that the job itself does not have.
+    pub normalize: bool,
+    /// How many images the stages' times are projected to.
+    pub project: u64,
+    /// Where to note every span of the threaded run of the first setting.
+    pub trace: Option<Trace>,
+    /// The sink.
+    pub sink: String,
+}
+
+/// How long a run is to take.
+pub const SECONDS: f64 = 4.0;
+
+/// Profiles each setting on each set of photos: on one thread, every stage in turn, and with its workers.
+///
+/// # Errors
+/// When a run cannot be carried out, or its rows are wrong.
+pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &Options) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::PROFILE);
+    let mut trace = options.trace.clone();
+    for photos in sets {
+        for setting in &options.settings {
+            // One thread means one thread: the forward too.
+            let serial = Setting { workers: 0, threads: 1, ..setting.clone() };
+            let threaded = Setting { workers: setting.workers.max(1), ..setting.clone() };
+            Job { lab, options, photos, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
+            Job { lab, options, photos, setting: &threaded, trace: trace.take() }.add_to(&mut table, "threaded")?;
+        }
+    }
+    Ok(table)
+}
+
+/// One profiled run.
+struct Job<'a> {
+    lab: &'a Lab<'a>,
+    options: &'a Options,
+    photos: &'a PhotoSet,
+    setting: &'a Setting,
+    trace: Option<Trace>,
+}
+
+impl Job<'_> {
+    fn add_to(&self, table: &mut Table, mode: &str) -> Result<(), LabError> {
+        let Setting { decoder, resizer, .. } = self.setting;
+        self.lab.watch.doing(&format!("profile: {}, {decoder}+{resizer}, {mode}", self.photos.name));
+        let encoder = self.lab.encoder(self.setting)?;
+        let images = match self.options.images {
+            Some(images) => images,
+            None => self.lab.images_for(SECONDS, self.setting, self.photos, &encoder)?,
+        };
+        let normalizing = Normalizing::new(encoder);
+        let run = self.run(images, &normalizing)?;
+        for stage in self.stages(&run.report, &normalizing) {
+            self.push(table, mode, images, &run, &stage);
+        }
+        Ok(())
+    }
+
+    fn run(&self, images: u64, normalizing: &Normalizing) -> Result<Run, LabError> {
+        let sink = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
+        let encoder: Box<dyn Encoder> = match self.options.normalize {
+            true => Box::new(normalizing.clone()),
+            false => Box::new(normalizing.encoder.clone()),
+        };
+        let source = self.photos.stored(images);
+        let mut pipeline = self.lab.pipeline(self.setting, source, encoder, Box::new(sink.clone()));
+        pipeline.config.trace = self.trace.clone();
+        self.lab.carry_out(pipeline, &sink, images)
+    }
+
+    /// What the engine timed, under the names of the classic breakdown, and last what none of it covers.
+    fn stages(&self, report: &RunReport, normalizing: &Normalizing) -> Vec<StageTotals> {
+        let mut stages = Vec::new();
+        for stage in &report.stages {
+            match stage.stage {
+                Stage::Batch => stages.extend(normalizing.totals().into_iter().chain([stage.totals.clone()])),
+                Stage::Encode => stages.extend(report.encode_parts.iter().cloned()),
+                Stage::Write => stages.push(StageTotals { name: "serialize", ..stage.totals.clone() }),
+                _ => stages.push(stage.totals.clone()),
+            }
+        }
+        if self.setting.workers == 0 {
+            let covered: Duration = stages.iter().map(|stage| stage.busy).sum();
+            stages.push(other(report.wall.saturating_sub(covered)));
+        }
+        stages
+    }
+
+    fn push(&self, table: &mut Table, mode: &str, images: u64, run: &Run, stage: &StageTotals) {
+        let Setting { decoder, resizer, encoder, dtype, workers, threads, batch, .. } = self.setting;
+        let (busy, wall) = (stage.busy.as_secs_f64(), run.report.wall.as_secs_f64());
+        let spans = stage.count > 0;
+        let ms = |duration: Duration| Cell::from(spans.then(|| duration.as_secs_f64() * 1e3));
+        table.push([
+            ("photos", self.photos.name.as_str().into()),
+            ("mode", mode.into()),
+            ("decoder", decoder.as_str().into()),
+            ("resizer", resizer.as_str().into()),
+            ("encoder", encoder.as_str().into()),
+            ("dtype", dtype.name().into()),
+            ("decode_scale", self.setting.decode_scale().into()),
+            ("workers", (*workers).into()),
+            ("threads", (*threads).into()),
+            ("batch", (*batch).into()),
+            ("images", images.into()),
+            ("stage", stage.name.into()),
+            ("count", stage.count.into()),
+            ("total_s", busy.into()),
+            ("mean_ms", ms(stage.mean())),
+            ("p50_ms", ms(stage.p50)),
+            ("p90_ms", ms(stage.p90)),
+            ("p99_ms", ms(stage.p99)),
+            ("share_of_wall", (busy / wall).into()),
+            ("ms_per_image", (busy * 1e3 / images as f64).into()),
+            ("wall_s", wall.into()),
+            ("bytes_per_image", self.photos.mean_bytes().into()),
+            ("images_per_second", run.rate.into()),
+            ("projected_images", self.options.project.into()),
+            ("projected_s", (busy / images as f64 * self.options.project as f64).into()),
+        ]);
+    }
+}
+
+/// Time of the job that no stage claims: the engine itself.
+fn other(time: Duration) -> StageTotals {
+    let zero = Duration::ZERO;
+    StageTotals { name: "other", count: 0, busy: time, own: time, p50: zero, p90: zero, p99: zero, max: zero }
+}
+
+/// An encoder before which every image is normalized on the CPU, for the time that takes; the result is not used.
+#[derive(Clone)]
+struct Normalizing {
+    encoder: LentEncoder,
+    planes: Vec<f32>,
+    clock: Arc<StageProfiler>,
+}
+
+impl Normalizing {
+    fn new(encoder: LentEncoder) -> Self {
+        Self { encoder, planes: Vec::new(), clock: Arc::new(StageProfiler::new(["normalize"])) }
+    }
+
+    fn totals(&self) -> Vec<StageTotals> {
+        self.clock.totals()
+    }
+}
+
+impl Encoder for Normalizing {
+    fn spec(&self) -> &EncoderSpec {
+        self.encoder.spec()
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let EncoderSpec { mean, std, .. } = *self.encoder.spec();
+        for image in (0..batch.len()).filter_map(|i| batch.slice(i..i + 1)) {
+            let _span = self.clock.span(0);
+            normalize_nchw(image, mean, std, &mut self.planes);
+            std::hint::black_box(&self.planes);
+        }
+        self.encoder.encode(batch, out)
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.encoder.encode_resident(out)
+    }
+}

@@ -1,0 +1,150 @@
+//! `--config FILE`: long options in a TOML file, put before those of the command line, which therefore win.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::CommandFactory;
+use foveate::lab::Setting;
+use toml::{Table, Value};
+
+use super::args::Cli;
+
+const OPTION: &str = "--config";
+
+/// The arguments with those of the file behind the subcommand's name, where one is named.
+///
+/// # Errors
+/// When the file cannot be read, is not TOML, or has an option that the command does not know.
+pub(crate) fn expand(args: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+    let Some(path) = named(&args) else { return Ok(args) };
+    let command = args.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let read = || -> anyhow::Result<Vec<String>> {
+        let table: Table = std::fs::read_to_string(&path)?.parse()?;
+        options(&command, &table)
+    };
+    let options = read().with_context(|| format!("cannot use the configuration {}", path.display()))?;
+    let mut all = args;
+    all.splice(2..2, options.into_iter().map(OsString::from));
+    Ok(all)
+}
+
+/// The file that the arguments name.
+fn named(args: &[OsString]) -> Option<PathBuf> {
+    let of = |(at, arg): (usize, &OsString)| {
+        if arg == OPTION {
+            return args.get(at + 1).map(PathBuf::from);
+        }
+        Some(arg.to_str()?.strip_prefix(OPTION)?.strip_prefix('=')?.into())
+    };
+    let before_files = args.iter().take_while(|arg| *arg != "--");
+    before_files.enumerate().skip(2).find_map(of)
+}
+
+/// A table as arguments of `command`.
+fn options(command: &str, table: &Table) -> anyhow::Result<Vec<String>> {
+    let cli = Cli::command();
+    let known = cli.find_subcommand(command).with_context(|| format!("there is no command '{command}'"))?;
+    let mut options = Vec::new();
+    for (name, value) in table {
+        if name == "config" || !known.get_arguments().any(|arg| arg.get_long() == Some(name)) {
+            bail!(
+                "'{command}' has no option '{name}'; options are named as on the command line (`foveate {command} --help`)"
+            );
+        }
+        let values = match value {
+            Value::Array(values) => values.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for value in values {
+            options.extend(option(name, value)?);
+        }
+    }
+    Ok(options)
+}
+
+fn option(name: &str, value: &Value) -> anyhow::Result<Option<String>> {
+    Ok(match value {
+        Value::Boolean(on) => on.then(|| format!("--{name}")),
+        Value::String(text) => Some(format!("--{name}={text}")),
+        Value::Integer(_) | Value::Float(_) => Some(format!("--{name}={value}")),
+        _ => bail!("'{name}' is {}; it takes a word, a number, true, false, or several of them", value.type_str()),
+    })
+}
+
+/// Writes what tuning chose, with `comment` above it.
+pub(crate) fn write(path: &Path, setting: &Setting, comment: &[String]) -> anyhow::Result<()> {
+    let mut table = Table::new();
+    let counts = [
+        ("batch", setting.batch),
+        ("workers", setting.workers),
+        ("readers", setting.readers),
+        ("threads", setting.threads),
+        ("prefetch", setting.prefetch),
+    ];
+    for (name, count) in counts {
+        table.insert(name.to_owned(), Value::Integer(i64::try_from(count)?));
+    }
+    let comment: String = comment.iter().map(|line| format!("# {line}\n")).collect();
+    std::fs::write(path, format!("{comment}{table}")).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(toml: &str, rest: &[&str]) -> anyhow::Result<Vec<String>> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), toml)?;
+        let config = format!("--config={}", file.path().display());
+        let args = ["foveate", "embed"].iter().chain(rest).map(OsString::from).chain([OsString::from(config)]);
+        let all = expand(args.collect())?;
+        Ok(all.iter().take(all.len() - 1).map(|arg| arg.to_string_lossy().into_owned()).collect())
+    }
+
+    #[test]
+    fn options_of_the_file_come_first_and_the_command_line_wins() {
+        let all = expanded("batch = 16\nmodel = 'seeded:tiny'\nstrict = true\nquiet = false", &["photos", "-b", "8"]);
+        assert_eq!(
+            all.unwrap(),
+            ["foveate", "embed", "--batch=16", "--model=seeded:tiny", "--strict", "photos", "-b", "8"]
+        );
+        let all = ["foveate", "embed", "--batch=16", "x", "-o", "y", "--batch", "8"];
+        let super::super::args::Command::Embed(embed) = <Cli as clap::Parser>::parse_from(all).command else {
+            panic!("embed")
+        };
+        assert_eq!(embed.job.batch, 8);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let problem = |toml| format!("{:#}", expanded(toml, &[]).unwrap_err());
+        assert!(problem("wrokers = 2").contains("no option 'wrokers'"));
+        assert!(problem("batch = {a = 1}").contains("table"));
+        assert!(problem("batch =").contains("cannot use the configuration"));
+        assert!(problem("config = 'x'").contains("no option 'config'"));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("foveate.toml");
+        let setting = Setting {
+            decoder: "exact".to_owned(),
+            fast: false,
+            resizer: "fir".to_owned(),
+            recipe: "hf".to_owned(),
+            encoder: "candle".to_owned(),
+            dtype: foveate::encode::DType::F32,
+            batch: 16,
+            workers: 3,
+            readers: 2,
+            threads: 4,
+            prefetch: 1,
+        };
+        write(&path, &setting, &["chosen".to_owned()]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# chosen\n"), "{text}");
+        assert_eq!(options("embed", &text.parse().unwrap()).unwrap().len(), 5);
+    }
+}

@@ -1,0 +1,146 @@
+//! What the commands that measure have in common: the rig, the photos, tables out.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::lab::{Lab, LabError, PhotoSet, Rig as _, Setting, Table, Watch};
+use foveate::pipeline::Cancel;
+use foveate::rig::Rig;
+
+use super::lab_args::LabArgs;
+use super::{job, progress};
+
+/// Everything that an experiment of the command line needs.
+pub(crate) struct Bench {
+    pub(crate) rig: Rig,
+    pub(crate) sets: Vec<PhotoSet>,
+    pub(crate) sink: String,
+    out: PathBuf,
+    scratch: tempfile::TempDir,
+    cancel: Cancel,
+    watch: Announce,
+    seed: u64,
+}
+
+impl Bench {
+    /// Lists the inputs, opens the model, loads the photos.
+    pub(crate) fn open(args: &LabArgs) -> anyhow::Result<Self> {
+        job::silence_worker_panics();
+        let options = job::options(&args.job, Path::new(""));
+        let listing = options.list(|_| ()).context("cannot list the inputs")?;
+        job::check_listing(&listing)?;
+        let download = progress::Download::new(args.quiet);
+        let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+        // Some may not decode.
+        let drawn = (args.n.saturating_mul(2), args.seed);
+        let rig = Rig::new(options, Box::new(listing), drawn, Arc::new(Backends::compiled()), &model)?;
+        download.clear();
+
+        let mut bench = Self::with(rig, &args.out, args.quiet, args.seed)?;
+        if let Some(sink) = &args.sink {
+            bench.sink.clone_from(sink);
+        }
+        bench.sets.push(PhotoSet::load(&bench.rig, usize::try_from(args.n).unwrap_or(usize::MAX))?);
+        note_left_out(&bench.sets[0]);
+        if !args.as_given {
+            match bench.sets[0].small(&bench.rig, &bench.scratch.path().join("small")) {
+                Ok(small) => bench.sets.push(small),
+                Err(LabError::Photos(reason)) => eprintln!("note: no small photos: {reason}"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(bench)
+    }
+
+    /// Without photos, for what needs none.
+    pub(crate) fn without_photos(out: &Path, quiet: bool, seed: u64) -> anyhow::Result<Self> {
+        let options = EmbedOptions::new(Vec::new(), "seeded:dinov2-small", "");
+        let listing = options.list(|_| ())?;
+        let backends = Arc::new(Backends::compiled());
+        let rig = Rig::new(options, Box::new(listing), (0, seed), backends, &OpenOptions::from_env())?;
+        Self::with(rig, out, quiet, seed)
+    }
+
+    fn with(rig: Rig, out: &Path, quiet: bool, seed: u64) -> anyhow::Result<Self> {
+        let cancel = Cancel::default();
+        job::cancel_on_signal(&cancel)?;
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let sink = rig.sinks().first().map(|sink| sink.name.clone()).context("this build has no sink at all")?;
+        let watch = Announce::new(quiet);
+        Ok(Self { rig, sets: Vec::new(), sink, out: out.to_owned(), scratch, cancel, watch, seed })
+    }
+
+    pub(crate) fn lab(&self) -> Lab<'_> {
+        Lab { rig: &self.rig, scratch: self.scratch.path(), cancel: &self.cancel, watch: &self.watch, seed: self.seed }
+    }
+
+    /// What a plain run would use.
+    pub(crate) fn base(&self) -> Setting {
+        self.rig.base()
+    }
+
+    /// Prints a table, and writes its CSV file.
+    pub(crate) fn put(&self, table: &Table) -> anyhow::Result<()> {
+        self.watch.clear();
+        let path = self.write(table)?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "\n{}\n", table.schema().about)?;
+        table.print(&mut out)?;
+        writeln!(out, "({})", path.display())?;
+        Ok(())
+    }
+
+    /// Writes a table's CSV file alone.
+    pub(crate) fn write(&self, table: &Table) -> anyhow::Result<PathBuf> {
+        Ok(table.write_csv(&self.out, &self.rig.context())?)
+    }
+}
+
+fn note_left_out(photos: &PhotoSet) {
+    if let Some((id, reason)) = photos.left_out.first() {
+        let (count, kept) = (photos.left_out.len(), photos.photos.len());
+        eprintln!("note: measuring with {kept} photos; {count} cannot be used, the first {id}: {reason}");
+    }
+    if photos.photos.len() == 1 {
+        eprintln!("note: one photo, over and over, says little about others");
+    }
+}
+
+/// Says on standard error what an experiment is doing.
+struct Announce(Option<indicatif::ProgressBar>, bool);
+
+impl Announce {
+    fn new(quiet: bool) -> Self {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let bar = || {
+            let bar = indicatif::ProgressBar::new_spinner();
+            bar.enable_steady_tick(std::time::Duration::from_millis(200));
+            bar
+        };
+        Self(shown.then(bar), quiet)
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|bar| bar.set_message(""));
+    }
+}
+
+impl Watch for Announce {
+    fn doing(&self, what: &str) {
+        match &self.0 {
+            Some(bar) => bar.set_message(what.to_owned()),
+            None if !self.1 => eprintln!("{what}"),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Announce {
+    fn drop(&mut self) {
+        self.0.iter().for_each(indicatif::ProgressBar::finish_and_clear);
+    }
+}

@@ -1,0 +1,230 @@
+//! Arguments of the commands that measure.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::args::{JobArgs, parse_count, parse_positive, parse_seconds};
+
+pub(crate) const PROFILE_EXAMPLES: &str = "\
+Examples:
+  foveate profile photos/                                      # every stage on one thread, then with workers
+  foveate profile photos/ --pair turbojpeg+fir --pair image+image --project 10M
+  foveate profile photos/ --trace trace.json                   # for ui.perfetto.dev or chrome://tracing";
+
+pub(crate) const BENCH_EXAMPLES: &str = "\
+Examples:
+  foveate bench all photos/ --quick        # every experiment in minutes; then: foveate report foveate-run
+  foveate bench decoders photos/
+  foveate bench batch-sweep photos/ --encoder ort";
+
+pub(crate) const DIAGNOSE_EXAMPLES: &str = "\
+Examples:
+  foveate diagnose photos/                       # which stage holds the run back, and what would help
+  foveate diagnose photos/ --decoder image --verify";
+
+pub(crate) const TUNE_EXAMPLES: &str = "\
+Examples:
+  foveate tune photos/                           # about a minute; writes foveate.toml
+  foveate embed photos/ -o vectors.parquet --config foveate.toml";
+
+pub(crate) const REPORT_EXAMPLES: &str = "\
+Examples:
+  foveate bench all photos/ --quick && foveate report foveate-run";
+
+/// What the commands that measure have in common.
+#[derive(Args, Debug)]
+pub(crate) struct LabArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+
+    /// Photos to measure with, drawn at random from the inputs and used over and over.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_count, help_heading = "Measuring")]
+    pub(crate) n: u64,
+
+    /// Decides which photos are drawn, and the order of whatever takes turns.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
+    pub(crate) seed: u64,
+
+    /// Measure with the photos as they are only, not also with small ones made of them.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) as_given: bool,
+
+    /// The sink of whole runs.
+    #[arg(long, value_name = "NAME", help_heading = "Measuring")]
+    pub(crate) sink: Option<String>,
+
+    /// Folder for CSV files; those of the same name are replaced, so that `foveate report` finds the latest of each.
+    #[arg(short, long, value_name = "DIR", default_value = "foveate-run", help_heading = "Display")]
+    pub(crate) out: PathBuf,
+
+    /// Say nothing on the way.
+    #[arg(short, long, help_heading = "Display")]
+    pub(crate) quiet: bool,
+}
+
+/// Arguments of `profile`.
+#[derive(Args, Debug)]
+pub(crate) struct ProfileArgs {
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
+
+    /// A decoder and a resizer to profile, besides others; default: those of a plain run. Repeatable.
+    #[arg(long, value_name = "DECODER+RESIZER", value_parser = parse_pair, help_heading = "Measuring")]
+    pub(crate) pair: Vec<(String, String)>,
+
+    /// Images of each run; default: as many as take about four seconds.
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
+    pub(crate) images: Option<u64>,
+
+    /// Also normalize on the CPU, as pipelines do whose encoder does not: shows the classic breakdown's stage, which
+    /// this program does not need.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) normalize_on_cpu: bool,
+
+    /// Project the stages' times to this many images.
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count, help_heading = "Display")]
+    pub(crate) project: u64,
+
+    /// Write a Chrome trace of the run with workers, for Perfetto or chrome://tracing.
+    #[arg(long, value_name = "FILE", help_heading = "Display")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+/// Arguments of every experiment of `bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
+
+    /// Fewer and shorter samples: minutes instead of a quarter of an hour for all experiments.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) quick: bool,
+
+    /// Images of each sample of a whole run; default: as many as take a second or two.
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
+    pub(crate) images: Option<u64>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Experiment {
+    /// Every experiment, one after the other, then the diagnosis and the model's predictions.
+    All(Box<BenchArgs>),
+    /// Decoders alone: bytes in memory to pixels in memory.
+    Decoders(Box<BenchArgs>),
+    /// Resizers alone: pixels in memory to the model's input.
+    Resizers(Box<BenchArgs>),
+    /// Sinks alone: vectors in memory to a finished output.
+    Sinks(Box<SinksArgs>),
+    /// Encoders alone, in every precision.
+    Forward(Box<ForwardArgs>),
+    /// The encoder alone at growing batches: throughput and memory.
+    BatchSweep(Box<BenchArgs>),
+    /// The whole job with a growing number of workers.
+    WorkerSweep(Box<BenchArgs>),
+    /// From a slow configuration to the fastest, each step measured end to end.
+    Headline(Box<BenchArgs>),
+    /// What a sample says about a million images, checked against a longer run.
+    Extrapolation(Box<BenchArgs>),
+    /// A dozen configurations, each predicted by the model and then measured.
+    Predictions(Box<BenchArgs>),
+}
+
+/// Arguments of `bench sinks`.
+#[derive(Args, Debug)]
+pub(crate) struct SinksArgs {
+    /// Fewer samples.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) quick: bool,
+
+    /// Decides the order in which sinks take turns.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
+    pub(crate) seed: u64,
+
+    /// Folder for the CSV file.
+    #[arg(short, long, value_name = "DIR", default_value = "foveate-run", help_heading = "Display")]
+    pub(crate) out: PathBuf,
+
+    /// Say nothing on the way.
+    #[arg(short, long, help_heading = "Display")]
+    pub(crate) quiet: bool,
+
+    /// Vectors to write.
+    #[arg(long, value_name = "N", default_value = "50K", value_parser = parse_count, help_heading = "Measuring")]
+    pub(crate) rows: u64,
+
+    /// Components of a vector.
+    #[arg(long, value_name = "N", default_value = "384", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) dim: usize,
+}
+
+/// Arguments of `bench forward`.
+#[derive(Args, Debug)]
+pub(crate) struct ForwardArgs {
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+
+    /// Batches to measure. Repeatable, or separated by commas.
+    #[arg(long, value_name = "N", default_value = "64", value_delimiter = ',', value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) batches: Vec<usize>,
+}
+
+/// Arguments of `diagnose`.
+#[derive(Args, Debug)]
+pub(crate) struct DiagnoseArgs {
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
+
+    /// Fewer and shorter samples.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) quick: bool,
+
+    /// Apply the most promising remedy, or the one named, and measure what it gives.
+    #[arg(long, value_name = "REMEDY", num_args = 0..=1, default_missing_value = "", help_heading = "Measuring")]
+    pub(crate) verify: Option<String>,
+
+    /// Take the photos out of the system's cache before each sample that reads them.
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) cold: bool,
+
+    /// Print the verdict as one JSON object on standard output.
+    #[arg(long, help_heading = "Display")]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `tune`.
+#[derive(Args, Debug)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) lab: LabArgs,
+
+    /// Seconds to spend.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds, help_heading = "Measuring")]
+    pub(crate) budget: Duration,
+
+    /// The configuration file to write.
+    #[arg(long, value_name = "FILE", default_value = "foveate.toml", help_heading = "Display")]
+    pub(crate) write: PathBuf,
+}
+
+/// Arguments of `report`.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Folder with the CSV files of `profile`, `bench`, `diagnose`, `tune` and `plan`.
+    #[arg(value_name = "RUN_DIR")]
+    pub(crate) run: PathBuf,
+
+    /// Folder for report.html and the figures; default: RUN_DIR itself.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('+') {
+        Some((decoder, resizer)) if !decoder.is_empty() && !resizer.is_empty() => {
+            Ok((decoder.to_owned(), resizer.to_owned()))
+        }
+        _ => Err("expected DECODER+RESIZER, such as turbojpeg+fir".to_owned()),
+    }
+}

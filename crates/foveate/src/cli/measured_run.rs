@@ -1,0 +1,161 @@
+//! The costs that a run's CSV files tell, for the analytic model.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use foveate::lab::{Context, Schema, schema};
+use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost};
+
+/// What was measured, and with what.
+pub(crate) struct MeasuredRun {
+    pub(crate) measured: Measured,
+    pub(crate) configuration: Configuration,
+    pub(crate) context: Context,
+    /// Ends of the interval of throughput, as parts of its mean.
+    pub(crate) interval: Option<(f64, f64)>,
+}
+
+/// A row of a CSV file, by column.
+type Row = HashMap<String, String>;
+
+impl MeasuredRun {
+    /// Reads `profile.csv`, and what else of the folder helps. Of several sets of photos, the one whose name begins with
+    /// `photos`, or the first; of several configurations, the first.
+    pub(crate) fn read(folder: &Path, photos: Option<&str>) -> anyhow::Result<Self> {
+        let profile = read(folder, &schema::PROFILE)?;
+        let profile = profile.with_context(|| {
+            format!("{} has no {}: `foveate profile` makes it", folder.display(), schema::PROFILE.file)
+        })?;
+        let is_wanted = |row: &&Row| photos.is_none_or(|name| row["photos"].starts_with(name));
+        let Some(first) = profile.iter().find(is_wanted) else {
+            bail!("{}: no photos called '{}'", schema::PROFILE.file, photos.unwrap_or_default());
+        };
+        let same = |row: &&Row| ["photos", "decoder", "resizer"].iter().all(|&name| row[name] == first[name]);
+        let of_mode = |mode: &'static str| profile.iter().filter(same).filter(move |row| row["mode"] == mode);
+        let stages = of_mode("serial").map(stage).collect::<anyhow::Result<Vec<_>>>()?;
+        let stages: Vec<StageCost> = stages.into_iter().flatten().collect();
+        let threaded = of_mode("threaded").next().context("profile.csv has no threaded run")?;
+        let configuration = Configuration {
+            readers: 2,
+            workers: number(threaded, "workers")? as u32,
+            batch: number(threaded, "batch")? as u32,
+            forward_threads: number(threaded, "threads")? as u32,
+            encoders: 1,
+        };
+        let context = context(first)?;
+        let forward = forward(folder, first, &context, &configuration)?;
+        let measured = Measured {
+            cores: context.cores as u32,
+            bytes_per_image: number(first, "bytes_per_image")?,
+            bytes_per_vector: bytes_per_vector(folder)?,
+            stages,
+            forward,
+            storage: None,
+            interference: 0.0,
+        };
+        Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])? })
+    }
+}
+
+/// A stage of the serial profile on one thread: its time by the clock is its time on a core.
+fn stage(row: &Row) -> anyhow::Result<Option<StageCost>> {
+    let place = match row["stage"].as_str() {
+        "list" | "read" => Place::Reader,
+        "decode" | "resize" | "batch" => Place::Worker,
+        "copy-in" | "copy-out" => Place::Encoder,
+        "serialize" => Place::Writer,
+        // The forward is taken from its own bench; normalizing is not part of the job.
+        _ => return Ok(None),
+    };
+    let seconds = number(row, "ms_per_image")? / 1e3;
+    Ok(Some(StageCost { name: row["stage"].clone(), place, seconds, cpu_seconds: seconds, samples: Vec::new() }))
+}
+
+/// The forward by batch: the sweep's, or the bench's, with as many threads as the run had.
+fn forward(
+    folder: &Path,
+    like: &Row,
+    context: &Context,
+    configuration: &Configuration,
+) -> anyhow::Result<Vec<ForwardCost>> {
+    let mut costs: Vec<ForwardCost> = Vec::new();
+    for (schema, milliseconds) in [(&schema::BATCH_SWEEP, "batch_p50_ms"), (&schema::FORWARD, "p50_ms")] {
+        for row in read(folder, schema)?.unwrap_or_default() {
+            let same = row["encoder"] == like["encoder"] && row["dtype"] == like["dtype"] && row["status"] == "ok";
+            if !same || number(&row, "threads")? as u32 != configuration.forward_threads {
+                continue;
+            }
+            let batch = number(&row, "batch")? as u32;
+            if costs.iter().all(|cost| cost.batch != batch) {
+                let seconds = number(&row, milliseconds)? / 1e3;
+                let threads = configuration.forward_threads;
+                let cpu_seconds = if context.device == "cpu" { seconds * f64::from(threads) } else { 0.0 };
+                costs.push(ForwardCost { threads, batch, seconds, cpu_seconds, samples: Vec::new() });
+            }
+        }
+    }
+    if costs.is_empty() {
+        bail!(
+            "{}: no forward of {} in {} with {} threads was measured; `foveate bench batch-sweep` does that",
+            folder.display(),
+            like["encoder"],
+            like["dtype"],
+            configuration.forward_threads
+        );
+    }
+    Ok(costs)
+}
+
+fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {
+    let rows = read(folder, &schema::SINKS)?.unwrap_or_default();
+    let written = rows.iter().find(|row| row["status"] == "ok");
+    written.map_or(Ok(0.0), |row| number(row, "bytes_per_row"))
+}
+
+fn interval(folder: &Path, photos: &str) -> anyhow::Result<Option<(f64, f64)>> {
+    let rows = read(folder, &schema::EXTRAPOLATION)?.unwrap_or_default();
+    let Some(row) = rows.iter().find(|row| row["photos"] == photos) else { return Ok(None) };
+    let mean = number(row, "images_per_second")?;
+    Ok(Some((number(row, "low")? / mean, number(row, "high")? / mean)).filter(|(low, _)| *low > 0.0))
+}
+
+fn context(row: &Row) -> anyhow::Result<Context> {
+    Ok(Context {
+        model: row["model"].clone(),
+        device: row["device"].clone(),
+        host: row["host"].clone(),
+        cores: number(row, "cores")? as usize,
+        foveate: row["foveate"].clone(),
+        features: row["features"].clone(),
+        libraries: row["libraries"].clone(),
+        date: row["date"].clone(),
+        seed: number(row, "seed")? as u64,
+    })
+}
+
+fn number(row: &Row, name: &str) -> anyhow::Result<f64> {
+    row[name].parse().with_context(|| format!("'{}' is no number for {name}", row[name]))
+}
+
+/// The rows of a file, every column of the schema in each; `None` when there is no such file.
+fn read(folder: &Path, schema: &Schema) -> anyhow::Result<Option<Vec<Row>>> {
+    let path = folder.join(schema.file);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let context = || format!("cannot read {}", path.display());
+    let mut reader = csv::Reader::from_path(&path).with_context(context)?;
+    let header = reader.headers().with_context(context)?.clone();
+    let missing = schema.columns.iter().chain(schema::CONTEXT).find(|column| !header.iter().any(|h| h == column.name));
+    if let Some(column) = missing {
+        bail!("{}: no column '{}'; was it made by another version? Measure again", path.display(), column.name);
+    }
+    let row =
+        |record: csv::StringRecord| header.iter().zip(&record).map(|(h, v)| (h.to_owned(), v.to_owned())).collect();
+    let rows = reader.records().map(|record| record.map(row)).collect::<Result<Vec<Row>, _>>().with_context(context)?;
+    if rows.is_empty() {
+        bail!("{}: no rows", path.display());
+    }
+    Ok(Some(rows))
+}

@@ -1,0 +1,182 @@
+//! Arguments of `plan`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+
+use super::args::{parse_count, parse_positive};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  foveate plan --from foveate-run --images 10M --machines 4 --price 1.2
+  foveate plan --sample-bytes 500K --cpu-throughput 2G --steps 32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93
+  foveate plan --sample-bytes 300K --cpu-ms 4.4 --workers 16 --overhead-ms 5 --item-ms 0.03 --storage 3G --batch 256
+  foveate plan --from foveate-run --images 1G --machines 2000 --preempt-hours 6 --stragglers 0.05:0.3
+
+Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions,
+thousand millions).";
+
+/// A machine and a job, in numbers. Everything is optional that has a default or is not known.
+#[derive(Args, Debug)]
+pub(crate) struct PlanArgs {
+    /// Take the costs from a run's folder: profile.csv, and batch_sweep.csv or forward.csv.
+    #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["sample_bytes", "cpu_throughput", "cpu_ms", "steps", "overhead_ms"], help_heading = "Costs")]
+    pub(crate) from: Option<PathBuf>,
+
+    /// Which set of photos of the run, by how its name begins (`as given`, `small`); default: its first.
+    #[arg(long, value_name = "NAME", requires = "from", help_heading = "Costs")]
+    pub(crate) photos: Option<String>,
+
+    /// Encoded bytes of an image.
+    #[arg(long, value_name = "BYTES", value_parser = parse_number, required_unless_present = "from", help_heading = "Costs")]
+    pub(crate) sample_bytes: Option<f64>,
+
+    /// Encoded bytes that all CPU workers together turn into pixels per second.
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_number, conflicts_with = "cpu_ms", help_heading = "Costs")]
+    pub(crate) cpu_throughput: Option<f64>,
+
+    /// Milliseconds that one worker takes for an image.
+    #[arg(long, value_name = "MS", value_parser = parse_number, help_heading = "Costs")]
+    pub(crate) cpu_ms: Option<f64>,
+
+    /// Milliseconds of the accelerator for a batch, as `BATCH:MS,…`.
+    #[arg(long, value_name = "LIST", value_parser = parse_steps, help_heading = "Costs")]
+    pub(crate) steps: Option<Steps>,
+
+    /// Milliseconds of a batch whatever its size.
+    #[arg(long, value_name = "MS", value_parser = parse_number, requires = "item_ms", conflicts_with = "steps", help_heading = "Costs")]
+    pub(crate) overhead_ms: Option<f64>,
+
+    /// Milliseconds more for every image of a batch.
+    #[arg(long, value_name = "MS", value_parser = parse_number, conflicts_with = "steps", help_heading = "Costs")]
+    pub(crate) item_ms: Option<f64>,
+
+    /// Bytes per second of the disk or the link; default: never in the way.
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_number, help_heading = "Storage")]
+    pub(crate) storage: Option<f64>,
+
+    /// Milliseconds before the first byte of a request, for object stores and URLs.
+    #[arg(long, value_name = "MS", value_parser = parse_number, requires = "stream", help_heading = "Storage")]
+    pub(crate) latency_ms: Option<f64>,
+
+    /// Bytes per second of one request.
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_number, requires = "latency_ms", help_heading = "Storage")]
+    pub(crate) stream: Option<f64>,
+
+    /// Requests in flight.
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Storage")]
+    pub(crate) requests: u32,
+
+    /// Threads that decode and resize.
+    #[arg(short, long, value_name = "N", help_heading = "Configuration")]
+    pub(crate) workers: Option<u32>,
+
+    /// Images per batch.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Configuration")]
+    pub(crate) batch: Option<u32>,
+
+    /// Accelerators of a machine.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Configuration")]
+    pub(crate) accelerators: u32,
+
+    /// Images to embed.
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count, help_heading = "Job")]
+    pub(crate) images: u64,
+
+    /// Machines, all alike.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Job")]
+    pub(crate) machines: u32,
+
+    /// Price of a machine for an hour.
+    #[arg(long, value_name = "PRICE", default_value = "0", value_parser = parse_number, help_heading = "Job")]
+    pub(crate) price: f64,
+
+    /// Seconds from a machine's start to its first image.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_number, help_heading = "Job")]
+    pub(crate) startup: f64,
+
+    /// Simulate machines that are taken away after so many hours on average.
+    #[arg(long, value_name = "HOURS", value_parser = parse_number, help_heading = "Fleet")]
+    pub(crate) preempt_hours: Option<f64>,
+
+    /// Simulate slow machines: which share of them, and at what part of the ordinary speed (`0.05:0.3`).
+    #[arg(long, value_name = "SHARE:SPEED", value_parser = parse_ratio, help_heading = "Fleet")]
+    pub(crate) stragglers: Option<(f64, f64)>,
+
+    /// Images that are handed to a machine at a time.
+    #[arg(long, value_name = "N", default_value = "100K", value_parser = parse_count, help_heading = "Fleet")]
+    pub(crate) shard_images: u64,
+
+    /// Decides what a simulation draws.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Fleet")]
+    pub(crate) seed: u64,
+
+    /// Size a queue worker: seconds for which the queue hides what it handed out.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_number, help_heading = "Queue")]
+    pub(crate) visibility_timeout: Option<f64>,
+
+    /// Queues inside the worker.
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_positive, help_heading = "Queue")]
+    pub(crate) queues: usize,
+
+    /// Milliseconds from asking for an item until it can be decoded.
+    #[arg(long, value_name = "MS", default_value = "200", value_parser = parse_number, help_heading = "Queue")]
+    pub(crate) fetch_ms: f64,
+
+    /// Also write batch_plan.csv, for the report, into this folder.
+    #[arg(short, long, value_name = "DIR", help_heading = "Display")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Print one JSON object.
+    #[arg(long, help_heading = "Display")]
+    pub(crate) json: bool,
+}
+
+/// Batches, and milliseconds of each.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Steps(pub(crate) Vec<(u32, f64)>);
+
+fn parse_steps(text: &str) -> Result<Steps, String> {
+    let step = |pair: &str| {
+        let (batch, ms) = pair.split_once(':').ok_or("expected BATCH:MS,…, such as 32:5.86,64:6.70")?;
+        let batch = batch.trim().parse().map_err(|_| format!("'{batch}' is no batch"))?;
+        Ok::<_, String>((batch, parse_number(ms)?))
+    };
+    text.split(',').map(step).collect::<Result<_, _>>().map(Steps)
+}
+
+fn parse_ratio(text: &str) -> Result<(f64, f64), String> {
+    let (share, speed) = text.split_once(':').ok_or("expected SHARE:SPEED, such as 0.05:0.3")?;
+    Ok((parse_number(share)?, parse_number(speed)?))
+}
+
+/// A number from zero, with an optional suffix for thousands, millions, thousand millions.
+fn parse_number(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
+        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    match f64::from_str(digits) {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number * unit),
+        _ => Err("expected a number from 0, such as 11.74, 500K or 2G".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_steps_are_read_and_nonsense_refused() {
+        assert_eq!(parse_number("1.5K"), Ok(1500.0));
+        assert_eq!(parse_steps("32:5.86, 64:6.7"), Ok(Steps(vec![(32, 5.86), (64, 6.7)])));
+        assert_eq!(parse_ratio("0.05:0.3"), Ok((0.05, 0.3)));
+        for bad in ["", "x", "-1", "nan", "inf"] {
+            assert!(parse_number(bad).is_err() && parse_steps(bad).is_err() && parse_ratio(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `foveate profile`.
+
+use std::io::Write;
+
+use foveate::lab::{Setting, profile};
+
+use super::lab::Bench;
+use super::lab_args::ProfileArgs;
+use super::{Exit, trace};
+
+pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
+    let bench = Bench::open(&args.lab)?;
+    let trace = trace::new(args.trace.as_deref());
+    let options = profile::Options {
+        settings: settings(args, &bench),
+        images: args.images,
+        normalize: args.normalize_on_cpu,
+        project: args.project,
+        trace: trace.clone(),
+        sink: bench.sink.clone(),
+    };
+    let table = profile::run(&bench.lab(), &bench.sets, &options)?;
+    bench.put(&table)?;
+    if let (Some(path), Some(trace)) = (&args.trace, trace) {
+        writeln!(std::io::stdout(), "{}", trace::write(path, &trace)?)?;
+    }
+    Ok(Exit::Complete)
+}
+
+/// Each pair in the place of the usual one.
+fn settings(args: &ProfileArgs, bench: &Bench) -> Vec<Setting> {
+    let base = bench.base();
+    if args.pair.is_empty() {
+        return vec![base];
+    }
+    let with = |(decoder, resizer): &(String, String)| Setting {
+        decoder: decoder.clone(),
+        resizer: resizer.clone(),
+        ..base.clone()
+    };
+    args.pair.iter().map(with).collect()
+}
