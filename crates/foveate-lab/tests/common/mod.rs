@@ -1,0 +1,497 @@
+//! A rig of small, quick stages over the real engine, each of which can be made as slow as a test wants.
+//!
+//! Costs are slept, not computed: a test then says the same on two busy cores as on sixteen idle ones, as long as it
+//! compares costs that are far apart and no absolute times.
+#![allow(dead_code, reason = "every test file uses its part of it")]
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Pooling};
+use foveate_lab::{Candidate, Context, Lab, Rig, Setting, Watch};
+use foveate_pipeline::{Cancel, Config, Opener};
+use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
+use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+
+/// What each stage costs an image, in milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Costs {
+    pub(crate) read: f64,
+    pub(crate) decode: f64,
+    pub(crate) resize: f64,
+    /// Of `encode`; `encode_resident` is free of it.
+    pub(crate) copy_in: f64,
+    pub(crate) forward: f64,
+    /// Of a forward, once a batch.
+    pub(crate) forward_call: f64,
+    pub(crate) write: f64,
+}
+
+/// A named backend and how its cost compares with [`Costs`]; `None` cannot be used.
+pub(crate) type Backends = Vec<(&'static str, Option<f64>)>;
+
+/// Every stage of a job, at the costs given.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeRig {
+    pub(crate) costs: Costs,
+    pub(crate) base: Setting,
+    /// Side of the encoder's input.
+    pub(crate) input: u32,
+    /// Encoded photos; [`raw`] makes them. JPEG files are read too.
+    pub(crate) photos: Vec<Vec<u8>>,
+    pub(crate) decoders: Backends,
+    pub(crate) resizers: Backends,
+    /// Each takes f32 at this cost and bf16 at half of it.
+    pub(crate) encoders: Backends,
+    /// Whether the encoder keeps batches on its "device".
+    pub(crate) resident: bool,
+    /// What a photo costs with `fast` decoding, ÷ what it costs otherwise.
+    pub(crate) fast: f64,
+    /// Added at random, up to this part of each cost: noise.
+    pub(crate) jitter: f64,
+}
+
+impl FakeRig {
+    /// Sixteen photos of two sizes, a forward of a millisecond an image, and nothing else that costs anything.
+    pub(crate) fn new() -> Self {
+        let base = Setting {
+            decoder: "plain".to_owned(),
+            fast: false,
+            resizer: "plain".to_owned(),
+            recipe: "hf".to_owned(),
+            encoder: "plain".to_owned(),
+            dtype: DType::F32,
+            batch: 8,
+            workers: 2,
+            readers: 2,
+            threads: 1,
+            prefetch: 1,
+        };
+        let photos = (0..16).map(|n| raw(n, if n % 3 == 0 { Size::new(40, 30) } else { Size::new(24, 32) })).collect();
+        Self {
+            costs: Costs { forward: 1.0, ..Costs::default() },
+            base,
+            input: 16,
+            photos,
+            decoders: vec![("plain", Some(1.0))],
+            resizers: vec![("plain", Some(1.0))],
+            encoders: vec![("plain", Some(1.0))],
+            resident: true,
+            fast: 1.0,
+            jitter: 0.0,
+        }
+    }
+
+    /// The same with other costs.
+    pub(crate) fn with_costs(costs: Costs) -> Self {
+        Self { costs, ..Self::new() }
+    }
+
+    fn cost(&self, ms: f64, backends: &Backends, name: &str) -> Option<Cost> {
+        let (_, factor) = backends.iter().find(|(known, _)| *known == name)?;
+        Some(Cost { ms: ms * (*factor)?, jitter: self.jitter })
+    }
+
+    fn decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
+        let cost = self.cost(self.costs.decode, &self.decoders, name);
+        let cost = cost.ok_or_else(|| DecodeError::Unavailable(name.to_owned()))?;
+        Ok(Box::new(FakeDecoder { cost, fast: self.fast }))
+    }
+
+    fn resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
+        let cost = self.cost(self.costs.resize, &self.resizers, name);
+        Ok(Box::new(FakeResizer { cost: cost.ok_or_else(|| ResizeError::Unavailable(name.to_owned()))? }))
+    }
+}
+
+impl Rig for FakeRig {
+    fn base(&self) -> Setting {
+        self.base.clone()
+    }
+
+    fn context(&self) -> Context {
+        Context { model: "fake".to_owned(), device: "fake".to_owned(), cores: 2, seed: 7, ..Context::default() }
+    }
+
+    fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
+        Ok(Box::new(FakeSource { photos: self.photos.clone().into(), next: 0, cost: Cost::of(self.costs.read, self) }))
+    }
+
+    fn decoders(&self) -> Vec<Candidate> {
+        candidates(&self.decoders)
+    }
+
+    fn resizers(&self) -> Vec<Candidate> {
+        candidates(&self.resizers)
+    }
+
+    fn encoders(&self) -> Vec<Candidate> {
+        candidates(&self.encoders)
+    }
+
+    fn sinks(&self) -> Vec<Candidate> {
+        candidates(&vec![("file", Some(1.0))])
+    }
+
+    fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
+        self.decoder(name)
+    }
+
+    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
+        let (rig, name) = (self.clone(), setting.decoder.clone());
+        Box::new(move || rig.decoder(&name))
+    }
+
+    fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
+        self.resizer(name)
+    }
+
+    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
+        let (rig, name) = (self.clone(), setting.resizer.clone());
+        Box::new(move || rig.resizer(&name))
+    }
+
+    fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        let half = match setting.dtype {
+            DType::F32 => 1.0,
+            DType::Bf16 => 0.5,
+            other => return Err(EncodeError::Unsupported(format!("precision {}", other.name()))),
+        };
+        let unknown = || EncodeError::Unsupported(format!("no encoder '{}'", setting.encoder));
+        let forward = self.cost(self.costs.forward * half, &self.encoders, &setting.encoder).ok_or_else(unknown)?;
+        Ok(Box::new(FakeEncoder {
+            spec: EncoderSpec {
+                input: Size::square(self.input),
+                mean: [0.0; 3],
+                std: [1.0; 3],
+                dim: DIM,
+                pooling: Pooling::Cls,
+                device: "fake".to_owned(),
+                dtype: setting.dtype,
+                max_batch: setting.batch,
+                batch_invariant: true,
+            },
+            copy_in: Cost::of(self.costs.copy_in, self),
+            forward,
+            call: Cost::of(self.costs.forward_call, self),
+            resident: self.resident,
+            last: VectorBuf::new(),
+        }))
+    }
+
+    fn open_sink(&self, _: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
+        let (path, cost) = (options.output.join("vectors.f32"), Cost::of(self.costs.write, self));
+        Ok(Box::new(FakeSink { path, cost, bytes: Vec::new(), rows: 0, failures: 0 }))
+    }
+
+    fn config(&self, setting: &Setting) -> Config {
+        let (output, filter) = (Size::square(self.input), Filter::Bilinear);
+        let geometry = match setting.recipe.as_str() {
+            "squash" => Geometry::Stretch { output, filter },
+            _ => Geometry::ShortestEdgeCrop { edge: self.input, crop: output, filter },
+        };
+        Config {
+            batch: setting.batch,
+            workers: setting.workers,
+            readers: setting.readers,
+            prefetch: setting.prefetch,
+            hint: DecodeHint { min_side: setting.fast.then_some(self.input) },
+            ..Config::new(geometry)
+        }
+    }
+}
+
+fn candidates(backends: &Backends) -> Vec<Candidate> {
+    let problem = |factor: &Option<f64>| factor.is_none().then(|| "its library is missing".to_owned());
+    let candidate = |(name, factor): &(&'static str, Option<f64>)| Candidate {
+        name: (*name).to_owned(),
+        library: "none".to_owned(),
+        problem: problem(factor),
+    };
+    backends.iter().map(candidate).collect()
+}
+
+/// A lab around a rig, with a folder of its own.
+pub(crate) struct Bench {
+    pub(crate) rig: FakeRig,
+    pub(crate) cancel: Cancel,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new(rig: FakeRig) -> Self {
+        Self { rig, cancel: Cancel::default(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn lab(&self) -> Lab<'_> {
+        Lab { rig: &self.rig, scratch: self.folder.path(), cancel: &self.cancel, watch: &Silent, seed: 7 }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+struct Silent;
+
+impl Watch for Silent {
+    fn doing(&self, _: &str) {}
+}
+
+/// A time to sleep, with noise.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    ms: f64,
+    jitter: f64,
+}
+
+impl Cost {
+    fn of(ms: f64, rig: &FakeRig) -> Self {
+        Self { ms, jitter: rig.jitter }
+    }
+
+    fn pay(self, times: usize) {
+        let ms = self.ms * times as f64 * (1.0 + self.jitter * chance());
+        if ms > 0.0 {
+            thread::sleep(Duration::from_secs_f64(ms / 1e3));
+        }
+    }
+}
+
+/// Somewhere in 0..1.
+fn chance() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0_u8) as f64 / u64::MAX as f64
+}
+
+/// What a raw photo begins with.
+const MAGIC: &[u8; 4] = b"raw:";
+
+/// A photo of `size` in this rig's own format; each `n` has a vector of its own.
+pub(crate) fn raw(n: u32, size: Size) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(size.width.to_le_bytes());
+    bytes.extend(size.height.to_le_bytes());
+    let pixel = |at: u32| {
+        let (x, y) = (at % size.width, at / size.width);
+        [(n * 37 + x * 3) as u8, (n * 91 + y * 5) as u8, (n * 13 + x + y) as u8]
+    };
+    bytes.extend((0..size.width * size.height).flat_map(pixel));
+    bytes
+}
+
+/// Bytes that are no photo.
+pub(crate) fn corrupt() -> Vec<u8> {
+    b"not a photo".to_vec()
+}
+
+#[derive(Clone)]
+struct FakeSource {
+    photos: Arc<[Vec<u8>]>,
+    next: u64,
+    cost: Cost,
+}
+
+impl Source for FakeSource {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        let index = self.next;
+        if index >= self.range().end {
+            return Ok(None);
+        }
+        self.next += 1;
+        let (id, locator) = (format!("photo-{index}"), index.to_le_bytes().to_vec());
+        Ok(Some(Item { index, id, locator, fault: None }))
+    }
+
+    fn range(&self) -> Range<u64> {
+        0..self.photos.len() as u64
+    }
+
+    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+        self.next = index;
+        Ok(())
+    }
+
+    fn listing_hash(&self) -> String {
+        "fake".to_owned()
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Fetch for FakeSource {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        self.cost.pay(1);
+        let at = u64::from_le_bytes(item.locator[..].try_into().unwrap());
+        out.clear();
+        out.extend_from_slice(&self.photos[at as usize]);
+        Ok(())
+    }
+}
+
+struct FakeDecoder {
+    cost: Cost,
+    fast: f64,
+}
+
+impl Decoder for FakeDecoder {
+    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.clear();
+        let scale = if hint.min_side.is_some() { self.fast } else { 1.0 };
+        Cost { ms: self.cost.ms * scale, ..self.cost }.pay(1);
+        if encoded.starts_with(&[0xff, 0xd8]) {
+            return decode_jpeg(encoded, out);
+        }
+        let broken = || DecodeError::NotAnImage { what: None };
+        let (magic, rest) = encoded.split_first_chunk::<4>().ok_or_else(broken)?;
+        let (width, rest) = rest.split_first_chunk::<4>().ok_or_else(broken)?;
+        let (height, pixels) = rest.split_first_chunk::<4>().ok_or_else(broken)?;
+        let size = Size::new(u32::from_le_bytes(*width), u32::from_le_bytes(*height));
+        if magic != MAGIC || size.rgb_len() != Some(pixels.len()) {
+            return Err(broken());
+        }
+        out.reset(size)?.copy_from_slice(pixels);
+        Ok(Decoded { format: ImageFormat::Bmp, native: size })
+    }
+
+    fn capability(&self) -> foveate_decode::Capability {
+        let formats = FormatSet::of(&[ImageFormat::Bmp, ImageFormat::Jpeg]);
+        foveate_decode::Capability { formats, scaled: self.fast < 1.0, exact_jpeg: false }
+    }
+}
+
+fn decode_jpeg(encoded: &[u8], out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+    let corrupt =
+        |error: image::ImageError| DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: error.to_string() };
+    let image = image::load_from_memory_with_format(encoded, image::ImageFormat::Jpeg).map_err(corrupt)?.to_rgb8();
+    let size = Size::new(image.width(), image.height());
+    out.reset(size)?.copy_from_slice(&image);
+    Ok(Decoded { format: ImageFormat::Jpeg, native: size })
+}
+
+/// Takes the nearest pixel.
+struct FakeResizer {
+    cost: Cost,
+}
+
+impl Resizer for FakeResizer {
+    fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        plan.check(src.size(), dst.size())?;
+        self.cost.pay(1);
+        let (place, part) = (plan.placement, plan.source);
+        let width = dst.size().width as usize;
+        let dst = dst.into_slice();
+        dst.fill(0);
+        for y in 0..place.size.height {
+            let row = (part.y + (f64::from(y) + 0.5) * part.height / f64::from(place.size.height)) as u32;
+            for x in 0..place.size.width {
+                let column = (part.x + (f64::from(x) + 0.5) * part.width / f64::from(place.size.width)) as u32;
+                let at = ((place.y + y) as usize * width + (place.x + x) as usize) * CHANNELS;
+                let (column, row) = (column.min(src.size().width - 1), row.min(src.size().height - 1));
+                dst[at..at + CHANNELS].copy_from_slice(&src.pixel(column, row));
+            }
+        }
+        Ok(())
+    }
+
+    fn capability(&self) -> foveate_resize::Capability {
+        foveate_resize::Capability { pillow_exact: false, pillow_kernels: false, opencv_exact: false }
+    }
+}
+
+/// Components of a vector.
+pub(crate) const DIM: usize = 8;
+
+/// The means of the eight parts that an image's samples are cut into, around zero.
+struct FakeEncoder {
+    spec: EncoderSpec,
+    copy_in: Cost,
+    forward: Cost,
+    call: Cost,
+    resident: bool,
+    last: VectorBuf,
+}
+
+impl FakeEncoder {
+    fn forward(&self, images: usize) -> Duration {
+        let started = Instant::now();
+        self.call.pay(1);
+        self.forward.pay(images);
+        started.elapsed()
+    }
+}
+
+impl Encoder for FakeEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.spec.check(batch)?;
+        let started = Instant::now();
+        self.copy_in.pay(batch.len());
+        let copy_in = started.elapsed();
+        for (at, vector) in out.reset(batch.len(), DIM).chunks_exact_mut(DIM).enumerate() {
+            let image = batch.image(at);
+            for (value, part) in vector.iter_mut().zip(image.chunks(image.len().div_ceil(DIM))) {
+                *value = part.iter().map(|&sample| f32::from(sample) - 127.5).sum::<f32>() / part.len() as f32;
+            }
+        }
+        self.last.clone_from(out);
+        Ok(EncodeTimes { copy_in, forward: self.forward(batch.len()), ..EncodeTimes::default() })
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        if !self.resident {
+            return Err(EncodeError::on_the_host());
+        }
+        out.clone_from(&self.last);
+        Ok(EncodeTimes { forward: self.forward(out.rows()), ..EncodeTimes::default() })
+    }
+}
+
+/// One file of vectors.
+struct FakeSink {
+    path: PathBuf,
+    cost: Cost,
+    bytes: Vec<u8>,
+    rows: u64,
+    failures: u64,
+}
+
+impl VectorSink for FakeSink {
+    fn begin(&mut self, _: &RunManifest, _: Existing) -> Result<Watermark, SinkError> {
+        Ok(Watermark::default())
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        self.cost.pay(rows.index.len());
+        self.rows += rows.index.len() as u64;
+        self.bytes.extend(rows.vectors.iter().flat_map(|value| value.to_le_bytes()));
+        Ok(())
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.failures += failures.len() as u64;
+        Ok(())
+    }
+
+    fn commit(&mut self, _: Watermark) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        let folder = self.path.parent().unwrap();
+        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&self.path, &self.bytes));
+        written.map_err(|error| SinkError::BadOutput { path: self.path.clone(), reason: error.to_string() })?;
+        Ok(Published { files: vec![self.path.clone()], rows: self.rows, failures: self.failures })
+    }
+}
