@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
 use foveate_pipeline::RunError;
+use foveate_plan::PlanError;
 use foveate_resize::ResizeError;
 use foveate_sink::SinkError;
 use foveate_source::SourceError;
@@ -35,6 +36,9 @@ pub enum LabError {
     /// A run stopped.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The model cannot say anything of a setting.
+    #[error("plan: {0}")]
+    Plan(#[from] PlanError),
     /// The work that was measured was not done right: the figures would mean nothing.
     #[error("the work is not right: {0}")]
     Work(String),

@@ -1,7 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod calibrate;
+mod clock;
 mod error;
 mod photos;
+pub mod profile;
 mod rig;
 mod run;
 pub mod schema;
@@ -9,6 +12,7 @@ pub mod stats;
 mod table;
 mod wrap;
 
+pub use calibrate::{Calibration, Costs, Prediction};
 pub use error::LabError;
 pub use photos::{Photo, PhotoSet};
 pub use rig::{Candidate, Context, Rig, Setting};

@@ -1,0 +1,365 @@
+//! What the analytic model needs to know of a machine, photos and backends, measured briefly; and what it then says of a
+//! setting.
+
+mod forward;
+mod probe;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use foveate_plan::{Configuration, Measured, Place, Simulation, StageCost, StepFit};
+
+use self::forward::{Company, Feed, Forward};
+use self::probe::{Probe, Prober};
+use crate::clock::Took;
+use crate::{Lab, LabError, Output, PhotoSet, Setting};
+
+/// Seconds that a probe of reading, decoding and resizing may take.
+const PROBE_SECONDS: f64 = 1.0;
+/// Single measurements kept of a stage, for the simulation to draw from.
+const KEPT: usize = 512;
+
+/// Measured costs of everything that some settings mention. The stages before and after the forward are measured in the
+/// engine itself, one photo after the other, then with every core busy; the forward alone at several batches, then
+/// beside workers. So a prediction is made from parts, never from a run like the one that it predicts.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    cores: u32,
+    bytes_per_image: f64,
+    prepare: BTreeMap<PrepareKey, Prepare>,
+    forward: BTreeMap<ForwardKey, Forward>,
+    dim: usize,
+    output: Output,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PrepareKey {
+    decoder: String,
+    fast: bool,
+    resizer: String,
+    recipe: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ForwardKey {
+    encoder: String,
+    dtype: &'static str,
+    threads: usize,
+}
+
+/// Everything but the forward, per image.
+#[derive(Clone, Debug)]
+struct Prepare {
+    read: Cost,
+    decode: Cost,
+    resize: Cost,
+    /// Listing, hashing, the copy into the batch.
+    other: Cost,
+    write: Cost,
+    /// Core seconds of an image with every core decoding ÷ those with one, at least 1: what cores share beside time.
+    crowding: f64,
+}
+
+/// Of one image on one thread.
+#[derive(Clone, Debug, Default)]
+struct Cost {
+    mean: Took,
+    samples: Vec<f64>,
+}
+
+/// What the model expects of a setting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// Once the pipeline is full.
+    pub images_per_second: f64,
+    /// What holds it back, in a few words.
+    pub limit: String,
+    /// Why, in a sentence with numbers.
+    pub why: String,
+    /// All that the model says: loads by stage, utilization, start and end of a run.
+    pub model: foveate_plan::Prediction,
+}
+
+impl Prediction {
+    /// Images per second of a run of `images`, its start and end included.
+    pub fn over(&self, images: u64) -> f64 {
+        self.model.images_per_second_over(images)
+    }
+}
+
+/// What a setting's stages cost, for tables and checklists.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Milliseconds of an image in reading, decoding and resizing, each on one thread.
+    pub read_ms: f64,
+    /// See `read_ms`.
+    pub decode_ms: f64,
+    /// See `read_ms`.
+    pub resize_ms: f64,
+    /// Listing, hashing and copying an image, milliseconds.
+    pub other_ms: f64,
+    /// Storing an image's vector, milliseconds.
+    pub write_ms: f64,
+    /// How much more core time an image takes to prepare with every core busy, 1 or more.
+    pub crowding: f64,
+    /// How much longer work takes while workers and forward share the cores: see
+    /// [`Measured::interference`](foveate_plan::Measured::interference).
+    pub interference: f64,
+    /// Part of an encoding that copies to and from a device take, 0..=1.
+    pub copy_share: f64,
+}
+
+impl Calibration {
+    /// Measures what `settings` mention, with vectors that go nowhere. Takes some seconds for each decoder, resizer and
+    /// forward among them.
+    ///
+    /// # Errors
+    /// When a backend cannot be opened or fails, and [`LabError::Interrupted`].
+    pub fn measure(lab: &Lab<'_>, photos: &PhotoSet, settings: &[Setting]) -> Result<Self, LabError> {
+        Self::measure_into(lab, photos, settings, &Output::Discard)
+    }
+
+    /// The same with vectors stored in `output`.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn measure_into(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        settings: &[Setting],
+        output: &Output,
+    ) -> Result<Self, LabError> {
+        let mut calibration = Self {
+            cores: lab.rig.context().cores.max(1) as u32,
+            bytes_per_image: photos.mean_bytes(),
+            prepare: BTreeMap::new(),
+            forward: BTreeMap::new(),
+            dim: 1,
+            output: output.clone(),
+        };
+        calibration.extend(lab, photos, settings)?;
+        Ok(calibration)
+    }
+
+    /// Measures what `settings` mention beyond what is known already.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn extend(&mut self, lab: &Lab<'_>, photos: &PhotoSet, settings: &[Setting]) -> Result<(), LabError> {
+        for (key, (setting, batches)) in forwards(settings) {
+            let most = batches.iter().copied().max().unwrap_or(1);
+            let encoder = lab.rig.open_encoder(&Setting { batch: most, ..setting.clone() })?;
+            let mut feed = Feed::new(encoder, most, self.cores);
+            self.dim = feed.dim();
+            let mut forward = self.forward.remove(&key).unwrap_or_default();
+            forward.measure(lab, &mut feed, setting.threads, &batches)?;
+            let same = settings.iter().filter(|setting| ForwardKey::of(setting) == key);
+            same.into_iter().try_for_each(|setting| self.prepare(lab, photos, setting))?;
+            if forward.interference.is_none() && setting.workers > 0 {
+                let alone = self.prepare[&PrepareKey::of(&setting)].core_seconds(setting.workers, self.cores);
+                forward.keep_company(&mut feed, &Company { lab, photos, setting: &setting }, alone)?;
+            }
+            self.forward.insert(key, forward);
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting) -> Result<(), LabError> {
+        let key = PrepareKey::of(setting);
+        if self.prepare.contains_key(&key) {
+            return Ok(());
+        }
+        let Setting { decoder, resizer, recipe, .. } = setting;
+        lab.watch.doing(&format!("{decoder} ({}) and {resizer} ({recipe}) alone", setting.decode_scale()));
+        let prober = Prober { lab, photos, output: &self.output, dim: self.dim };
+        let alone = prober.alone(setting, PROBE_SECONDS)?;
+        let crowded = match self.cores {
+            1 => None,
+            cores => Some(prober.crowded(setting, cores as usize, alone.images)?),
+        };
+        self.prepare.insert(key, Prepare::of(&alone, crowded.as_ref()));
+        Ok(())
+    }
+
+    /// What the model takes the setting's machine for.
+    ///
+    /// # Errors
+    /// [`LabError::Setting`] when something that it mentions was not measured.
+    pub fn measured(&self, setting: &Setting) -> Result<Measured, LabError> {
+        let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
+        let stage = |name: &str, place, cost: &Cost, factor| cost.stage(name, place, factor);
+        let crowding = prepare.crowding_of(setting.workers, self.cores);
+        Ok(Measured {
+            cores: self.cores,
+            bytes_per_image: self.bytes_per_image,
+            bytes_per_vector: (self.dim * size_of::<f32>()) as f64,
+            stages: vec![
+                stage("read", Place::Reader, &prepare.read, 1.0),
+                stage("decode", Place::Worker, &prepare.decode, crowding),
+                stage("resize", Place::Worker, &prepare.resize, crowding),
+                stage("other", Place::Worker, &prepare.other, crowding),
+                stage("write", Place::Writer, &prepare.write, 1.0),
+            ],
+            forward: forward.costs(setting.threads, setting.batch),
+            storage: None,
+            interference: forward.interference.unwrap_or(0.0),
+        })
+    }
+
+    /// What the analytic model expects of `setting`.
+    ///
+    /// # Errors
+    /// As [`Self::measured`], and [`LabError::Plan`] for a setting that cannot run.
+    pub fn predict(&self, setting: &Setting) -> Result<Prediction, LabError> {
+        let model = self.measured(setting)?.predict(&configuration(setting))?;
+        let (images_per_second, limit, why) = (model.images_per_second, model.bound.to_string(), model.why.clone());
+        Ok(Prediction { images_per_second, limit, why, model })
+    }
+
+    /// A run of `images` images of `setting`, to be simulated event by event; the same `seed` gives the same run.
+    ///
+    /// # Errors
+    /// As [`Self::predict`].
+    pub fn simulation(&self, setting: &Setting, images: u64, seed: u64) -> Result<Simulation, LabError> {
+        let mut simulation = self.measured(setting)?.simulation(&configuration(setting), images, seed)?;
+        simulation.limits.batches += setting.prefetch.max(1) as u32 - 1;
+        Ok(simulation)
+    }
+
+    /// Images per second of a simulated run of `images`, its start and end included.
+    ///
+    /// # Errors
+    /// As [`Self::predict`].
+    pub fn simulate(&self, setting: &Setting, images: u64, seed: u64) -> Result<f64, LabError> {
+        Ok(self.simulation(setting, images, seed)?.run()?.images_per_second)
+    }
+
+    /// What the stages of `setting` cost.
+    ///
+    /// # Errors
+    /// As [`Self::measured`].
+    pub fn costs(&self, setting: &Setting) -> Result<Costs, LabError> {
+        let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
+        let ms = |cost: &Cost| cost.mean.seconds * 1e3;
+        Ok(Costs {
+            read_ms: ms(&prepare.read),
+            decode_ms: ms(&prepare.decode),
+            resize_ms: ms(&prepare.resize),
+            other_ms: ms(&prepare.other),
+            write_ms: ms(&prepare.write),
+            crowding: prepare.crowding,
+            interference: forward.interference.unwrap_or(0.0),
+            copy_share: forward.copy_share(),
+        })
+    }
+
+    /// The line `overhead + batch × per_item` through the setting's forwards; `None` when only one batch was measured.
+    ///
+    /// # Errors
+    /// As [`Self::measured`].
+    pub fn step(&self, setting: &Setting) -> Result<Option<StepFit>, LabError> {
+        Ok(self.forward(setting)?.fit())
+    }
+
+    fn prepared(&self, setting: &Setting) -> Result<&Prepare, LabError> {
+        let Setting { decoder, resizer, recipe, .. } = setting;
+        let missing = || format!("{decoder} ({}) with {resizer} ({recipe}) was not measured", setting.decode_scale());
+        self.prepare.get(&PrepareKey::of(setting)).ok_or_else(|| LabError::Setting(missing()))
+    }
+
+    fn forward(&self, setting: &Setting) -> Result<&Forward, LabError> {
+        let Setting { encoder, threads, .. } = setting;
+        let missing = || format!("{encoder} {} on {threads} threads was not measured", setting.dtype.name());
+        self.forward.get(&ForwardKey::of(setting)).ok_or_else(|| LabError::Setting(missing()))
+    }
+}
+
+/// The forwards that `settings` mention, each with the setting of the most workers (which shows best what company does)
+/// and its batches.
+fn forwards(settings: &[Setting]) -> BTreeMap<ForwardKey, (Setting, BTreeSet<usize>)> {
+    let mut forwards = BTreeMap::new();
+    for setting in settings {
+        let (busiest, batches): &mut (Setting, BTreeSet<usize>) =
+            forwards.entry(ForwardKey::of(setting)).or_insert_with(|| (setting.clone(), BTreeSet::new()));
+        batches.insert(setting.batch);
+        if setting.workers > busiest.workers {
+            *busiest = setting.clone();
+        }
+    }
+    forwards
+}
+
+fn configuration(setting: &Setting) -> Configuration {
+    Configuration {
+        readers: setting.readers as u32,
+        workers: setting.workers as u32,
+        batch: setting.batch as u32,
+        forward_threads: setting.threads as u32,
+        encoders: 1,
+    }
+}
+
+impl PrepareKey {
+    fn of(setting: &Setting) -> Self {
+        let Setting { decoder, fast, resizer, recipe, .. } = setting.clone();
+        Self { decoder, fast, resizer, recipe }
+    }
+}
+
+impl ForwardKey {
+    fn of(setting: &Setting) -> Self {
+        Self { encoder: setting.encoder.clone(), dtype: setting.dtype.name(), threads: setting.threads }
+    }
+}
+
+impl Prepare {
+    fn of(alone: &Probe, crowded: Option<&Probe>) -> Self {
+        let core_seconds = |probe: &Probe| {
+            probe.decode.iter().chain(&probe.resize).map(|took| took.cpu_seconds).sum::<f64>() / probe.images as f64
+        };
+        let crowding = crowded.map_or(1.0, |crowded| core_seconds(crowded) / core_seconds(alone).max(1e-9)).max(1.0);
+        let other = alone.other / alone.images as f64;
+        Self {
+            read: Cost::of(&alone.read, alone.images),
+            decode: Cost::of(&alone.decode, alone.images),
+            resize: Cost::of(&alone.resize, alone.images),
+            other: Cost { mean: Took { seconds: other, cpu_seconds: other }, samples: Vec::new() },
+            // A call of the writer is for many images: what it takes is drawn for none of them singly.
+            write: Cost { samples: Vec::new(), ..Cost::of(&alone.write, alone.images) },
+            crowding,
+        }
+    }
+
+    /// With `workers` workers on `cores` cores: nothing with one, all that was measured with every core busy, and in
+    /// proportion between.
+    fn crowding_of(&self, workers: usize, cores: u32) -> f64 {
+        let beside = workers.min(cores as usize).saturating_sub(1) as f64;
+        1.0 + (self.crowding - 1.0) * beside / f64::from(cores.saturating_sub(1).max(1))
+    }
+
+    /// Core seconds of decoding and resizing an image.
+    fn core_seconds(&self, workers: usize, cores: u32) -> f64 {
+        (self.decode.mean.cpu_seconds + self.resize.mean.cpu_seconds) * self.crowding_of(workers, cores)
+    }
+}
+
+impl Cost {
+    fn of(calls: &[Took], images: u64) -> Self {
+        let mean = |part: fn(&Took) -> f64| calls.iter().map(part).sum::<f64>() / images.max(1) as f64;
+        Self {
+            mean: Took { seconds: mean(|took| took.seconds), cpu_seconds: mean(|took| took.cpu_seconds) },
+            samples: calls.iter().take(KEPT).map(|took| took.seconds).collect(),
+        }
+    }
+
+    /// With `factor` times the work on the core, and the waiting as it was.
+    fn stage(&self, name: &str, place: Place, factor: f64) -> StageCost {
+        let Took { seconds, cpu_seconds } = self.mean;
+        StageCost {
+            name: name.to_owned(),
+            place,
+            seconds: seconds + cpu_seconds * (factor - 1.0),
+            cpu_seconds: cpu_seconds * factor,
+            samples: self.samples.clone(),
+        }
+    }
+}

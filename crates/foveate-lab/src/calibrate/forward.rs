@@ -1,0 +1,222 @@
+//! The forward alone, batch by batch, and in the company of workers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::ScopedJoinHandle;
+use std::time::Instant;
+
+use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_encode::Encoder;
+use foveate_plan::{ForwardCost, StepFit, fit_step};
+
+use crate::clock::{Took, on_all_threads};
+use crate::{Lab, LabError, PhotoSet, Setting};
+
+/// Passes of one batch: at least, at most.
+const PASSES: [usize; 2] = [3, 12];
+/// Seconds spent on one batch, unless the fewest passes take longer.
+const SECONDS: f64 = 0.5;
+/// A batch that takes longer is not measured but taken from the line through the others.
+const LONGEST: f64 = 2.0;
+/// Seconds that the forward keeps company with workers.
+const TOGETHER: f64 = 1.0;
+
+/// One forward.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    took: Took,
+    /// Copies to and from a device, seconds.
+    copies: f64,
+}
+
+/// What forwards cost by batch, with nothing else running.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Forward {
+    passes: BTreeMap<usize, Vec<Pass>>,
+    /// How much longer shared work takes than its parts: see [`foveate_plan::Measured::interference`].
+    pub(super) interference: Option<f64>,
+}
+
+/// An encoder and pixels to feed it with.
+pub(super) struct Feed {
+    encoder: Box<dyn Encoder>,
+    pixels: Vec<u8>,
+    size: Size,
+    vectors: VectorBuf,
+    cores: u32,
+}
+
+impl Feed {
+    /// Batches of up to `most` images for `encoder`. They are noise: a network takes as long for any pixels.
+    pub(super) fn new(encoder: Box<dyn Encoder>, most: usize, cores: u32) -> Self {
+        let size = encoder.spec().input;
+        let noise = |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        let pixels = (0..size.rgb_len().unwrap_or(0) * most).map(noise).collect();
+        Self { encoder, pixels, size, vectors: VectorBuf::new(), cores }
+    }
+
+    /// Components of a vector.
+    pub(super) fn dim(&self) -> usize {
+        self.encoder.spec().dim
+    }
+
+    fn pass(&mut self, batch: usize) -> Result<Pass, LabError> {
+        let len = self.size.rgb_len().unwrap_or(0) * batch;
+        let images = PixelBatch::new(&self.pixels[..len], self.size);
+        let images = images.ok_or_else(|| LabError::Setting(format!("no batch of {batch}")))?;
+        let (times, took) = on_all_threads(self.cores, || self.encoder.encode(images, &mut self.vectors));
+        let times = times?;
+        Ok(Pass { took, copies: (times.copy_in + times.copy_out).as_secs_f64() })
+    }
+
+    /// Forwards of `batch` for about [`TOGETHER`] seconds, two at least; says how many.
+    fn forwards(&mut self, batch: usize) -> Result<u32, LabError> {
+        let started = Instant::now();
+        let mut forwards = 0;
+        while forwards < 2 || started.elapsed().as_secs_f64() < TOGETHER {
+            self.pass(batch)?;
+            forwards += 1;
+        }
+        Ok(forwards)
+    }
+}
+
+impl Forward {
+    /// Measures what is missing of `wanted`, and smaller batches that make a line with it.
+    pub(super) fn measure(
+        &mut self,
+        lab: &Lab<'_>,
+        feed: &mut Feed,
+        threads: usize,
+        wanted: &BTreeSet<usize>,
+    ) -> Result<(), LabError> {
+        let most = wanted.last().copied().unwrap_or(1);
+        let for_the_line = [threads, 2 * threads, 4 * threads].into_iter().filter(|&batch| batch <= most);
+        let batches: BTreeSet<usize> = wanted.iter().copied().chain(for_the_line).filter(|&batch| batch > 0).collect();
+        for batch in batches {
+            lab.go_on()?;
+            if self.passes.contains_key(&batch) || self.expected(batch).is_some_and(|seconds| seconds > LONGEST) {
+                continue;
+            }
+            lab.watch.doing(&format!("the forward of {batch} images on {threads} threads"));
+            let warm_up = feed.pass(batch)?.took.seconds;
+            let passes = ((SECONDS / warm_up.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
+            let passes: Result<Vec<Pass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
+            self.passes.insert(batch, passes?);
+        }
+        Ok(())
+    }
+
+    /// What a batch takes, going by the largest one measured.
+    fn expected(&self, batch: usize) -> Option<f64> {
+        let (&largest, passes) = self.passes.last_key_value()?;
+        Some(mean(passes, |took| took.seconds) * batch as f64 / largest as f64)
+    }
+
+    /// The line through everything measured; `None` with a single batch.
+    pub(super) fn fit(&self) -> Option<StepFit> {
+        let point = |(&batch, passes): (&usize, &Vec<Pass>)| {
+            passes.iter().map(|pass| (batch as u32, pass.took.seconds)).collect::<Vec<_>>()
+        };
+        fit_step(&self.passes.iter().flat_map(point).collect::<Vec<_>>()).ok()
+    }
+
+    /// What was measured, and `batch` by the line where it was not.
+    pub(super) fn costs(&self, threads: usize, batch: usize) -> Vec<ForwardCost> {
+        let cost = |batch: usize, seconds: f64, passes: &[Pass]| ForwardCost {
+            threads: threads as u32,
+            batch: batch as u32,
+            seconds,
+            cpu_seconds: seconds * cores(passes),
+            samples: passes.iter().map(|pass| pass.took.seconds * seconds / mean(passes, |took| took.seconds)).collect(),
+        };
+        let mut costs: Vec<ForwardCost> =
+            self.passes.iter().map(|(&batch, passes)| cost(batch, mean(passes, |took| took.seconds), passes)).collect();
+        if let (false, Some(fit), Some((_, largest))) =
+            (self.passes.contains_key(&batch), self.fit(), self.passes.last_key_value())
+        {
+            costs.push(cost(batch, fit.step.overhead + fit.step.per_item * batch as f64, largest));
+        }
+        costs
+    }
+
+    /// The part of a forward that copies take, of the largest batch, 0..=1.
+    pub(super) fn copy_share(&self) -> f64 {
+        let largest = self.passes.last_key_value().map_or(&[][..], |(_, passes)| passes);
+        let sum = |part: fn(&Pass) -> f64| largest.iter().map(part).sum::<f64>();
+        sum(|pass| pass.copies) / sum(|pass| pass.took.seconds).max(f64::MIN_POSITIVE)
+    }
+
+    /// Keeps `feed` busy while the setting's workers prepare photos, and compares the core time of both with what the
+    /// same work takes by itself: a forward as measured, an image `alone` core seconds.
+    pub(super) fn keep_company(&mut self, feed: &mut Feed, company: &Company<'_>, alone: f64) -> Result<(), LabError> {
+        let Company { lab, setting, .. } = *company;
+        let batch = self.passes.range(2 * setting.threads..).next().or(self.passes.last_key_value());
+        let Some((&batch, passes)) = batch else { return Ok(()) };
+        lab.go_on()?;
+        lab.watch.doing(&format!("the forward on {} threads beside {} workers", setting.threads, setting.workers));
+        let stop = AtomicBool::new(false);
+        let (counts, took) = on_all_threads(feed.cores, || {
+            std::thread::scope(|scope| {
+                let work = |n| company.prepare_until(&stop, n);
+                let workers: Vec<_> = (0..setting.workers).map(|n| scope.spawn(move || work(n))).collect();
+                let forwards = feed.forwards(batch);
+                stop.store(true, Relaxed);
+                let images: Result<u64, LabError> = workers.into_iter().map(join).sum();
+                Ok::<_, LabError>((forwards?, images?))
+            })
+        });
+        let (forwards, images) = counts?;
+        let by_themselves = f64::from(forwards) * mean(passes, |took| took.cpu_seconds) + images as f64 * alone;
+        let longer = (took.cpu_seconds / by_themselves.max(1e-9) - 1.0).max(0.0);
+        let (forward, workers) = (cores(passes), setting.workers as f64);
+        let others = 1.0 - forward.max(workers) / (forward + workers);
+        self.interference = Some(longer / others.max(1e-9));
+        Ok(())
+    }
+}
+
+/// Workers that prepare photos beside a forward.
+#[derive(Clone, Copy)]
+pub(super) struct Company<'a> {
+    pub(super) lab: &'a Lab<'a>,
+    pub(super) photos: &'a PhotoSet,
+    pub(super) setting: &'a Setting,
+}
+
+impl Company<'_> {
+    /// Decodes and resizes photos, the `first`th first, until told to stop; says how many.
+    fn prepare_until(&self, stop: &AtomicBool, first: usize) -> Result<u64, LabError> {
+        let config = self.lab.rig.config(self.setting);
+        let mut decoder = (self.lab.rig.decoder_opener(self.setting))()?;
+        let mut resizer = (self.lab.rig.resizer_opener(self.setting))()?;
+        let mut pixels = PixelBuf::new(config.limits);
+        let mut output = vec![0; config.geometry.output().rgb_len().unwrap_or(0)];
+        let mut images = 0;
+        for photo in self.photos.photos.iter().cycle().skip(first) {
+            if stop.load(Relaxed) {
+                break;
+            }
+            decoder.decode(&photo.bytes, config.hint, &mut pixels)?;
+            let plan = config.geometry.plan(pixels.size());
+            if let Some(output) = ImageViewMut::new(&mut output, plan.output) {
+                resizer.resize(pixels.view(), &plan, output)?;
+            }
+            images += 1;
+        }
+        Ok(images)
+    }
+}
+
+fn join(thread: ScopedJoinHandle<'_, Result<u64, LabError>>) -> Result<u64, LabError> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn mean(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
+    passes.iter().map(|pass| part(&pass.took)).sum::<f64>() / passes.len().max(1) as f64
+}
+
+/// Cores in use during these.
+fn cores(passes: &[Pass]) -> f64 {
+    mean(passes, |took| took.cpu_seconds) / mean(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
+}

@@ -1,0 +1,218 @@
+//! Runs of the real engine with a stopwatch around each stage and nothing in place of the forward.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Pooling};
+use foveate_pipeline::{Opener, Pipeline, RunReport};
+use foveate_resize::{ResizeError, ResizePlan, Resizer};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+
+use crate::clock::{Took, on_this_thread};
+use crate::{Lab, LabError, Output, PhotoSet, Setting};
+
+/// What each call of a stage took.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Vec<Took>>>);
+
+impl Log {
+    fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (done, took) = on_this_thread(work);
+        lock(&self.0).push(took);
+        done
+    }
+
+    fn take(&self) -> Vec<Took> {
+        std::mem::take(&mut lock(&self.0))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A stage with a stopwatch.
+struct Timed<T> {
+    inner: T,
+    log: Log,
+}
+
+impl Fetch for Timed<Box<dyn Fetch>> {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        self.log.time(|| self.inner.fetch(item, out))
+    }
+}
+
+impl Decoder for Timed<Box<dyn Decoder>> {
+    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        self.log.time(|| self.inner.decode(encoded, hint, out))
+    }
+
+    fn capability(&self) -> Capability {
+        self.inner.capability()
+    }
+}
+
+impl Resizer for Timed<Box<dyn Resizer>> {
+    fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        self.log.time(|| self.inner.resize(src, plan, dst))
+    }
+
+    fn capability(&self) -> foveate_resize::Capability {
+        self.inner.capability()
+    }
+}
+
+impl Source for Timed<Box<dyn Source>> {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        self.inner.next_item()
+    }
+
+    fn range(&self) -> std::ops::Range<u64> {
+        self.inner.range()
+    }
+
+    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+        self.inner.seek(index)
+    }
+
+    fn listing_hash(&self) -> String {
+        self.inner.listing_hash()
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        Ok(Box::new(Timed { inner: self.inner.open_fetch()?, log: self.log.clone() }))
+    }
+}
+
+impl VectorSink for Timed<Box<dyn VectorSink>> {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.inner.begin(manifest, existing)
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        self.log.time(|| self.inner.append(rows))
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.inner.fail(failures)
+    }
+
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        self.log.time(|| self.inner.commit(watermark))
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        self.inner.finish()
+    }
+}
+
+/// Stands where the encoder is, and gives vectors of ones at once.
+struct Ones(EncoderSpec);
+
+impl Ones {
+    fn new(input: Size, dim: usize, max_batch: usize) -> Self {
+        Self(EncoderSpec {
+            input,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            dim,
+            pooling: Pooling::Cls,
+            device: "cpu".to_owned(),
+            dtype: DType::F32,
+            max_batch,
+            batch_invariant: true,
+        })
+    }
+}
+
+impl Encoder for Ones {
+    fn spec(&self) -> &EncoderSpec {
+        &self.0
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        out.reset(batch.len(), self.0.dim).fill(1.0);
+        Ok(EncodeTimes::default())
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
+    }
+}
+
+/// What a run without a forward showed.
+pub(super) struct Probe {
+    pub(super) images: u64,
+    pub(super) read: Vec<Took>,
+    pub(super) decode: Vec<Took>,
+    pub(super) resize: Vec<Took>,
+    pub(super) write: Vec<Took>,
+    /// Seconds of the run that are none of these: listing, hashing, copies into the batch.
+    pub(super) other: f64,
+}
+
+/// What every probe of a setting has in common.
+pub(super) struct Prober<'a> {
+    pub(super) lab: &'a Lab<'a>,
+    pub(super) photos: &'a PhotoSet,
+    /// Where rows of `dim` components go.
+    pub(super) output: &'a Output,
+    pub(super) dim: usize,
+}
+
+/// Images of the run that warms up and tells how long one takes.
+const FIRST: u64 = 4;
+/// Most images of a probe: more tell nothing new.
+const MOST: u64 = 512;
+
+impl Prober<'_> {
+    /// Every stage but the forward on one thread: every photo equally often where that takes about `seconds`, else as
+    /// many photos as fit.
+    pub(super) fn alone(&self, setting: &Setting, seconds: f64) -> Result<Probe, LabError> {
+        let setting = Setting { workers: 0, ..setting.clone() };
+        let (_, first) = self.run(&setting, self.photos.stored(FIRST), FIRST)?;
+        let rate = FIRST as f64 / first.wall.as_secs_f64().max(1e-6);
+        let (all, fit) = (self.photos.photos.len() as u64, ((rate * seconds) as u64).clamp(FIRST, MOST));
+        let images = if fit >= all { fit / all * all } else { fit };
+        let (mut probe, report) = self.run(&setting, self.photos.stored(images), images)?;
+        let parts = [&probe.read, &probe.decode, &probe.resize, &probe.write];
+        let known: f64 = parts.into_iter().flatten().map(|took| took.seconds).sum();
+        probe.other = (report.wall.as_secs_f64() - known).max(0.0);
+        Ok(probe)
+    }
+
+    /// `workers` of them at once on `images` images in memory.
+    pub(super) fn crowded(&self, setting: &Setting, workers: usize, images: u64) -> Result<Probe, LabError> {
+        let setting = Setting { workers, ..setting.clone() };
+        Ok(self.run(&setting, self.photos.in_memory(images), images)?.0)
+    }
+
+    fn run(&self, setting: &Setting, source: Box<dyn Source>, images: u64) -> Result<(Probe, RunReport), LabError> {
+        let [read, decode, resize, write]: [Log; 4] = Default::default();
+        let config = self.lab.rig.config(setting);
+        let encoder = Ones::new(config.geometry.output(), self.dim, config.batch);
+        let sink = self.lab.sink(self.output, self.photos)?;
+        let pipeline = Pipeline {
+            source: Box::new(Timed { inner: source, log: read.clone() }),
+            decoder: timed_opener(self.lab.rig.decoder_opener(setting), decode.clone(), |timed| Box::new(timed)),
+            resizer: timed_opener(self.lab.rig.resizer_opener(setting), resize.clone(), |timed| Box::new(timed)),
+            encoder: Box::new(encoder),
+            sink: Box::new(Timed { inner: Box::new(sink.clone()) as Box<dyn VectorSink>, log: write.clone() }),
+            config,
+        };
+        let report = self.lab.carry_out(pipeline, &sink, images)?.report;
+        let (read, decode, resize, write) = (read.take(), decode.take(), resize.take(), write.take());
+        Ok((Probe { images, read, decode, resize, write, other: 0.0 }, report))
+    }
+}
+
+fn timed_opener<T: ?Sized + 'static, E: 'static>(
+    open: Opener<Box<T>, E>,
+    log: Log,
+    boxed: fn(Timed<Box<T>>) -> Box<T>,
+) -> Opener<Box<T>, E> {
+    Box::new(move || Ok(boxed(Timed { inner: open()?, log: log.clone() })))
+}
