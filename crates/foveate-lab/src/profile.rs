@@ -1,5 +1,6 @@
 //! `foveate profile`: where the time of a job goes, stage by stage.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,70 @@ pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &Options) -> Result<Table,
         }
     }
     Ok(table)
+}
+
+/// Prints a profile with its configurations side by side: of each stage the milliseconds per image and the share of the
+/// wall-clock time, and below what that makes of a whole job.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn print(table: &Table, out: &mut dyn Write) -> std::io::Result<()> {
+    let text = |row: usize, name: &str| table.get(row, name).to_string();
+    let run = |row: usize| {
+        let name = format!("{}+{} {}", text(row, "decoder"), text(row, "resizer"), text(row, "mode"));
+        (text(row, "photos"), name)
+    };
+    let mut photos: Vec<String> = Vec::new();
+    for row in 0..table.len() {
+        if !photos.contains(&run(row).0) {
+            photos.push(run(row).0);
+        }
+    }
+    for photos in photos {
+        let rows = (0..table.len()).filter(|&row| run(row).0 == photos);
+        let mut runs: Vec<(String, Vec<usize>)> = Vec::new();
+        for row in rows {
+            match runs.iter_mut().find(|(name, _)| *name == run(row).1) {
+                Some((_, rows)) => rows.push(row),
+                None => runs.push((run(row).1, vec![row])),
+            }
+        }
+        print_runs(table, &photos, &runs, out)?;
+    }
+    Ok(())
+}
+
+/// Width of a run's column.
+const WIDTH: usize = 24;
+
+fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &mut dyn Write) -> std::io::Result<()> {
+    let stage = |row: usize| table.get(row, "stage").to_string();
+    let number = |row: usize, name: &str| table.number(row, name).unwrap_or(0.0);
+    let line = |out: &mut dyn Write, head: &str, cell: &dyn Fn(&[usize]) -> String| {
+        write!(out, "{head:<12}")?;
+        runs.iter().try_for_each(|(_, rows)| write!(out, "{:>WIDTH$}", cell(rows)))?;
+        writeln!(out)
+    };
+    writeln!(out, "\n{photos}: ms per image, share of the wall-clock time")?;
+    write!(out, "{:<12}", "")?;
+    runs.iter().try_for_each(|(name, _)| write!(out, "{name:>WIDTH$}"))?;
+    writeln!(out)?;
+    // The serial run has every stage that there is.
+    let longest = runs.iter().max_by_key(|(_, rows)| rows.len()).map_or(&[][..], |(_, rows)| rows.as_slice());
+    for name in longest.iter().map(|&row| stage(row)) {
+        line(out, &name, &|rows| match rows.iter().find(|&&row| stage(row) == name) {
+            Some(&row) if number(row, "total_s") > 0.0 => {
+                format!("{:.3} {:>6.1}%", number(row, "ms_per_image"), 100.0 * number(row, "share_of_wall"))
+            }
+            _ => "–        ".to_owned(),
+        })?;
+    }
+    line(out, "images/s", &|rows| format!("{:.1}        ", number(rows[0], "images_per_second")))?;
+    let project = |row: usize| number(row, "projected_images");
+    let hours = |rows: &[usize]| project(rows[0]) / number(rows[0], "images_per_second") / 3600.0;
+    let images = project(longest[0]);
+    line(out, "hours", &|rows| format!("{:.2}        ", hours(rows)))?;
+    writeln!(out, "(hours for {images:.0} images)")
 }
 
 /// One profiled run.

@@ -173,12 +173,19 @@ impl Table {
         writer.into_inner().map_err(|error| error.into_error().into())
     }
 
-    /// Prints the schema's printed columns, aligned, with three significant digits.
+    /// Prints the schema's printed columns, aligned, with three significant digits. What is the same in every row is said
+    /// once, above.
     ///
     /// # Errors
     /// When `out` cannot be written.
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let shown: Vec<usize> = (0..self.schema.columns.len()).filter(|&at| self.is_shown(at)).collect();
+        let shown = (0..self.schema.columns.len()).filter(|&at| self.is_shown(at));
+        let (same, shown): (Vec<usize>, Vec<usize>) = shown.partition(|&at| self.is_same(at));
+        if !same.is_empty() {
+            let said =
+                same.iter().map(|&at| format!("{} {}", self.schema.columns[at].heading(), short(&self.rows[0][at])));
+            writeln!(out, "{}", said.collect::<Vec<_>>().join(" · "))?;
+        }
         let heads = shown.iter().map(|&at| self.schema.columns[at].heading()).collect::<Vec<_>>();
         let lines: Vec<Vec<String>> =
             self.rows.iter().map(|row| shown.iter().map(|&at| short(&row[at])).collect()).collect();
@@ -192,6 +199,13 @@ impl Table {
             writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         Ok(())
+    }
+
+    /// Of several rows, the same words or count in each.
+    fn is_same(&self, at: usize) -> bool {
+        let first = &self.rows[0][at];
+        let is_measured = matches!(first, Cell::Number(_));
+        self.rows.len() > 1 && !is_measured && self.rows.iter().all(|row| row[at] == *first)
     }
 
     /// Printed columns, but not those that hold nothing.
@@ -233,13 +247,19 @@ mod tests {
             Column::text("what", "what it is"),
             Column::number("rate", "1/s", "how fast"),
             Column::text("hidden", "not printed").unprinted(),
+            Column::text("same", "the same in every row"),
         ],
     };
 
     fn table() -> Table {
         let mut table = Table::new(&SCHEMA);
-        table.push([("what", "a, b".into()), ("rate", 12.3456789.into()), ("hidden", "x".into())]);
-        table.push([("what", "c".into()), ("rate", f64::NAN.into())]);
+        table.push([
+            ("what", "a, b".into()),
+            ("rate", 12.3456789.into()),
+            ("hidden", "x".into()),
+            ("same", "s".into()),
+        ]);
+        table.push([("what", "c".into()), ("rate", f64::NAN.into()), ("same", "s".into())]);
         table
     }
 
@@ -250,16 +270,16 @@ mod tests {
         let path = table().write_csv(folder.path(), &context).unwrap();
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("what,rate,hidden,") && lines[0].ends_with(",seed"), "{text}");
-        assert!(lines[1].starts_with("\"a, b\",12.3457,x,") && lines[1].ends_with(",7"), "{text}");
-        assert!(lines[2].starts_with("c,,,"), "{text}");
+        assert!(lines[0].starts_with("what,rate,hidden,same,") && lines[0].ends_with(",seed"), "{text}");
+        assert!(lines[1].starts_with("\"a, b\",12.3457,x,s,") && lines[1].ends_with(",7"), "{text}");
+        assert!(lines[2].starts_with("c,,,s,"), "{text}");
     }
 
     #[test]
     fn printed_columns_are_aligned() {
         let mut out = Vec::new();
         table().print(&mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "what  rate (1/s)\na, b        12.3\nc\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "same s\nwhat  rate (1/s)\na, b        12.3\nc\n");
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Plan {
             let WhatIf { change, speedup, state } = what_if;
             writeln!(
                 out,
-                "  {change:<44} {:>10.1} images/s  {speedup:.2}x  ({})",
+                "  {change:<54} {:>10.1} images/s  {speedup:.2}x  ({})",
                 state.images_per_second, state.bound
             )?;
         }

@@ -20,9 +20,12 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
         sink: bench.sink.clone(),
     };
     let table = profile::run(&bench.lab(), &bench.sets, &options)?;
-    bench.put(&table)?;
+    let path = bench.write(&table)?;
+    let mut out = std::io::stdout().lock();
+    profile::print(&table, &mut out)?;
+    writeln!(out, "({})", path.display())?;
     if let (Some(path), Some(trace)) = (&args.trace, trace) {
-        writeln!(std::io::stdout(), "{}", trace::write(path, &trace)?)?;
+        writeln!(out, "{}", trace::write(path, &trace)?)?;
     }
     Ok(Exit::Complete)
 }
