@@ -1,15 +1,19 @@
 #![doc = include_str!("../README.md")]
 
+pub mod bench;
 mod calibrate;
 mod clock;
+pub mod diagnose;
 mod error;
 mod photos;
+pub mod plan_check;
 pub mod profile;
 mod rig;
 mod run;
 pub mod schema;
 pub mod stats;
 mod table;
+pub mod tune;
 mod wrap;
 
 pub use calibrate::{Calibration, Costs, Prediction};

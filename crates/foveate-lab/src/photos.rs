@@ -6,7 +6,7 @@ use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
 use foveate_source::{Fetch, Input, Item, Listing, Source};
 
-use crate::wrap::{Cycle, MemoryFetch, OpenFetch};
+use crate::wrap::{Cycle, KeyFetch, MemoryFetch, OpenFetch};
 use crate::{LabError, Rig};
 
 /// Shorter side of the small photos that are made of larger ones.
@@ -128,6 +128,27 @@ impl PhotoSet {
         let photos = Arc::clone(&self.photos);
         let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&photos))) as Box<dyn Fetch>);
         Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
+    }
+
+    /// `images` items, the photos over and over, of which only the number is given.
+    pub(crate) fn keys(&self, images: u64) -> Box<dyn Source> {
+        let open_fetch = || Ok(Box::new(KeyFetch) as Box<dyn Fetch>);
+        Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
+    }
+
+    /// As many of the photos, evenly spread over them, as have at most `most_bytes` bytes of pixels; at least one.
+    pub(crate) fn within(&self, most_bytes: u64) -> Self {
+        let mut count = self.photos.len();
+        let chosen = |count: usize| (0..count).map(move |at| at * self.photos.len() / count);
+        let bytes = |count: usize| chosen(count).map(|at| self.photos[at].size.pixels() * 3).sum::<u64>();
+        while count > 1 && bytes(count) > most_bytes {
+            // Nearly there at once where photos are alike.
+            let fitting = (count as u128 * u128::from(most_bytes) / u128::from(bytes(count))) as usize;
+            count = fitting.clamp(1, count - 1);
+        }
+        let photos: Vec<Photo> = chosen(count).map(|at| self.photos[at].clone()).collect();
+        let items: Vec<Item> = chosen(count).map(|at| self.items[at].clone()).collect();
+        Self { photos: photos.into(), items: items.into(), ..self.clone() }
     }
 
     /// Mean encoded bytes of a photo.

@@ -111,11 +111,14 @@ impl Lab<'_> {
     /// # Errors
     /// When it cannot be opened.
     pub fn sink(&self, output: &Output, photos: &PhotoSet) -> Result<CheckedSink, LabError> {
-        let inner = match output {
-            Output::Discard => None,
-            Output::Sink(name) => Some(self.rig.open_sink(name, &SinkOptions::new(self.output_folder()))?),
-        };
-        Ok(CheckedSink::new(inner, photos.photos.len()))
+        Ok(CheckedSink::new(self.open_output(output)?, photos.photos.len()))
+    }
+
+    pub(crate) fn open_output(&self, output: &Output) -> Result<Option<Box<dyn VectorSink>>, LabError> {
+        match output {
+            Output::Discard => Ok(None),
+            Output::Sink(name) => Ok(Some(self.rig.open_sink(name, &SinkOptions::new(self.output_folder()))?)),
+        }
     }
 
     /// Runs `pipeline`, whose sink is `sink`, to the end of its `images`.

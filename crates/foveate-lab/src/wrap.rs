@@ -75,6 +75,20 @@ impl Fetch for MemoryFetch {
     }
 }
 
+/// Bytes of what [`KeyFetch`] gives.
+pub(crate) const KEY_LEN: usize = 8;
+
+/// Gives an item's number, little-endian, in place of its bytes.
+pub(crate) struct KeyFetch;
+
+impl Fetch for KeyFetch {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        out.clear();
+        out.extend_from_slice(&item.index.to_le_bytes());
+        Ok(())
+    }
+}
+
 /// An encoder that several runs borrow in turn: loading a model takes longer than many an experiment.
 #[derive(Clone)]
 pub struct LentEncoder {
@@ -133,6 +147,14 @@ impl CheckedSink {
             vectors: BTreeMap::new(),
             problem: None,
         })))
+    }
+
+    /// A sink for another run over the same photos, whose vectors have to be the same as this one's.
+    pub fn anew(&self, inner: Option<Box<dyn VectorSink>>) -> Self {
+        let known = lock(&self.0);
+        let fresh = Self::new(inner, known.photos as usize);
+        lock(&fresh.0).vectors.clone_from(&known.vectors);
+        fresh
     }
 
     /// Whether exactly `images` items came through with a vector each.

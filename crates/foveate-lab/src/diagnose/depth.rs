@@ -1,0 +1,329 @@
+//! Stages that give what is cached at a depth in place of working.
+
+use std::sync::Arc;
+use std::thread;
+
+use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, Orientation, orientation};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_pipeline::{Config, Opener, OrientationPolicy, Pipeline};
+use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer};
+
+use crate::wrap::KEY_LEN;
+use crate::{Lab, LabError, LentEncoder, Photo, PhotoSet, Setting};
+
+/// A point of the pipeline at which its data is cached, the shallowest (next to the forward) first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// One batch where the forward reads it; vectors are dropped.
+    OnDevice,
+    /// One batch in the host's memory; vectors are dropped.
+    OnHost,
+    /// One batch in the host's memory; vectors are written.
+    Written,
+    /// Finished samples, which workers put into batches.
+    Samples,
+    /// Decoded pixels, which workers resize.
+    Pixels,
+    /// Encoded files, which workers decode.
+    Bytes,
+    /// Nothing: the job as it is.
+    Nothing,
+}
+
+impl Depth {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::OnDevice, Self::OnHost, Self::Written, Self::Samples, Self::Pixels, Self::Bytes, Self::Nothing];
+
+    /// What is cached, in words.
+    pub const fn cached(self) -> &'static str {
+        match self {
+            Self::OnDevice => "one batch on the device",
+            Self::OnHost => "one batch on the host",
+            Self::Written => "one batch on the host, vectors written",
+            Self::Samples => "finished samples in memory",
+            Self::Pixels => "decoded pixels in memory",
+            Self::Bytes => "file bytes in memory",
+            Self::Nothing => "nothing",
+        }
+    }
+
+    /// The stage that works from this depth on, and at no shallower one.
+    pub const fn adds(self) -> &'static str {
+        match self {
+            Self::OnDevice => "forward",
+            Self::OnHost => "copy-in",
+            Self::Written => "write",
+            Self::Samples => "batch",
+            Self::Pixels => "resize",
+            Self::Bytes => "decode",
+            Self::Nothing => "read",
+        }
+    }
+
+    /// Whether vectors go to the output.
+    pub(super) fn writes(self) -> bool {
+        self >= Self::Written
+    }
+
+    /// Whether every photo has its own vector, which has to be that of the job.
+    pub(super) fn tells_photos(self) -> bool {
+        self >= Self::Samples
+    }
+}
+
+/// What the depths have in memory.
+#[derive(Clone)]
+pub(super) struct Caches {
+    photos: PhotoSet,
+    pixels: Arc<[Pixels]>,
+    samples: Arc<[Vec<u8>]>,
+    /// `[batch, h, w, 3]`.
+    batch: Arc<[u8]>,
+    input: Size,
+}
+
+/// A decoded, upright photo.
+struct Pixels {
+    data: Vec<u8>,
+    size: Size,
+}
+
+impl Caches {
+    /// Decodes and resizes every photo as the job of `setting` would.
+    pub(super) fn fill(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting) -> Result<Self, LabError> {
+        let config = &lab.rig.config(setting);
+        let threads = setting.workers.max(1);
+        let share = photos.photos.len().div_ceil(threads).max(1);
+        let (mut pixels, mut samples) = (Vec::new(), Vec::new());
+        thread::scope(|scope| {
+            let config = &config;
+            let prepare = |photos| scope.spawn(move || Prepare::new(lab, setting, config)?.all(photos));
+            let shares: Vec<_> = photos.photos.chunks(share).map(prepare).collect();
+            for prepared in shares {
+                let prepared = prepared.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                prepared.into_iter().for_each(|(decoded, sample)| {
+                    pixels.push(decoded);
+                    samples.push(sample);
+                });
+            }
+            Ok::<(), LabError>(())
+        })?;
+        let batch: Vec<u8> = samples.iter().cycle().take(setting.batch).flatten().copied().collect();
+        let input = config.geometry.output();
+        Ok(Self { photos: photos.clone(), pixels: pixels.into(), samples: samples.into(), batch: batch.into(), input })
+    }
+
+    /// Puts the one batch onto the encoder's device. The reason when none stays there.
+    pub(super) fn make_resident(&self, encoder: &mut LentEncoder) -> Result<Option<String>, LabError> {
+        let mut out = VectorBuf::new();
+        encoder.encode(self.batch(self.batch.len() / self.samples[0].len())?, &mut out)?;
+        match encoder.encode_resident(&mut out) {
+            Ok(_) => Ok(None),
+            Err(EncodeError::Unsupported(reason)) => Ok(Some(reason)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The first `images` of the one batch.
+    fn batch(&self, images: usize) -> Result<PixelBatch<'_>, EncodeError> {
+        let samples = &self.batch[..images * self.samples[0].len()];
+        PixelBatch::new(samples, self.input).ok_or_else(|| EncodeError::Batch(format!("{images} images")))
+    }
+
+    /// Puts what is cached at `depth` into the place of the stages of `pipeline` that are not to work. Its threads and
+    /// queues stay as they are.
+    pub(super) fn put_into(
+        &self,
+        mut pipeline: Pipeline,
+        depth: Depth,
+        images: u64,
+        encoder: &LentEncoder,
+    ) -> Pipeline {
+        match depth {
+            Depth::Nothing => return pipeline,
+            Depth::Bytes => pipeline.source = self.photos.in_memory(images),
+            _ => {
+                pipeline.source = self.photos.keys(images);
+                pipeline.decoder = Box::new(|| Ok(Box::new(KeyDecoder)));
+            }
+        }
+        match depth {
+            Depth::Pixels => pipeline.resizer = self.resizing(pipeline.resizer, pipeline.config.geometry),
+            Depth::Samples => pipeline.resizer = self.copying(),
+            Depth::OnDevice | Depth::OnHost | Depth::Written => {
+                // The batches that the workers fill are of one pixel an image: nothing is copied, and everything is counted.
+                pipeline.config.geometry = Geometry::Stretch { output: ONE_PIXEL, filter: Filter::Bilinear };
+                pipeline.resizer = Box::new(|| Ok(Box::new(Idle)));
+                pipeline.encoder = Box::new(OneBatch::new(self.clone(), encoder.clone(), depth == Depth::OnDevice));
+            }
+            Depth::Bytes | Depth::Nothing => {}
+        }
+        pipeline
+    }
+
+    fn resizing(
+        &self,
+        inner: Opener<Box<dyn Resizer>, ResizeError>,
+        geometry: Geometry,
+    ) -> Opener<Box<dyn Resizer>, ResizeError> {
+        let pixels = Arc::clone(&self.pixels);
+        Box::new(move || Ok(Box::new(ResizeCached { pixels: Arc::clone(&pixels), inner: inner()?, geometry })))
+    }
+
+    fn copying(&self) -> Opener<Box<dyn Resizer>, ResizeError> {
+        let samples = Arc::clone(&self.samples);
+        Box::new(move || Ok(Box::new(CopySample(Arc::clone(&samples)))))
+    }
+}
+
+/// Decodes and resizes outside of a pipeline.
+struct Prepare<'a> {
+    lab: &'a Lab<'a>,
+    decoder: Box<dyn Decoder>,
+    resizer: Box<dyn Resizer>,
+    config: &'a Config,
+    pixels: PixelBuf,
+    turned: PixelBuf,
+}
+
+impl<'a> Prepare<'a> {
+    fn new(lab: &'a Lab<'a>, setting: &Setting, config: &'a Config) -> Result<Self, LabError> {
+        Ok(Self {
+            lab,
+            decoder: (lab.rig.decoder_opener(setting))()?,
+            resizer: (lab.rig.resizer_opener(setting))()?,
+            config,
+            pixels: PixelBuf::new(config.limits),
+            turned: PixelBuf::new(config.limits),
+        })
+    }
+
+    fn all(mut self, photos: &[Photo]) -> Result<Vec<(Pixels, Vec<u8>)>, LabError> {
+        let one = |photo: &Photo| {
+            self.lab.go_on()?;
+            self.one(photo).map_err(|reason| LabError::Photos(format!("{}: {reason}", photo.id)))
+        };
+        photos.iter().map(one).collect()
+    }
+
+    fn one(&mut self, photo: &Photo) -> Result<(Pixels, Vec<u8>), String> {
+        let decoded = self.decoder.decode(&photo.bytes, self.config.hint, &mut self.pixels);
+        let turn = match (decoded.map_err(|error| error.to_string())?.format, self.config.orientation) {
+            (format, OrientationPolicy::Apply) => orientation(&photo.bytes, format),
+            (_, OrientationPolicy::Ignore) => Orientation::Normal,
+        };
+        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| error.to_string())?;
+        let size = self.pixels.size();
+        let plan = self.config.geometry.plan(size);
+        let mut sample = vec![0; plan.output.rgb_len().unwrap_or(0)];
+        let out = ImageViewMut::new(&mut sample, plan.output).ok_or("the recipe gives no pixels")?;
+        self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error.to_string())?;
+        Ok((Pixels { data: self.pixels.as_slice().to_vec(), size }, sample))
+    }
+}
+
+const ONE_PIXEL: Size = Size::square(1);
+/// Pixels with room for a key.
+const KEY_SIZE: Size = Size::new(3, 1);
+
+/// Takes an item's number for its pixels: what is cached under that number is what later stages work on.
+struct KeyDecoder;
+
+impl Decoder for KeyDecoder {
+    fn decode(&mut self, key: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        out.reset(KEY_SIZE)?[..KEY_LEN].copy_from_slice(key);
+        Ok(Decoded { format: ImageFormat::Bmp, native: KEY_SIZE })
+    }
+
+    fn capability(&self) -> foveate_decode::Capability {
+        foveate_decode::Capability { formats: FormatSet::EMPTY, scaled: false, exact_jpeg: false }
+    }
+}
+
+/// The number that [`KeyDecoder`] made pixels of.
+fn key(pixels: ImageView<'_>) -> Result<usize, ResizeError> {
+    let key = pixels.as_slice().first_chunk::<KEY_LEN>();
+    key.map(|key| u64::from_le_bytes(*key) as usize).ok_or_else(|| ResizeError::Plan("no key".to_owned()))
+}
+
+/// What stands in for a resizer promises nothing about pixels.
+const NO_PROMISE: Capability = Capability { pillow_exact: false, pillow_kernels: false, opencv_exact: false };
+
+/// Leaves the batch as it is.
+struct Idle;
+
+impl Resizer for Idle {
+    fn resize(&mut self, _: ImageView<'_>, _: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        dst.as_mut_slice().fill(0);
+        Ok(())
+    }
+
+    fn capability(&self) -> Capability {
+        NO_PROMISE
+    }
+}
+
+/// Gives finished samples.
+struct CopySample(Arc<[Vec<u8>]>);
+
+impl Resizer for CopySample {
+    fn resize(&mut self, src: ImageView<'_>, _: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        dst.as_mut_slice().copy_from_slice(&self.0[key(src)? % self.0.len()]);
+        Ok(())
+    }
+
+    fn capability(&self) -> Capability {
+        NO_PROMISE
+    }
+}
+
+/// Resizes cached pixels where they lie.
+struct ResizeCached {
+    pixels: Arc<[Pixels]>,
+    inner: Box<dyn Resizer>,
+    geometry: Geometry,
+}
+
+impl Resizer for ResizeCached {
+    fn resize(&mut self, src: ImageView<'_>, _: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        let pixels = &self.pixels[key(src)? % self.pixels.len()];
+        let view = ImageView::new(&pixels.data, pixels.size);
+        let view = view.ok_or_else(|| ResizeError::Plan(format!("{} of another length", pixels.size)))?;
+        self.inner.resize(view, &self.geometry.plan(pixels.size), dst)
+    }
+
+    fn capability(&self) -> Capability {
+        self.inner.capability()
+    }
+}
+
+/// Encodes the same batch whatever it is given.
+struct OneBatch {
+    spec: EncoderSpec,
+    caches: Caches,
+    inner: LentEncoder,
+    resident: bool,
+}
+
+impl OneBatch {
+    fn new(caches: Caches, inner: LentEncoder, resident: bool) -> Self {
+        let spec = EncoderSpec { input: ONE_PIXEL, ..inner.spec().clone() };
+        Self { spec, caches, inner, resident }
+    }
+}
+
+impl Encoder for OneBatch {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        if self.resident { self.encode_resident(out) } else { self.inner.encode(self.caches.batch(batch.len())?, out) }
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.inner.encode_resident(out)
+    }
+}

@@ -1,0 +1,315 @@
+//! The job at one depth after the other, in rounds.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+
+use super::Options;
+use super::depth::{Caches, Depth};
+use super::interval::{Interval, Random, median};
+use crate::{Cell, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema, stats};
+
+/// Batches that a sample has at least: the first one is not timed, two are the least that tell a rate.
+const LEAST_BATCHES: u64 = 3;
+
+/// What was measured at every depth.
+#[derive(Clone, Debug)]
+pub(super) struct Ladder {
+    photos: String,
+    rungs: Vec<Rung>,
+    seed: u64,
+    least_drop: f64,
+}
+
+/// What was measured at one depth.
+#[derive(Clone, Debug)]
+pub(super) struct Rung {
+    pub(super) depth: Depth,
+    images: u64,
+    /// Images per second and share of the processor, a value a round.
+    rates: Vec<f64>,
+    busy: Vec<Option<f64>>,
+    /// Why nothing was measured.
+    skipped: Option<String>,
+}
+
+/// How much slower it is with one more stage at work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Drop {
+    /// The depth whose stage was added.
+    pub(super) depth: Depth,
+    /// 1 − rate ÷ rate before.
+    pub(super) part: Interval,
+    /// Whether the interval lies above the least drop that matters.
+    pub(super) significant: bool,
+}
+
+impl Ladder {
+    /// Runs `setting` at every depth, `options.rounds` times, each round in an order of its own.
+    pub(super) fn measure(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        setting: &Setting,
+        options: &Options,
+    ) -> Result<Self, LabError> {
+        lab.watch.doing("preparing what is cached");
+        let mut probe = Probe::new(lab, photos, setting, options)?;
+        let skipped = probe.caches.make_resident(&mut probe.encoder)?;
+        let rung = |depth| Rung { depth, images: 0, rates: Vec::new(), busy: Vec::new(), skipped: None };
+        let mut rungs: Vec<Rung> = Depth::ALL.map(rung).into();
+        rungs[0].skipped = skipped;
+        // The deepest first: its vectors are what the others are checked against.
+        for rung in rungs.iter_mut().rev().filter(|rung| rung.skipped.is_none()) {
+            lab.watch.doing(&format!("warming up, cached: {}", rung.depth.cached()));
+            rung.images = probe.images(rung.depth)?;
+        }
+        let mut random = Random(lab.seed);
+        for round in 1..=options.rounds {
+            let mut order: Vec<usize> = (0..rungs.len()).filter(|&at| rungs[at].skipped.is_none()).collect();
+            random.shuffle(&mut order);
+            for at in order {
+                let rung = &mut rungs[at];
+                lab.watch.doing(&format!("round {round} of {}, cached: {}", options.rounds, rung.depth.cached()));
+                let (rate, busy) = probe.sample(rung.depth, rung.images)?;
+                rung.rates.push(rate);
+                rung.busy.push(busy);
+            }
+        }
+        Ok(Self { photos: photos.name.clone(), rungs, seed: lab.seed, least_drop: options.least_drop })
+    }
+
+    fn measured(&self) -> impl DoubleEndedIterator<Item = &Rung> {
+        self.rungs.iter().filter(|rung| rung.skipped.is_none())
+    }
+
+    /// The shallowest depth measured: the forward alone, or nearly.
+    pub(super) fn reference(&self) -> &Rung {
+        self.measured().next().unwrap_or(&self.rungs[0])
+    }
+
+    /// The job as it is.
+    pub(super) fn whole(&self) -> &Rung {
+        &self.rungs[self.rungs.len() - 1]
+    }
+
+    /// Median rate of a depth.
+    pub(super) fn rate(&self, rung: &Rung) -> Interval {
+        Interval::over_rounds(rung.rates.len(), self.seed, |rounds| median(&rung.rates, rounds))
+    }
+
+    fn drop_between(&self, before: &Rung, rung: &Rung) -> Interval {
+        let part = |rounds: &[usize]| 1.0 - median(&rung.rates, rounds) / median(&before.rates, rounds);
+        Interval::over_rounds(rung.rates.len(), self.seed, part)
+    }
+
+    /// What each stage costs, from one depth to the next.
+    pub(super) fn drops(&self) -> Vec<Drop> {
+        let pairs = self.measured().zip(self.measured().skip(1));
+        let drop = |(before, rung): (&Rung, &Rung)| {
+            let part = self.drop_between(before, rung);
+            Drop { depth: rung.depth, part, significant: part.low > self.least_drop }
+        };
+        pairs.map(drop).collect()
+    }
+
+    /// What all of them cost together.
+    pub(super) fn whole_drop(&self) -> Interval {
+        self.drop_between(self.reference(), self.whole())
+    }
+
+    /// The rows of [`schema::DIAGNOSIS`].
+    pub(super) fn table(&self, culprit: Option<Depth>) -> Table {
+        let mut table = Table::new(&schema::DIAGNOSIS);
+        let drops = self.drops();
+        for (at, rung) in self.rungs.iter().enumerate() {
+            table.push([
+                ("photos", self.photos.as_str().into()),
+                ("depth", at.into()),
+                ("cached", rung.depth.cached().into()),
+                ("adds", rung.depth.adds().into()),
+                ("culprit", (culprit == Some(rung.depth)).into()),
+            ]);
+            let mut set = |name: &str, value: Cell| table.set(at, name, value);
+            if let Some(reason) = &rung.skipped {
+                set("status", format!("n/a ({reason})").into());
+                continue;
+            }
+            let rate = self.rate(rung);
+            set("status", "ok".into());
+            set("images", rung.images.into());
+            set("samples", rung.rates.len().into());
+            set("images_per_second", rate.value.into());
+            set("low", rate.low.into());
+            set("high", rate.high.into());
+            set("cpu_busy", rung.cpu_busy().map_or(Cell::Empty, Cell::from));
+            if let Some(drop) = drops.iter().find(|drop| drop.depth == rung.depth) {
+                set("drop", drop.part.value.into());
+                set("drop_low", drop.part.low.into());
+                set("drop_high", drop.part.high.into());
+                set("significant", drop.significant.into());
+            }
+        }
+        table
+    }
+}
+
+impl Rung {
+    /// Median share of the processor that was at work, where the system tells.
+    pub(super) fn cpu_busy(&self) -> Option<f64> {
+        let busy: Option<Vec<f64>> = self.busy.iter().copied().collect();
+        stats::quantile(&busy?, 0.5)
+    }
+}
+
+/// Runs the job at a depth.
+pub(super) struct Probe<'a> {
+    lab: &'a Lab<'a>,
+    photos: &'a PhotoSet,
+    setting: &'a Setting,
+    options: &'a Options,
+    caches: Caches,
+    encoder: LentEncoder,
+    /// Knows every photo's vector once the job ran as it is.
+    expected: CheckedSink,
+}
+
+impl<'a> Probe<'a> {
+    fn new(
+        lab: &'a Lab<'a>,
+        photos: &'a PhotoSet,
+        setting: &'a Setting,
+        options: &'a Options,
+    ) -> Result<Self, LabError> {
+        let caches = Caches::fill(lab, photos, setting)?;
+        let encoder = lab.encoder(setting)?;
+        let expected = lab.sink(&Output::Discard, photos)?;
+        Ok(Self { lab, photos, setting, options, caches, encoder, expected })
+    }
+
+    /// Images of a sample of the wished length at `depth`, from a short one that also warms it up.
+    fn images(&mut self, depth: Depth) -> Result<u64, LabError> {
+        let batch = self.setting.batch as u64;
+        // Every photo once, where that is how its vector becomes known.
+        let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
+        let first = once.max(LEAST_BATCHES) * batch;
+        let (rate, _) = self.sample(depth, first)?;
+        Ok(((rate * self.options.seconds / batch as f64).round() as u64).max(LEAST_BATCHES) * batch)
+    }
+
+    /// Images per second in the steady state, and the share of the processor that was at work.
+    fn sample(&mut self, depth: Depth, images: u64) -> Result<(f64, Option<f64>), LabError> {
+        let checked = self.sink(depth)?;
+        let clock = Arc::new(Mutex::new(Clock::default()));
+        let sink = Timed { inner: checked.clone(), clock: Arc::clone(&clock) };
+        let source = self.photos.stored(images);
+        let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), Box::new(sink));
+        let pipeline = self.caches.put_into(pipeline, depth, images, &self.encoder);
+        if depth == Depth::OnDevice {
+            self.caches.make_resident(&mut self.encoder)?;
+        }
+        let run = self.lab.carry_out(pipeline, &checked, images)?;
+        if depth == Depth::Nothing {
+            self.expected = checked;
+        }
+        let rate = lock(&clock).rate();
+        let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
+        Ok((rate, run.cpu_busy))
+    }
+
+    fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {
+        let output = if depth.writes() { Output::Sink(self.options.sink.clone()) } else { Output::Discard };
+        let inner = self.lab.open_output(&output)?;
+        // Of one batch over and over, what is in a slot is always the same.
+        Ok(if depth.tells_photos() { self.expected.anew(inner) } else { CheckedSink::new(inner, self.setting.batch) })
+    }
+}
+
+/// When batches came out at the end of the pipeline.
+#[derive(Debug, Default)]
+struct Clock {
+    first: Option<(Instant, u64)>,
+    last: Option<Instant>,
+    rows: u64,
+    /// Spent in the output since the first batch.
+    writing: Duration,
+}
+
+impl Clock {
+    fn took(&mut self, started: Instant, rows: u64) {
+        let now = Instant::now();
+        self.rows += rows;
+        match self.first {
+            None => self.first = Some((now, rows)),
+            Some(_) => self.writing += now - started,
+        }
+        if rows > 0 {
+            self.last = Some(now);
+        }
+    }
+
+    /// Images per second from the end of the first batch to the end of the last, so that filling the pipeline, which a
+    /// long job does once as well, does not count as a cost of whatever fills it. The last commit comes after that; it
+    /// counts where the output is what everything waits for.
+    fn rate(&self) -> Option<f64> {
+        let ((first, rows), last) = (self.first?, self.last?);
+        let seconds = (last - first).max(self.writing).as_secs_f64();
+        (self.rows > rows && seconds > 0.0).then(|| (self.rows - rows) as f64 / seconds)
+    }
+}
+
+/// Tells a clock of every batch that the sink has taken.
+struct Timed {
+    inner: CheckedSink,
+    clock: Arc<Mutex<Clock>>,
+}
+
+impl Timed {
+    fn time<T>(&mut self, rows: u64, work: impl FnOnce(&mut CheckedSink) -> T) -> T {
+        let started = Instant::now();
+        let done = work(&mut self.inner);
+        lock(&self.clock).took(started, rows);
+        done
+    }
+}
+
+impl VectorSink for Timed {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.inner.begin(manifest, existing)
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        self.time(rows.index.len() as u64, |sink| sink.append(rows))
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.inner.fail(failures)
+    }
+
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        self.time(0, |sink| sink.commit(watermark))
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        self.inner.finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_batch_is_not_timed_and_a_slow_commit_counts_where_it_holds_everything_up() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let clock = |last, writing| Clock { first: Some((start, 8)), last: Some(start + last), rows: 24, writing };
+        assert_eq!(clock(ms(100), ms(20)).rate(), Some(160.0));
+        assert_eq!(clock(ms(100), ms(200)).rate(), Some(80.0));
+        assert_eq!(Clock { rows: 8, ..clock(ms(0), ms(0)) }.rate(), None);
+    }
+}
