@@ -1,0 +1,194 @@
+use plotters::prelude::*;
+
+use super::{Failed, Key, end_of_axis, is_narrow, legend, shade, stroke, tick};
+use crate::canvas::{Hand, Pen, fit};
+use crate::ink::{GRID, Ink, QUIET, WORDS};
+use crate::shown::{Num, Text, text};
+
+/// Lying bars, each a value or a sum of parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Bars {
+    pub(crate) keys: Vec<Key>,
+    /// What the axes say, with the unit.
+    pub(crate) axis: &'static str,
+    /// Whether panels are compared with each other, and so have one scale.
+    pub(crate) one_scale: bool,
+    pub(crate) panels: Vec<Panel>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    pub(crate) heading: Text,
+    pub(crate) bars: Vec<Bar>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bar {
+    pub(crate) label: Text,
+    pub(crate) parts: Vec<Part>,
+    /// Ends of the whisker.
+    pub(crate) whisker: Option<(Num, Num)>,
+    /// What stands at its end.
+    pub(crate) value: Text,
+    pub(crate) bold: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) size: Num,
+    pub(crate) ink: Ink,
+    pub(crate) faint: bool,
+}
+
+impl Bar {
+    fn end(&self) -> f64 {
+        let bar: f64 = self.parts.iter().map(|part| part.size.value).sum();
+        self.whisker.as_ref().map_or(bar, |(_, high)| bar.max(high.value))
+    }
+}
+
+impl Panel {
+    fn end(&self) -> f64 {
+        self.bars.iter().map(Bar::end).fold(0.0, f64::max)
+    }
+}
+
+/// Where things are in a panel, in pixels.
+struct Layout {
+    narrow: bool,
+    /// Width of the labels beside the bars; 0 where they are above.
+    labels: f32,
+    /// Width kept free behind the bars.
+    values: f32,
+    row: f32,
+    bar: f32,
+}
+
+const AXIS: f32 = 20.0;
+
+impl Layout {
+    fn of(bars: &Bars, pen: &Pen) -> Self {
+        let narrow = is_narrow(pen);
+        let all = || bars.panels.iter().flat_map(|panel| &panel.bars);
+        let widest = |widths: &mut dyn Iterator<Item = f32>| widths.fold(0.0, f32::max);
+        let drawn = all().filter(|bar| !bar.parts.is_empty());
+        let values = widest(&mut drawn.map(|bar| Hand::BOLD.width(&bar.value.plain()))) + 10.0;
+        let labels = widest(&mut all().map(|bar| Hand::BOLD.width(&bar.label.plain()))) + 12.0;
+        Self {
+            narrow,
+            labels: if narrow { 0.0 } else { labels.min(pen.width * 0.36) },
+            values: values.min(pen.width * 0.45),
+            row: if narrow { 42.0 } else { 28.0 },
+            bar: if narrow { 15.0 } else { 18.0 },
+        }
+    }
+}
+
+impl Bars {
+    pub(crate) fn draw(&self, pen: &Pen) -> Result<f32, Failed> {
+        let layout = Layout::of(self, pen);
+        let mut y = legend(pen, 0.0, &self.keys)?;
+        let shared = self.panels.iter().map(Panel::end).fold(0.0, f64::max);
+        for panel in &self.panels {
+            if !panel.heading.is_empty() {
+                y += pen.paragraph(0.0, y + 13.0, pen.width, Hand::BOLD, &panel.heading) + 6.0;
+            }
+            let end = end_of_axis(if self.one_scale { shared } else { panel.end() });
+            y += panel.draw(pen, y, end, &layout)?;
+            pen.text(layout.labels, y + 12.0, Hand::SMALL, &self.axis.into());
+            y += 30.0;
+        }
+        Ok(y - 12.0)
+    }
+}
+
+impl Panel {
+    fn draw(&self, pen: &Pen, y: f32, end: f64, layout: &Layout) -> Result<f32, Failed> {
+        let rows = self.bars.len();
+        let height = rows as f32 * layout.row + AXIS;
+        let plot = pen.width - layout.labels - layout.values;
+        let area = pen.area((layout.labels, y), (plot, height));
+        let mut chart = ChartBuilder::on(&area).x_label_area_size(AXIS as i32).build_cartesian_2d(0.0..end, 0.0..rows as f64)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .y_labels(0)
+            .x_labels(if layout.narrow { 4 } else { 6 })
+            .x_label_formatter(&tick)
+            .x_max_light_lines(0)
+            .bold_line_style(GRID.color())
+            .axis_style(GRID.color())
+            .draw()?;
+        for (at, bar) in self.bars.iter().enumerate() {
+            let bottom = (at + 1) as f32 * layout.row - (layout.row - layout.bar) / if layout.narrow { 4.0 } else { 2.0 };
+            let at = |pixels: f32| rows as f64 - f64::from(pixels / layout.row);
+            let (low, high) = (at(bottom), at(bottom - layout.bar));
+            bar.draw(pen, &mut chart, (low, high))?;
+            bar.write(pen, layout, (y + bottom, plot), |value| chart.backend_coord(&(value, low)).0 as f32);
+        }
+        Ok(height)
+    }
+}
+
+type Chart2d<'a> = ChartContext<'a, Pen, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
+
+impl Bar {
+    fn draw(&self, pen: &Pen, chart: &mut Chart2d<'_>, (low, high): (f64, f64)) -> Result<(), Failed> {
+        let mut from = 0.0;
+        for part in &self.parts {
+            let to = from + part.size.value;
+            let rectangle = Rectangle::new([(from, low), (to, high)], shade(part.ink, part.faint).filled());
+            pen.mark(&self.tip(part), || chart.draw_series([rectangle]).map(|_| ()))?;
+            let [left, right] = [from, to].map(|x| chart.backend_coord(&(x, low)));
+            let words = Text::from(&part.size);
+            let wide = Hand::SMALL.width(&words.plain()) + 8.0;
+            if self.parts.len() > 1 && (right.0 - left.0) as f32 > wide {
+                let hand = Hand::SMALL.upon(part.ink).middle();
+                pen.text((left.0 + right.0) as f32 / 2.0, left.1 as f32 - 5.0, hand, &words);
+            }
+            from = to;
+        }
+        let Some((least, most)) = &self.whisker else { return Ok(()) };
+        let (middle, half) = (f64::midpoint(low, high), (high - low) / 4.0);
+        let (least, most) = (least.value, most.value);
+        let paths = [
+            vec![(least, middle), (most, middle)],
+            vec![(least, middle - half), (least, middle + half)],
+            vec![(most, middle - half), (most, middle + half)],
+        ];
+        chart.draw_series(paths.map(|path| PathElement::new(path, stroke(WORDS, 1)))).map(|_| ())
+    }
+
+    fn tip(&self, part: &Part) -> Text {
+        let whisker = self.whisker.as_ref().map_or_else(Text::default, |(low, high)| text![" (", low, " to ", high, ")"]);
+        let name = if part.name.is_empty() { String::new() } else { format!(", {}", part.name) };
+        self.label.clone() + name + ": " + &part.size + whisker
+    }
+
+    /// Writes label and value; `x` says where on the paper a value is.
+    fn write(&self, pen: &Pen, layout: &Layout, (bottom, plot): (f32, f32), x: impl Fn(f64) -> f32) {
+        let hand = if self.bold { Hand::BOLD } else { Hand::WORDS };
+        let baseline = bottom - layout.bar / 2.0 + 4.5;
+        if layout.narrow {
+            pen.text(0.0, bottom - layout.bar - 5.0, hand, &fit(&self.label, pen.width, hand));
+        } else {
+            let label = fit(&self.label, layout.labels - 12.0, hand);
+            pen.text(layout.labels - 10.0, baseline, hand.end(), &label);
+        }
+        if self.parts.is_empty() {
+            let hand = Hand::SMALL;
+            pen.text(layout.labels + 6.0, baseline, hand, &fit(&self.value, plot + layout.values - 8.0, hand));
+        } else {
+            pen.text(x(self.end()) + 7.0, baseline, hand, &fit(&self.value, layout.values - 7.0, hand));
+        }
+    }
+}
+
+/// A bar of one value with nothing to compare it by.
+pub(crate) fn single(label: Text, size: Num, ink: Option<Ink>) -> Bar {
+    let value = Text::from(&size);
+    let part = Part { name: String::new(), size, ink: ink.unwrap_or(QUIET), faint: false };
+    Bar { label, parts: vec![part], whisker: None, value, bold: ink.is_some() }
+}

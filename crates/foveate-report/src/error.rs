@@ -1,0 +1,54 @@
+use std::path::PathBuf;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The folder holds none of the files that a report is made from.
+    #[error(
+        "{folder}: no results here. Looked for {looked_for}. Make some with `foveate bench all --quick --out DIR`, then `foveate report DIR`",
+        folder = folder.display()
+    )]
+    Nothing {
+        /// The folder.
+        folder: PathBuf,
+        /// The names of the files, in words.
+        looked_for: String,
+    },
+    /// A file of results says something that it cannot mean.
+    #[error("{path}, line {line}, {column}: {problem}. Made by another version, or edited? Rerun `{command}`",
+        path = path.display(), column = column_of(column))]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line in it, the first being 1.
+        line: u64,
+        /// Name of the column; empty where the whole line is meant.
+        column: String,
+        /// What is wrong.
+        problem: String,
+        /// The command that makes the file anew.
+        command: &'static str,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {cause}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A figure cannot be drawn: a defect of this crate, since what is in the files has been checked.
+    #[error("figure {figure} cannot be drawn: {cause}. This is a defect; please report it with the CSV files")]
+    Figure {
+        /// Which.
+        figure: &'static str,
+        /// Why.
+        cause: String,
+    },
+}
+
+fn column_of(column: &str) -> String {
+    if column.is_empty() { "the whole line".to_owned() } else { format!("column `{column}`") }
+}

@@ -1,0 +1,126 @@
+use super::{Plate, Plates, both, key, not_run, whiskered};
+use crate::chart::{Bar, Bars, Chart, Panel, single};
+use crate::ink::{FORWARD, Ink, QUIET, READ};
+use crate::shown::{Num, Text, text};
+use crate::table::Row;
+use crate::{Report, ReportError};
+
+/// The row of the stage that the verdict names.
+pub(crate) fn culprit<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<Row<'a>> {
+    rows.into_iter().find(|row| row.is("culprit", "yes"))
+}
+
+pub(crate) fn ladder(run: &Report) -> Plates {
+    let Some(table) = run.table("diagnosis.csv") else { return Ok(None) };
+    let mut panels = Vec::new();
+    for rows in table.grouped("photos") {
+        let bars = rows.iter().map(rung).collect::<Result<_, _>>()?;
+        panels.push(Panel { heading: rows[0].word("photos"), bars });
+    }
+    let title = match culprit(table.rows()) {
+        Some(row) => text!["The culprit is ", row.word("adds"), ": ", drop_of(&row)],
+        None => "No stage is to blame: the forward bounds the run".into(),
+    };
+    Ok(Some(Plate {
+        name: "diagnosis",
+        title,
+        caption: "The real pipeline with its data cached at one depth after the other: at the top everything but the \
+                  forward is spared, and each bar below lets one more stage work. The culprit is the stage with which \
+                  the rate drops the most. Whiskers are intervals that hold the median nineteen times in twenty."
+            .into(),
+        description: "Bars: images a second with the data cached at each depth; the stage that costs the most stands out.",
+        chart: Chart::Bars(Bars {
+            keys: vec![key(QUIET, "innocent"), key(FORWARD, "culprit, in its stage's colour")],
+            axis: "images per second",
+            one_scale: false,
+            panels,
+        }),
+    }))
+}
+
+/// "throughput drops by so much".
+pub(crate) fn drop_of(row: &Row<'_>) -> Text {
+    match row.number("drop") {
+        Some(drop) => text!["throughput drops by ", drop],
+        None => "throughput drops the most".into(),
+    }
+}
+
+fn rung(row: &Row<'_>) -> Result<Bar, ReportError> {
+    let adds = row.word("adds");
+    let label = if adds.is_empty() { row.word("cached") } else { text![row.word("cached"), " (+ ", adds, ")"] };
+    if let Some(why) = row.not_run() {
+        return Ok(not_run(label, why));
+    }
+    let rate = row.need("images_per_second")?;
+    let change = match row.number("drop") {
+        Some(drop) if drop.value > 0.0 && row.is("significant", "yes") => text![" · drops ", drop],
+        Some(_) if row.is("significant", "no") => " · no difference".into(),
+        _ => Text::default(),
+    };
+    let is_culprit = row.is("culprit", "yes");
+    let ink = if is_culprit { Ink::of_stage(row.text("adds")) } else { QUIET };
+    let bar = whiskered(label, rate.clone(), both(row, "low", "high"), (ink, false), text![&rate, change]);
+    Ok(Bar { bold: is_culprit, ..bar })
+}
+
+/// The remedy from which the model expects the most.
+pub(crate) fn best<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<(Row<'a>, Num)> {
+    let gains = rows.into_iter().filter(|row| row.not_run().is_none()).filter_map(|row| Some((row, row.number("times")?)));
+    super::least(gains, |(_, times)| -times.value)
+}
+
+pub(crate) fn remedies(run: &Report) -> Plates {
+    let Some(table) = run.table("remedies.csv") else { return Ok(None) };
+    let (mut panels, mut left_out) = (Vec::new(), Vec::new());
+    for rows in table.grouped("photos") {
+        let mut bars: Vec<Bar> = Vec::new();
+        if let Some(now) = rows.iter().find_map(|row| row.number("now")) {
+            bars.push(single("as it is".into(), now, None));
+        }
+        for row in &rows {
+            match row.number("predicted") {
+                Some(predicted) if row.not_run().is_none() => bars.extend(remedy(row, predicted)),
+                _ => left_out.push(row.word("remedy")),
+            }
+        }
+        if !bars.is_empty() {
+            panels.push(Panel { heading: rows[0].word("photos"), bars });
+        }
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    let title = match best(table.rows()) {
+        Some((row, times)) => text!["What to try first: ", row.word("remedy"), ", expected ", times],
+        None => "What may help".into(),
+    };
+    let left_out = match Text::join(left_out, ", ") {
+        none if none.is_empty() => none,
+        names => text![" Without a figure, since they do not apply or cannot be predicted: ", names, "."],
+    };
+    Ok(Some(Plate {
+        name: "remedies",
+        title,
+        caption: text!["What the fitted model expects of each remedy, and where one was tried, what was measured.", left_out],
+        description: "Bars: images a second expected of each remedy, beside what was measured.",
+        chart: Chart::Bars(Bars {
+            keys: vec![key(QUIET, "as it is"), key(FORWARD, "predicted"), key(READ, "measured")],
+            axis: "images per second",
+            one_scale: false,
+            panels,
+        }),
+    }))
+}
+
+fn remedy(row: &Row<'_>, predicted: Num) -> Vec<Bar> {
+    let value = text![&predicted, " · ", row.number("times")];
+    let mut bars = vec![whiskered(row.word("remedy"), predicted, None, (FORWARD, false), value)];
+    if let Some(measured) = row.number("measured") {
+        let error = row.number("error").map_or_else(Text::default, |error| text![" · error ", error]);
+        let value = text![&measured, error];
+        let bar = whiskered(row.word("remedy") + ", measured", measured, None, (READ, false), value);
+        bars.push(Bar { bold: true, ..bar });
+    }
+    bars
+}

@@ -1,0 +1,124 @@
+use super::{Plate, Plates, key, name};
+use crate::chart::{Chart, Dot, Key, Lanes, Line, Lines, Point, Scatter, Scenario, Stretch};
+use crate::ink::{DECODE, FORWARD, Ink, READ};
+use crate::shown::{Num, Text, text};
+use crate::table::{Row, group};
+use crate::{Report, ReportError};
+
+pub(crate) fn timeline(run: &Report) -> Plates {
+    let Some(table) = run.table("timeline.csv") else { return Ok(None) };
+    let mut scenarios = Vec::new();
+    let mut busy = Vec::new();
+    for rows in table.grouped("scenario") {
+        let mut lanes = Vec::new();
+        for lane in group(rows.iter().copied(), |row| row.text("lane").to_owned()) {
+            let stretches = lane.iter().map(stretch).collect::<Result<Vec<_>, _>>()?;
+            lanes.push((lane[0].word("lane"), stretches));
+        }
+        busy.extend(busy_share(&lanes));
+        scenarios.push(Scenario { heading: rows[0].word("scenario"), lanes });
+    }
+    let stages = group(table.rows(), |row| row.text("stage").to_owned());
+    let keys: Vec<Key> = stages.iter().map(|rows| key(Ink::of_stage(rows[0].text("stage")), rows[0].word("stage"))).collect();
+    let title = match &busy[..] {
+        [before, .., after] => text!["The encoder computes ", before, " of the time before, ", after, " after"],
+        [share] => text!["The encoder computes ", share, " of the time"],
+        [] => "Who works when".into(),
+    };
+    Ok(Some(Plate {
+        name: "timeline",
+        title,
+        caption: "Simulated from measured service times. Gaps in the encoder's lane are time that an accelerator waits \
+                  for data; full lanes above it are the workers that it waits for."
+            .into(),
+        description: "Lanes over time, one for each worker, the encoder and the writer: what each works on, before and after a change.",
+        chart: Chart::Lanes(Lanes { keys, scenarios }),
+    }))
+}
+
+fn stretch(row: &Row<'_>) -> Result<Stretch, ReportError> {
+    let (start, end) = (row.need("start_ms")?, row.need("end_ms")?);
+    let batch = row.number("batch").map_or_else(Text::default, |batch| text![", batch ", batch]);
+    Ok(Stretch { name: row.word("stage") + batch, start, end, ink: Ink::of_stage(row.text("stage")) })
+}
+
+/// The share of the window in which the encoder computes, from the first to the last end of any lane.
+fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
+    let (_, encoder) = lanes.iter().find(|(name, _)| name.plain() == "encoder")?;
+    let all = || lanes.iter().flat_map(|(_, stretches)| stretches);
+    let ends = all().map(|stretch| &stretch.end).max_by(|a, b| a.value.total_cmp(&b.value))?;
+    let busy: f64 = encoder.iter().map(|stretch| stretch.end.value - stretch.start.value).sum();
+    let fields: Vec<Num> = encoder.iter().flat_map(|stretch| [stretch.start.clone(), stretch.end.clone()]).chain([ends.clone()]).collect();
+    (ends.value > 0.0).then(|| Num {
+        value: busy / ends.value,
+        unit: "%",
+        how: "ends − starts of the encoder's stretches, summed, ÷ the last end",
+        ..Num::sum(&fields)
+    })
+}
+
+pub(crate) fn accuracy(run: &Report) -> Plates {
+    let Some(table) = run.table("plan.csv") else { return Ok(None) };
+    let (mut dots, mut errors, mut simulated_errors) = (Vec::new(), Vec::new(), Vec::new());
+    for row in table.rows() {
+        let label = || name(&row, &["photos", "decoder", "workers", "batch"]);
+        let measured = row.need("measured")?;
+        dots.push(Dot { name: label(), x: measured.clone(), y: row.need("predicted")?, ink: FORWARD, hollow: false });
+        if let Some(simulated) = row.number("simulated") {
+            dots.push(Dot { name: text![label(), ", simulated"], x: measured, y: simulated, ink: DECODE, hollow: true });
+        }
+        errors.extend(row.number("error").map(Num::size));
+        simulated_errors.extend(row.number("simulated_error").map(Num::size));
+    }
+    let runs = Num::count(&errors);
+    let mut keys = vec![key(FORWARD, "analytic model")];
+    if !simulated_errors.is_empty() {
+        keys.push(key(DECODE, "simulation (rings)"));
+    }
+    const HOW: &str = "median of the errors without their signs";
+    let title = match Num::median(errors, HOW) {
+        Some(error) => text!["The model is off by ", error, " (median of ", runs, " runs)"],
+        None => "What the model predicted, and what came".into(),
+    };
+    let simulated = Num::median(simulated_errors, HOW)
+        .map_or_else(Text::default, |error| text![" The simulation's median error is ", error, "."]);
+    Ok(Some(Plate {
+        name: "plan",
+        title,
+        caption: text![
+            "Each dot is a real run: what it did, and what the model fitted to a profile had predicted for it. On the line \
+             both are the same; the band is a tenth to either side. Both axes are logarithmic.",
+            simulated
+        ],
+        description: "Dots: predicted against measured images a second for runs of different configurations, with a band of ten percent.",
+        chart: Chart::Scatter(Scatter { keys, x: "measured, images per second", y: "predicted, images per second", dots }),
+    }))
+}
+
+pub(crate) fn walls(run: &Report) -> Plates {
+    let Some(table) = run.table("batch_plan.csv") else { return Ok(None) };
+    let crossover = table.rows().find(|row| row.is("crossover", "yes"));
+    let mut lines = Vec::new();
+    for (name, column, ink) in [("storage", "storage_ms", READ), ("CPU", "cpu_ms", DECODE), ("compute", "compute_ms", FORWARD)] {
+        let mut points = Vec::new();
+        for row in table.rows() {
+            let slowest = row.text("wall").eq_ignore_ascii_case(name);
+            let note = if slowest && row.is("crossover", "yes") { "crossover".into() } else { Text::default() };
+            points.push(Point { x: row.need("batch")?, y: row.need(column)?, band: None, note });
+        }
+        lines.push(Line { name: name.into(), ink, on_second: false, points });
+    }
+    let title = match crossover {
+        Some(row) => text!["From batch ", row.number("batch"), " on, the wall is ", row.word("wall")],
+        None => "Which wall a step runs into, by batch".into(),
+    };
+    Ok(Some(Plate {
+        name: "walls",
+        title,
+        caption: "The three walls of the analytic model: how long storage, the CPU and the encoder each need for a batch. \
+                  A step takes as long as the slowest of them; while that is compute, the accelerator is never idle."
+            .into(),
+        description: "Lines: milliseconds that storage, CPU and compute each need for a batch, by batch size; the crossover is marked.",
+        chart: Chart::Lines(Lines { x: "batch", y: "milliseconds per batch", second: None, lines }),
+    }))
+}

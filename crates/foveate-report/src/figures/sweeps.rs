@@ -1,0 +1,242 @@
+use super::{Plate, Plates, both, key, least, name, not_run, telling, whiskered};
+use crate::chart::{Bar, Bars, Chart, Line, Lines, Panel, Point};
+use crate::ink::{FORWARD, Ink, OTHER, QUIET, READ};
+use crate::shown::{Num, Text, text};
+use crate::table::{Row, Table, group};
+use crate::{Report, ReportError};
+
+fn rated(row: &Row<'_>, x: &'static str, note: Text) -> Result<Point, ReportError> {
+    let band = both(row, "images_per_second_min", "images_per_second_max");
+    Ok(Point { x: row.need(x)?, y: row.need("images_per_second")?, band, note })
+}
+
+/// Rows that ran, in series of equal `columns`.
+fn series<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str]) -> Vec<Vec<Row<'a>>> {
+    let ran = rows.into_iter().filter(|row| row.not_run().is_none());
+    group(ran, |row| columns.iter().map(|column| row.text(column).to_owned()).collect::<Vec<_>>())
+}
+
+pub(crate) fn batch(run: &Report) -> Plates {
+    let Some(table) = run.table("batch_sweep.csv") else { return Ok(None) };
+    let all: Vec<Row<'_>> = table.rows().collect();
+    let columns = telling(&all, &["encoder", "dtype", "threads"]);
+    let (mut lines, mut memory, mut knee) = (Vec::new(), Vec::new(), None);
+    for (at, rows) in series(all.iter().copied(), &["encoder", "dtype", "threads"]).into_iter().enumerate() {
+        let (ink, label) = (Ink::of_series(at), name(&rows[0], &columns));
+        let mut points = Vec::new();
+        for row in &rows {
+            let is_knee = row.is("knee", "yes");
+            points.push(rated(row, "batch", if is_knee { "knee".into() } else { Text::default() })?);
+            knee = knee.or_else(|| is_knee.then_some(*row));
+        }
+        lines.push(Line { name: label.clone(), ink, on_second: false, points });
+        let used = rows.iter().filter_map(|row| Some((row.number("batch")?, row.number("peak_memory_mb")?)));
+        let points: Vec<Point> = used.map(|(x, y)| Point { x, y, band: None, note: Text::default() }).collect();
+        if !points.is_empty() {
+            let name = label + ", memory of the " + rows[0].word("memory_of");
+            memory.push(Line { name, ink, on_second: true, points });
+        }
+    }
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let title = match knee {
+        Some(row) => text!["A batch of ", row.number("batch"), " is enough for ", name(&row, &columns), ": ", row.number("images_per_second")],
+        None => "Throughput by batch".into(),
+    };
+    let second = (!memory.is_empty()).then_some("peak memory, MB");
+    lines.extend(memory);
+    Ok(Some(Plate {
+        name: "batch_sweep",
+        title,
+        caption: "The encoder alone at growing batches. Full dots: throughput, the band from the slowest to the fastest \
+                  sample. Rings: the most memory in use, on the right axis. The knee is the smallest batch within a \
+                  twentieth of the best throughput: a larger one costs memory and gives next to nothing."
+            .into(),
+        description: "Lines: images a second by batch size, with peak memory on a second axis; the knee is marked.",
+        chart: Chart::Lines(Lines { x: "batch", y: "images per second", second, lines }),
+    }))
+}
+
+pub(crate) fn workers(run: &Report) -> Plates {
+    const SERIES: [&str; 5] = ["photos", "decoder", "resizer", "encoder", "dtype"];
+    let Some(table) = run.table("worker_sweep.csv") else { return Ok(None) };
+    let all: Vec<Row<'_>> = table.rows().collect();
+    let columns = telling(&all, &SERIES);
+    let (mut lines, mut busy, mut plateau) = (Vec::new(), Vec::new(), None);
+    for (at, rows) in series(all.iter().copied(), &SERIES).into_iter().enumerate() {
+        let (ink, label) = (Ink::of_series(at), name(&rows[0], &columns));
+        let mut points = Vec::new();
+        for row in &rows {
+            let is_plateau = row.is("plateau", "yes");
+            points.push(rated(row, "workers", if is_plateau { "plateau".into() } else { Text::default() })?);
+            plateau = plateau.or_else(|| is_plateau.then_some(*row));
+        }
+        lines.push(Line { name: label.clone(), ink, on_second: false, points });
+        let shares = rows.iter().filter_map(|row| Some((row.number("workers")?, row.number("encoder_busy")?)));
+        let points: Vec<Point> = shares.map(|(x, y)| Point { x, y, band: None, note: Text::default() }).collect();
+        if !points.is_empty() {
+            busy.push(Line { name: label + ", encoder busy", ink, on_second: true, points });
+        }
+    }
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let title = match plateau {
+        Some(row) => text!["More than ", name(&row, &["workers"]), " gain little: then ", row.word("limit"), " is the limit"],
+        None => "Throughput by workers".into(),
+    };
+    let second = (!busy.is_empty()).then_some("encoder busy");
+    lines.extend(busy);
+    Ok(Some(Plate {
+        name: "worker_sweep",
+        title,
+        caption: "The whole job with a growing number of workers; with none every stage runs in turn. Full dots: \
+                  throughput, the band from the slowest to the fastest sample. Rings: the share of the time that the \
+                  encoder computed, on the right axis; near the top, it is the limit. The plateau is the fewest workers \
+                  within a twentieth of the best."
+            .into(),
+        description: "Lines: images a second by number of workers, with the encoder's busy share on a second axis; the plateau is marked.",
+        chart: Chart::Lines(Lines { x: "workers", y: "images per second", second, lines }),
+    }))
+}
+
+/// "the rate, so many times the baseline"
+fn rate_and_times(rate: &Num, times: Option<Num>) -> Text {
+    match times {
+        Some(times) => text![rate, " · ", times],
+        None => rate.into(),
+    }
+}
+
+/// The best step for each set of photos.
+pub(crate) fn gains(table: &Table) -> Vec<(Row<'_>, Num)> {
+    table.grouped("photos").into_iter().filter_map(best_step).collect()
+}
+
+fn best_step(rows: Vec<Row<'_>>) -> Option<(Row<'_>, Num)> {
+    let steps = rows.into_iter().filter(|row| !row.is("change", "CPU floor"));
+    let times = steps.filter_map(|row| Some((row, row.number("times_baseline")?)));
+    least(times, |(_, times)| -times.value)
+}
+
+pub(crate) fn headline(run: &Report) -> Plates {
+    let Some(table) = run.table("headline.csv") else { return Ok(None) };
+    let mut panels = Vec::new();
+    for rows in table.grouped("photos") {
+        let mut bars = Vec::new();
+        for row in &rows {
+            let label = row.word("change");
+            if let Some(why) = row.not_run() {
+                bars.push(not_run(label, why));
+                continue;
+            }
+            let rate = row.need("images_per_second")?;
+            let value = rate_and_times(&rate, row.number("times_baseline"));
+            let ink = match row.text("change") {
+                "baseline" => QUIET,
+                "CPU floor" => OTHER,
+                _ => FORWARD,
+            };
+            bars.push(whiskered(label, rate, both(row, "images_per_second_min", "images_per_second_max"), (ink, false), value));
+        }
+        panels.push(Panel { heading: rows[0].word("photos"), bars });
+    }
+    let gains = gains(table).into_iter().map(|(row, times)| text![times, " on ", row.word("photos")]);
+    let title = match Text::join(gains, ", ") {
+        none if none.is_empty() => "One improvement after the other".into(),
+        gains => text!["All together: ", gains],
+    };
+    Ok(Some(Plate {
+        name: "headline",
+        title,
+        caption: "One improvement after the other, each added to those above it and measured end to end; the whisker \
+                  goes from the slowest to the fastest sample, the factor is that of the baseline. Each set of photos has \
+                  its own scale, because the answer depends on their size."
+            .into(),
+        description: "Bars: images a second of the whole job after each improvement, for each set of photos.",
+        chart: Chart::Bars(Bars {
+            keys: vec![key(QUIET, "baseline"), key(FORWARD, "improved"), key(OTHER, "CPU floor")],
+            axis: "images per second",
+            one_scale: false,
+            panels,
+        }),
+    }))
+}
+
+pub(crate) fn extrapolation(run: &Report) -> Plates {
+    let Some(table) = run.table("extrapolation.csv") else { return Ok(None) };
+    let mut panels = Vec::new();
+    for row in table.rows() {
+        let rate = row.need("images_per_second")?;
+        let sample = text!["sample, ", row.number("sample_images"), " images, ", row.number("samples"), " times"];
+        let value = Text::from(&rate);
+        let mut bars = vec![whiskered(sample, rate, both(&row, "low", "high"), (QUIET, false), value)];
+        if let Some(long) = row.number("long_images_per_second") {
+            let value = text![&long, if row.is("within", "yes") { ", within" } else { ", outside" }];
+            bars.push(whiskered(text!["longer run, ", row.number("long_images"), " images"], long, None, (FORWARD, false), value));
+        }
+        let heading = text![
+            row.word("photos"),
+            ": ",
+            row.number("target_images"),
+            " images in ",
+            row.number("hours"),
+            " (",
+            row.number("hours_low"),
+            " to ",
+            row.number("hours_high"),
+            ")"
+        ];
+        panels.push(Panel { heading, bars });
+    }
+    let Some(row) = table.rows().next() else { return Ok(None) };
+    Ok(Some(Plate {
+        name: "extrapolation",
+        title: text![row.number("target_images"), " images would take ", row.number("hours"), ", going by a sample"],
+        caption: text![
+            "What a sample says about many images: its mean rate, with the interval in which another run ought to lie \
+             (nineteen times in twenty), and a longer run that puts it to the test. Takes for granted: ",
+            row.word("assumptions"),
+            "."
+        ],
+        description: "Bars: images a second of the sample with its prediction interval, and of a longer run.",
+        chart: Chart::Bars(Bars { keys: Vec::new(), axis: "images per second", one_scale: false, panels }),
+    }))
+}
+
+pub(crate) fn tuning(run: &Report) -> Plates {
+    let Some(table) = run.table("tuning.csv") else { return Ok(None) };
+    let mut panels = Vec::new();
+    for rows in table.grouped("photos") {
+        let columns = telling(&rows, &["workers", "threads", "batch", "prefetch", "readers"]);
+        let bars = rows.iter().map(|row| trial(row, &columns)).collect::<Result<_, _>>()?;
+        panels.push(Panel { heading: rows[0].word("photos"), bars });
+    }
+    let chosen = table.rows().find(|row| row.is("chosen", "yes"));
+    let title = match chosen {
+        Some(row) => text!["Tuning chose ", name(&row, &["workers", "threads"]), " and batch ", row.number("batch")],
+        None => "Configurations that tuning tried".into(),
+    };
+    let why = chosen.map_or_else(Text::default, |row| text![" Why the chosen one: ", row.word("why"), "."]);
+    Ok(Some(Plate {
+        name: "tuning",
+        title,
+        caption: text!["Every configuration that was tried, in order, with a whisker from its slowest to its fastest sample.", why],
+        description: "Bars: images a second of every configuration that tuning tried; the chosen one stands out.",
+        chart: Chart::Bars(Bars {
+            keys: vec![key(QUIET, "tried"), key(READ, "chosen")],
+            axis: "images per second",
+            one_scale: false,
+            panels,
+        }),
+    }))
+}
+
+fn trial(row: &Row<'_>, columns: &[&'static str]) -> Result<Bar, ReportError> {
+    let rate = row.need("images_per_second")?;
+    let ends = both(row, "images_per_second_min", "images_per_second_max");
+    let (value, chosen) = (Text::from(&rate), row.is("chosen", "yes"));
+    let bar = whiskered(name(row, columns), rate, ends, (if chosen { READ } else { QUIET }, false), value);
+    Ok(Bar { bold: chosen, ..bar })
+}
