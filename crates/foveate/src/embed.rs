@@ -85,6 +85,8 @@ pub struct EmbedOptions {
     pub existing: Existing,
     /// Output format by name, for folders and unusual extensions.
     pub sink: Option<String>,
+    /// What only the sink understands, by name (`compression` of `parquet`).
+    pub sink_settings: BTreeMap<String, String>,
     /// The decoder asked first; the others stand in for formats it cannot read.
     pub decoder: Option<String>,
     /// The resizer.
@@ -151,6 +153,7 @@ impl EmbedOptions {
             output: output.into(),
             existing: Existing::Resume,
             sink: None,
+            sink_settings: BTreeMap::new(),
             decoder: None,
             resizer: None,
             encoder: None,
@@ -282,6 +285,7 @@ impl EmbedOptions {
             part_items: self.part_items,
             first_index,
             shard: self.shard.map(|shard| (shard.index, shard.count)),
+            settings: self.sink_settings.clone(),
             ..SinkOptions::new(&self.output)
         }
     }
@@ -416,6 +420,9 @@ impl Description<'_> {
         set("encoder", names.encoder.clone());
         for (name, value) in &options.encoder_settings {
             set(&format!("encoder.{name}"), value.clone());
+        }
+        for (name, value) in &options.sink_settings {
+            set(&format!("sink.{name}"), value.clone());
         }
         set("device", options.device.clone());
         set("dtype", options.dtype.name().to_owned());

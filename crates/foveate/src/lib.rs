@@ -18,6 +18,7 @@ pub use foveate_lab as lab;
 pub use foveate_pipeline as pipeline;
 pub use foveate_plan as plan;
 pub use foveate_profile as profile;
+pub use foveate_report as report;
 pub use foveate_resize as resize;
 pub use foveate_sink as sink;
 pub use foveate_source as source;

@@ -8,7 +8,9 @@ use foveate::pipeline::{FailurePolicy, Normalize, OrientationPolicy};
 use foveate::sink::Element;
 use foveate::{DecodeScale, Recipe, Shard};
 
-use super::lab_args::{PROFILE_EXAMPLES, ProfileArgs};
+use super::lab_args::{
+    BENCH_EXAMPLES, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES, ReportArgs, TUNE_EXAMPLES, TuneArgs,
+};
 use super::plan_args::{self, PlanArgs};
 
 const EXIT_CODES: &str = "\
@@ -55,6 +57,19 @@ pub(crate) enum Command {
     /// Show where the time of a job goes: every stage on one thread, and the same job with its workers.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
+    /// Measure decoders, resizers, encoders, sinks and whole jobs, alone and beside each other, on your own photos.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench {
+        /// What is measured.
+        #[command(subcommand)]
+        experiment: Experiment,
+    },
+    /// Find the workers, threads, batch and queues that are fastest here, and write them to a file for `--config`.
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(Box<TuneArgs>),
+    /// Make figures and one HTML page of what the other commands measured.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// Say what a job will take: how many workers, what batch, how long, how much.
     #[command(after_help = plan_args::EXAMPLES)]
     Plan(Box<PlanArgs>),
@@ -199,6 +214,10 @@ pub(crate) struct EmbedArgs {
     /// Output format, where the extension does not tell.
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub(crate) sink: Option<String>,
+
+    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Output")]
+    pub(crate) sink_option: Vec<(String, String)>,
 
     /// Inputs that one part (file of a folder, row group of a Parquet file) covers.
     #[arg(long, value_name = "N", default_value_t = foveate::sink::SinkOptions::DEFAULT_PART_ITEMS,

@@ -55,6 +55,7 @@ fn options(args: &EmbedArgs) -> EmbedOptions {
     EmbedOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
         sink: args.sink.clone(),
+        sink_settings: args.sink_option.iter().cloned().collect(),
         element: args.out_dtype.into(),
         part_items: args.part_items,
         shard: args.shard,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
-use foveate::lab::{Lab, LabError, PhotoSet, Rig as _, Setting, Table, Watch};
+use foveate::lab::bench::Sets;
+use foveate::lab::{Lab, PhotoSet, Rig as _, Setting, Table, Watch};
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
 
@@ -17,7 +18,7 @@ use super::{job, progress};
 /// Everything that an experiment of the command line needs.
 pub(crate) struct Bench {
     pub(crate) rig: Rig,
-    pub(crate) sets: Vec<PhotoSet>,
+    pub(crate) sets: Sets,
     pub(crate) sink: String,
     out: PathBuf,
     scratch: tempfile::TempDir,
@@ -44,15 +45,12 @@ impl Bench {
         if let Some(sink) = &args.sink {
             bench.sink.clone_from(sink);
         }
-        bench.sets.push(PhotoSet::load(&bench.rig, usize::try_from(args.n).unwrap_or(usize::MAX))?);
-        note_left_out(&bench.sets[0]);
-        if !args.as_given {
-            match bench.sets[0].small(&bench.rig, &bench.scratch.path().join("small")) {
-                Ok(small) => bench.sets.push(small),
-                Err(LabError::Photos(reason)) => eprintln!("note: no small photos: {reason}"),
-                Err(error) => return Err(error.into()),
-            }
+        bench.sets = Sets::load(&bench.lab(), usize::try_from(args.n).unwrap_or(usize::MAX))?;
+        if args.as_given {
+            bench.sets.usable.truncate(1);
+            bench.sets.missing.clear();
         }
+        note_left_out(bench.photos()?);
         Ok(bench)
     }
 
@@ -71,11 +69,17 @@ impl Bench {
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let sink = rig.sinks().first().map(|sink| sink.name.clone()).context("this build has no sink at all")?;
         let watch = Announce::new(quiet);
-        Ok(Self { rig, sets: Vec::new(), sink, out: out.to_owned(), scratch, cancel, watch, seed })
+        let sets = Sets { usable: Vec::new(), missing: Vec::new() };
+        Ok(Self { rig, sets, sink, out: out.to_owned(), scratch, cancel, watch, seed })
     }
 
     pub(crate) fn lab(&self) -> Lab<'_> {
         Lab { rig: &self.rig, scratch: self.scratch.path(), cancel: &self.cancel, watch: &self.watch, seed: self.seed }
+    }
+
+    /// The photos as given.
+    pub(crate) fn photos(&self) -> anyhow::Result<&PhotoSet> {
+        self.sets.usable.first().context("no photos to measure with")
     }
 
     /// What a plain run would use.

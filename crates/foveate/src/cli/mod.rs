@@ -2,6 +2,7 @@
 //! back into an exit code.
 
 mod args;
+mod bench;
 mod config;
 mod doctor;
 mod embed;
@@ -14,8 +15,10 @@ mod plan;
 mod plan_args;
 mod profile;
 mod progress;
+mod report;
 mod summary;
 mod trace;
+mod tune;
 mod verify;
 
 use std::process::ExitCode;
@@ -63,6 +66,9 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Embed(args) => embed::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Profile(args) => profile::run(&args),
+        Command::Bench { experiment } => bench::run(&experiment),
+        Command::Tune(args) => tune::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Backends => list::backends(),
         Command::Doctor(args) => doctor::run(&args),

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
         trace: trace.clone(),
         sink: bench.sink.clone(),
     };
-    let table = profile::run(&bench.lab(), &bench.sets, &options)?;
+    let table = profile::run(&bench.lab(), &bench.sets.usable, &options)?;
     let path = bench.write(&table)?;
     let mut out = std::io::stdout().lock();
     profile::print(&table, &mut out)?;

@@ -1,0 +1,19 @@
+//! `foveate report`.
+
+use std::io::Write;
+
+use foveate::report::{Missing, Report};
+
+use super::Exit;
+use super::lab_args::ReportArgs;
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
+    let report = Report::read(&args.run)?;
+    for Missing { file, command } in report.missing() {
+        eprintln!("note: no {file} (`{command}` makes it), so it is left out");
+    }
+    let written = report.write(args.out.as_deref().unwrap_or(&args.run))?;
+    let mut out = std::io::stdout().lock();
+    written.iter().try_for_each(|path| writeln!(out, "wrote {}", path.display()))?;
+    Ok(Exit::Complete)
+}

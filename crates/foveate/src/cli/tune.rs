@@ -1,0 +1,35 @@
+//! `foveate tune`.
+
+use std::io::Write;
+
+use foveate::lab::{Rig as _, Setting, tune};
+
+use super::lab::Bench;
+use super::lab_args::TuneArgs;
+use super::{Exit, config};
+
+pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
+    let bench = Bench::open(&args.lab)?;
+    let photos = bench.photos()?;
+    let tuned = tune::run(&bench.lab(), photos, args.budget)?;
+    bench.put(&tuned.table)?;
+    config::write(&args.write, &tuned.setting, &comment(&bench, &tuned))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{}", tuned.why)?;
+    writeln!(out, "wrote {}: foveate embed … --config {0}", args.write.display())?;
+    Ok(Exit::Complete)
+}
+
+/// What the file says of itself.
+fn comment(bench: &Bench, tuned: &tune::Tuned) -> Vec<String> {
+    let (context, Setting { decoder, resizer, encoder, dtype, .. }) = (bench.rig.context(), &tuned.setting);
+    let name = bench.sets.usable.first().map_or("", |photos| photos.name.as_str());
+    vec![
+        format!(
+            "Chosen by `foveate tune` {} on {}: {} cores, {}.",
+            context.foveate, context.date, context.cores, context.host
+        ),
+        format!("For {decoder} + {resizer} + {encoder} ({}), {}, photos {name}.", dtype.name(), context.model),
+        format!("{:.1} images/s, against {:.1} before.", tuned.images_per_second, tuned.before),
+    ]
+}
