@@ -223,6 +223,118 @@ mod tests {
         let span = profiler.span(0);
         std::thread::sleep(Duration::from_millis(20));
         drop(span);
-        assert!(profiler.totals()[0].busy >= Duration::from_millis(20));
+        let totals = &profiler.totals()[0];
+        assert!(totals.busy >= Duration::from_millis(20));
+        assert_eq!([totals.own, totals.max, totals.mean()], [totals.busy; 3], "the only span");
+        assert!(totals.p50 <= totals.max && totals.p50 >= totals.max - totals.max / 16, "{totals:?}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_zero() {
+        let totals = &StageProfiler::new(["never"]).totals()[0];
+        assert_eq!(
+            (totals.count, totals.mean(), totals.max, totals.p99),
+            (0, Duration::ZERO, Duration::ZERO, Duration::ZERO)
+        );
+    }
+
+    #[test]
+    fn time_inside_counts_for_the_inner_span_alone() {
+        let profiler = StageProfiler::new(["outer", "inner"]);
+        let (pause, elsewhere) = (Duration::from_millis(10), Duration::from_secs(1));
+        {
+            let _outer = profiler.span(0);
+            for _ in 0..2 {
+                let _inner = profiler.span(1);
+                std::thread::sleep(pause);
+            }
+            // Neither a record nor another thread is inside of what happens to be open here.
+            profiler.record(1, elsewhere);
+            std::thread::scope(|scope| _ = scope.spawn(|| drop(profiler.span(1))));
+        }
+        let [outer, inner] = &profiler.totals()[..] else { panic!("two stages") };
+        assert_eq!((inner.count, inner.own), (4, inner.busy));
+        assert!(outer.busy >= 2 * pause && outer.own <= outer.busy - 2 * pause, "{outer:?}");
+        assert!(outer.own + inner.own >= outer.busy + elsewhere);
+    }
+
+    #[test]
+    fn two_profilers_do_not_see_each_other() {
+        let (one, other) = (StageProfiler::new(["a"]), StageProfiler::new(["b"]));
+        {
+            let _one = one.span(0);
+            let _other = other.span(0);
+        }
+        for totals in [one.totals(), other.totals()].concat() {
+            assert_eq!(totals.own, totals.busy, "{}", totals.name);
+        }
+    }
+
+    #[test]
+    fn spans_that_end_out_of_order_or_never_harm_no_later_ones() {
+        let profiler = StageProfiler::new(["odd", "outer", "inner"]);
+        let (first, second) = (profiler.span(0), profiler.span(0));
+        drop(first);
+        drop(second);
+        std::mem::forget(profiler.span(0));
+        {
+            let _outer = profiler.span(1);
+            std::mem::forget(profiler.span(0));
+            let _inner = profiler.span(2);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let [odd, outer, inner] = &profiler.totals()[..] else { panic!("three stages") };
+        assert_eq!((odd.count, outer.count, inner.count), (2, 1, 1));
+        assert!(odd.own <= odd.busy);
+        assert_eq!(outer.own, outer.busy - inner.busy);
+    }
+
+    #[test]
+    fn threads_that_come_and_go_leave_no_memory_behind() {
+        let profiler = StageProfiler::new(["a"]);
+        for _ in 0..500 {
+            std::thread::scope(|scope| _ = scope.spawn(|| drop(profiler.span(0))));
+        }
+        assert_eq!(profiler.totals()[0].count, 500);
+        // Other tests run beside this one, so it need not be the same place every time.
+        assert!(profiler.threads.iter().count() < 64);
+    }
+
+    #[test]
+    fn spans_count_even_in_the_destructors_of_a_thread() {
+        use std::cell::OnceCell;
+        use std::sync::Arc;
+
+        struct Last(Arc<StageProfiler>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                let _span = self.0.span(0);
+                self.0.record(1, Duration::from_secs(1));
+            }
+        }
+        // One is made before this thread's lease and one after it, so that one of them is destroyed after it.
+        thread_local! {
+            static BEFORE: OnceCell<Last> = const { OnceCell::new() };
+            static AFTER: OnceCell<Last> = const { OnceCell::new() };
+        }
+        let profiler = Arc::new(StageProfiler::traced(["late", "recorded"], Trace::new(1000)));
+        let last = || Last(Arc::clone(&profiler));
+        let set = |cell: &OnceCell<Last>, last| assert!(cell.set(last).is_ok());
+        let (before, after) = (last(), last());
+        let thread = std::thread::spawn(move || {
+            BEFORE.with(|cell| set(cell, before));
+            assert!(thread::slot().is_some());
+            AFTER.with(|cell| set(cell, after));
+        });
+        thread.join().unwrap();
+        let totals = profiler.totals();
+        assert_eq!((totals[0].count, totals[1].busy), (2, Duration::from_secs(2)));
+        assert_eq!(profiler.trace().unwrap().events(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn a_stage_that_does_not_exist_is_no_stage() {
+        drop(StageProfiler::new(["only"]).span(1));
     }
 }
