@@ -24,7 +24,7 @@ impl Histogram {
         self.counts[bucket_of(nanos)].fetch_add(1, Relaxed);
     }
 
-    /// Counts one duration, when no other thread does at the same time: a fifth of [`record`](Self::record)'s cost.
+    /// Counts one duration when no other thread does at the same time, which takes no locked instruction.
     pub(crate) fn record_alone(&self, nanos: u64) {
         add_alone(&self.counts[bucket_of(nanos)], 1);
     }
