@@ -42,7 +42,10 @@ mod tests {
         assert!(slept.seconds >= 0.03 && slept.cpu_seconds < 0.01, "{slept:?}");
         let ((), worked) = on_this_thread(|| {
             let before = process::thread_processor_time();
-            while process::thread_processor_time().zip(before).is_some_and(|(now, before)| now - before < Duration::from_millis(20)) {}
+            while process::thread_processor_time()
+                .zip(before)
+                .is_some_and(|(now, before)| now - before < Duration::from_millis(20))
+            {}
         });
         assert!(worked.cpu_seconds >= 0.02 && worked.seconds >= worked.cpu_seconds, "{worked:?}");
     }

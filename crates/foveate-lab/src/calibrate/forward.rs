@@ -10,14 +10,15 @@ use foveate_encode::Encoder;
 use foveate_plan::{ForwardCost, StepFit, fit_step};
 
 use crate::clock::{Took, on_all_threads};
+use crate::stats::quantile;
 use crate::{Lab, LabError, PhotoSet, Setting};
 
 /// Passes of one batch: at least, at most.
-const PASSES: [usize; 2] = [3, 12];
+const PASSES: [usize; 2] = [2, 12];
 /// Seconds spent on one batch, unless the fewest passes take longer.
 const SECONDS: f64 = 0.5;
 /// A batch that takes longer is not measured but taken from the line through the others.
-const LONGEST: f64 = 2.0;
+const LONGEST: f64 = 1.0;
 /// Seconds that the forward keeps company with workers.
 const TOGETHER: f64 = 1.0;
 
@@ -99,8 +100,9 @@ impl Forward {
                 continue;
             }
             lab.watch.doing(&format!("the forward of {batch} images on {threads} threads"));
-            let warm_up = feed.pass(batch)?.took.seconds;
-            let passes = ((SECONDS / warm_up.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
+            // The first pass of a size is slow where kernels are chosen or compiled for it.
+            let first = feed.pass(batch)?.took.seconds;
+            let passes = ((SECONDS / first.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
             let passes: Result<Vec<Pass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
             self.passes.insert(batch, passes?);
         }
@@ -110,7 +112,7 @@ impl Forward {
     /// What a batch takes, going by the largest one measured.
     fn expected(&self, batch: usize) -> Option<f64> {
         let (&largest, passes) = self.passes.last_key_value()?;
-        Some(mean(passes, |took| took.seconds) * batch as f64 / largest as f64)
+        Some(median(passes, |took| took.seconds) * batch as f64 / largest as f64)
     }
 
     /// The line through everything measured; `None` with a single batch.
@@ -128,10 +130,13 @@ impl Forward {
             batch: batch as u32,
             seconds,
             cpu_seconds: seconds * cores(passes),
-            samples: passes.iter().map(|pass| pass.took.seconds * seconds / mean(passes, |took| took.seconds)).collect(),
+            samples: passes
+                .iter()
+                .map(|pass| pass.took.seconds * seconds / median(passes, |took| took.seconds))
+                .collect(),
         };
         let mut costs: Vec<ForwardCost> =
-            self.passes.iter().map(|(&batch, passes)| cost(batch, mean(passes, |took| took.seconds), passes)).collect();
+            self.passes.iter().map(|(&batch, passes)| cost(batch, median(passes, |took| took.seconds), passes)).collect();
         if let (false, Some(fit), Some((_, largest))) =
             (self.passes.contains_key(&batch), self.fit(), self.passes.last_key_value())
         {
@@ -167,7 +172,7 @@ impl Forward {
             })
         });
         let (forwards, images) = counts?;
-        let by_themselves = f64::from(forwards) * mean(passes, |took| took.cpu_seconds) + images as f64 * alone;
+        let by_themselves = f64::from(forwards) * median(passes, |took| took.cpu_seconds) + images as f64 * alone;
         let longer = (took.cpu_seconds / by_themselves.max(1e-9) - 1.0).max(0.0);
         let (forward, workers) = (cores(passes), setting.workers as f64);
         let others = 1.0 - forward.max(workers) / (forward + workers);
@@ -212,11 +217,13 @@ fn join(thread: ScopedJoinHandle<'_, Result<u64, LabError>>) -> Result<u64, LabE
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn mean(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
-    passes.iter().map(|pass| part(&pass.took)).sum::<f64>() / passes.len().max(1) as f64
+/// They are few, so that one that was held up would move a mean.
+fn median(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
+    let values: Vec<f64> = passes.iter().map(|pass| part(&pass.took)).collect();
+    quantile(&values, 0.5).unwrap_or(0.0)
 }
 
 /// Cores in use during these.
 fn cores(passes: &[Pass]) -> f64 {
-    mean(passes, |took| took.cpu_seconds) / mean(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
+    median(passes, |took| took.cpu_seconds) / median(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
 }

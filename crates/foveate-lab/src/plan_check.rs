@@ -1,0 +1,159 @@
+//! Predictions of the model beside runs that it has not seen.
+
+use std::collections::BTreeMap;
+
+use crate::stats::{Spread, quantile};
+use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Setting, Table, schema};
+
+/// What is run, and how thoroughly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// What is predicted and run; [`settings`] has a good choice.
+    pub settings: Vec<Setting>,
+    /// Runs of each, one round after the other.
+    pub rounds: usize,
+    /// Seconds that one run is to take; it has [`FEWEST_BATCHES`] in any case.
+    pub seconds: f64,
+}
+
+/// Fewest batches of a run: with fewer, its start and end are all there is of it.
+pub const FEWEST_BATCHES: u64 = 3;
+
+/// The comparison.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Its rows, [`schema::PLAN`].
+    pub table: Table,
+    /// What the predictions were made from.
+    pub calibration: Calibration,
+    /// Median of |predicted ÷ measured − 1|.
+    pub median_error: f64,
+    /// Median of |simulated ÷ measured − 1|.
+    pub median_simulated_error: f64,
+}
+
+/// Settings that differ in decoder, scale, workers, batch and threads, at least a dozen: with fewer decoders each has
+/// more of them.
+pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
+    let base = rig.base();
+    let cores = rig.context().cores.max(1);
+    let usable = rig.decoders().into_iter().filter(|candidate| candidate.problem.is_none());
+    let decoders: Vec<String> = usable.map(|candidate| candidate.name).take(3).collect();
+    // Threads that fit the cores, that outnumber them, and none beside the one.
+    let shapes = [
+        (0, 8, 1),
+        (1, 16, 1),
+        (2, 4, 1),
+        (1, 8, cores),
+        (2, 16, cores),
+        (2 * cores, 8, cores),
+        (0, 16, cores),
+        (1, 4, cores),
+        (2, 32, 1),
+        (4, 32, cores),
+        (0, 4, 1),
+        (cores, 8, 1),
+    ];
+    let each = 12_usize.div_ceil(decoders.len().max(1));
+    let mut settings = Vec::new();
+    for (n, decoder) in decoders.iter().enumerate() {
+        for at in 0..each {
+            let (workers, batch, threads) = shapes[(n * each + at) % shapes.len()];
+            let decoder = decoder.clone();
+            settings.push(Setting { decoder, workers, batch, threads, ..base.clone() });
+        }
+    }
+    settings
+}
+
+/// Measures the parts, predicts and simulates every setting, and only then runs each, in rounds.
+///
+/// # Errors
+/// As [`Calibration::measure`] and [`Lab::run`].
+pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &Options) -> Result<Check, LabError> {
+    let calibration = Calibration::measure(lab, photos, &options.settings)?;
+    let plans: Result<Vec<Planned<'_>>, LabError> =
+        options.settings.iter().map(|setting| Planned::new(lab, &calibration, setting, options.seconds)).collect();
+    let mut plans = plans?;
+    let encoders = encoders(lab, &options.settings)?;
+    for round in 0..options.rounds {
+        lab.watch.doing(&format!("round {} of {}", round + 1, options.rounds));
+        for planned in &mut plans {
+            let encoder = &encoders[&encoder_of(planned.setting)];
+            let run = lab.run(planned.setting, photos, planned.images, encoder, &Output::Discard)?;
+            planned.measured.push(run.rate);
+        }
+    }
+    let mut table = Table::new(&schema::PLAN);
+    plans.iter().for_each(|planned| planned.add_to(&mut table, photos));
+    let median = |column| {
+        let errors: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, column)).map(f64::abs).collect();
+        quantile(&errors, 0.5).unwrap_or(f64::NAN)
+    };
+    let (median_error, median_simulated_error) = (median("error"), median("simulated_error"));
+    Ok(Check { table, calibration, median_error, median_simulated_error })
+}
+
+/// One setting, what is expected of it, and what it gave.
+struct Planned<'a> {
+    setting: &'a Setting,
+    images: u64,
+    predicted: f64,
+    simulated: f64,
+    limit: String,
+    measured: Vec<f64>,
+}
+
+impl<'a> Planned<'a> {
+    fn new(lab: &Lab<'_>, calibration: &Calibration, setting: &'a Setting, seconds: f64) -> Result<Self, LabError> {
+        let prediction = calibration.predict(setting)?;
+        let batches = (prediction.images_per_second * seconds / setting.batch as f64).round() as u64;
+        let images = batches.max(FEWEST_BATCHES) * setting.batch as u64;
+        let simulated = calibration.simulate(setting, images, lab.seed)?;
+        let predicted = prediction.over(images);
+        Ok(Self { setting, images, predicted, simulated, limit: prediction.limit, measured: Vec::new() })
+    }
+
+    fn add_to(&self, table: &mut Table, photos: &PhotoSet) {
+        let setting = self.setting;
+        let measured = Spread::of(&self.measured).map(|spread| spread.median);
+        let error = |expected: f64| measured.map(|measured| expected / measured - 1.0);
+        table.push([
+            ("photos", photos.name.as_str().into()),
+            ("decoder", setting.decoder.as_str().into()),
+            ("resizer", setting.resizer.as_str().into()),
+            ("encoder", setting.encoder.as_str().into()),
+            ("dtype", setting.dtype.name().into()),
+            ("decode_scale", setting.decode_scale().into()),
+            ("workers", setting.workers.into()),
+            ("threads", setting.threads.into()),
+            ("batch", setting.batch.into()),
+            ("images", self.images.into()),
+            ("samples", self.measured.len().into()),
+            ("predicted", self.predicted.into()),
+            ("simulated", self.simulated.into()),
+            ("measured", measured.into()),
+            ("error", error(self.predicted).into()),
+            ("simulated_error", error(self.simulated).into()),
+            ("limit", self.limit.as_str().into()),
+        ]);
+    }
+}
+
+type EncoderOf = (String, &'static str, usize);
+
+fn encoder_of(setting: &Setting) -> EncoderOf {
+    (setting.encoder.clone(), setting.dtype.name(), setting.threads)
+}
+
+/// One encoder for all settings that differ in their batch alone.
+fn encoders(lab: &Lab<'_>, settings: &[Setting]) -> Result<BTreeMap<EncoderOf, LentEncoder>, LabError> {
+    let mut largest: BTreeMap<EncoderOf, &Setting> = BTreeMap::new();
+    for setting in settings {
+        let entry = largest.entry(encoder_of(setting)).or_insert(setting);
+        if setting.batch > entry.batch {
+            *entry = setting;
+        }
+    }
+    largest.into_iter().map(|(key, setting)| Ok((key, lab.encoder(setting)?))).collect()
+}

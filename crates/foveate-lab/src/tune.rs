@@ -1,0 +1,505 @@
+//! `foveate tune`: workers, threads, batch, readers and prefetch for this machine and these photos, by measurement.
+//!
+//! The model says where to look, runs say what is true. Parts are measured first; the model's best settings and the one
+//! asked for then run in rounds, the slowest dropping out; from the winner, one value after the other is halved and
+//! doubled, each change in runs that alternate with the winner's. Of settings that are as fast, within the noise or a
+//! few percent, the one with fewer threads, then the smaller batch, is taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+
+use crate::stats::{Spread, mean};
+use crate::{Calibration, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
+
+/// Rates within this part of each other are alike.
+const ALIKE: f64 = 0.025;
+/// A setting that the model expects to be slower than its best by this part is not tried.
+const HOPELESS: f64 = 0.15;
+/// In the first round, one that is slower than the best by this part drops out.
+const DROPS_OUT: f64 = 0.10;
+/// Rounds of the settings that the search begins with.
+const ROUNDS: usize = 3;
+/// Of which two are run even when that takes longer than the budget: a single run is an anecdote.
+const LEAST_ROUNDS: usize = 2;
+/// Pairs of runs that compare two settings, at most.
+const PAIRS: usize = 3;
+/// Batches that are considered, beside the one asked for.
+const BATCHES: [usize; 5] = [8, 16, 32, 64, 128];
+/// On a CPU a batch gains little and is slow to measure: none larger than this, unless asked for.
+const MOST_ON_CPU: usize = 32;
+/// Most readers considered.
+const MOST_READERS: usize = 32;
+/// Most workers considered, unless there are more cores.
+const MOST_WORKERS: usize = 16;
+/// Runs that the budget is divided into, after calibration; their longest and shortest, in seconds.
+const RUNS: f64 = 24.0;
+const RUN_SECONDS: [f64; 2] = [0.25, 4.0];
+/// Fewest batches of a run. Its rate is counted from the first one stored to the last, so there is one interval less.
+const FEWEST_BATCHES: usize = 4;
+/// The smallest batch whose forward is slower than the best by no more than this part is the knee.
+const KNEE: f64 = 0.05;
+
+/// What tuning chose.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// Everything tried, [`schema::TUNING`].
+    pub table: Table,
+    /// The choice.
+    pub setting: Setting,
+    /// Its images per second, median.
+    pub images_per_second: f64,
+    /// The same of the setting asked for.
+    pub before: f64,
+    /// The choice and its reasons, in a few lines for people.
+    pub why: String,
+}
+
+/// Searches for about `budget` from the rig's [`base`](crate::Rig::base), of which it changes workers, threads, batch,
+/// readers and prefetch. It takes longer where the setting asked for alone needs longer to be measured.
+///
+/// # Errors
+/// As [`Calibration::measure`] and [`Lab::run`].
+pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, LabError> {
+    let mut tuner = Tuner::new(lab, photos, budget)?;
+    let start = tuner.start()?;
+    let best = tuner.climb(start)?;
+    Ok(tuner.tuned(best))
+}
+
+/// A setting that was run.
+struct Trial {
+    setting: Setting,
+    images: u64,
+    rates: Vec<f64>,
+    why: String,
+}
+
+impl Trial {
+    fn rate(&self) -> f64 {
+        Spread::of(&self.rates).map_or(0.0, |spread| spread.median)
+    }
+}
+
+struct Tuner<'a> {
+    lab: &'a Lab<'a>,
+    photos: &'a PhotoSet,
+    ends: Instant,
+    run_seconds: f64,
+    base: Setting,
+    calibration: Calibration,
+    /// Threads of the forward that were calibrated.
+    threads: Vec<usize>,
+    /// Batches that are considered.
+    batches: Vec<usize>,
+    encoders: BTreeMap<usize, LentEncoder>,
+    trials: Vec<Trial>,
+    notes: Vec<String>,
+}
+
+/// How a challenger did against the best so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    Faster(f64),
+    Alike(f64),
+    Slower(f64),
+}
+
+impl<'a> Tuner<'a> {
+    /// Calibrates.
+    fn new(lab: &'a Lab<'a>, photos: &'a PhotoSet, budget: Duration) -> Result<Self, LabError> {
+        let ends = Instant::now() + budget;
+        let base = lab.rig.base();
+        let context = lab.rig.context();
+        let on_cpu = context.device.starts_with("cpu");
+        let threads = if on_cpu { thread_choices(context.cores, base.threads) } else { vec![base.threads] };
+        let workers = base.workers.max(1);
+        let settings = |batch: usize| -> Vec<Setting> {
+            threads.iter().map(|&threads| Setting { threads, workers, batch, ..base.clone() }).collect()
+        };
+        let most = if on_cpu { MOST_ON_CPU } else { BATCHES[BATCHES.len() - 1] };
+        let mut batches: BTreeSet<usize> = BATCHES.into_iter().filter(|&batch| batch <= most).collect();
+        batches.insert(base.batch);
+        let all: Vec<Setting> = batches.iter().flat_map(|&batch| settings(batch)).collect();
+        let mut notes = Vec::new();
+        let calibration = match Calibration::measure(lab, photos, &all) {
+            // What was asked for may work yet: a larger batch can be too much for a device's memory.
+            Err(LabError::Encode(error)) => {
+                notes.push(format!("no other batch than {}: {error}", base.batch));
+                batches = BTreeSet::from([base.batch]);
+                Calibration::measure(lab, photos, &settings(base.batch))?
+            }
+            measured => measured?,
+        };
+        let left = ends.saturating_duration_since(Instant::now()).as_secs_f64();
+        let run_seconds = (left / RUNS).clamp(RUN_SECONDS[0], RUN_SECONDS[1]);
+        let batches = batches.into_iter().collect();
+        let (encoders, trials) = (BTreeMap::new(), Vec::new());
+        Ok(Self { lab, photos, ends, run_seconds, base, calibration, threads, batches, encoders, trials, notes })
+    }
+
+    // ---- where the search begins
+
+    /// The winner of rounds between the setting asked for and the model's best.
+    fn start(&mut self) -> Result<usize, LabError> {
+        let asked = self.base.clone();
+        let mut runners = vec![self.trial(asked, "the configuration asked for".to_owned())];
+        for (setting, expected) in self.expected_best()? {
+            if !runners.iter().any(|&trial| self.trials[trial].setting == setting) {
+                let why = format!("the model expects {expected:.3} images/s of it");
+                runners.push(self.trial(setting, why));
+            }
+        }
+        for round in 0..ROUNDS {
+            if round >= LEAST_ROUNDS && (runners.len() == 1 || !self.has_time_for(&runners)) {
+                break;
+            }
+            let images = self.images(&runners);
+            for &trial in &runners {
+                self.sample(trial, images)?;
+            }
+            let best = runners.iter().map(|&trial| self.trials[trial].rate()).fold(0.0, f64::max);
+            runners.retain(|&trial| self.trials[trial].rate() >= best * (1.0 - DROPS_OUT));
+        }
+        let best = runners.iter().map(|&trial| self.trials[trial].rate()).fold(0.0, f64::max);
+        runners.retain(|&trial| self.trials[trial].rate() >= best * (1.0 - ALIKE));
+        runners.sort_by_key(|&trial| cost(&self.trials[trial].setting));
+        Ok(runners[0])
+    }
+
+    /// For each number of forward threads, the cheapest of the settings that the model takes for the best, unless it is
+    /// hopeless; with what the model expects.
+    fn expected_best(&self) -> Result<Vec<(Setting, f64)>, LabError> {
+        let mut best = Vec::new();
+        for &threads in &self.threads {
+            let batch = self.knee(threads)?;
+            let mut expected = Vec::new();
+            for workers in doublings(MOST_WORKERS.max(self.lab.rig.context().cores)) {
+                for readers in doublings(MOST_READERS) {
+                    let setting = Setting { threads, workers, readers, batch, ..self.base.clone() };
+                    expected.push((self.calibration.predict(&setting)?.images_per_second, setting));
+                }
+            }
+            let most = expected.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
+            expected.retain(|(rate, _)| *rate >= most * (1.0 - ALIKE / 2.0));
+            expected.sort_by_key(|(_, setting)| cost(setting));
+            best.extend(expected.into_iter().next().map(|(rate, setting)| (setting, rate)));
+        }
+        let most = best.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        best.retain(|(_, rate)| *rate >= most * (1.0 - HOPELESS));
+        Ok(best)
+    }
+
+    /// The smallest batch whose forward takes nearly as little an image as any.
+    fn knee(&self, threads: usize) -> Result<usize, LabError> {
+        let mut seconds = Vec::new();
+        for &batch in &self.batches {
+            let setting = Setting { threads, batch, ..self.base.clone() };
+            let measured = self.calibration.measured(&setting)?;
+            let cost = measured.forward.iter().find(|cost| cost.batch as usize == batch);
+            seconds.extend(cost.map(|cost| (batch, cost.seconds / batch as f64)));
+        }
+        let least = seconds.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
+        let knee = seconds.iter().find(|(_, seconds)| *seconds <= least * (1.0 + KNEE));
+        Ok(knee.map_or(self.base.batch, |(batch, _)| *batch))
+    }
+
+    // ---- one value after the other
+
+    /// From `best`, halves and doubles one value at a time while that helps and there is time.
+    fn climb(&mut self, mut best: usize) -> Result<usize, LabError> {
+        let mut next = self.neighbours(best)?;
+        while !next.is_empty() && self.has_time_for(&[best, best, best, best]) {
+            let (what, setting) = next.remove(0);
+            if self.trials.iter().any(|trial| trial.setting == setting) {
+                continue;
+            }
+            let cheaper = cost(&setting) < cost(&self.trials[best].setting);
+            let challenger = self.trial(setting, what);
+            let verdict = self.compare(best, challenger)?;
+            let taken = matches!(verdict, Verdict::Faster(_)) || (cheaper && matches!(verdict, Verdict::Alike(_)));
+            let says = verdict.says(taken);
+            let why = &mut self.trials[challenger].why;
+            *why = format!("{why}: {says}");
+            if taken {
+                best = challenger;
+                next = self.neighbours(best)?;
+            }
+        }
+        Ok(best)
+    }
+
+    /// Settings next to a trial's that may be better: cheaper ones, unless the model takes them for hopeless, and then
+    /// dearer ones, unless it expects them to be slower.
+    fn neighbours(&self, trial: usize) -> Result<Vec<(String, Setting)>, LabError> {
+        let best = self.trials[trial].setting.clone();
+        let batch_at = self.batches.iter().position(|&batch| batch == best.batch);
+        let batch = |up: bool| {
+            let at = if up { batch_at? + 1 } else { batch_at?.checked_sub(1)? };
+            self.batches.get(at).copied()
+        };
+        let fewer = |count: usize| (count > 1).then(|| count / 2);
+        let candidates = [
+            ("workers", fewer(best.workers), Setting { workers: best.workers / 2, ..best.clone() }),
+            ("readers", fewer(best.readers), Setting { readers: best.readers / 2, ..best.clone() }),
+            ("batch", batch(false), Setting { batch: batch(false).unwrap_or(best.batch), ..best.clone() }),
+            ("prefetch", fewer(best.prefetch), Setting { prefetch: best.prefetch / 2, ..best.clone() }),
+            ("workers", Some(best.workers + 1), Setting { workers: best.workers + 1, ..best.clone() }),
+            ("batch", batch(true), Setting { batch: batch(true).unwrap_or(best.batch), ..best.clone() }),
+            ("prefetch", Some(best.prefetch * 2), Setting { prefetch: best.prefetch * 2, ..best.clone() }),
+            ("readers", Some(best.readers * 2), Setting { readers: best.readers * 2, ..best.clone() }),
+        ];
+        let now = self.calibration.predict(&best)?.images_per_second;
+        let mut neighbours = Vec::new();
+        for (name, value, setting) in candidates {
+            let Some(value) = value else { continue };
+            let expected = self.calibration.predict(&setting)?.images_per_second / now;
+            let cheaper = cost(&setting) < cost(&best);
+            if expected >= if cheaper { 1.0 - HOPELESS } else { 1.0 - ALIKE } {
+                neighbours.push((format!("{name} {value}"), setting));
+            }
+        }
+        Ok(neighbours)
+    }
+
+    /// Runs of both in turn, until they differ clearly or there were enough.
+    fn compare(&mut self, best: usize, challenger: usize) -> Result<Verdict, LabError> {
+        let images = self.images(&[best, challenger]);
+        let mut ratios = Vec::new();
+        while ratios.len() < PAIRS {
+            let (theirs, ours) = (self.sample(challenger, images)?, self.sample(best, images)?);
+            ratios.push(theirs / ours);
+            let clearly = ratios.iter().all(|&ratio| ratio < 1.0 - 2.0 * ALIKE)
+                || ratios.iter().all(|&ratio| ratio > 1.0 + 2.0 * ALIKE);
+            if ratios.len() > 1 && (clearly || !self.has_time_for(&[best, challenger])) {
+                break;
+            }
+        }
+        Ok(Verdict::of(&ratios))
+    }
+
+    // ---- runs
+
+    fn trial(&mut self, setting: Setting, why: String) -> usize {
+        self.trials.push(Trial { setting, images: 0, rates: Vec::new(), why });
+        self.trials.len() - 1
+    }
+
+    /// Images of a run that compares these trials: as many for each.
+    fn images(&self, trials: &[usize]) -> u64 {
+        let settings = trials.iter().map(|&trial| &self.trials[trial].setting);
+        let largest = settings.clone().map(|setting| setting.batch).max().unwrap_or(1);
+        let rates = settings.filter_map(|setting| self.calibration.predict(setting).ok());
+        let slowest = rates.map(|prediction| prediction.images_per_second).fold(f64::INFINITY, f64::min);
+        let batches = (slowest * self.run_seconds / largest as f64).round().clamp(1.0, 1e6) as usize;
+        (batches.max(FEWEST_BATCHES) * largest) as u64
+    }
+
+    fn sample(&mut self, trial: usize, images: u64) -> Result<f64, LabError> {
+        let Trial { setting, why, .. } = &self.trials[trial];
+        let Setting { workers, threads, batch, readers, prefetch, .. } = setting;
+        self.lab.watch.doing(&format!(
+            "{workers} workers, {threads} forward threads, batch {batch}, {readers} readers, prefetch {prefetch} ({why})"
+        ));
+        if !self.encoders.contains_key(threads) {
+            let batch = self.batches.last().copied().unwrap_or(*batch);
+            let encoder = self.lab.encoder(&Setting { batch, ..setting.clone() })?;
+            self.encoders.insert(*threads, encoder);
+        }
+        let rate = self.run(setting, images, &self.encoders[threads])?;
+        let trial = &mut self.trials[trial];
+        trial.images = images;
+        trial.rates.push(rate);
+        Ok(rate)
+    }
+
+    /// Images per second between the first batch stored and the last: a long job has its start and end but once.
+    fn run(&self, setting: &Setting, images: u64, encoder: &LentEncoder) -> Result<f64, LabError> {
+        let sink = self.lab.sink(&Output::Discard, self.photos)?;
+        let arrivals = Arrivals::default();
+        let noted = Noted { sink: sink.clone(), arrivals: arrivals.clone() };
+        let source = self.photos.stored(images);
+        let pipeline = self.lab.pipeline(setting, source, Box::new(encoder.clone()), Box::new(noted));
+        let run = self.lab.carry_out(pipeline, &sink, images)?;
+        Ok(arrivals.rate().unwrap_or(run.rate))
+    }
+
+    /// Whether a run of each of these still fits the budget, going by how long they took so far.
+    fn has_time_for(&self, trials: &[usize]) -> bool {
+        let images = self.images(trials) as f64;
+        let seconds = trials.iter().map(|&trial| {
+            let rate = self.trials[trial].rate();
+            if rate > 0.0 { images / rate } else { self.run_seconds }
+        });
+        Instant::now() + Duration::from_secs_f64(seconds.sum::<f64>()) <= self.ends
+    }
+
+    // ---- the outcome
+
+    fn tuned(self, best: usize) -> Tuned {
+        let mut table = Table::new(&schema::TUNING);
+        for (at, Trial { setting, images, rates, why }) in self.trials.iter().enumerate() {
+            let spread = Spread::of(rates);
+            table.push([
+                ("photos", self.photos.name.as_str().into()),
+                ("workers", setting.workers.into()),
+                ("threads", setting.threads.into()),
+                ("batch", setting.batch.into()),
+                ("prefetch", setting.prefetch.into()),
+                ("readers", setting.readers.into()),
+                ("images", (*images).into()),
+                ("samples", rates.len().into()),
+                ("images_per_second", spread.map(|spread| spread.median).into()),
+                ("images_per_second_min", spread.map(|spread| spread.min).into()),
+                ("images_per_second_max", spread.map(|spread| spread.max).into()),
+                ("chosen", (at == best).into()),
+                ("why", why.as_str().into()),
+            ]);
+        }
+        let (before, chosen) = (self.trials[0].rate(), &self.trials[best]);
+        let why = self.explain(best);
+        Tuned { table, setting: chosen.setting.clone(), images_per_second: chosen.rate(), before, why }
+    }
+
+    fn explain(&self, best: usize) -> String {
+        let Trial { setting, .. } = &self.trials[best];
+        let (before, now) = (self.trials[0].rate(), self.trials[best].rate());
+        let changes = changes(&self.base, setting);
+        let mut lines = vec![match changes.as_str() {
+            "" => format!("the configuration asked for is as good as any that was tried: {now:.3} images/s"),
+            changes => format!("{changes}: {now:.3} images/s, {:.2} times the {before:.3} before", now / before),
+        }];
+        if let Ok(prediction) = self.calibration.predict(setting) {
+            lines.push(format!("limit: {}; {}", prediction.limit, prediction.why));
+        }
+        let percent = ALIKE * 100.0;
+        lines.push(format!("of settings within {percent} % of each other: fewer threads, then the smaller batch"));
+        lines.extend(self.notes.iter().cloned());
+        lines.join("\n")
+    }
+}
+
+impl Verdict {
+    /// Of the challenger's rates ÷ the best's.
+    fn of(ratios: &[f64]) -> Self {
+        let ratio = mean(ratios).unwrap_or(1.0);
+        let spread = Spread::of(ratios).map_or(0.0, |spread| (spread.max - spread.min) / 2.0);
+        let margin = ALIKE.max(spread);
+        if ratio > 1.0 + margin {
+            Self::Faster(ratio)
+        } else if ratio < 1.0 - margin {
+            Self::Slower(ratio)
+        } else {
+            Self::Alike(ratio)
+        }
+    }
+
+    fn says(self, taken: bool) -> String {
+        let percent = |ratio: f64| (ratio - 1.0).abs() * 100.0;
+        match self {
+            Self::Faster(ratio) => format!("{:.1} % faster, taken", percent(ratio)),
+            Self::Slower(ratio) => format!("{:.1} % slower", percent(ratio)),
+            Self::Alike(_) if taken => "as fast within the noise, and takes less: taken".to_owned(),
+            Self::Alike(_) => "no faster than the noise, and takes more".to_owned(),
+        }
+    }
+}
+
+/// What a setting takes from the machine, dearest first.
+fn cost(setting: &Setting) -> [usize; 4] {
+    [setting.workers + setting.threads, setting.batch, setting.readers, setting.prefetch]
+}
+
+/// Threads of a forward that are worth a try: every core, one left for the workers, half of them, and those asked for.
+fn thread_choices(cores: usize, asked: usize) -> Vec<usize> {
+    let choices = BTreeSet::from([cores, cores - cores.min(1), cores / 2, asked]);
+    choices.into_iter().filter(|&threads| threads > 0).collect()
+}
+
+/// 1, 2, 4, … up to `most`.
+fn doublings(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n <= most.max(1))
+}
+
+/// What differs, in words.
+fn changes(from: &Setting, to: &Setting) -> String {
+    let values =
+        |setting: &Setting| [setting.workers, setting.threads, setting.batch, setting.readers, setting.prefetch];
+    let names = ["workers", "threads", "batch", "readers", "prefetch"];
+    let all = names.into_iter().zip(values(from)).zip(values(to));
+    let differ = all.filter(|((_, from), to)| from != to);
+    differ.map(|((name, from), to)| format!("{name} {from} → {to}")).collect::<Vec<_>>().join(", ")
+}
+
+/// When rows came to the sink, and how many.
+#[derive(Clone, Default)]
+struct Arrivals(Arc<Mutex<Vec<(Instant, usize)>>>);
+
+impl Arrivals {
+    fn note(&self, rows: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), rows));
+    }
+
+    /// Rows per second after the first arrival.
+    fn rate(&self) -> Option<f64> {
+        let arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ((first, _), rest) = arrivals.split_first()?;
+        let (last, _) = rest.last()?;
+        let rows: usize = rest.iter().map(|(_, rows)| rows).sum();
+        let seconds = last.duration_since(*first).as_secs_f64();
+        (seconds > 0.0).then(|| rows as f64 / seconds)
+    }
+}
+
+/// A sink that notes when rows come.
+struct Noted {
+    sink: CheckedSink,
+    arrivals: Arrivals,
+}
+
+impl VectorSink for Noted {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.sink.begin(manifest, existing)
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        self.arrivals.note(rows.index.len());
+        self.sink.append(rows)
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.sink.fail(failures)
+    }
+
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        self.sink.commit(watermark)
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        self.sink.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_counts_only_beyond_the_noise() {
+        assert!(matches!(Verdict::of(&[1.10, 1.12]), Verdict::Faster(_)));
+        assert!(matches!(Verdict::of(&[0.90, 0.91]), Verdict::Slower(_)));
+        assert!(matches!(Verdict::of(&[1.01, 0.99]), Verdict::Alike(_)));
+        // Faster on average, but the runs do not agree.
+        assert!(matches!(Verdict::of(&[1.30, 0.90]), Verdict::Alike(_)));
+    }
+
+    #[test]
+    fn choices_are_few_and_above_zero() {
+        assert_eq!(thread_choices(1, 1), [1]);
+        assert_eq!(thread_choices(2, 2), [1, 2]);
+        assert_eq!(thread_choices(16, 4), [4, 8, 15, 16]);
+        assert_eq!(doublings(6).collect::<Vec<_>>(), [1, 2, 4]);
+    }
+}
