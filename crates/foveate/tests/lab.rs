@@ -1,0 +1,190 @@
+//! The commands that measure, run as a user would: files that others can read, and clear words where nothing can be
+//! measured.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use common::{CONFORMANCE, PHOTOS, TINY, foveate, run};
+
+/// A command on the fixture photos with the tiny model.
+fn lab(words: &[&str], out: &Path) -> Command {
+    let mut command = foveate();
+    command.args(words).arg(PHOTOS).args(["--model", TINY, "--n", "6", "--batch", "4", "--quiet", "-o"]).arg(out);
+    command
+}
+
+/// The rows of a CSV file, by column.
+fn rows(folder: &Path, file: &str) -> Vec<BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    reader.deserialize().collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column} is '{}'", row[column]))
+}
+
+#[test]
+fn a_profile_covers_the_wall_clock_and_writes_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let mut command = lab(&["profile", "--images", "48", "--normalize-on-cpu", "--as-given"], folder.path());
+    let ran = run(command.arg("--trace").arg(&trace)).expect(0);
+    for stage in ["read", "decode", "resize", "normalize", "batch", "forward", "serialize"] {
+        assert!(ran.stdout.contains(stage), "{}", ran.stdout);
+    }
+    let serial = |row: &&BTreeMap<String, String>| row["mode"] == "serial";
+    let all = rows(folder.path(), "profile.csv");
+    let stages: f64 = all.iter().filter(serial).map(|row| number(row, "total_s")).sum();
+    let wall = number(&all[0], "wall_s");
+    assert!((stages / wall - 1.0).abs() < 0.02, "{stages} of {wall}");
+    assert!(all.iter().any(|row| row["mode"] == "threaded" && row["stage"] == "decode"));
+
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named = |name: &str, phase: &str| events.iter().filter(|e| e["name"] == name && e["ph"] == phase).count();
+    assert_eq!((named("decode", "X"), named("read → decode", "C") > 48), (48, true));
+    let names: Vec<_> = events.iter().filter(|e| e["name"] == "thread_name").map(|e| &e["args"]["name"]).collect();
+    for thread in ["read-0", "decode-0", "encode", "cpu"] {
+        assert!(names.iter().any(|name| *name == thread), "{thread} is not in {names:?}");
+    }
+}
+
+#[test]
+fn everything_can_be_measured_planned_and_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let run_dir = folder.path().join("run");
+    let ran = run(lab(&["bench", "all", "--quick", "--images", "8"], &run_dir).args(["--workers", "1"])).expect(0);
+    assert!(ran.stdout.contains("median error"), "{}", ran.stdout);
+    for (file, column) in [
+        ("profile.csv", "ms_per_image"),
+        ("decoders.csv", "p90_ms"),
+        ("resizers.csv", "p50_ms"),
+        ("sinks.csv", "rows_per_second"),
+        ("forward.csv", "images_per_second"),
+        ("batch_sweep.csv", "peak_memory_mb"),
+        ("worker_sweep.csv", "encoder_busy"),
+        ("headline.csv", "times_baseline"),
+        ("extrapolation.csv", "hours"),
+        ("diagnosis.csv", "images_per_second"),
+        ("remedies.csv", "now"),
+        ("plan.csv", "error"),
+    ] {
+        let measured = rows(&run_dir, file);
+        assert!(measured.iter().any(|row| number_or_nan(row, column).is_finite()), "{file}: no {column}");
+        assert!(measured.iter().all(|row| !row["host"].is_empty() && row["model"] == "tiny"), "{file}");
+        assert!(measured.iter().all(|row| row.get("status").is_none_or(|s| s == "ok" || s.starts_with("n/a ("))));
+    }
+    assert!(rows(&run_dir, "plan.csv").len() >= 12);
+    assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "CPU floor"));
+
+    let planned = run(foveate().args(["plan", "--images", "10M", "--price", "2", "--from"]).arg(&run_dir)).expect(0);
+    assert!(planned.stdout.contains("10000000 images on 1 machine"), "{}", planned.stdout);
+
+    run(foveate().arg("report").arg(&run_dir)).expect(0);
+    let page = fs::read_to_string(run_dir.join("report.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("<script src") && !page.contains("<link"), "{}", page.len());
+}
+
+fn number_or_nan(row: &BTreeMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or(f64::NAN)
+}
+
+#[test]
+fn tuning_writes_what_embedding_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("foveate.toml");
+    let mut command = lab(&["tune", "--budget", "2", "--as-given"], folder.path());
+    run(command.arg("--write").arg(&config)).expect(0);
+    assert!(rows(folder.path(), "tuning.csv").iter().any(|row| row["chosen"] == "yes"));
+    let output = folder.path().join("x.npy");
+    let mut embed = common::embed(&output);
+    run(embed.args([PHOTOS, "--limit", "4", "--config"]).arg(&config)).expect(0);
+    assert!(output.exists());
+
+    fs::write(&config, "wrokers = 3\n").unwrap();
+    let mut embed = common::embed(&output);
+    run(embed.arg(PHOTOS).arg("--config").arg(&config)).expect_error(1, "no option 'wrokers'");
+}
+
+#[test]
+fn published_figures_are_reproduced() {
+    let steps = "32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93";
+    let mut command = foveate();
+    command.args(["plan", "--sample-bytes", "500K", "--cpu-throughput", "2G", "--steps", steps, "--batch", "256"]);
+    let json = run(command.arg("--json")).expect(0).json();
+    let round = |value: &serde_json::Value, digits: f64| (value.as_f64().unwrap() * digits).round() / digits;
+    let sweep = json["sweep"].as_array().unwrap();
+    let cpu: Vec<f64> = sweep.iter().map(|state| round(&state["cpu_seconds"], 1e4) * 1e3).collect();
+    assert_eq!(cpu, [8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
+    let utilization: Vec<f64> = sweep.iter().map(|state| round(&state["utilization"], 1e3)).collect();
+    assert_eq!(utilization, [0.733, 0.419, 0.262, 0.183, 0.144, 0.125]);
+    assert_eq!(round(&json["state"]["slowdown"], 100.0), 5.45);
+    assert_eq!(round(&json["state"]["storage_demand"], 1e-8), 10.9e9);
+}
+
+#[test]
+fn nothing_to_measure_is_said_at_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let corrupt = folder.path().join("corrupt");
+    fs::create_dir(&corrupt).unwrap();
+    fs::write(corrupt.join("a.jpg"), "no JPEG").unwrap();
+    fs::write(corrupt.join("b.jpg"), [0xff, 0xd8, 0xff]).unwrap();
+    let commands: [&[&str]; 12] = [
+        &["profile"],
+        &["diagnose"],
+        &["tune"],
+        &["bench", "all"],
+        &["bench", "decoders"],
+        &["bench", "resizers"],
+        &["bench", "forward"],
+        &["bench", "batch-sweep"],
+        &["bench", "worker-sweep"],
+        &["bench", "headline"],
+        &["bench", "extrapolation"],
+        &["bench", "predictions"],
+    ];
+    for words in commands {
+        let on = |input: &Path| {
+            let mut command = foveate();
+            command.args(words).arg(input).args(["--model", TINY, "-o"]).arg(&out);
+            run(&mut command)
+        };
+        on(&empty).expect_error(1, "no inputs");
+        on(&corrupt).expect_error(1, "none of the 2 photos can be used");
+        on(&folder.path().join("absent")).expect_error(1, "none of the 1 photos can be used");
+    }
+    assert!(!out.exists(), "nothing was measured, so nothing is written");
+
+    run(foveate().arg("report").arg(&empty)).expect_error(1, "profile.csv");
+    run(foveate().args(["plan", "--from"]).arg(&empty)).expect_error(1, "no profile.csv");
+    run(foveate().args(["plan", "--sample-bytes", "1K"])).expect_error(1, "--steps");
+    fs::write(empty.join("profile.csv"), "photos,mode\nx,serial\n").unwrap();
+    run(foveate().arg("report").arg(&empty)).expect_error(1, "decoder");
+    run(foveate().args(["plan", "--from"]).arg(&empty)).expect_error(1, "no column 'decoder'");
+}
+
+#[test]
+fn one_photo_is_measured_with_a_word_about_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let photo = fs::read_dir(PHOTOS).unwrap().next().unwrap().unwrap().path();
+    let mut command = foveate();
+    command.args(["profile", "--images", "8", "--as-given", "--model", TINY]).arg(photo).arg("-o").arg(folder.path());
+    let ran = run(&mut command).expect(0);
+    assert!(ran.stderr.contains("one photo"), "{}", ran.stderr);
+}
+
+#[test]
+fn photos_that_do_not_decode_are_left_out_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = foveate();
+    command.args(["profile", "--images", "8", "--as-given", "--model", TINY, PHOTOS, CONFORMANCE, "--n", "200"]);
+    let ran = run(command.arg("-o").arg(folder.path())).expect(0);
+    assert!(ran.stderr.contains("cannot be used, the first"), "{}", ran.stderr);
+}
