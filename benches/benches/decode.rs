@@ -24,7 +24,7 @@ use foveate::backends::decoders;
 use foveate::core::{Backend, PixelBuf, PixelLimits};
 use foveate::decode::{DecodeHint, Decoder, DecoderOptions};
 use foveate_benches::contest::{self, Contestant, Turn, compete, serve, timed};
-use foveate_benches::{Result, host, photos};
+use foveate_benches::{Result, host, photos, thread_processor_time};
 
 const PYTHON: [&str; 5] = ["Pillow", "Pillow-asarray", "OpenCV", "PyTurboJPEG", "simplejpeg"];
 
@@ -101,7 +101,7 @@ fn contend(name: &str) -> Result<()> {
         };
         let hint = DecodeHint { min_side: (min_side > 0).then_some(min_side) };
         match (*command, rest) {
-            ("time", []) => timed(host::thread_time, || all(decoder.as_mut(), files, hint, &mut out)),
+            ("time", []) => timed(thread_processor_time, || all(decoder.as_mut(), files, hint, &mut out)),
             ("check", [images, file]) => {
                 let (mut file, images) = (File::create(file)?, images.parse()?);
                 for encoded in files.iter().take(images) {

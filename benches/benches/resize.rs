@@ -22,7 +22,7 @@ use foveate::decode::DecodeHint;
 use foveate::embed::Backends;
 use foveate::resize::{Filter, Geometry, ResizePlan, Resizer};
 use foveate_benches::contest::{self, Contestant, Figure, Turn, compete, serve, timed};
-use foveate_benches::{Result, host, photos};
+use foveate_benches::{Result, host, photos, thread_processor_time};
 
 const PYTHON: [&str; 2] = ["Pillow", "OpenCV-Python"];
 
@@ -125,7 +125,7 @@ fn contend(name: &str) -> Result<()> {
         let geometry = geometry(case).ok_or("what?")?;
         let work: Vec<(&Photo, ResizePlan)> = photos.iter().map(|photo| (photo, geometry.plan(photo.size))).collect();
         match (*command, rest) {
-            ("time", []) => timed(host::thread_time, || {
+            ("time", []) => timed(thread_processor_time, || {
                 work.iter().try_for_each(|(photo, plan)| resize(resizer.as_mut(), photo, plan, &mut out))
             }),
             ("check", [file]) => {

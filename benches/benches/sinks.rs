@@ -19,7 +19,7 @@ use std::time::Instant;
 use foveate::core::Backend;
 use foveate::embed::Backends;
 use foveate::sink::{Existing, Published, Rows, RunManifest, SinkBackend, SinkOptions, Watermark};
-use foveate_benches::{Result, Spread, host, median, stored};
+use foveate_benches::{Result, Spread, host, median, processor_time, stored};
 
 /// Rows per `append`, and appends per `commit`.
 const BATCH: usize = 64;
@@ -115,7 +115,7 @@ struct Turn {
 fn measure(backend: &SinkBackend, args: &Args, batches: &[Batch], folder: &Path) -> Result<Turn> {
     let output = folder.join(format!("x.{}", backend.extension()));
     let mut sink = backend.open(&SinkOptions { part_items: args.part, ..SinkOptions::new(output) })?;
-    let (start, cpu) = (Instant::now(), host::process_time());
+    let (start, cpu) = (Instant::now(), host::time(processor_time)?);
     sink.begin(&RunManifest { dim: args.dim, ..RunManifest::default() }, Existing::Overwrite)?;
     let mut commits = Vec::new();
     for some in batches.chunks(COMMIT_EVERY) {
@@ -127,7 +127,7 @@ fn measure(backend: &SinkBackend, args: &Args, batches: &[Batch], folder: &Path)
     let finish = Instant::now();
     let published = sink.finish()?;
     let (wall, finish_ms) = (start.elapsed().as_secs_f64(), finish.elapsed().as_secs_f64() * 1e3);
-    let cpu = (host::process_time() - cpu).as_secs_f64();
+    let cpu = (host::time(processor_time)? - cpu).as_secs_f64();
     drop(sink);
     check(&published, batches)?;
     let rows = args.rows as f64;
@@ -170,14 +170,14 @@ fn size(published: &Published) -> Result<u64> {
 fn disk(args: &Args, batches: &[Batch], folder: &Path) -> Result<Turn> {
     let values = batches.iter().flat_map(|batch| &batch.vectors);
     let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
-    let (start, cpu) = (Instant::now(), host::process_time());
+    let (start, cpu) = (Instant::now(), host::time(processor_time)?);
     let path = folder.join("plain");
     let mut file = File::create(&path)?;
     for part in bytes.chunks(1 << 20) {
         file.write_all(part)?;
     }
     file.sync_all()?;
-    let (wall, cpu) = (start.elapsed().as_secs_f64(), (host::process_time() - cpu).as_secs_f64());
+    let (wall, cpu) = (start.elapsed().as_secs_f64(), (host::time(processor_time)? - cpu).as_secs_f64());
     std::fs::remove_file(path)?;
     let rows = args.rows as f64;
     let bytes_per_row = bytes.len() as f64 / rows;

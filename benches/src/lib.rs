@@ -7,7 +7,7 @@ pub mod photos;
 pub mod stored;
 mod values;
 
-pub use foveate_profile::process::{processor_time, resident_bytes};
+pub use foveate_profile::process::{peak_resident_bytes, processor_time, resident_bytes, thread_processor_time};
 pub use values::{Spread, median};
 
 /// What a bench ends with when it cannot go on.

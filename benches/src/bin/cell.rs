@@ -26,7 +26,7 @@ use foveate::source::Input;
 use foveate::verify::cosine;
 use foveate_benches::golden::{Closeness, GoldenSet, Threshold};
 use foveate_benches::stored::{self, Row};
-use foveate_benches::{Result, Spread, host, photos};
+use foveate_benches::{Result, Spread, host, peak_resident_bytes, photos, processor_time};
 use serde_json::{Value, json};
 
 /// A sample of a slow cell has fewer images, so that it takes about this long, and no fewer than [`FEWEST`].
@@ -231,9 +231,9 @@ impl Cell {
         let loading = Instant::now();
         let job = options.prepare(Box::new(options.list(|_| ())?), &self.backends, &OpenOptions::from_env())?;
         let load_seconds = loading.elapsed().as_secs_f64();
-        let (started, cpu) = (Instant::now(), host::process_time());
+        let (started, cpu) = (Instant::now(), host::time(processor_time)?);
         let report = job.run(&Cancel::default(), &Progress::default())?;
-        let (wall, cpu) = (started.elapsed().as_secs_f64(), host::process_time() - cpu);
+        let (wall, cpu) = (started.elapsed().as_secs_f64(), host::time(processor_time)? - cpu);
         let published = report.published.as_ref().ok_or("the run did not finish")?;
         let rows = stored::read(published)?;
         check_rows(&rows, files, images)?;
@@ -256,7 +256,7 @@ impl Cell {
             "images_per_second": samples.iter().map(|sample| sample.per_second).collect::<Vec<_>>(),
             "cpu_seconds_per_image": samples.iter().map(|sample| sample.cpu_per_image).collect::<Vec<_>>(),
             "load_seconds": spread(|sample| sample.load_seconds).median,
-            "peak_resident_bytes": host::peak_resident_bytes(),
+            "peak_resident_bytes": peak_resident_bytes(),
             "rows_checked": samples.iter().map(|sample| sample.rows.len()).sum::<usize>(),
             "images": last.rows.len(),
             "dim": last.rows.first().map_or(0, |row| row.vector.len()),
