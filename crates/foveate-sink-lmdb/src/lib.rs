@@ -14,6 +14,7 @@ use foveate_sink::{SinkBackend, SinkRegistry};
 /// Adds this sink to a registry, as `lmdb`.
 pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
     let backend = SinkBackend::new("lmdb", "LMDB, by id; readable while it is written", "lmdb", |options| {
+        options.settings(&[])?;
         Ok(Box::new(LmdbSink::new(options.clone())))
     });
     registry.register(backend.with_health(health))

@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space};
+use foveate_sink::conformance::{
+    Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
+};
 use foveate_sink::{Layout, Published, SinkError, SinkRegistry};
 use foveate_sink_lmdb::{LmdbSink, Vectors};
 use tempfile::TempDir;
@@ -23,9 +25,14 @@ fn read(published: &Published) -> Stored {
     rows
 }
 
-fn with_subject(check: impl FnOnce(&Subject<'_>)) {
+fn registry() -> SinkRegistry {
     let mut registry = SinkRegistry::new("sink", &["lmdb"]);
     foveate_sink_lmdb::register(&mut registry).unwrap();
+    registry
+}
+
+fn with_subject(check: impl FnOnce(&Subject<'_>)) {
+    let registry = registry();
     check(&Subject {
         open: &|options| registry.get("lmdb").unwrap().open(options).unwrap(),
         read: &read,
@@ -43,6 +50,11 @@ fn scratch() -> TempDir {
 #[test]
 fn it_is_a_sink() {
     with_subject(|subject| run(subject, scratch().path()));
+}
+
+#[test]
+fn it_has_no_settings() {
+    unknown_settings_are_refused(&|options| registry().get("lmdb").unwrap().open(options));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use foveate_sink::{SinkBackend, SinkRegistry};
 /// Adds this sink to a registry, as `npy`.
 pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
     registry.register(SinkBackend::new("npy", "NumPy arrays, ids beside them", "npy", |options| {
+        options.settings(&[])?;
         Ok(Box::new(PartSink::new(options.clone(), NpyFormat)))
     }))
 }

@@ -5,7 +5,9 @@
 use std::fs::File;
 use std::path::Path;
 
-use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space};
+use foveate_sink::conformance::{
+    Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
+};
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Layout, Published, SinkRegistry};
 use foveate_sink_npy::{NpyFormat, NpyHeader};
@@ -31,9 +33,14 @@ fn read_one(array: &Path) -> Stored {
     rows
 }
 
-fn with_subject(check: impl FnOnce(&Subject<'_>)) {
+fn registry() -> SinkRegistry {
     let mut registry = SinkRegistry::new("sink", &["npy"]);
     foveate_sink_npy::register(&mut registry).unwrap();
+    registry
+}
+
+fn with_subject(check: impl FnOnce(&Subject<'_>)) {
+    let registry = registry();
     check(&Subject {
         open: &|options| registry.get("npy").unwrap().open(options).unwrap(),
         read: &read,
@@ -51,6 +58,11 @@ fn scratch() -> TempDir {
 #[test]
 fn it_is_a_sink() {
     with_subject(|subject| run(subject, scratch().path()));
+}
+
+#[test]
+fn it_has_no_settings() {
+    unknown_settings_are_refused(&|options| registry().get("npy").unwrap().open(options));
 }
 
 #[test]

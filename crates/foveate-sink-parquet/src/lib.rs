@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod compression;
 mod schema;
 mod sink;
 mod splice;
@@ -16,6 +17,6 @@ pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
         "parquet",
         "Apache Parquet, one row group or more per part",
         "parquet",
-        |options| Ok(Box::new(PartSink::new(options.clone(), ParquetFormat))),
+        |options| Ok(Box::new(PartSink::new(options.clone(), ParquetFormat::new(options)?))),
     ))
 }

@@ -58,16 +58,16 @@ pub(crate) fn manifest_of(file: &File) -> Option<RunManifest> {
     serde_json::from_str(json).ok()
 }
 
-/// Neither a dictionary nor compression helps vectors, whose mantissas are noise, nor statistics; paths compress well,
-/// and sizes repeat.
-pub(crate) fn properties(rows_per_group: usize) -> WriterPropertiesBuilder {
+/// A dictionary does not help vectors, whose mantissas are noise, nor do statistics; paths compress well, and sizes
+/// repeat. `compression` is that of every column; without one, ids alone are compressed.
+pub(crate) fn properties(rows_per_group: usize, compression: Option<Compression>) -> WriterPropertiesBuilder {
     let column = |name: &str| ColumnPath::from(name);
     WriterProperties::builder()
         .set_max_row_group_row_count(Some(rows_per_group))
-        .set_compression(Compression::UNCOMPRESSED)
+        .set_compression(compression.unwrap_or(Compression::UNCOMPRESSED))
         .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::None)
-        .set_column_compression(column("id"), Compression::SNAPPY)
+        .set_column_compression(column("id"), compression.unwrap_or(Compression::SNAPPY))
         .set_column_statistics_enabled(column("id"), EnabledStatistics::Chunk)
         .set_column_dictionary_enabled(column("width"), true)
         .set_column_statistics_enabled(column("width"), EnabledStatistics::Chunk)

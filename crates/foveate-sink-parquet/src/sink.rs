@@ -7,20 +7,39 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array, RecordBatch, StringArray, UInt32Array};
 use arrow_schema::SchemaRef;
 use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
-use foveate_sink::{Element, RunManifest, SinkError};
+use foveate_sink::{Element, RunManifest, SinkError, SinkOptions};
 use half::f16;
 use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 
+use crate::compression::{COMPRESSION, codec};
 use crate::schema::{element_field, manifest_of, metadata, properties, rows_per_group, schema};
 use crate::splice::splice;
 
 /// Rows handed to the writer at a time.
 const BLOCK: usize = 1024;
 
-/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, and the manifest in the file's metadata.
+/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, and the manifest in the file's metadata. The default
+/// compresses ids alone.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ParquetFormat;
+pub struct ParquetFormat {
+    compression: Option<Compression>,
+}
+
+impl ParquetFormat {
+    /// The format with the settings of `options`: `compression` is `none` (the default), `snappy`, `lz4`, `zstd` or
+    /// `zstd:LEVEL` (1 to 22; 3 without one).
+    ///
+    /// # Errors
+    /// [`SinkError::Unsupported`] for other settings and values, and for `zstd` without the feature of that name.
+    pub fn new(options: &SinkOptions) -> Result<Self, SinkError> {
+        match options.settings(&[COMPRESSION])?.get(COMPRESSION) {
+            None => Ok(Self::default()),
+            Some(name) => Ok(Self { compression: codec(name)? }),
+        }
+    }
+}
 
 impl PartFormat for ParquetFormat {
     fn name(&self) -> &'static str {
@@ -54,7 +73,7 @@ impl PartFormat for ParquetFormat {
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let path = &files.vectors;
         let schema = schema(part.dim(), part.element())?;
-        let properties = properties(rows_per_group(part.dim() * part.element().bytes()));
+        let properties = properties(rows_per_group(part.dim() * part.element().bytes()), self.compression);
         let properties = properties.set_key_value_metadata(Some(metadata(manifest))).build();
         let file = File::create(path).map_err(SinkError::io("create", path))?;
         let mut writer =

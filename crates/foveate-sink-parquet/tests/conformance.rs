@@ -8,9 +8,13 @@ use std::path::Path;
 use arrow_array::FixedSizeListArray;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
-use foveate_sink::conformance::{Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space};
+use foveate_sink::conformance::{
+    Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
+};
 use foveate_sink::parts::PartSink;
-use foveate_sink::{Layout, Published, SinkRegistry};
+use foveate_sink::{
+    Existing, Layout, Published, Rows, RunManifest, SinkError, SinkOptions, SinkRegistry, Watermark,
+};
 use foveate_sink_parquet::ParquetFormat;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
@@ -39,11 +43,25 @@ fn vector(vectors: &FixedSizeListArray, row: usize) -> Vec<f32> {
     }
 }
 
-fn with_subject(check: impl FnOnce(&Subject<'_>)) {
+/// Every compression that this build has; the empty one is what there is without the setting.
+const COMPRESSIONS: &[&str] =
+    if cfg!(feature = "zstd") { &["", "none", "snappy", "lz4", "zstd", "zstd:19"] } else { &["", "none", "snappy", "lz4"] };
+
+fn registry() -> SinkRegistry {
     let mut registry = SinkRegistry::new("sink", &["parquet"]);
     foveate_sink_parquet::register(&mut registry).unwrap();
+    registry
+}
+
+fn compressed(compression: &str, options: &SinkOptions) -> SinkOptions {
+    let setting = (!compression.is_empty()).then(|| ("compression".to_owned(), compression.to_owned()));
+    SinkOptions { settings: setting.into_iter().collect(), ..options.clone() }
+}
+
+fn with_subject(compression: &str, check: impl FnOnce(&Subject<'_>)) {
+    let registry = registry();
     check(&Subject {
-        open: &|options| registry.get("parquet").unwrap().open(options).unwrap(),
+        open: &|options| registry.get("parquet").unwrap().open(&compressed(compression, options)).unwrap(),
         read: &read,
         extension: "parquet",
         layouts: &[Layout::File, Layout::Folder],
@@ -58,22 +76,33 @@ fn scratch() -> TempDir {
 
 #[test]
 fn it_is_a_sink() {
-    with_subject(|subject| run(subject, scratch().path()));
+    for compression in COMPRESSIONS {
+        with_subject(compression, |subject| run(subject, scratch().path()));
+    }
+}
+
+#[test]
+fn other_settings_are_refused() {
+    unknown_settings_are_refused(&|options| registry().get("parquet").unwrap().open(options));
+    let gzip = compressed("gzip", &SinkOptions::new("nowhere"));
+    assert!(matches!(registry().get("parquet").unwrap().open(&gzip), Err(SinkError::Unsupported(_))));
 }
 
 #[test]
 fn others_read_files_and_folders() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
-    with_subject(|subject| {
-        if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
-            eprintln!("SKIPPED: {reason}");
-        }
-    });
+    for compression in COMPRESSIONS {
+        with_subject(compression, |subject| {
+            if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
+                eprintln!("SKIPPED: {reason}");
+            }
+        });
+    }
 }
 
 #[test]
 fn a_full_disk_is_made_good() {
-    with_subject(|subject| {
+    with_subject("", |subject| {
         if let Err(reason) = run_out_of_space(subject, scratch().path()) {
             eprintln!("SKIPPED: {reason}");
         }
@@ -82,9 +111,50 @@ fn a_full_disk_is_made_good() {
 
 #[test]
 fn a_crash_at_any_step_is_made_good() {
-    crash_at_every_step(
-        &|options, probe| Box::new(PartSink::new(options.clone(), ParquetFormat).with_probe(probe)),
-        "parquet",
-        scratch().path(),
-    );
+    for compression in COMPRESSIONS {
+        crash_at_every_step(
+            &|options, probe| {
+                let options = compressed(compression, options);
+                let format = ParquetFormat::new(&options).unwrap();
+                Box::new(PartSink::new(options, format).with_probe(probe))
+            },
+            "parquet",
+            scratch().path(),
+        );
+    }
+}
+
+/// Writes vectors that repeat themselves, so that every codec has something to do; the file's bytes.
+fn written(compression: &str, folder: &Path) -> Vec<u8> {
+    let options = compressed(compression, &SinkOptions::new(folder.join("x.parquet")));
+    let mut sink = registry().get("parquet").unwrap().open(&options).unwrap();
+    sink.begin(&RunManifest { dim: 64, ..RunManifest::default() }, Existing::Overwrite).unwrap();
+    let id: Vec<String> = (0..100).map(|i| format!("photos/{i}.jpg")).collect();
+    let vectors: Vec<f32> = (0..6400).map(|i| (i % 16) as f32).collect();
+    let index: Vec<u64> = (0..100).collect();
+    let (side, xxh3) = ([1; 100], [1; 100]);
+    sink.append(&Rows { index: &index, id: &id, vectors: &vectors, width: &side, height: &side, xxh3: &xxh3 }).unwrap();
+    sink.commit(Watermark(100)).unwrap();
+    std::fs::read(&sink.finish().unwrap().files[0]).unwrap()
+}
+
+#[test]
+fn compression_shrinks_files_and_is_part_of_the_run() {
+    let folder = scratch();
+    let plain = written("", folder.path());
+    assert!(plain.len() > 6400 * 4, "{} bytes hold every component", plain.len());
+    for compression in COMPRESSIONS.iter().filter(|name| !["", "none"].contains(name)) {
+        let len = written(compression, folder.path()).len();
+        assert!(len < plain.len() / 2, "{compression}: {len} of {} bytes", plain.len());
+    }
+    // An interrupted run is not continued with another compression.
+    let options = SinkOptions::new(folder.path().join("y.parquet"));
+    let begin = |compression| {
+        let mut sink = registry().get("parquet").unwrap().open(&compressed(compression, &options)).unwrap();
+        sink.begin(&RunManifest { dim: 64, ..RunManifest::default() }, Existing::Resume).map(drop)
+    };
+    begin("snappy").unwrap();
+    let error = begin("lz4").unwrap_err().to_string();
+    assert!(error.contains("sink.compression: snappy → lz4"), "{error}");
+    begin("snappy").unwrap();
 }

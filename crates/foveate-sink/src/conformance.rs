@@ -60,6 +60,17 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
     }
 }
 
+/// Settings that a sink does not have are refused by name when it is opened: `open` is its backend's.
+pub fn unknown_settings_are_refused(open: &dyn Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>) {
+    let settings = BTreeMap::from([("no-such-setting".to_owned(), "1".to_owned())]);
+    let options = SinkOptions { settings, ..SinkOptions::new("nowhere") };
+    match open(&options) {
+        Err(SinkError::Unsupported(reason)) => assert!(reason.contains("'no-such-setting'"), "{reason}"),
+        Err(error) => panic!("not SinkError::Unsupported: {error}"),
+        Ok(_) => panic!("a setting that there is not was ignored"),
+    }
+}
+
 /// Has a Python script open what the sink writes, with libraries that nobody here wrote: `script ELEMENT FILE…`, for
 /// both elements, as a file and as a folder, in one part and in several. The script knows the ten rows that are written
 /// here; its exit code 77 means that a library is missing. `Err(why)` when it could not be run.

@@ -35,6 +35,9 @@ pub enum SinkError {
         /// Why, and what to do about it.
         reason: String,
     },
+    /// The sink cannot do what the options ask for.
+    #[error("not supported by this sink: {0}")]
+    Unsupported(String),
     /// The disk or the quota is full.
     #[error(
         "no space left to write {}: {source}; make room and run the same command again, it continues after the last \

@@ -10,6 +10,8 @@ pub mod parts;
 mod publish;
 pub mod staging;
 
+use std::collections::BTreeMap;
+
 use foveate_core::{Backend, Health, Registry, Stage};
 
 pub use csv::push_csv_field;
@@ -112,6 +114,9 @@ pub struct SinkOptions {
     pub first_index: u64,
     /// `(i, n)`, `i < n`: this run writes shard `i` of `n`, and its file names say so.
     pub shard: Option<(u32, u32)>,
+    /// What only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They decide the bytes,
+    /// so they are in the run's fingerprint, as `sink.NAME`.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl SinkOptions {
@@ -128,6 +133,21 @@ impl SinkOptions {
             part_items: Self::DEFAULT_PART_ITEMS,
             first_index: 0,
             shard: None,
+            settings: BTreeMap::new(),
+        }
+    }
+
+    /// The settings, once every one of them is among those that the sink has (`known`).
+    ///
+    /// # Errors
+    /// [`SinkError::Unsupported`], naming the setting and those there are.
+    pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SinkError> {
+        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(&self.settings),
+            Some(name) if known.is_empty() => {
+                Err(SinkError::Unsupported(format!("setting '{name}': it has no settings")))
+            }
+            Some(name) => Err(SinkError::Unsupported(format!("setting '{name}'; it has {}", known.join(", ")))),
         }
     }
 }

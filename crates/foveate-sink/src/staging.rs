@@ -93,6 +93,7 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     if let Some((i, n)) = options.shard {
         set("shard", format!("{i}/{n}"));
     }
+    options.settings.iter().for_each(|(name, value)| drop(set(name, value.clone())));
     settings
 }
 
