@@ -50,7 +50,7 @@ pub(crate) enum Event {
 }
 
 impl Trace {
-    /// An empty trace of at most `max_events` events, each of about 40 bytes. Memory is taken as events come, by each
+    /// An empty trace of at most `max_events` events, each of 40 bytes. Memory is taken as events come, by each
     /// thread for up to 64 of them at a time; so, where many threads write, somewhat fewer than `max_events` fit.
     pub fn new(max_events: usize) -> Self {
         let room = Room {
@@ -173,4 +173,23 @@ impl Room {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that runs under these locks leaves a lane half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_takes_the_memory_that_is_documented() {
+        assert_eq!(size_of::<Event>(), 40);
+    }
+
+    #[test]
+    fn a_trace_takes_no_more_room_than_it_was_given() {
+        for max in [0, 1, 255, 256, 1000, 16_384, 20_001] {
+            let room = Trace::new(max);
+            let taken: usize = std::iter::from_fn(|| room.0.room.take()).map(|piece| piece.capacity()).sum();
+            assert_eq!(taken, max);
+        }
+    }
 }
