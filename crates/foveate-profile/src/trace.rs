@@ -180,6 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_pointer_width = "64")]
     fn an_event_takes_the_memory_that_is_documented() {
         assert_eq!(size_of::<Event>(), 40);
     }
