@@ -38,8 +38,8 @@ pub(crate) const OTHER: Ink = ink("other", (128, 134, 142), (128, 136, 146), fal
 
 /// Every ink, no two of the same light colour.
 pub(crate) const ALL: [Ink; 16] = [
-    BACK, WORDS, MUTED, GRID, QUIET, LIST, READ, DECODE, RESIZE, NORMALIZE, BATCH, COPY_IN, FORWARD, COPY_OUT, SERIALIZE,
-    OTHER,
+    BACK, WORDS, MUTED, GRID, QUIET, LIST, READ, DECODE, RESIZE, NORMALIZE, BATCH, COPY_IN, FORWARD, COPY_OUT,
+    SERIALIZE, OTHER,
 ];
 
 /// Lines that are told apart, in this order.
@@ -82,9 +82,7 @@ pub(crate) fn page_sheet() -> String {
     };
     let rules: String = ALL.iter().map(|ink| rules(ink.class, &format!("var(--{})", ink.class))).collect();
     let (light, dark) = (names(false), names(true));
-    format!(
-        ":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{LETTERS}"
-    )
+    format!(":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{LETTERS}")
 }
 
 const LETTERS: &str = ".on-light{fill:#111}.on-dark{fill:#fff}.bold{font-weight:500}";

@@ -113,11 +113,8 @@ fn summary(run: &Report, ledger: &mut Ledger) -> String {
     html.push_str("</header>\n<main>\n<ul class=\"cards\">\n");
     for card in headlines(run) {
         let (answer, more) = (ledger.html(&card.answer), ledger.html(&card.more));
-        let _ = writeln!(
-            html,
-            "<li><h2>{}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>",
-            escape(card.question)
-        );
+        let _ =
+            writeln!(html, "<li><h2>{}</h2><p class=\"answer\">{answer}</p><p>{more}</p></li>", escape(card.question));
     }
     html.push_str("</ul>\n");
     html
@@ -212,7 +209,10 @@ fn left_out(run: &Report) -> String {
     let mut html = String::from("<section id=\"left-out\">\n<h2>Not in this report</h2>\n<ul>\n");
     for missing in missing {
         let (file, command) = (missing.file, escape(missing.command));
-        let _ = writeln!(html, "<li>No figure from <code>{file}</code>: it is not there. <code>{command}</code> makes it.</li>");
+        let _ = writeln!(
+            html,
+            "<li>No figure from <code>{file}</code>: it is not there. <code>{command}</code> makes it.</li>"
+        );
     }
     html.push_str("</ul>\n</section>\n");
     html

@@ -29,9 +29,14 @@ pub(crate) struct Num {
 }
 
 impl Num {
+    /// This for each of `count`.
+    pub(crate) fn over(&self, count: &Self) -> Option<Self> {
+        (count.value > 0.0).then(|| self.with(count, self.value / count.value, self.unit, "first ÷ second"))
+    }
+
     /// How many times `base` this is.
     pub(crate) fn times(&self, base: &Self) -> Option<Self> {
-        (base.value > 0.0).then(|| self.with(base, self.value / base.value, "×", "first ÷ second"))
+        self.over(base).map(|times| Self { unit: "×", ..times })
     }
 
     fn with(&self, other: &Self, value: f64, unit: &'static str, how: &'static str) -> Self {

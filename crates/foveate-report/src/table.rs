@@ -21,11 +21,8 @@ const CONTEXT_NUMBERS: [(&str, &str); 2] = [("cores", ""), ("seed", "")];
 /// Columns whose numbers may be below zero.
 const SIGNED: [&str; 6] = ["drop", "drop_low", "drop_high", "error", "simulated_error", "low"];
 
-const RATES: [(&str, &str); 3] = [
-    ("images_per_second", "images/s"),
-    ("images_per_second_min", "images/s"),
-    ("images_per_second_max", "images/s"),
-];
+const RATES: [(&str, &str); 3] =
+    [("images_per_second", "images/s"), ("images_per_second_min", "images/s"), ("images_per_second_max", "images/s")];
 
 /// Every file that the report knows.
 pub(crate) static SOURCES: [Source; 16] = [
@@ -46,13 +43,13 @@ pub(crate) static SOURCES: [Source; 16] = [
     },
     Source {
         file: "decoders.csv",
-        command: "foveate bench decoders --out DIR",
+        command: "foveate bench decoders PHOTOS --out DIR",
         words: &["photos", "decoder", "decode_scale", "status"],
         numbers: &[("p50_ms", "ms"), ("p90_ms", "ms")],
     },
     Source {
         file: "resizers.csv",
-        command: "foveate bench resizers --out DIR",
+        command: "foveate bench resizers PHOTOS --out DIR",
         words: &["photos", "resizer", "recipe", "status"],
         numbers: &[("p50_ms", "ms"), ("p90_ms", "ms")],
     },
@@ -71,25 +68,31 @@ pub(crate) static SOURCES: [Source; 16] = [
     },
     Source {
         file: "forward.csv",
-        command: "foveate bench forward --out DIR",
+        command: "foveate bench forward PHOTOS --out DIR",
         words: &["encoder", "dtype", "status"],
-        numbers: &[("threads", ""), ("batch", ""), ("p50_ms", "ms"), ("p90_ms", "ms"), ("images_per_second", "images/s")],
+        numbers: &[
+            ("threads", ""),
+            ("batch", ""),
+            ("p50_ms", "ms"),
+            ("p90_ms", "ms"),
+            ("images_per_second", "images/s"),
+        ],
     },
     Source {
         file: "batch_sweep.csv",
-        command: "foveate bench batch-sweep --out DIR",
+        command: "foveate bench batch-sweep PHOTOS --out DIR",
         words: &["encoder", "dtype", "status", "memory_of", "knee"],
         numbers: &[("threads", ""), ("batch", ""), RATES[0], RATES[1], RATES[2], ("peak_memory_mb", "MB")],
     },
     Source {
         file: "worker_sweep.csv",
-        command: "foveate bench worker-sweep --out DIR",
+        command: "foveate bench worker-sweep PHOTOS --out DIR",
         words: &["photos", "decoder", "resizer", "encoder", "dtype", "status", "limit", "plateau"],
         numbers: &[("workers", ""), RATES[0], RATES[1], RATES[2], ("encoder_busy", "%")],
     },
     Source {
         file: "headline.csv",
-        command: "foveate bench headline --out DIR",
+        command: "foveate bench headline PHOTOS --out DIR",
         words: &["photos", "change", "status", "limit"],
         numbers: &[
             ("step", ""),
@@ -103,7 +106,7 @@ pub(crate) static SOURCES: [Source; 16] = [
     },
     Source {
         file: "extrapolation.csv",
-        command: "foveate bench headline --out DIR",
+        command: "foveate bench extrapolation PHOTOS --out DIR",
         words: &["photos", "within", "assumptions"],
         numbers: &[
             ("sample_images", ""),
@@ -154,7 +157,7 @@ pub(crate) static SOURCES: [Source; 16] = [
     },
     Source {
         file: "plan.csv",
-        command: "foveate plan --from DIR --out DIR",
+        command: "foveate bench predictions PHOTOS --out DIR",
         words: &["photos", "decoder", "resizer", "encoder", "dtype", "limit"],
         numbers: &[
             ("workers", ""),
@@ -363,6 +366,12 @@ impl<'a> Row<'a> {
     /// A word or more, traced where it has digits.
     pub(crate) fn word(&self, column: &'static str) -> Text {
         Text::word(self.text(column), self.origin(column))
+    }
+
+    /// The name of its set of photos, without their sizes.
+    pub(crate) fn set(&self) -> Text {
+        let name = self.text("photos").split(',').next().unwrap_or_default();
+        Text::word(name, self.origin("photos"))
     }
 
     /// A number, `None` where the file has none.

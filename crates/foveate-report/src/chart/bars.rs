@@ -77,10 +77,10 @@ impl Layout {
         let labels = widest(&mut all().map(|bar| Hand::BOLD.width(&bar.label.plain()))) + 12.0;
         Self {
             narrow,
-            labels: if narrow { 0.0 } else { labels.min(pen.width * 0.36) },
-            values: values.min(pen.width * 0.45),
-            row: if narrow { 42.0 } else { 28.0 },
-            bar: if narrow { 15.0 } else { 18.0 },
+            labels: if narrow { 0.0 } else { labels.min(pen.width * 0.46) },
+            values: if narrow { 8.0 } else { values.min(pen.width * 0.45) },
+            row: if narrow { 46.0 } else { 28.0 },
+            bar: if narrow { 16.0 } else { 18.0 },
         }
     }
 }
@@ -96,10 +96,10 @@ impl Bars {
             }
             let end = end_of_axis(if self.one_scale { shared } else { panel.end() });
             y += panel.draw(pen, y, end, &layout)?;
-            pen.text(layout.labels, y + 12.0, Hand::SMALL, &self.axis.into());
-            y += 30.0;
+            pen.text(layout.labels, y + 15.0, Hand::SMALL, &self.axis.into());
+            y += 38.0;
         }
-        Ok(y - 12.0)
+        Ok(y - 16.0)
     }
 }
 
@@ -109,7 +109,8 @@ impl Panel {
         let height = rows as f32 * layout.row + AXIS;
         let plot = pen.width - layout.labels - layout.values;
         let area = pen.area((layout.labels, y), (plot, height));
-        let mut chart = ChartBuilder::on(&area).x_label_area_size(AXIS as i32).build_cartesian_2d(0.0..end, 0.0..rows as f64)?;
+        let mut chart =
+            ChartBuilder::on(&area).x_label_area_size(AXIS as i32).build_cartesian_2d(0.0..end, 0.0..rows as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -122,7 +123,8 @@ impl Panel {
             .axis_style(GRID.color())
             .draw()?;
         for (at, bar) in self.bars.iter().enumerate() {
-            let bottom = (at + 1) as f32 * layout.row - (layout.row - layout.bar) / if layout.narrow { 4.0 } else { 2.0 };
+            let bottom =
+                (at + 1) as f32 * layout.row - (layout.row - layout.bar) / if layout.narrow { 4.0 } else { 2.0 };
             let at = |pixels: f32| rows as f64 - f64::from(pixels / layout.row);
             let (low, high) = (at(bottom), at(bottom - layout.bar));
             bar.draw(pen, &mut chart, (low, high))?;
@@ -132,7 +134,8 @@ impl Panel {
     }
 }
 
-type Chart2d<'a> = ChartContext<'a, Pen, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
+type Chart2d<'a> =
+    ChartContext<'a, Pen, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
 
 impl Bar {
     fn draw(&self, pen: &Pen, chart: &mut Chart2d<'_>, (low, high): (f64, f64)) -> Result<(), Failed> {
@@ -141,12 +144,17 @@ impl Bar {
             let to = from + part.size.value;
             let rectangle = Rectangle::new([(from, low), (to, high)], shade(part.ink, part.faint).filled());
             pen.mark(&self.tip(part), || chart.draw_series([rectangle]).map(|_| ()))?;
-            let [left, right] = [from, to].map(|x| chart.backend_coord(&(x, low)));
+            let [left, right, top] = [(from, low), (to, low), (from, high)].map(|corner| chart.backend_coord(&corner));
             let words = Text::from(&part.size);
             let wide = Hand::SMALL.width(&words.plain()) + 8.0;
             if self.parts.len() > 1 && (right.0 - left.0) as f32 > wide {
                 let hand = Hand::SMALL.upon(part.ink).middle();
-                pen.text((left.0 + right.0) as f32 / 2.0, left.1 as f32 - 5.0, hand, &words);
+                pen.text(
+                    f32::midpoint(left.0 as f32, right.0 as f32),
+                    f32::midpoint(left.1 as f32, top.1 as f32) + 4.5,
+                    hand,
+                    &words,
+                );
             }
             from = to;
         }
@@ -162,7 +170,8 @@ impl Bar {
     }
 
     fn tip(&self, part: &Part) -> Text {
-        let whisker = self.whisker.as_ref().map_or_else(Text::default, |(low, high)| text![" (", low, " to ", high, ")"]);
+        let whisker =
+            self.whisker.as_ref().map_or_else(Text::default, |(low, high)| text![" (", low, " to ", high, ")"]);
         let name = if part.name.is_empty() { String::new() } else { format!(", {}", part.name) };
         self.label.clone() + name + ": " + &part.size + whisker
     }
@@ -171,17 +180,24 @@ impl Bar {
     fn write(&self, pen: &Pen, layout: &Layout, (bottom, plot): (f32, f32), x: impl Fn(f64) -> f32) {
         let hand = if self.bold { Hand::BOLD } else { Hand::WORDS };
         let baseline = bottom - layout.bar / 2.0 + 4.5;
+        let ran = !self.parts.is_empty();
         if layout.narrow {
-            pen.text(0.0, bottom - layout.bar - 5.0, hand, &fit(&self.label, pen.width, hand));
+            let above = bottom - layout.bar - 6.0;
+            let value = if ran { hand.width(&self.value.plain()) + 10.0 } else { 0.0 };
+            pen.text(0.0, above, hand, &fit(&self.label, pen.width - value, hand));
+            if ran {
+                pen.text(pen.width, above, hand.end(), &self.value);
+            }
         } else {
             let label = fit(&self.label, layout.labels - 12.0, hand);
             pen.text(layout.labels - 10.0, baseline, hand.end(), &label);
+            if ran {
+                pen.text(x(self.end()) + 7.0, baseline, hand, &fit(&self.value, layout.values - 7.0, hand));
+            }
         }
-        if self.parts.is_empty() {
-            let hand = Hand::SMALL;
-            pen.text(layout.labels + 6.0, baseline, hand, &fit(&self.value, plot + layout.values - 8.0, hand));
-        } else {
-            pen.text(x(self.end()) + 7.0, baseline, hand, &fit(&self.value, layout.values - 7.0, hand));
+        if !ran {
+            let room = plot + layout.values - 8.0;
+            pen.text(layout.labels + 6.0, baseline, Hand::SMALL, &fit(&self.value, room, Hand::SMALL));
         }
     }
 }

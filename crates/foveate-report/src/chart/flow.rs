@@ -1,7 +1,7 @@
 use plotters::prelude::*;
 
 use super::{Failed, is_narrow, stroke};
-use crate::canvas::{Hand, Pen, fit};
+use crate::canvas::{Hand, Pen};
 use crate::ink::{GRID, Ink, MUTED};
 use crate::shown::{Num, Text};
 
@@ -20,7 +20,7 @@ pub(crate) struct Station {
 }
 
 const GAP: f32 = 26.0;
-const BOX: f32 = 74.0;
+const BOX: f32 = 72.0;
 const STEP: f32 = BOX + 30.0;
 
 impl Flow {
@@ -53,10 +53,10 @@ impl Station {
             area.draw(&Rectangle::new([(0, bottom - 12), (right, bottom)], GRID.color().filled()))?;
             area.draw(&Rectangle::new([(0, bottom - 12), (full, bottom)], self.ink.color().filled()))
         })?;
-        pen.text(x + 10.0, y + 21.0, Hand::BOLD, &self.name.as_str().into());
-        let share = Text::from(&self.share);
-        pen.text(x + wide - 10.0, y + 21.0, Hand::BOLD.end(), &share);
-        pen.text(x + 10.0, y + 43.0, Hand::SMALL, &fit(&self.detail, wide - 16.0, Hand::SMALL));
+        let (left, right, lower) = (x + 10.0, x + wide - 10.0, y + 46.0);
+        pen.text(left, y + 23.0, Hand::BOLD, &self.name.as_str().into());
+        pen.text(left, lower, Hand::WORDS, &Text::from(&self.share));
+        pen.text(right, lower, Hand::SMALL.end(), &self.detail);
         Ok(())
     }
 }
@@ -79,6 +79,7 @@ fn arrow(pen: &Pen, from: (f32, f32), to: (f32, f32), wide: f32) -> Result<(), F
     };
     area.draw(&PathElement::new(path, stroke(MUTED, 2)))?;
     let (x, y) = tip;
-    let back = if down { [(x - HEAD, y - HEAD), (x + HEAD, y - HEAD)] } else { [(x - HEAD, y - HEAD), (x - HEAD, y + HEAD)] };
+    let back =
+        if down { [(x - HEAD, y - HEAD), (x + HEAD, y - HEAD)] } else { [(x - HEAD, y - HEAD), (x - HEAD, y + HEAD)] };
     area.draw(&Polygon::new(vec![tip, back[0], back[1]], MUTED.color().filled()))
 }

@@ -39,10 +39,10 @@ impl Lanes {
         for scenario in &self.scenarios {
             y += pen.paragraph(0.0, y + 13.0, pen.width, Hand::BOLD, &scenario.heading) + 6.0;
             y += scenario.draw(pen, y, side, end_of_axis(end))?;
-            pen.text(side, y + 12.0, Hand::SMALL, &"milliseconds".into());
-            y += 30.0;
+            pen.text(side, y + 15.0, Hand::SMALL, &"milliseconds".into());
+            y += 38.0;
         }
-        Ok(y - 12.0)
+        Ok(y - 16.0)
     }
 }
 

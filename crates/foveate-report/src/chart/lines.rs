@@ -55,7 +55,7 @@ impl Lines {
     fn end(&self, second: bool) -> f64 {
         let lines = self.lines.iter().filter(|line| line.on_second == second);
         let most = lines.flat_map(|line| &line.points).map(Point::most).fold(0.0, f64::max);
-        if self.is_share(second) { 1.0f64.max(most) } else { end_of_axis(most) * 1.12 }
+        if self.is_share(second) { 1.0f64.max(most) * 1.06 } else { end_of_axis(most) * 1.12 }
     }
 
     fn is_share(&self, second: bool) -> bool {
@@ -85,8 +85,8 @@ impl Lines {
         let height = if is_narrow(pen) { 220.0 } else { 300.0 };
         self.plot(pen, top, height)?;
         let bottom = top + height;
-        pen.text(pen.width / 2.0, bottom + 34.0, Hand::SMALL.middle(), &self.x.into());
-        Ok(bottom + 42.0)
+        pen.text(pen.width / 2.0, bottom + 38.0, Hand::SMALL.middle(), &self.x.into());
+        Ok(bottom + 46.0)
     }
 
     fn plot(&self, pen: &Pen, top: f32, height: f32) -> Result<(), Failed> {
@@ -113,7 +113,13 @@ impl Lines {
             .axis_style(GRID.color())
             .draw()?;
         if self.second.is_some() {
-            chart.configure_secondary_axes().y_labels(5).x_labels(0).y_label_formatter(format(true)).axis_style(GRID.color()).draw()?;
+            chart
+                .configure_secondary_axes()
+                .y_labels(5)
+                .x_labels(0)
+                .y_label_formatter(format(true))
+                .axis_style(GRID.color())
+                .draw()?;
         }
         self.write_places(pen, &places, |x| chart.backend_coord(&(x, 0.0)).0 as f32, top + height + 16.0);
         for line in &self.lines {
@@ -122,15 +128,8 @@ impl Lines {
         for line in &self.lines {
             self.draw_line(pen, &mut chart, line)?;
         }
-        for line in &self.lines {
-            write_notes(pen, line, |point| {
-                if line.on_second {
-                    chart.borrow_secondary().backend_coord(point)
-                } else {
-                    chart.backend_coord(point)
-                }
-            });
-        }
+        let noted = self.lines.iter().filter(|line| !line.on_second).flat_map(|line| &line.points);
+        write_notes(pen, noted.filter(|point| !point.note.is_empty()), |point| chart.backend_coord(point));
         Ok(())
     }
 
@@ -160,7 +159,11 @@ impl Lines {
     fn draw_line(&self, pen: &Pen, chart: &mut Plot<'_>, line: &Line) -> Result<(), Failed> {
         let points = line.points.iter().map(|point| (place(&point.x), point.y.value));
         let series = LineSeries::new(points, shade(line.ink, line.on_second).stroke_width(2));
-        if line.on_second { chart.draw_secondary_series(series)? } else { chart.draw_series(series)? };
+        if line.on_second {
+            chart.draw_secondary_series(series)?
+        } else {
+            chart.draw_series(series)?
+        };
         for point in &line.points {
             let at = (place(&point.x), point.y.value);
             let dots = [Circle::new(at, 5, BACK.color().filled()), Circle::new(at, 4, line.ink.color().filled())];
@@ -178,17 +181,26 @@ impl Lines {
 type Axes = Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>;
 type Plot<'a> = plotters::chart::DualCoordChartContext<'a, Pen, Axes, Axes>;
 
-/// Says what stands out: a ring around the point, and words above it, kept inside of the figure.
-fn write_notes(pen: &Pen, line: &Line, at: impl Fn(&(f64, f64)) -> (i32, i32)) {
-    let hand = Hand::BOLD;
-    for point in line.points.iter().filter(|point| !point.note.is_empty()) {
+/// Says what stands out: a ring around the point, and words above it, or below where others are in the way.
+fn write_notes<'a>(pen: &Pen, points: impl Iterator<Item = &'a Point>, at: impl Fn(&(f64, f64)) -> (i32, i32)) {
+    const HAND: Hand = Hand::BOLD;
+    let mut written: Vec<(f32, f32, f32)> = Vec::new();
+    for point in points {
         let (x, y) = at(&(place(&point.x), point.y.value));
         let (x, y) = (x as f32, y as f32);
         let ring = pen.area((x - 9.0, y - 9.0), (18.0, 18.0));
         // A circle in the middle of its own small area always has room.
         let _ = ring.draw(&Circle::new((9, 9), 8, stroke(WORDS, 2)));
-        let half = hand.width(&point.note.plain()) / 2.0;
+        let half = HAND.width(&point.note.plain()) / 2.0;
         let middle = x.clamp(SIDE.max(half), (pen.width - half).max(half));
-        pen.text(middle, y - 14.0, hand.middle(), &point.note);
+        let is_free = |y: f32| {
+            let near = |(left, right, other): &(f32, f32, f32)| {
+                middle - half < right + 6.0 && middle + half > left - 6.0 && (y - other).abs() < HAND.size
+            };
+            !written.iter().any(near)
+        };
+        let y = [y - 14.0, y + 24.0].into_iter().find(|y| is_free(*y)).unwrap_or(y - 14.0);
+        pen.text(middle, y, HAND.middle(), &point.note);
+        written.push((middle - half, middle + half, y));
     }
 }

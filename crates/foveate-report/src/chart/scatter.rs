@@ -45,11 +45,11 @@ impl Scatter {
         let mut chart = ChartBuilder::on(&area)
             .y_label_area_size(SIDE as i32)
             .x_label_area_size(20)
-            .build_cartesian_2d((least..most).log_scale(), (least..most).log_scale())?;
+            .build_cartesian_2d(axis(least, most), axis(least, most))?;
         chart
             .configure_mesh()
-            .x_labels(5)
-            .y_labels(5)
+            .x_labels(9)
+            .y_labels(9)
             .x_label_formatter(&tick)
             .y_label_formatter(&tick)
             .max_light_lines(0)
@@ -73,8 +73,20 @@ impl Scatter {
             let tip = dot.name.clone() + ": " + self.y + " " + &dot.y + ", " + self.x + " " + &dot.x;
             pen.mark(&tip, || chart.draw_series([circle]).map(|_| ()))?;
         }
-        let bottom = top + height + 14.0;
+        let bottom = top + height + 18.0;
         pen.text((SIDE + width) / 2.0, bottom, Hand::SMALL.middle(), &text![self.x]);
         Ok(bottom + 8.0)
     }
+}
+
+/// A logarithmic axis with round numbers on it: 1, 2, 5, 10, …, or powers of ten alone where it is long.
+fn axis(
+    least: f64,
+    most: f64,
+) -> impl Ranged<ValueType = f64, FormatOption = plotters::coord::ranged1d::DefaultFormatting>
++ plotters::coord::ranged1d::ValueFormatter<f64> {
+    let steps: &[f64] = if most / least > 1e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let decades = (least.log10().floor() as i32)..=(most.log10().ceil() as i32);
+    let round = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+    (least..most).log_scale().with_key_points(round.filter(|value| (least..=most).contains(value)).collect())
 }

@@ -66,7 +66,8 @@ fn rung(row: &Row<'_>) -> Result<Bar, ReportError> {
 
 /// The remedy from which the model expects the most.
 pub(crate) fn best<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<(Row<'a>, Num)> {
-    let gains = rows.into_iter().filter(|row| row.not_run().is_none()).filter_map(|row| Some((row, row.number("times")?)));
+    let gains =
+        rows.into_iter().filter(|row| row.not_run().is_none()).filter_map(|row| Some((row, row.number("times")?)));
     super::least(gains, |(_, times)| -times.value)
 }
 
@@ -102,7 +103,10 @@ pub(crate) fn remedies(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "remedies",
         title,
-        caption: text!["What the fitted model expects of each remedy, and where one was tried, what was measured.", left_out],
+        caption: text![
+            "What the fitted model expects of each remedy, and where one was tried, what was measured.",
+            left_out
+        ],
         description: "Bars: images a second expected of each remedy, beside what was measured.",
         chart: Chart::Bars(Bars {
             keys: vec![key(QUIET, "as it is"), key(FORWARD, "predicted"), key(READ, "measured")],

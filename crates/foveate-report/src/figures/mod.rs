@@ -73,18 +73,15 @@ fn telling(rows: &[Row<'_>], columns: &[&'static str]) -> Vec<&'static str> {
     first.into_iter().chain(columns.iter().skip(1).copied().filter(|column| differs(column))).collect()
 }
 
-/// A row's name made of these columns; numbers are followed by their column's name.
+/// A row's name made of these columns; what is counted is said after its number, what is set before.
 fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
-    let part = |column: &&'static str| match row.number(column) {
-        Some(number) => {
-            // One worker, two workers.
-            let one = number.value == 1.0 && column.ends_with('s');
-            let thing = if one { &column[..column.len() - 1] } else { column };
-            text![&number, format!(" {thing}")]
-        }
-        None => row.word(column),
+    let part = |column: &&'static str| match (row.number(column), column.strip_suffix('s')) {
+        (Some(number), Some(one)) => text![&number, format!(" {}", if number.value == 1.0 { one } else { column })],
+        (Some(number), None) => text![format!("{column} "), number],
+        _ if *column == "photos" => row.set(),
+        _ => row.word(column),
     };
-    Text::join(columns.iter().map(part), ", ")
+    Text::join(columns.iter().map(part), " ")
 }
 
 /// A bar for a row that could not run.
@@ -128,7 +125,7 @@ fn bound(run: &Report) -> Option<Headline> {
             Some(row) => Headline {
                 question,
                 answer: row.word("adds"),
-                more: diagnosis::drop_of(&row) + " as soon as it works (" + row.word("photos") + ").",
+                more: diagnosis::drop_of(&row) + " as soon as it works (" + row.set() + " photos).",
             },
             None => Headline {
                 question,
@@ -138,7 +135,7 @@ fn bound(run: &Report) -> Option<Headline> {
         });
     }
     let (row, share) = stages::most(run)?;
-    let more = text![share, " of a serial job on ", row.word("photos"), "."];
+    let more = text![share, " of a serial job on ", row.set(), " photos."];
     Some(Headline { question, answer: row.word("stage"), more })
 }
 
@@ -153,8 +150,8 @@ fn gain(run: &Report) -> Option<Headline> {
     let table = run.table("headline.csv")?;
     let mut gains = sweeps::gains(table).into_iter();
     let (row, times) = gains.next()?;
-    let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.word("photos")];
-    let others = gains.map(|(row, times)| text![times, ": ", describe(&row)]);
+    let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.set(), " photos"];
+    let others = gains.map(|(row, times)| text![times, ", ", describe(&row)]);
     let more = Text::join([describe(&row)].into_iter().chain(others), "; ") + ".";
     Some(Headline { question: "What all improvements gave", answer: text![times, " the baseline"], more })
 }
@@ -167,9 +164,9 @@ fn projection(run: &Report) -> Option<Headline> {
         row.number("hours_high"),
         " for ",
         row.number("target_images"),
-        " images (",
-        row.word("photos"),
-        ")."
+        " ",
+        row.set(),
+        " photos."
     ];
     Some(Headline { question: "How long many images take", answer: row.number("hours")?.into(), more })
 }

@@ -5,7 +5,7 @@ use crate::shown::{Num, Text, text};
 use crate::table::Row;
 use crate::{Report, ReportError};
 
-/// Columns that differ in `rows` alone, without the first when it is the same everywhere.
+/// A bar of a row's median, with a whisker up to its p90.
 fn times_of(row: &Row<'_>, label: Text, look: (Ink, bool)) -> Result<Bar, ReportError> {
     if let Some(why) = row.not_run() {
         return Ok(not_run(label, why));
@@ -44,13 +44,13 @@ pub(crate) fn decoders(run: &Report) -> Plates {
     }
     let first = table.grouped("photos").into_iter().next().unwrap_or_default();
     let exact: Vec<Row<'_>> = first.into_iter().filter(|row| row.is("decode_scale", "exact")).collect();
-    let set = exact.first().map_or_else(Text::default, |row| text![" on ", row.word("photos")]);
+    let set = exact.first().map_or_else(Text::default, |row| text![" on ", row.set(), " photos"]);
     let title = comparison(&exact, "decoder", " decodes ", set).unwrap_or_else(|| "What decoding a photo costs".into());
     Ok(Some(Plate {
         name: "decoders",
         title,
-        caption: "From bytes in memory to pixels in memory on one thread: the median, with a whisker up to the 90th \
-                  percentile. Fast stands for a decoder that may shrink while it decodes. Each set of photos has its \
+        caption: "From bytes in memory to pixels in memory on one thread: the median, with a whisker up to where \
+                  nine in ten are faster. Fast stands for a decoder that may shrink while it decodes. Each set of photos has its \
                   own scale."
             .into(),
         description: "Bars: milliseconds to decode one photo, for each decoder, exact and fast, and each set of photos.",
@@ -74,7 +74,8 @@ pub(crate) fn resizers(run: &Report) -> Plates {
     let first = table.grouped("photos").into_iter().next().unwrap_or_default();
     let recipe = first.first().map_or("", |row| row.text("recipe"));
     let same: Vec<Row<'_>> = first.iter().copied().filter(|row| row.is("recipe", recipe)).collect();
-    let set = same.first().map_or_else(Text::default, |row| text![" (recipe ", row.word("recipe"), ", ", row.word("photos"), ")"]);
+    let set =
+        same.first().map_or_else(Text::default, |row| text![" (", row.set(), " photos, ", row.word("recipe"), ")"]);
     let title = comparison(&same, "resizer", " resizes ", set).unwrap_or_else(|| "What resizing a photo costs".into());
     let mut keys = vec![key(RESIZE, "recipe hf")];
     if table.rows().any(|row| row.is("recipe", "squash")) {
@@ -83,8 +84,8 @@ pub(crate) fn resizers(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "resizers",
         title,
-        caption: "From decoded pixels to the model's input on one thread: the median, with a whisker up to the 90th \
-                  percentile. The two recipes give different vectors: compare within one."
+        caption: "From decoded pixels to the model's input on one thread: the median, with a whisker up to where \
+                  nine in ten are faster. The two recipes give different vectors: compare within one."
             .into(),
         description: "Bars: milliseconds to resize one photo, for each resizer, recipe and set of photos.",
         chart: Chart::Bars(Bars { keys, axis: "milliseconds per photo", one_scale: false, panels }),
@@ -97,7 +98,8 @@ pub(crate) fn forward(run: &Report) -> Plates {
     let mut title = None;
     for rows in table.grouped("batch") {
         let columns = telling(&rows, &["encoder", "dtype", "threads"]);
-        let columns = if columns.contains(&"dtype") { columns } else { [&columns[..1], &["dtype"], &columns[1..]].concat() };
+        let columns =
+            if columns.contains(&"dtype") { columns } else { [&columns[..1], &["dtype"], &columns[1..]].concat() };
         let mut bars = Vec::new();
         for row in &rows {
             let mut bar = times_of(row, name(row, &columns), (FORWARD, !row.is("dtype", "f32")))?;
@@ -109,7 +111,15 @@ pub(crate) fn forward(run: &Report) -> Plates {
         if let Some(((fastest, quick), (slowest, slow))) = title.is_none().then(|| extremes(&rows)).flatten() {
             title = slow.times(&quick).map(|times| {
                 let pair = ["encoder", "dtype"];
-                text![name(&fastest, &pair), " is ", times, " as fast as ", name(&slowest, &pair), " at batch ", fastest.word("batch")]
+                text![
+                    name(&fastest, &pair),
+                    " is ",
+                    times,
+                    " as fast as ",
+                    name(&slowest, &pair),
+                    " at batch ",
+                    fastest.word("batch")
+                ]
             });
         }
         panels.push(Panel { heading: text!["Batch ", rows[0].word("batch")], bars });
@@ -118,7 +128,7 @@ pub(crate) fn forward(run: &Report) -> Plates {
         name: "forward",
         title: title.unwrap_or_else(|| "What the forward of a batch costs".into()),
         caption: "The encoder alone on one batch, complete at the end of each call: the median, with a whisker up to \
-                  the 90th percentile, and images a second. Strong colour is f32, weak colour a shorter type."
+                  where nine in ten are faster, and images a second."
             .into(),
         description: "Bars: milliseconds for the forward of a batch, for each runtime and number type.",
         chart: Chart::Bars(Bars {
@@ -152,13 +162,14 @@ pub(crate) fn sinks(run: &Report) -> Plates {
         }
         _ => "How fast outputs take vectors".into(),
     };
-    let first = rows.first().map_or_else(Text::default, |row| {
-        text![row.number("rows"), " vectors of ", row.number("dim"), " numbers, "]
-    });
+    let first = rows
+        .first()
+        .map_or_else(Text::default, |row| text![row.number("rows"), " vectors of ", row.number("dim"), " numbers, "]);
     Ok(Some(Plate {
         name: "sinks",
         title,
-        caption: first + "from the first row to the finished, durable output: the median, with a whisker from the slowest \
+        caption: first
+            + "from the first row to the finished, durable output: the median, with a whisker from the slowest \
                           to the fastest sample, and the bytes that a row takes.",
         description: "Bars: rows a second that each output takes, with the bytes a row takes in it.",
         chart: Chart::Bars(Bars {

@@ -19,7 +19,8 @@ pub(crate) fn timeline(run: &Report) -> Plates {
         scenarios.push(Scenario { heading: rows[0].word("scenario"), lanes });
     }
     let stages = group(table.rows(), |row| row.text("stage").to_owned());
-    let keys: Vec<Key> = stages.iter().map(|rows| key(Ink::of_stage(rows[0].text("stage")), rows[0].word("stage"))).collect();
+    let keys: Vec<Key> =
+        stages.iter().map(|rows| key(Ink::of_stage(rows[0].text("stage")), rows[0].word("stage"))).collect();
     let title = match &busy[..] {
         [before, .., after] => text!["The encoder computes ", before, " of the time before, ", after, " after"],
         [share] => text!["The encoder computes ", share, " of the time"],
@@ -28,9 +29,10 @@ pub(crate) fn timeline(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "timeline",
         title,
-        caption: "Simulated from measured service times. Gaps in the encoder's lane are time that an accelerator waits \
+        caption:
+            "Simulated from measured service times. Gaps in the encoder's lane are time that an accelerator waits \
                   for data; full lanes above it are the workers that it waits for."
-            .into(),
+                .into(),
         description: "Lanes over time, one for each worker, the encoder and the writer: what each works on, before and after a change.",
         chart: Chart::Lanes(Lanes { keys, scenarios }),
     }))
@@ -48,7 +50,8 @@ fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
     let all = || lanes.iter().flat_map(|(_, stretches)| stretches);
     let ends = all().map(|stretch| &stretch.end).max_by(|a, b| a.value.total_cmp(&b.value))?;
     let busy: f64 = encoder.iter().map(|stretch| stretch.end.value - stretch.start.value).sum();
-    let fields: Vec<Num> = encoder.iter().flat_map(|stretch| [stretch.start.clone(), stretch.end.clone()]).chain([ends.clone()]).collect();
+    let fields: Vec<Num> =
+        encoder.iter().flat_map(|stretch| [stretch.start.clone(), stretch.end.clone()]).chain([ends.clone()]).collect();
     (ends.value > 0.0).then(|| Num {
         value: busy / ends.value,
         unit: "%",
@@ -65,7 +68,13 @@ pub(crate) fn accuracy(run: &Report) -> Plates {
         let measured = row.need("measured")?;
         dots.push(Dot { name: label(), x: measured.clone(), y: row.need("predicted")?, ink: FORWARD, hollow: false });
         if let Some(simulated) = row.number("simulated") {
-            dots.push(Dot { name: text![label(), ", simulated"], x: measured, y: simulated, ink: DECODE, hollow: true });
+            dots.push(Dot {
+                name: text![label(), ", simulated"],
+                x: measured,
+                y: simulated,
+                ink: DECODE,
+                hollow: true,
+            });
         }
         errors.extend(row.number("error").map(Num::size));
         simulated_errors.extend(row.number("simulated_error").map(Num::size));
@@ -91,7 +100,12 @@ pub(crate) fn accuracy(run: &Report) -> Plates {
             simulated
         ],
         description: "Dots: predicted against measured images a second for runs of different configurations, with a band of ten percent.",
-        chart: Chart::Scatter(Scatter { keys, x: "measured, images per second", y: "predicted, images per second", dots }),
+        chart: Chart::Scatter(Scatter {
+            keys,
+            x: "measured, images per second",
+            y: "predicted, images per second",
+            dots,
+        }),
     }))
 }
 
@@ -99,12 +113,16 @@ pub(crate) fn walls(run: &Report) -> Plates {
     let Some(table) = run.table("batch_plan.csv") else { return Ok(None) };
     let crossover = table.rows().find(|row| row.is("crossover", "yes"));
     let mut lines = Vec::new();
-    for (name, column, ink) in [("storage", "storage_ms", READ), ("CPU", "cpu_ms", DECODE), ("compute", "compute_ms", FORWARD)] {
+    for (name, column, ink) in
+        [("storage", "storage_ms", READ), ("CPU", "cpu_ms", DECODE), ("compute", "compute_ms", FORWARD)]
+    {
         let mut points = Vec::new();
         for row in table.rows() {
             let slowest = row.text("wall").eq_ignore_ascii_case(name);
             let note = if slowest && row.is("crossover", "yes") { "crossover".into() } else { Text::default() };
-            points.push(Point { x: row.need("batch")?, y: row.need(column)?, band: None, note });
+            let (batch, whole) = (row.need("batch")?, row.need(column)?);
+            let Some(each) = whole.over(&batch) else { continue };
+            points.push(Point { x: batch, y: each, band: None, note });
         }
         lines.push(Line { name: name.into(), ink, on_second: false, points });
     }
@@ -115,10 +133,11 @@ pub(crate) fn walls(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "walls",
         title,
-        caption: "The three walls of the analytic model: how long storage, the CPU and the encoder each need for a batch. \
-                  A step takes as long as the slowest of them; while that is compute, the accelerator is never idle."
+        caption: "The three walls of the analytic model: how long storage, the CPU and the encoder each need for a batch, \
+                  per image. A step takes as long as the slowest of them: while that is compute, the accelerator is never \
+                  idle."
             .into(),
-        description: "Lines: milliseconds that storage, CPU and compute each need for a batch, by batch size; the crossover is marked.",
-        chart: Chart::Lines(Lines { x: "batch", y: "milliseconds per batch", second: None, lines }),
+        description: "Lines: milliseconds per image that storage, CPU and compute each need, by batch size; the crossover is marked.",
+        chart: Chart::Lines(Lines { x: "batch", y: "milliseconds per image", second: None, lines }),
     }))
 }

@@ -9,9 +9,8 @@ use crate::table::{Row, group};
 type Job<'a> = Vec<Row<'a>>;
 
 fn jobs<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Vec<Job<'a>> {
-    const JOB: [&str; 10] = [
-        "photos", "mode", "decoder", "resizer", "encoder", "dtype", "decode_scale", "workers", "threads", "batch",
-    ];
+    const JOB: [&str; 10] =
+        ["photos", "mode", "decoder", "resizer", "encoder", "dtype", "decode_scale", "workers", "threads", "batch"];
     group(rows, |row| JOB.map(|column| row.text(column).to_owned()))
 }
 
@@ -33,9 +32,9 @@ pub(crate) fn stages(run: &Report) -> Plates {
     for rows in table.grouped("photos") {
         let heading = rows[0].word("photos");
         let jobs = jobs(rows);
-        let several_encoders = jobs.iter().any(|job| {
-            ["encoder", "dtype"].iter().any(|column| job[0].text(column) != jobs[0][0].text(column))
-        });
+        let several_encoders = jobs
+            .iter()
+            .any(|job| ["encoder", "dtype"].iter().any(|column| job[0].text(column) != jobs[0][0].text(column)));
         let bars = jobs.iter().map(|job| bar(job, several_encoders)).collect::<Result<Vec<_>, _>>()?;
         panels.push(Panel { heading, bars });
     }
@@ -46,7 +45,9 @@ pub(crate) fn stages(run: &Report) -> Plates {
         }
     }
     let title = match most(run) {
-        Some((row, share)) => text![capital(row.text("stage")), " takes ", share, " of a serial job on ", row.word("photos")],
+        Some((row, share)) => {
+            text![capital(row.text("stage")), " takes ", share, " of a serial job on ", row.set(), " photos"]
+        }
         None => "Time per image, stage by stage".into(),
     };
     Ok(Some(Plate {
@@ -105,17 +106,35 @@ pub(crate) fn pipeline(run: &Report) -> Plates {
         stations.push(Station {
             name: row.text("stage").to_owned(),
             share: row.need("share_of_wall")?,
-            detail: text![row.need("ms_per_image")?, " per image"],
+            detail: row.need("ms_per_image")?.into(),
             ink: Ink::of_stage(row.text("stage")),
         });
     }
-    let Some((most, share)) = greatest(job) else { return Ok(None) };
-    let pair = text![job[0].word("decoder"), ", ", job[0].word("resizer"), " and ", job[0].word("encoder"), " ", job[0].word("dtype")];
+    let rest: Job<'_> = match greatest(job) {
+        Some((most, _)) => job.iter().copied().filter(|row| !row.is("stage", most.text("stage"))).collect(),
+        None => Vec::new(),
+    };
+    let title = match greatest(job).zip(greatest(&rest)) {
+        Some(((most, _), (next, share))) => {
+            text!["After ", most.text("stage"), ", ", next.text("stage"), " weighs most: ", share]
+        }
+        None => "What an image goes through".into(),
+    };
+    let pair = text![
+        job[0].word("decoder"),
+        ", ",
+        job[0].word("resizer"),
+        " and ",
+        job[0].word("encoder"),
+        " ",
+        job[0].word("dtype")
+    ];
     Ok(Some(Plate {
         name: "pipeline",
-        title: text!["An image's way: ", most.text("stage"), " is ", share, " of it"],
+        title,
         caption: text![
-            "What an image goes through, from left to right, and the share of a serial job's time in each stage: ",
+            "What an image goes through, from left to right, and the share of a serial job's time in each stage, \
+             with the time per image: ",
             job[0].word("photos"),
             " with ",
             pair,

@@ -41,7 +41,14 @@ pub(crate) fn batch(run: &Report) -> Plates {
         return Ok(None);
     }
     let title = match knee {
-        Some(row) => text!["A batch of ", row.number("batch"), " is enough for ", name(&row, &columns), ": ", row.number("images_per_second")],
+        Some(row) => text![
+            "A batch of ",
+            row.number("batch"),
+            " is enough for ",
+            name(&row, &columns),
+            ": ",
+            row.number("images_per_second")
+        ],
         None => "Throughput by batch".into(),
     };
     let second = (!memory.is_empty()).then_some("peak memory, MB");
@@ -49,10 +56,11 @@ pub(crate) fn batch(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "batch_sweep",
         title,
-        caption: "The encoder alone at growing batches. Full dots: throughput, the band from the slowest to the fastest \
+        caption:
+            "The encoder alone at growing batches. Full dots: throughput, the band from the slowest to the fastest \
                   sample. Rings: the most memory in use, on the right axis. The knee is the smallest batch within a \
                   twentieth of the best throughput: a larger one costs memory and gives next to nothing."
-            .into(),
+                .into(),
         description: "Lines: images a second by batch size, with peak memory on a second axis; the knee is marked.",
         chart: Chart::Lines(Lines { x: "batch", y: "images per second", second, lines }),
     }))
@@ -83,7 +91,9 @@ pub(crate) fn workers(run: &Report) -> Plates {
         return Ok(None);
     }
     let title = match plateau {
-        Some(row) => text!["More than ", name(&row, &["workers"]), " gain little: then ", row.word("limit"), " is the limit"],
+        Some(row) => {
+            text!["More than ", name(&row, &["workers"]), " gain little: then ", row.word("limit"), " is the limit"]
+        }
         None => "Throughput by workers".into(),
     };
     let second = (!busy.is_empty()).then_some("encoder busy");
@@ -138,11 +148,17 @@ pub(crate) fn headline(run: &Report) -> Plates {
                 "CPU floor" => OTHER,
                 _ => FORWARD,
             };
-            bars.push(whiskered(label, rate, both(row, "images_per_second_min", "images_per_second_max"), (ink, false), value));
+            bars.push(whiskered(
+                label,
+                rate,
+                both(row, "images_per_second_min", "images_per_second_max"),
+                (ink, false),
+                value,
+            ));
         }
         panels.push(Panel { heading: rows[0].word("photos"), bars });
     }
-    let gains = gains(table).into_iter().map(|(row, times)| text![times, " on ", row.word("photos")]);
+    let gains = gains(table).into_iter().map(|(row, times)| text![times, " on ", row.set(), " photos"]);
     let title = match Text::join(gains, ", ") {
         none if none.is_empty() => "One improvement after the other".into(),
         gains => text!["All together: ", gains],
@@ -174,7 +190,13 @@ pub(crate) fn extrapolation(run: &Report) -> Plates {
         let mut bars = vec![whiskered(sample, rate, both(&row, "low", "high"), (QUIET, false), value)];
         if let Some(long) = row.number("long_images_per_second") {
             let value = text![&long, if row.is("within", "yes") { ", within" } else { ", outside" }];
-            bars.push(whiskered(text!["longer run, ", row.number("long_images"), " images"], long, None, (FORWARD, false), value));
+            bars.push(whiskered(
+                text!["longer run, ", row.number("long_images"), " images"],
+                long,
+                None,
+                (FORWARD, false),
+                value,
+            ));
         }
         let heading = text![
             row.word("photos"),
@@ -222,7 +244,10 @@ pub(crate) fn tuning(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "tuning",
         title,
-        caption: text!["Every configuration that was tried, in order, with a whisker from its slowest to its fastest sample.", why],
+        caption: text![
+            "Every configuration that was tried, in order, with a whisker from its slowest to its fastest sample.",
+            why
+        ],
         description: "Bars: images a second of every configuration that tuning tried; the chosen one stands out.",
         chart: Chart::Bars(Bars {
             keys: vec![key(QUIET, "tried"), key(READ, "chosen")],
