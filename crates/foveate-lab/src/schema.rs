@@ -30,10 +30,17 @@ impl Column {
         Self { printed: false, ..self }
     }
 
-    /// Its name and unit, for people.
+    /// Its name and unit, for people: `batch p50 (ms)`, `images/s`.
     pub fn heading(&self) -> String {
-        let words = self.name.replace('_', " ");
-        if self.unit.is_empty() { words } else { format!("{words} ({})", self.unit) }
+        let name = self.name.replace("_per_second", "/s");
+        let suffix = format!("_{}", self.unit.to_lowercase());
+        let (words, unit) = match name.strip_suffix(&suffix) {
+            Some(rest) => (rest.to_owned(), self.unit),
+            None if name.contains("/s") => (name, ""),
+            None => (name, self.unit),
+        };
+        let words = words.replace('_', " ");
+        if unit.is_empty() { words } else { format!("{words} ({unit})") }
     }
 }
 
@@ -162,7 +169,8 @@ pub static DECODERS: Schema = Schema {
         Column::number("megapixels_per_second", "MP/s", "native pixels of the photos, whatever was decoded"),
         Column::text(
             "pixels",
-            "`exact` when every image has the pixels of the first exact decoder, else the largest difference of a sample",
+            "`exact` when every image has the pixels of the first exact decoder at this scale, else the largest difference \
+             of a sample, or `another size`",
         ),
     ],
 };
@@ -225,7 +233,9 @@ pub static FORWARD: Schema = Schema {
         RATE_MIN,
         RATE_MAX,
         Column::number("copy_in_ms", "ms", "median of a batch, to where the forward reads it"),
+        Column::number("forward_ms", "ms", "median of a batch, the network alone"),
         Column::number("copy_out_ms", "ms", "median of a batch, vectors to the host"),
+        Column::number("forward_images_per_second", "1/s", "images of a batch ÷ the network's time").unprinted(),
         Column::number("cosine_to_reference", "", "least cosine of its vectors with the first f32 encoder's"),
     ],
 };
@@ -246,7 +256,10 @@ pub static BATCH_SWEEP: Schema = Schema {
         RATE_MAX,
         Column::number("batch_p50_ms", "ms", "median time of a batch"),
         Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes"),
-        Column::text("memory_of", "`device`, or `process` (resident) where the host computes"),
+        Column::text(
+            "memory_of",
+            "`device`, or `process` (resident) where the host computes; more words where the system tells less",
+        ),
         Column::text("knee", "`yes` for the smallest batch within 5 % of the best throughput"),
     ],
 };
@@ -274,6 +287,7 @@ pub static WORKER_SWEEP: Schema = Schema {
         Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
         Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
         Column::text("limit", "the stage that was busy the most"),
+        Column::text("encoder_bound", "`yes` where the encoder was busy 95 % of the time: more workers cannot help"),
         Column::text("plateau", "`yes` for the fewest workers within 5 % of the best throughput"),
     ],
 };
@@ -307,13 +321,14 @@ pub static HEADLINE: Schema = Schema {
     ],
 };
 
-/// The projection of `foveate bench headline` and `foveate profile`.
+/// `foveate bench extrapolation`.
 pub static EXTRAPOLATION: Schema = Schema {
     file: "extrapolation.csv",
     about: "What a sample says about many images, and whether a longer run agrees.",
     columns: &[
         PHOTOS,
-        Column::number("sample_images", "", "images of the sample"),
+        STATUS,
+        Column::number("sample_images", "", "images of a sample"),
         Column::number("samples", "", "samples taken"),
         Column::number("images_per_second", "1/s", "mean of the samples"),
         Column::number("low", "1/s", "lower end of the 95 % prediction interval for another run"),
@@ -368,7 +383,11 @@ pub static DIAGNOSIS: Schema = Schema {
         Column::number("drop", "", "1 − this rate ÷ the rate of the depth before, 0 to 1"),
         Column::number("drop_low", "", "lower end of its 95 % interval"),
         Column::number("drop_high", "", "upper end"),
-        Column::text("significant", "`yes` when the interval lies above the least drop that matters"),
+        Column::text(
+            "significant",
+            "`yes` when the interval lies above the least drop that matters, as do those of the drops from the depth \
+             before to no cache at all, and from the shallowest depth to this one",
+        ),
         Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
         Column::text("culprit", "`yes` for the stage that the verdict names"),
     ],
@@ -385,7 +404,7 @@ pub static REMEDIES: Schema = Schema {
         Column::text("change", "what to do, as command-line options where there are any"),
         STATUS,
         Column::number("now", "1/s", "measured throughput without it"),
-        Column::number("predicted", "1/s", "what the model expects with it"),
+        Column::number("predicted", "1/s", "`now`, times what the model expects to change with it"),
         Column::number("times", "x", "predicted ÷ now"),
         Column::number("measured", "1/s", "with `--verify`: what was measured"),
         Column::number("error", "", "predicted ÷ measured − 1"),

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foveate_pipeline::Pipeline;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use super::Options;
@@ -83,6 +84,11 @@ impl Ladder {
         self.rungs.iter().filter(|rung| rung.skipped.is_none())
     }
 
+    /// Whether nothing stays on a device: the forward runs on the cores that decode.
+    pub(super) fn on_host(&self) -> bool {
+        self.rungs[0].skipped.is_some()
+    }
+
     /// The shallowest depth measured: the forward alone, or nearly.
     pub(super) fn reference(&self) -> &Rung {
         self.measured().next().unwrap_or(&self.rungs[0])
@@ -104,13 +110,27 @@ impl Ladder {
     }
 
     /// What each stage costs, from one depth to the next.
+    ///
+    /// One that costs something is at work at every deeper depth, too, and at no shallower one: so a drop counts only when
+    /// the job as it is is slower than the depth before as well, and the depth itself slower than the shallowest. Of a
+    /// dozen noisy comparisons one is off by chance; of three samples that have to agree hardly ever are.
     pub(super) fn drops(&self) -> Vec<Drop> {
         let pairs = self.measured().zip(self.measured().skip(1));
         let drop = |(before, rung): (&Rung, &Rung)| {
             let part = self.drop_between(before, rung);
-            Drop { depth: rung.depth, part, significant: part.low > self.least_drop }
+            let others = [self.drop_between(before, self.whole()), self.drop_between(self.reference(), rung)];
+            let significant = others.iter().chain([&part]).all(|part| part.low > self.least_drop);
+            Drop { depth: rung.depth, part, significant }
         };
         pairs.map(drop).collect()
+    }
+
+    /// The depth before `depth` and its median rate, and that of `depth`.
+    pub(super) fn around(&self, depth: Depth) -> ((Depth, f64), f64) {
+        let rate = |rung: &Rung| (rung.depth, self.rate(rung).value);
+        let before = self.measured().take_while(|rung| rung.depth < depth).last().unwrap_or(self.reference());
+        let at = self.measured().find(|rung| rung.depth == depth).unwrap_or(self.whole());
+        (rate(before), rate(at).1)
     }
 
     /// What all of them cost together.
@@ -163,7 +183,7 @@ impl Rung {
 }
 
 /// Runs the job at a depth.
-pub(super) struct Probe<'a> {
+struct Probe<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     setting: &'a Setting,
@@ -192,29 +212,24 @@ impl<'a> Probe<'a> {
         let batch = self.setting.batch as u64;
         // Every photo once, where that is how its vector becomes known.
         let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
-        let first = once.max(LEAST_BATCHES) * batch;
-        let (rate, _) = self.sample(depth, first)?;
-        Ok(((rate * self.options.seconds / batch as f64).round() as u64).max(LEAST_BATCHES) * batch)
+        let (rate, _) = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
+        Ok(images_for(rate, self.options.seconds, self.setting))
     }
 
-    /// Images per second in the steady state, and the share of the processor that was at work.
     fn sample(&mut self, depth: Depth, images: u64) -> Result<(f64, Option<f64>), LabError> {
         let checked = self.sink(depth)?;
-        let clock = Arc::new(Mutex::new(Clock::default()));
-        let sink = Timed { inner: checked.clone(), clock: Arc::clone(&clock) };
-        let source = self.photos.stored(images);
-        let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), Box::new(sink));
-        let pipeline = self.caches.put_into(pipeline, depth, images, &self.encoder);
         if depth == Depth::OnDevice {
             self.caches.make_resident(&mut self.encoder)?;
         }
-        let run = self.lab.carry_out(pipeline, &checked, images)?;
+        let sampled = sample(self.lab, &checked, images, |sink| {
+            let source = self.photos.stored(images);
+            let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
+            self.caches.put_into(pipeline, depth, images, &self.encoder)
+        })?;
         if depth == Depth::Nothing {
             self.expected = checked;
         }
-        let rate = lock(&clock).rate();
-        let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
-        Ok((rate, run.cpu_busy))
+        Ok(sampled)
     }
 
     fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {
@@ -223,6 +238,28 @@ impl<'a> Probe<'a> {
         // Of one batch over and over, what is in a slot is always the same.
         Ok(if depth.tells_photos() { self.expected.anew(inner) } else { CheckedSink::new(inner, self.setting.batch) })
     }
+}
+
+/// Images of a sample of about `seconds` at `rate`.
+pub(super) fn images_for(rate: f64, seconds: f64, setting: &Setting) -> u64 {
+    let batch = setting.batch as u64;
+    ((rate * seconds / batch as f64).round() as u64).max(LEAST_BATCHES) * batch
+}
+
+/// Runs the pipeline that `make` makes around `checked`: images per second in the steady state, and the share of the
+/// processor that was at work.
+pub(super) fn sample(
+    lab: &Lab<'_>,
+    checked: &CheckedSink,
+    images: u64,
+    make: impl FnOnce(Box<dyn VectorSink>) -> Pipeline,
+) -> Result<(f64, Option<f64>), LabError> {
+    let clock = Arc::new(Mutex::new(Clock::default()));
+    let pipeline = make(Box::new(Timed { inner: checked.clone(), clock: Arc::clone(&clock) }));
+    let run = lab.carry_out(pipeline, checked, images)?;
+    let rate = lock(&clock).rate();
+    let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
+    Ok((rate, run.cpu_busy))
 }
 
 /// When batches came out at the end of the pipeline.

@@ -41,6 +41,8 @@ pub(crate) type Backends = Vec<(&'static str, Option<f64>)>;
 pub(crate) struct FakeRig {
     pub(crate) costs: Costs,
     pub(crate) base: Setting,
+    /// What it says that the machine has. Sleep needs none of them.
+    pub(crate) cores: usize,
     /// Side of the encoder's input.
     pub(crate) input: u32,
     /// Encoded photos; [`raw`] makes them. JPEG files are read too.
@@ -77,6 +79,7 @@ impl FakeRig {
         Self {
             costs: Costs { forward: 1.0, ..Costs::default() },
             base,
+            cores: 2,
             input: 16,
             photos,
             decoders: vec![("plain", Some(1.0))],
@@ -116,7 +119,13 @@ impl Rig for FakeRig {
     }
 
     fn context(&self) -> Context {
-        Context { model: "fake".to_owned(), device: "fake".to_owned(), cores: 2, seed: 7, ..Context::default() }
+        Context {
+            model: "fake".to_owned(),
+            device: "fake".to_owned(),
+            cores: self.cores,
+            seed: 7,
+            ..Context::default()
+        }
     }
 
     fn photos(&self) -> Result<Box<dyn Source>, SourceError> {

@@ -1,0 +1,328 @@
+//! What may help, as data: a new remedy is an entry here.
+
+use foveate_encode::DType;
+
+use crate::{Candidate, Rig, Setting};
+
+/// Something that may help.
+#[derive(Debug)]
+pub struct Remedy {
+    /// Its name.
+    pub name: &'static str,
+    /// The stage that it relieves.
+    pub stage: &'static str,
+    /// Why it may help, and what it costs otherwise.
+    pub why: &'static str,
+    /// Whether vectors become others, which is nothing to be chosen for somebody.
+    pub other_vectors: bool,
+    /// How it is applied to a setting.
+    apply: fn(&Facts<'_>) -> Vec<Attempt>,
+}
+
+/// What remedies depend on.
+pub(super) struct Facts<'a> {
+    pub(super) rig: &'a dyn Rig,
+    pub(super) setting: &'a Setting,
+    pub(super) cores: usize,
+    /// Whether the forward runs on the cores that decode, too.
+    pub(super) on_host: bool,
+    /// Mean encoded bytes of a photo.
+    pub(super) mean_bytes: f64,
+}
+
+/// One way to apply a remedy.
+pub(super) enum Attempt {
+    /// One of these settings, whichever is expected to be the fastest.
+    Try(Vec<Setting>),
+    /// This setting, were it not for the reason.
+    Cannot(Setting, String),
+    /// Nothing that a setting can say.
+    Advice(&'static str, String),
+}
+
+impl Remedy {
+    pub(super) fn attempts(&self, facts: &Facts<'_>) -> Vec<Attempt> {
+        (self.apply)(facts)
+    }
+}
+
+/// Files below this cost more to open than to read.
+const SMALL_FILE: f64 = 64e3;
+
+/// The remedies known, in the order in which people ask.
+pub static REMEDIES: &[Remedy] = &[
+    Remedy {
+        name: "decoder",
+        stage: "decode",
+        why: "decoders differ severalfold in speed",
+        other_vectors: false,
+        apply: decoders,
+    },
+    Remedy {
+        name: "DCT scale",
+        stage: "decode",
+        why: "a JPEG much larger than the input is decoded at a half, a quarter or an eighth; vectors change a little \
+              (`foveate verify` measures how much)",
+        other_vectors: false,
+        apply: dct_scale,
+    },
+    Remedy {
+        name: "decode on the device",
+        stage: "decode",
+        why: "frees the processor's cores",
+        other_vectors: false,
+        apply: |_| advice("a JPEG decoder on the accelerator", "this build has none"),
+    },
+    Remedy {
+        name: "resizer",
+        stage: "resize",
+        why: "resizers differ severalfold in speed",
+        other_vectors: false,
+        apply: resizers,
+    },
+    Remedy {
+        name: "order of crop and resize",
+        stage: "resize",
+        why: "`hf` crops after resizing (in one step here), `squash` resizes all of the photo: another embedding",
+        other_vectors: true,
+        apply: recipes,
+    },
+    Remedy {
+        name: "more workers",
+        stage: "decode",
+        why: "more photos are decoded and resized at a time, while there are cores for them",
+        other_vectors: false,
+        apply: more_workers,
+    },
+    Remedy {
+        name: "fewer workers",
+        stage: "forward",
+        why: "leaves cores and memory bandwidth to the forward",
+        other_vectors: false,
+        apply: fewer_workers,
+    },
+    Remedy {
+        name: "oversubscription",
+        stage: "forward",
+        why: "threads that take turns on a core lose time to switching",
+        other_vectors: false,
+        apply: oversubscription,
+    },
+    Remedy {
+        name: "prefetch",
+        stage: "batch",
+        why: "batches in store bridge photos that take long; the model is of the mean and sees no gain",
+        other_vectors: false,
+        apply: |facts| vary(facts, |setting, n| setting.prefetch = n, &[facts.setting.prefetch.max(1) * 4]),
+    },
+    Remedy {
+        name: "batch",
+        stage: "forward",
+        why: "a larger batch spreads the cost of a call, a smaller one stays in the caches",
+        other_vectors: false,
+        apply: |facts| {
+            let batch = facts.setting.batch;
+            let sizes: Vec<usize> = [batch / 2, batch * 2, batch * 4].into_iter().filter(|&n| n > 0).collect();
+            vary(facts, |setting, n| setting.batch = n, &sizes)
+        },
+    },
+    Remedy {
+        name: "dtype",
+        stage: "forward",
+        why: "half precision computes and copies faster where the hardware has it; vectors change a little \
+              (`foveate verify` measures how much)",
+        other_vectors: false,
+        apply: dtypes,
+    },
+    Remedy {
+        name: "encoder",
+        stage: "forward",
+        why: "engines differ in speed for the same vectors",
+        other_vectors: false,
+        apply: encoders,
+    },
+    Remedy {
+        name: "read concurrency",
+        stage: "read",
+        why: "a store that takes long to answer answers several at a time",
+        other_vectors: false,
+        apply: |facts| {
+            let readers = facts.setting.readers.max(1);
+            match facts.setting.workers {
+                0 => cannot(
+                    Setting { readers: readers * 2, ..facts.setting.clone() },
+                    "without workers nothing reads ahead",
+                ),
+                _ => vary(facts, |setting, n| setting.readers = n, &[readers * 2, readers * 4, readers * 8]),
+            }
+        },
+    },
+    Remedy {
+        name: "tar shards",
+        stage: "read",
+        why: "small files cost more to open than to read; a tar of them is read in one go",
+        other_vectors: false,
+        apply: tar_shards,
+    },
+    Remedy {
+        name: "copy bytes, not floats",
+        stage: "copy-in",
+        why: "u8 samples are a quarter of the bytes of f32 ones",
+        other_vectors: false,
+        apply: |_| advice("u8 batches, normalized on the device", "already done: normalization is part of the weights"),
+    },
+    Remedy {
+        name: "pinned memory",
+        stage: "copy-in",
+        why: "a device fetches from pinned memory by itself, beside the forward",
+        other_vectors: false,
+        apply: |facts| {
+            let host = "the forward reads the host's memory: there is nothing to copy";
+            let device = "advice only: the encoders of this build take batches from ordinary memory";
+            advice("batches in pinned memory", if facts.on_host { host } else { device })
+        },
+    },
+    Remedy {
+        name: "output",
+        stage: "write",
+        why: "formats, compression and disks differ in speed",
+        other_vectors: false,
+        apply: |_| advice("another format or disk for --output", "advice only: `foveate bench sinks` compares formats"),
+    },
+];
+
+fn advice(what: &'static str, reason: &str) -> Vec<Attempt> {
+    vec![Attempt::Advice(what, reason.to_owned())]
+}
+
+fn cannot(setting: Setting, reason: &str) -> Vec<Attempt> {
+    vec![Attempt::Cannot(setting, reason.to_owned())]
+}
+
+/// The setting with one of `values`.
+fn vary(facts: &Facts<'_>, set: fn(&mut Setting, usize), values: &[usize]) -> Vec<Attempt> {
+    let with = |&value: &usize| {
+        let mut setting = facts.setting.clone();
+        set(&mut setting, value);
+        setting
+    };
+    vec![Attempt::Try(values.iter().map(with).collect())]
+}
+
+/// One attempt for each candidate but the one in use.
+fn others(
+    candidates: Vec<Candidate>,
+    used: &str,
+    none: &'static str,
+    with: impl Fn(String) -> Setting,
+) -> Vec<Attempt> {
+    let attempt = |candidate: Candidate| match candidate.problem {
+        None => Attempt::Try(vec![with(candidate.name)]),
+        Some(problem) => Attempt::Cannot(with(candidate.name), problem),
+    };
+    let attempts: Vec<Attempt> = candidates.into_iter().filter(|other| other.name != used).map(attempt).collect();
+    if attempts.is_empty() { advice(none, "this build has only the one in use") } else { attempts }
+}
+
+fn decoders(facts: &Facts<'_>) -> Vec<Attempt> {
+    let with = |decoder| Setting { decoder, ..facts.setting.clone() };
+    others(facts.rig.decoders(), &facts.setting.decoder, "another --decoder", with)
+}
+
+fn resizers(facts: &Facts<'_>) -> Vec<Attempt> {
+    let with = |resizer| Setting { resizer, ..facts.setting.clone() };
+    others(facts.rig.resizers(), &facts.setting.resizer, "another --resizer", with)
+}
+
+fn encoders(facts: &Facts<'_>) -> Vec<Attempt> {
+    let with = |encoder| Setting { encoder, ..facts.setting.clone() };
+    others(facts.rig.encoders(), &facts.setting.encoder, "another --encoder", with)
+}
+
+fn dct_scale(facts: &Facts<'_>) -> Vec<Attempt> {
+    let fast = Setting { fast: true, ..facts.setting.clone() };
+    if facts.setting.fast {
+        return cannot(fast, "already done");
+    }
+    let scales = |name: &str| facts.rig.open_decoder(name).is_ok_and(|decoder| decoder.capability().scaled);
+    let able = facts.rig.decoders().into_iter().map(|candidate| candidate.name).filter(|name| scales(name));
+    let settings: Vec<Setting> = able.map(|decoder| Setting { decoder, ..fast.clone() }).collect();
+    if settings.is_empty() {
+        cannot(fast, "no decoder of this build decodes at a smaller scale")
+    } else {
+        vec![Attempt::Try(settings)]
+    }
+}
+
+fn recipes(facts: &Facts<'_>) -> Vec<Attempt> {
+    let recipe = if facts.setting.recipe == "squash" { "hf" } else { "squash" };
+    vec![Attempt::Try(vec![Setting { recipe: recipe.to_owned(), ..facts.setting.clone() }])]
+}
+
+fn more_workers(facts: &Facts<'_>) -> Vec<Attempt> {
+    let workers = facts.setting.workers;
+    let most = facts.cores.max(workers + 1);
+    let mut counts: Vec<usize> =
+        [workers + 1, workers * 2, most].into_iter().filter(|&n| n > workers && n <= most).collect();
+    counts.dedup();
+    vary(facts, |setting, n| setting.workers = n, &counts)
+}
+
+fn fewer_workers(facts: &Facts<'_>) -> Vec<Attempt> {
+    let workers = facts.setting.workers;
+    if workers < 2 {
+        return cannot(Setting { workers: 1, ..facts.setting.clone() }, "there is one at most already");
+    }
+    vary(facts, |setting, n| setting.workers = n, &[workers - 1, workers / 2])
+}
+
+fn oversubscription(facts: &Facts<'_>) -> Vec<Attempt> {
+    let Setting { workers, threads, .. } = *facts.setting;
+    let fits =
+        Setting { workers: workers.min(1), threads: facts.cores.saturating_sub(1).max(1), ..facts.setting.clone() };
+    if !facts.on_host {
+        return cannot(fits, "the forward does not run on these cores");
+    }
+    if workers + threads <= facts.cores || facts.cores < 2 {
+        return cannot(fits, &format!("{workers} workers and {threads} threads for {} cores", facts.cores));
+    }
+    let split = |workers: usize| Setting { workers, threads: facts.cores - workers, ..facts.setting.clone() };
+    let powers = std::iter::successors(Some(1), |workers| Some(workers * 2)).take_while(|&n| n < facts.cores);
+    vec![Attempt::Try(powers.map(split).collect())]
+}
+
+fn dtypes(facts: &Facts<'_>) -> Vec<Attempt> {
+    let names = || facts.rig.encoders().into_iter().filter(|encoder| encoder.problem.is_none());
+    let with = |dtype| move |encoder: Candidate| Setting { dtype, encoder: encoder.name, ..facts.setting.clone() };
+    let other = [DType::Bf16, DType::F16].into_iter().filter(|&dtype| dtype != facts.setting.dtype);
+    other.map(|dtype| Attempt::Try(names().map(with(dtype)).collect())).collect()
+}
+
+fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
+    let what = "photos in tar files";
+    let kilobytes = facts.mean_bytes / 1e3;
+    if facts.mean_bytes < SMALL_FILE {
+        advice(what, &format!("advice only, of {kilobytes:.0} kB a file: this build reads files alone"))
+    } else {
+        advice(what, &format!("{kilobytes:.0} kB a file: they are not small"))
+    }
+}
+
+/// What is to be changed to get from one setting to another, as command-line options.
+pub(super) fn changes(from: &Setting, to: &Setting) -> String {
+    let option = |name: &str, differs: bool, value: String| differs.then(|| format!("--{name} {value}"));
+    let options = [
+        option("decoder", from.decoder != to.decoder, to.decoder.clone()),
+        option("decode-scale", from.fast != to.fast, to.decode_scale().to_owned()),
+        option("resizer", from.resizer != to.resizer, to.resizer.clone()),
+        option("preprocess", from.recipe != to.recipe, to.recipe.clone()),
+        option("encoder", from.encoder != to.encoder, to.encoder.clone()),
+        option("dtype", from.dtype != to.dtype, to.dtype.name().to_owned()),
+        option("batch", from.batch != to.batch, to.batch.to_string()),
+        option("workers", from.workers != to.workers, to.workers.to_string()),
+        option("readers", from.readers != to.readers, to.readers.to_string()),
+        option("threads", from.threads != to.threads, to.threads.to_string()),
+        option("prefetch", from.prefetch != to.prefetch, to.prefetch.to_string()),
+    ];
+    options.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,282 @@
+//! What the fitted model expects of each remedy, and whether it is so.
+
+use super::checklist::{Attempt, Facts, REMEDIES, Remedy, changes};
+use super::interval::{Interval, median};
+use super::ladder::{images_for, sample};
+use super::{Options, Verify};
+use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
+
+/// Of settings that differ by less than this the first, which changes the least, is as good as any.
+const ALIKE: f64 = 1.01;
+
+/// The checklist, the most promising first.
+#[derive(Clone, Debug)]
+pub(super) struct Remedies {
+    rows: Vec<Row>,
+    /// Measured throughput as things are.
+    now: f64,
+}
+
+/// One remedy for these photos on this machine.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) remedy: &'static Remedy,
+    pub(super) change: String,
+    outcome: Result<Expected, String>,
+    measured: Option<f64>,
+}
+
+/// What a remedy is expected to do.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    setting: Setting,
+    /// Images per second.
+    pub(super) rate: f64,
+    /// What holds it back then.
+    pub(super) limit: String,
+}
+
+/// What one remedy did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified {
+    /// What was changed.
+    pub change: String,
+    /// Images per second before.
+    pub before: Interval,
+    /// Images per second after.
+    pub after: Interval,
+    /// After ÷ before.
+    pub times: Interval,
+    /// What the model had expected, images per second.
+    pub predicted: f64,
+    /// Predicted ÷ measured − 1.
+    pub error: f64,
+}
+
+impl Remedies {
+    /// Measures what remedies would bring in, and asks the model. `now` is the throughput as things are: predictions are
+    /// that, times what the model sees change, so that what it does not see does not look like a gain or a loss.
+    pub(super) fn rank(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        facts: &Facts<'_>,
+        now: f64,
+        output: &Output,
+    ) -> Result<Self, LabError> {
+        let base = std::slice::from_ref(facts.setting);
+        let mut model =
+            Model { lab, photos, calibration: Calibration::measure_into(lab, photos, base, output)?, scale: 1.0 };
+        model.scale = now / model.calibration.predict(facts.setting)?.images_per_second;
+        let mut rows = Vec::new();
+        for remedy in REMEDIES {
+            for attempt in remedy.attempts(facts) {
+                let (change, outcome) = match attempt {
+                    Attempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
+                    Attempt::Cannot(setting, reason) => (changes(facts.setting, &setting), Err(reason)),
+                    Attempt::Try(settings) => model.best(facts.setting, settings)?,
+                };
+                rows.push(Row { remedy, change, outcome, measured: None });
+            }
+        }
+        let rate = |row: &Row| row.outcome.as_ref().map_or(0.0, |expected| expected.rate);
+        rows.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+        Ok(Self { rows, now })
+    }
+
+    /// Those that apply and leave the vectors about what they are, with what is expected of them, the best first.
+    pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
+        let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors);
+        usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
+    }
+
+    /// How many times faster `expected` is than what is.
+    pub(super) fn times(&self, expected: &Expected) -> f64 {
+        expected.rate / self.now
+    }
+
+    /// Applies one of them and measures, in turns with what is. `None` when the best is not expected to gain anything.
+    pub(super) fn verify(
+        &mut self,
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        setting: &Setting,
+        options: &Options,
+        which: &Verify,
+    ) -> Result<Option<Verified>, LabError> {
+        let Some(at) = self.find(which)? else { return Ok(None) };
+        let row = &mut self.rows[at];
+        let expected = row.outcome.clone().map_err(LabError::Setting)?;
+        let [before, after] = side_by_side(lab, photos, [setting, &expected.setting], options)?;
+        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(options.rounds, lab.seed, of);
+        let verified = Verified {
+            change: row.change.clone(),
+            before: over(&|rounds| median(&before, rounds)),
+            after: over(&|rounds| median(&after, rounds)),
+            times: over(&|rounds| median(&after, rounds) / median(&before, rounds)),
+            predicted: expected.rate,
+            error: expected.rate / over(&|rounds| median(&after, rounds)).value - 1.0,
+        };
+        row.measured = Some(verified.after.value);
+        Ok(Some(verified))
+    }
+
+    fn find(&self, which: &Verify) -> Result<Option<usize>, LabError> {
+        let at = |wanted: &Row| self.rows.iter().position(|row| std::ptr::eq(row, wanted));
+        match which {
+            Verify::Best => {
+                let best = self.promising().next().filter(|(_, expected)| self.times(expected) > 1.0);
+                Ok(best.and_then(|(row, _)| at(row)))
+            }
+            Verify::Named(name) => {
+                let named = self.rows.iter().filter(|row| row.remedy.name == name || row.change == *name);
+                let named: Vec<&Row> = named.collect();
+                let usable = named.iter().find(|row| row.outcome.is_ok());
+                match (usable.or(named.first()), named.first().map(|row| &row.outcome)) {
+                    (Some(row), _) if row.outcome.is_ok() => Ok(at(row)),
+                    (_, Some(Err(reason))) => {
+                        Err(LabError::Setting(format!("remedy '{name}' does not apply: {reason}")))
+                    }
+                    _ => Err(LabError::Setting(format!("no remedy '{name}'; there are {}", names()))),
+                }
+            }
+        }
+    }
+
+    /// The rows of [`schema::REMEDIES`].
+    pub(super) fn table(&self, photos: &PhotoSet) -> Table {
+        let mut table = Table::new(&schema::REMEDIES);
+        for (at, row) in self.rows.iter().enumerate() {
+            table.push([
+                ("photos", photos.name.as_str().into()),
+                ("remedy", row.remedy.name.into()),
+                ("stage", row.remedy.stage.into()),
+                ("change", row.change.as_str().into()),
+                ("now", self.now.into()),
+                ("why", row.remedy.why.into()),
+            ]);
+            match &row.outcome {
+                Err(reason) => table.set(at, "status", format!("n/a ({reason})").into()),
+                Ok(expected) => {
+                    table.set(at, "status", "ok".into());
+                    table.set(at, "predicted", expected.rate.into());
+                    table.set(at, "times", self.times(expected).into());
+                    table.set(at, "measured", row.measured.into());
+                    table.set(at, "error", row.measured.map(|measured| expected.rate / measured - 1.0).into());
+                }
+            }
+        }
+        table
+    }
+}
+
+fn names() -> String {
+    REMEDIES.iter().map(|remedy| remedy.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The fitted model, which learns what it is asked about.
+struct Model<'a> {
+    lab: &'a Lab<'a>,
+    photos: &'a PhotoSet,
+    calibration: Calibration,
+    /// Measured ÷ predicted, as things are.
+    scale: f64,
+}
+
+impl Model<'_> {
+    /// The best of some settings, and how it is reached; the first's reason when none of them works.
+    fn best(&mut self, from: &Setting, settings: Vec<Setting>) -> Result<(String, Result<Expected, String>), LabError> {
+        let (mut best, mut first_reason): (Option<Expected>, _) = (None, None);
+        let first_change = settings.first().map(|setting| changes(from, setting)).unwrap_or_default();
+        for setting in settings {
+            match self.expect(&setting) {
+                Ok(expected) if best.as_ref().is_none_or(|best| expected.rate > ALIKE * best.rate) => {
+                    best = Some(expected)
+                }
+                Ok(_) => {}
+                Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+                Err(error) => first_reason = first_reason.or(Some(error.to_string())),
+            }
+        }
+        Ok(match best {
+            Some(best) => (changes(from, &best.setting), Ok(best)),
+            None => (first_change, Err(first_reason.unwrap_or_else(|| "there is nothing to try".to_owned()))),
+        })
+    }
+
+    fn expect(&mut self, setting: &Setting) -> Result<Expected, LabError> {
+        let known = self.calibration.predict(setting);
+        let prediction = match known {
+            Ok(prediction) => prediction,
+            Err(_) => {
+                self.calibration.extend(self.lab, self.photos, std::slice::from_ref(setting))?;
+                self.calibration.predict(setting)?
+            }
+        };
+        Ok(Expected {
+            setting: setting.clone(),
+            rate: prediction.images_per_second * self.scale,
+            limit: prediction.limit,
+        })
+    }
+}
+
+/// Rates of two settings in rounds, one after the other, whichever is first.
+fn side_by_side(
+    lab: &Lab<'_>,
+    photos: &PhotoSet,
+    settings: [&Setting; 2],
+    options: &Options,
+) -> Result<[Vec<f64>; 2], LabError> {
+    let output = Output::Sink(options.sink.clone());
+    let runs = settings.map(|setting| Job::new(lab, photos, setting, &output, options.seconds));
+    let [before, after] = runs;
+    let jobs = [before?, after?];
+    let mut rates = [Vec::new(), Vec::new()];
+    for round in 0..options.rounds {
+        lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
+        for turn in [round % 2, (round + 1) % 2] {
+            rates[turn].push(jobs[turn].run()?);
+        }
+    }
+    Ok(rates)
+}
+
+/// The job as it is with a setting.
+struct Job<'a> {
+    lab: &'a Lab<'a>,
+    photos: &'a PhotoSet,
+    setting: &'a Setting,
+    output: &'a Output,
+    encoder: LentEncoder,
+    images: u64,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        lab: &'a Lab<'a>,
+        photos: &'a PhotoSet,
+        setting: &'a Setting,
+        output: &'a Output,
+        seconds: f64,
+    ) -> Result<Self, LabError> {
+        let mut job = Self {
+            lab,
+            photos,
+            setting,
+            output,
+            encoder: lab.encoder(setting)?,
+            images: images_for(0.0, 0.0, setting),
+        };
+        job.images = images_for(job.run()?, seconds, setting);
+        Ok(job)
+    }
+
+    fn run(&self) -> Result<f64, LabError> {
+        let checked = self.lab.sink(self.output, self.photos)?;
+        let source = self.photos.stored(self.images);
+        let (rate, _) = sample(self.lab, &checked, self.images, |sink| {
+            self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)
+        })?;
+        Ok(rate)
+    }
+}
