@@ -35,6 +35,35 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Where another value like `values` lies with a probability of 95 %, if they are normally distributed:
+/// mean ± t · s · √(1 + 1/n), s with n − 1. `None` for fewer than two values.
+pub fn prediction_interval(values: &[f64]) -> Option<(f64, f64)> {
+    let n = values.len() as f64;
+    let (mean, freedom) = (mean(values)?, values.len() - 1);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let half = t_975(freedom)? * (squares / freedom as f64 * (1.0 + 1.0 / n)).sqrt();
+    Some((mean - half, mean + half))
+}
+
+/// The 97.5 % quantile of Student's t distribution; `None` for no degrees of freedom. Up to ten from the usual table, to
+/// three decimals; beyond by the first terms of its expansion in 1/freedom around the normal quantile (Abramowitz and Stegun,
+/// 26.7.5), less than 0.001 off.
+pub fn t_975(freedom: usize) -> Option<f64> {
+    const TABLE: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    let at = freedom.checked_sub(1)?;
+    let z: f64 = 1.959_964;
+    let expansion = || {
+        let v = freedom as f64;
+        let terms = [
+            z.powi(3) + z,
+            5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z,
+            3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z,
+        ];
+        z + terms[0] / (4.0 * v) + terms[1] / (96.0 * v * v) + terms[2] / (384.0 * v * v * v)
+    };
+    Some(TABLE.get(at).copied().unwrap_or_else(expansion))
+}
+
 fn middle(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 }
@@ -65,5 +94,25 @@ mod tests {
             [Some(10.0), Some(15.0), Some(20.0), Some(30.0)]
         );
         assert_eq!((quantile(&[], 0.5), mean(&values)), (None, Some(20.0)));
+    }
+
+    /// Values of printed tables.
+    #[test]
+    fn t_is_as_tables_have_it() {
+        let table = [(1, 12.706), (4, 2.776), (10, 2.228), (11, 2.201), (15, 2.131), (30, 2.042), (120, 1.980)];
+        for (freedom, value) in table {
+            assert!((t_975(freedom).unwrap() - value).abs() < 1e-3, "{freedom}: {:?}", t_975(freedom));
+        }
+        assert_eq!(t_975(0), None);
+        assert!((t_975(1_000_000).unwrap() - 1.95996).abs() < 1e-5);
+    }
+
+    #[test]
+    fn prediction_intervals_are_those_of_the_formula() {
+        // Mean 4, s 2 (squares 4 + 0 + 4 over 2), t 4.303, √(4/3).
+        let (low, high) = prediction_interval(&[2.0, 4.0, 6.0]).unwrap();
+        let half = 4.303 * 2.0 * (4.0_f64 / 3.0).sqrt();
+        assert!((low - (4.0 - half)).abs() < 1e-9 && (high - (4.0 + half)).abs() < 1e-9);
+        assert_eq!((prediction_interval(&[1.0]), prediction_interval(&[])), (None, None));
     }
 }

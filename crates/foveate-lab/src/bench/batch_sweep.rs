@@ -1,0 +1,43 @@
+use super::forward::{Forward, Pixels, identity, visit_all};
+use super::{Attempt, Effort, first_near_best, rates, row};
+use crate::stats::quantile;
+use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
+
+/// The usual encoder at growing batches: throughput, and the most memory.
+///
+/// Each batch size has an encoder of its own, made for it, so that memory is what that size needs. They are measured from
+/// the smallest to the largest, then back. Memory is looked at the first time only: what a larger batch needed may stay
+/// with the process. Of a process it is all that it has, the photos included, so its growth tells more than its size.
+///
+/// # Errors
+/// When the photos cannot be prepared, or [`LabError::Interrupted`].
+pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
+    let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
+    let mut batches = batches.to_vec();
+    batches.sort_unstable();
+    batches.dedup();
+    let settings: Vec<Setting> = batches.iter().map(|&batch| Setting { batch, ..lab.rig.base() }).collect();
+    let mut cells: Vec<Attempt<Forward>> = settings.iter().map(|_| Ok(Forward::default())).collect();
+    let upwards: Vec<usize> = (0..cells.len()).collect();
+    let downwards: Vec<usize> = upwards.iter().rev().copied().collect();
+    for order in [upwards, downwards] {
+        visit_all(lab, &pixels, &settings, &mut cells, &order, effort)?;
+    }
+    let mut table = Table::new(&schema::BATCH_SWEEP);
+    for (setting, cell) in settings.iter().zip(&cells) {
+        table.push(row(identity(setting), cell, |cell| {
+            let mut columns = rates(&cell.rates);
+            columns.insert("batch_p50_ms", quantile(&cell.ms(), 0.5).into());
+            if let Some(memory) = &cell.memory {
+                columns.insert("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into());
+                columns.insert("memory_of", memory.of.as_str().into());
+            }
+            columns
+        }));
+    }
+    let medians: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Forward::rate)).collect();
+    if let Some(knee) = first_near_best(&medians) {
+        table.set(knee, "knee", true.into());
+    }
+    Ok(table)
+}

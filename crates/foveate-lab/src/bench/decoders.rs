@@ -1,0 +1,282 @@
+use std::time::Instant;
+
+use foveate_core::{PixelBuf, Size};
+use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
+
+use super::{Attempt, Difference, Effort, Sets, attempt, rates, rounds, row, times, usable, wrong};
+use crate::stats::{Spread, quantile};
+use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};
+
+/// Mean difference of samples, in levels, that two decoders' pixels may have: they compute the DCT and the chroma
+/// between its samples in different ways, which is far less.
+const MOST_MEAN_DIFFERENCE: f64 = 8.0;
+/// Photos that the first guess of a decoder's speed is from.
+const GUESSED_FROM: usize = 8;
+
+/// Every decoder compiled in, exact and at a smaller scale, on one thread: encoded bytes in memory to pixels.
+///
+/// Photos of the set's commonest format are decoded, one after the other, over and over. `p50_ms`, `p90_ms` and
+/// `mean_ms` are of the photos, of each the median of its times. A photo that one of the decoders refuses is left to none
+/// of them; a decoder that refuses more than half has no figures. Every photo is decoded and compared before anything is
+/// timed: sizes must be right, and pixels near the first decoder's.
+///
+/// # Errors
+/// [`LabError::Interrupted`].
+pub fn decoders(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::DECODERS);
+    for photos in &sets.usable {
+        for cell in measure(lab, photos, effort)? {
+            let identity = [
+                ("photos", photos.name.as_str().into()),
+                ("decoder", cell.decoder.into()),
+                ("decode_scale", cell.scale.into()),
+            ];
+            table.push(row(identity, &cell.figures, |figures| {
+                let megapixels = Spread::of(&figures.rates).map(|rates| rates.median * figures.mean_pixels / 1e6);
+                let mut columns = rates(&figures.rates);
+                columns.extend(times(&figures.ms));
+                columns.insert("images", figures.images.into());
+                columns.insert("megapixels_per_second", megapixels.into());
+                columns.insert("pixels", figures.pixels.into());
+                columns
+            }));
+        }
+    }
+    sets.push_missing(&mut table);
+    Ok(table)
+}
+
+/// A decoder at one scale.
+pub(super) struct Measured {
+    pub(super) decoder: String,
+    pub(super) scale: &'static str,
+    pub(super) figures: Attempt<Figures>,
+}
+
+/// What it showed.
+pub(super) struct Figures {
+    /// Images per second of each sample.
+    pub(super) rates: Vec<f64>,
+    /// Milliseconds of each photo, the median of its times.
+    ms: Vec<f64>,
+    images: usize,
+    mean_pixels: f64,
+    pixels: Difference,
+}
+
+/// Measures every decoder at both scales on one set of photos.
+pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Result<Vec<Measured>, LabError> {
+    let base = lab.rig.base();
+    let format = commonest_format(photos);
+    let mut names = Vec::new();
+    let mut jobs = Vec::new();
+    for fast in [false, true] {
+        let setting = Setting { fast, ..base.clone() };
+        for candidate in lab.rig.decoders() {
+            let job = usable(&candidate).and_then(|name| Job::new(lab, name, &setting, format));
+            names.push((candidate.name, setting.decode_scale()));
+            jobs.push(job);
+        }
+    }
+    let mut chosen: Vec<&Photo> = photos.photos.iter().filter(|photo| sniff(&photo.bytes).ok() == format).collect();
+    let images = effort.images_at(guess(&mut jobs, &chosen));
+    chosen.truncate(images);
+    lab.watch.doing(&format!("decoders, {}: comparing pixels", photos.name));
+    let chosen = agreed(lab, &mut jobs, chosen)?;
+    jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); chosen.len()]);
+    let what = |job: &Job| format!("decoders, {}: {}", photos.name, job.name);
+    rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(&chosen, images))?;
+    let mean_pixels = chosen.iter().map(|photo| photo.size.pixels() as f64).sum::<f64>() / chosen.len().max(1) as f64;
+    let measured = |((decoder, scale), job): ((String, _), Attempt<Job>)| Measured {
+        decoder,
+        scale,
+        figures: job.map(|job| job.figures(images, mean_pixels)),
+    };
+    Ok(names.into_iter().zip(jobs).map(measured).collect())
+}
+
+/// A decoder being measured.
+struct Job {
+    name: String,
+    fast: bool,
+    decoder: Box<dyn Decoder>,
+    hint: DecodeHint,
+    exact_jpeg: bool,
+    out: PixelBuf,
+    pixels: Difference,
+    /// Times of each photo.
+    ms: Vec<Vec<f64>>,
+    rates: Vec<f64>,
+}
+
+impl Job {
+    fn new(lab: &Lab<'_>, name: &str, setting: &Setting, format: Option<ImageFormat>) -> Attempt<Self> {
+        let decoder = lab.rig.open_decoder(name).map_err(|error| error.to_string())?;
+        let (config, capability) = (lab.rig.config(setting), decoder.capability());
+        if let Some(format) = format.filter(|&format| !capability.formats.contains(format)) {
+            return Err(format!("it does not read {}", format.name()));
+        }
+        if setting.fast && !capability.scaled {
+            return Err("it does not scale".to_owned());
+        }
+        if setting.fast && config.hint.min_side.is_none() {
+            return Err("nothing may be scaled".to_owned());
+        }
+        Ok(Self {
+            name: format!("{name}, {}", setting.decode_scale()),
+            fast: setting.fast,
+            decoder,
+            hint: config.hint,
+            exact_jpeg: capability.exact_jpeg,
+            out: PixelBuf::new(config.limits),
+            pixels: Difference::default(),
+            ms: Vec::new(),
+            rates: Vec::new(),
+        })
+    }
+
+    fn decode(&mut self, photo: &Photo) -> Result<Size, LabError> {
+        Ok(self.decoder.decode(&photo.bytes, self.hint, &mut self.out)?.native)
+    }
+
+    /// Decodes and looks at what came out: no photo may have lost a side or its shape.
+    fn decode_checked(&mut self, photo: &Photo) -> Result<(), LabError> {
+        let (native, out) = (self.decode(photo)?, self.out.size());
+        if native != photo.size {
+            return Err(wrong(format!("{}: {} is taken for {native}", photo.id, photo.size)));
+        }
+        let least = self.hint.min_side.map_or(u32::MAX, |side| side).min(native.min_side());
+        let is_right = if self.fast { out.min_side() >= least && has_shape_of(out, native) } else { out == native };
+        if is_right { Ok(()) } else { Err(wrong(format!("{}: {out} pixels of {native}", photo.id))) }
+    }
+
+    fn sample(&mut self, photos: &[&Photo], images: usize) -> Result<(), LabError> {
+        let started = Instant::now();
+        for at in (0..photos.len()).cycle().take(images) {
+            let one = Instant::now();
+            self.decode(photos[at])?;
+            self.ms[at].push(one.elapsed().as_secs_f64() * 1e3);
+        }
+        self.rates.push(images as f64 / started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn figures(self, images: usize, mean_pixels: f64) -> Figures {
+        let ms = self.ms.iter().filter_map(|ms| quantile(ms, 0.5)).collect();
+        Figures { rates: self.rates, ms, images, mean_pixels, pixels: self.pixels }
+    }
+}
+
+/// Whether `small` is `native` made smaller by the same factor on both sides, rounded up or down.
+fn has_shape_of(small: Size, native: Size) -> bool {
+    let scale = f64::from(small.width) / f64::from(native.width);
+    let is = |small: u32, native: u32| (f64::from(native) * scale - f64::from(small)).abs() <= 1.0 + scale;
+    scale <= 1.0 && is(small.height, native.height)
+}
+
+/// What most of the photos are; `None` for what nobody knows.
+fn commonest_format(photos: &PhotoSet) -> Option<ImageFormat> {
+    let mut counts: Vec<(Option<ImageFormat>, usize)> = Vec::new();
+    for photo in photos.photos.iter() {
+        let format = sniff(&photo.bytes).ok();
+        match counts.iter_mut().find(|(known, _)| *known == format) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((format, 1)),
+        }
+    }
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).and_then(|(format, _)| format)
+}
+
+/// Seconds of a photo, from the first decoder that works.
+fn guess(jobs: &mut [Attempt<Job>], photos: &[&Photo]) -> f64 {
+    let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
+    let photos = &photos[..photos.len().min(GUESSED_FROM)];
+    let started = Instant::now();
+    let decoded = photos.iter().filter(|photo| job.decode(photo).is_ok()).count();
+    started.elapsed().as_secs_f64() / decoded.max(1) as f64
+}
+
+/// Decodes every photo with every decoder, which also warms them up, and compares: those that all of them take. A
+/// decoder whose work is wrong, or that refuses more than half of the photos, is out.
+fn agreed<'a>(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], photos: Vec<&'a Photo>) -> Result<Vec<&'a Photo>, LabError> {
+    let mut refused = vec![Vec::new(); jobs.len()];
+    for (at, photo) in photos.iter().enumerate() {
+        lab.go_on()?;
+        for (job, refused) in jobs.iter_mut().zip(&mut refused) {
+            let Ok(decoder) = job else { continue };
+            match decoder.decode_checked(photo) {
+                Ok(()) => {}
+                Err(LabError::Work(problem)) => *job = attempt(lab, Err(LabError::Work(problem)))?,
+                Err(error) => refused.push((at, format!("{}: {error}", photo.id))),
+            }
+        }
+        compare(jobs, &refused, at);
+    }
+    for (job, refused) in jobs.iter_mut().zip(&mut refused) {
+        let more_than_half = refused.len() * 2 > photos.len();
+        if let (Ok(_), Some((_, reason)), true) = (&job, refused.first(), more_than_half) {
+            *job = Err(format!("{} of {} photos: {reason}", refused.len(), photos.len()));
+        } else if let Ok(Job { pixels, .. }) = job
+            && pixels.mean() > MOST_MEAN_DIFFERENCE
+        {
+            let by = format!("its pixels differ from the first decoder's by {:.0} levels on average", pixels.mean());
+            *job = attempt(lab, Err(wrong(by)))?;
+        }
+    }
+    let taken = |at: usize| {
+        let by = |(job, refused): (&Attempt<Job>, &Vec<(usize, String)>)| {
+            job.is_err() || refused.iter().all(|(r, _)| *r != at)
+        };
+        jobs.iter().zip(&refused).all(by)
+    };
+    let kept: Vec<&Photo> = photos.iter().enumerate().filter(|(at, _)| taken(*at)).map(|(_, photo)| *photo).collect();
+    if kept.is_empty() {
+        jobs.iter_mut()
+            .filter(|job| job.is_ok())
+            .for_each(|job| *job = Err("no photo that all decoders take".to_owned()));
+    }
+    Ok(kept)
+}
+
+/// Compares the pixels of the photo at hand with those of the first decoder of the same scale, if it took the photo.
+fn compare(jobs: &mut [Attempt<Job>], refused: &[Vec<(usize, String)>], at: usize) {
+    for fast in [false, true] {
+        let takes = |(n, job): (usize, &Attempt<Job>)| {
+            let here = refused[n].last().is_none_or(|(last, _)| *last != at);
+            job.as_ref().is_ok_and(|job| job.fast == fast && here).then_some(n)
+        };
+        let taking: Vec<usize> = jobs.iter().enumerate().filter_map(takes).collect();
+        let is_exact = |&&n: &&usize| jobs[n].as_ref().is_ok_and(|job| job.exact_jpeg);
+        let Some(&first) = taking.iter().find(is_exact).or(taking.first()) else { continue };
+        let Ok(Job { out: reference, .. }) = &mut jobs[first] else { continue };
+        let reference = std::mem::replace(reference, PixelBuf::new(reference.limits()));
+        for &n in taking.iter().filter(|&&n| n != first) {
+            if let Ok(job) = &mut jobs[n] {
+                if job.out.size() == reference.size() {
+                    job.pixels.add(job.out.as_slice(), reference.as_slice());
+                } else {
+                    job.pixels.other_size = true;
+                }
+            }
+        }
+        if let Ok(job) = &mut jobs[first] {
+            job.out = reference;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_survive_scaling() {
+        let native = Size::new(1001, 667);
+        for eighths in 1..=8_u32 {
+            let scaled = |side: u32| (side * eighths).div_ceil(8);
+            assert!(has_shape_of(Size::new(scaled(1001), scaled(667)), native), "{eighths}");
+        }
+        assert!(!has_shape_of(Size::new(501, 501), native));
+        assert!(!has_shape_of(Size::new(2002, 1334), native));
+    }
+}

@@ -1,0 +1,279 @@
+use std::time::Instant;
+
+use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_decode::DecodeHint;
+use foveate_encode::{DType, EncodeTimes, Encoder};
+
+use super::memory::{Memory, Peak};
+use super::{Attempt, Effort, attempt, rates, rounds, row, times, usable, wrong};
+use crate::stats::{Spread, quantile};
+use crate::wrap::cosine;
+use crate::{Cell, Lab, LabError, PhotoSet, Setting, Table, schema};
+
+/// Precisions that are tried.
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+/// Cosine that a photo's vectors must have in any two encoders and precisions. Half precision gives more than 0.999, and
+/// what is quantized to eight bits about as much.
+const LEAST_COSINE: f64 = 0.99;
+/// How often a cell's encoder is opened: all of them in turn, then once more the other way round. Only one is in memory at
+/// a time.
+const VISITS: usize = 2;
+
+/// Every encoder compiled in, at every precision, at each of `batches`: a batch of pixels in memory to vectors in memory.
+///
+/// The pixels are the photos', as the usual decoder and resizer prepare them. Each encoder is warmed up with a batch, then
+/// computes whole batches for the time of a sample, at least one. `p50_ms`, `p90_ms` and `mean_ms` are of all its batches.
+/// Every batch ends with its vectors on the host, so the device has nothing left to do when the clock stops. Vectors must
+/// be finite, the same each time, and near those of the first f32 encoder (cosine 0.99).
+///
+/// # Errors
+/// When the photos cannot be prepared, or [`LabError::Interrupted`].
+pub fn forward(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::FORWARD);
+    let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
+    for &batch in batches {
+        for (setting, cell) in compare_encoders(lab, &pixels, batch, effort)? {
+            table.push(row(identity(&setting), &cell, |cell| {
+                let mut columns = rates(&cell.rates);
+                columns.extend(times(&cell.ms()));
+                columns.extend(cell.parts());
+                columns.insert("cosine_to_reference", cell.cosine.into());
+                columns
+            }));
+        }
+    }
+    Ok(table)
+}
+
+/// The columns that tell which forward it is.
+pub(super) fn identity(setting: &Setting) -> [(&'static str, Cell); 4] {
+    [
+        ("encoder", setting.encoder.as_str().into()),
+        ("dtype", setting.dtype.name().into()),
+        ("threads", setting.threads.into()),
+        ("batch", setting.batch.into()),
+    ]
+}
+
+/// Measures every encoder at every precision, and compares their vectors.
+pub(super) fn compare_encoders(
+    lab: &Lab<'_>,
+    pixels: &Pixels,
+    batch: usize,
+    effort: &Effort,
+) -> Result<Vec<(Setting, Attempt<Forward>)>, LabError> {
+    let base = lab.rig.base();
+    let (mut settings, mut cells) = (Vec::new(), Vec::new());
+    for candidate in lab.rig.encoders() {
+        for dtype in DTYPES {
+            settings.push(Setting { encoder: candidate.name.clone(), dtype, batch, ..base.clone() });
+            cells.push(usable(&candidate).map(|_| Forward::default()));
+        }
+    }
+    for visit in 0..VISITS {
+        let order = rounds::order(lab.seed, cells.len(), visit);
+        visit_all(lab, pixels, &settings, &mut cells, &order, effort)?;
+    }
+    compare(&settings, &mut cells);
+    Ok(settings.into_iter().zip(cells).collect())
+}
+
+/// Measures each cell that works, in this order, with an encoder of its own.
+pub(super) fn visit_all(
+    lab: &Lab<'_>,
+    pixels: &Pixels,
+    settings: &[Setting],
+    cells: &mut [Attempt<Forward>],
+    order: &[usize],
+    effort: &Effort,
+) -> Result<(), LabError> {
+    for &at in order {
+        if let Ok(cell) = &mut cells[at] {
+            let Setting { encoder, dtype, batch, .. } = &settings[at];
+            lab.watch.doing(&format!("forward: {encoder}, {}, batch {batch}", dtype.name()));
+            if let Err(reason) = attempt(lab, cell.visit(lab, pixels, &settings[at], effort))? {
+                cells[at] = Err(reason);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What an encoder showed.
+#[derive(Default)]
+pub(super) struct Forward {
+    /// Images per second of each sample.
+    pub(super) rates: Vec<f64>,
+    /// Seconds of each batch, and their parts.
+    batches: Vec<(f64, EncodeTimes)>,
+    images: usize,
+    /// The first batch's.
+    vectors: VectorBuf,
+    cosine: Option<f64>,
+    pub(super) memory: Option<Memory>,
+}
+
+impl Forward {
+    /// Opens the encoder, warms it up, and takes its share of the samples.
+    fn visit(&mut self, lab: &Lab<'_>, pixels: &Pixels, setting: &Setting, effort: &Effort) -> Result<(), LabError> {
+        let mut encoder = lab.rig.open_encoder(setting)?;
+        let peak = Peak::begin(&encoder.spec().device);
+        let batch = pixels.batch(setting.batch, encoder.spec().input)?;
+        let mut out = VectorBuf::new();
+        encoder.encode(batch, &mut out)?;
+        self.check(&out, batch.len())?;
+        for _ in 0..effort.samples.div_ceil(VISITS).max(1) {
+            lab.go_on()?;
+            self.sample(encoder.as_mut(), batch, &mut out, effort)?;
+        }
+        self.check(&out, batch.len())?;
+        if self.memory.is_none() {
+            self.memory = Some(peak.end(|| encoder.encode(batch, &mut out).map(drop))?);
+        }
+        Ok(())
+    }
+
+    /// The vectors must be finite, and the same as before.
+    fn check(&mut self, out: &VectorBuf, images: usize) -> Result<(), LabError> {
+        if out.rows() != images {
+            return Err(wrong(format!("{} vectors of {images} images", out.rows())));
+        }
+        if let Some(row) = (0..images).find(|&row| !out.row(row).iter().all(|value| value.is_finite())) {
+            return Err(wrong(format!("the vector of image {row} is not finite")));
+        }
+        if self.vectors.rows() == 0 {
+            self.vectors.clone_from(out);
+        }
+        let cosine = least_cosine(out, &self.vectors);
+        if cosine < LEAST_COSINE {
+            return Err(wrong(format!("the same batch gives other vectors, cosine {cosine:.3}")));
+        }
+        Ok(())
+    }
+
+    fn sample(
+        &mut self,
+        encoder: &mut dyn Encoder,
+        batch: PixelBatch<'_>,
+        out: &mut VectorBuf,
+        effort: &Effort,
+    ) -> Result<(), LabError> {
+        let (started, mut images) = (Instant::now(), 0);
+        loop {
+            let one = Instant::now();
+            let parts = encoder.encode(batch, out)?;
+            self.batches.push((one.elapsed().as_secs_f64(), parts));
+            images += batch.len();
+            let seconds = started.elapsed().as_secs_f64();
+            if effort.images.map_or(seconds >= effort.seconds, |most| images as u64 >= most) {
+                self.images = batch.len();
+                self.rates.push(images as f64 / seconds);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Milliseconds of each batch.
+    pub(super) fn ms(&self) -> Vec<f64> {
+        self.batches.iter().map(|(seconds, _)| seconds * 1e3).collect()
+    }
+
+    /// Median rate.
+    pub(super) fn rate(&self) -> Option<f64> {
+        Spread::of(&self.rates).map(|rates| rates.median)
+    }
+
+    /// The columns of the parts of a batch.
+    fn parts(&self) -> super::Row {
+        let median = |part: fn(&EncodeTimes) -> std::time::Duration| {
+            let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
+            quantile(&ms, 0.5)
+        };
+        let forward = median(|parts| parts.forward);
+        super::Row::from([
+            ("copy_in_ms", median(|parts| parts.copy_in).into()),
+            ("forward_ms", forward.into()),
+            ("copy_out_ms", median(|parts| parts.copy_out).into()),
+            ("forward_images_per_second", forward.map(|ms| self.images as f64 / ms * 1e3).into()),
+        ])
+    }
+}
+
+/// Compares everybody's vectors with those of the first f32 encoder that works.
+fn compare(settings: &[Setting], cells: &mut [Attempt<Forward>]) {
+    let is_reference = |(setting, cell): &(&Setting, &Attempt<Forward>)| setting.dtype == DType::F32 && cell.is_ok();
+    let Some((setting, Ok(reference))) = settings.iter().zip(cells.iter()).find(is_reference) else { return };
+    let (name, vectors) = (setting.encoder.clone(), reference.vectors.clone());
+    for cell in cells.iter_mut() {
+        let Ok(forward) = cell else { continue };
+        let cosine = least_cosine(&forward.vectors, &vectors);
+        forward.cosine = Some(cosine);
+        if cosine < LEAST_COSINE {
+            *cell = Err(wrong(format!("cosine {cosine:.3} with the vectors of {name} in f32")).to_string());
+        }
+    }
+}
+
+/// Of the vectors of each image; 0 when there are not as many, or of other sizes.
+fn least_cosine(a: &VectorBuf, b: &VectorBuf) -> f64 {
+    if (a.rows(), a.dim()) != (b.rows(), b.dim()) {
+        return 0.0;
+    }
+    (0..a.rows()).map(|row| cosine(a.row(row), b.row(row))).fold(1.0, f64::min)
+}
+
+/// Photos as the encoder takes them.
+pub(super) struct Pixels {
+    data: Vec<u8>,
+    size: Size,
+}
+
+impl Pixels {
+    /// `count` images, the photos over and over.
+    pub(super) fn prepare(lab: &Lab<'_>, photos: &PhotoSet, count: usize) -> Result<Self, LabError> {
+        lab.watch.doing("forward: preparing pixels");
+        let base = lab.rig.base();
+        let config = lab.rig.config(&base);
+        let (mut decoder, mut resizer) = ((lab.rig.decoder_opener(&base))()?, (lab.rig.resizer_opener(&base))()?);
+        let mut pixels = PixelBuf::new(config.limits);
+        let size = config.geometry.output();
+        let image = size.rgb_len().unwrap_or(0);
+        let mut data = vec![0; count.max(1) * image];
+        let (fresh, again) = data.split_at_mut(count.clamp(1, photos.photos.len()) * image);
+        for (photo, out) in photos.photos.iter().zip(fresh.chunks_exact_mut(image)) {
+            lab.go_on()?;
+            decoder.decode(&photo.bytes, DecodeHint::default(), &mut pixels)?;
+            let out = ImageViewMut::new(out, size).ok_or_else(|| wrong(format!("no image is {size}")))?;
+            resizer.resize(pixels.view(), &config.geometry.plan(pixels.size()), out)?;
+        }
+        again.chunks_mut(fresh.len()).for_each(|again| again.copy_from_slice(&fresh[..again.len()]));
+        Ok(Self { data, size })
+    }
+
+    fn batch(&self, images: usize, input: Size) -> Result<PixelBatch<'_>, LabError> {
+        if self.size != input {
+            return Err(LabError::Setting(format!("preprocessing gives {}, and the encoder takes {input}", self.size)));
+        }
+        let all = PixelBatch::new(&self.data, self.size);
+        all.and_then(|all| all.slice(0..images)).ok_or_else(|| LabError::Setting(format!("a batch of {images} images")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vectors(rows: &[[f32; 2]]) -> VectorBuf {
+        let mut out = VectorBuf::new();
+        out.reset(rows.len(), 2).copy_from_slice(rows.as_flattened());
+        out
+    }
+
+    #[test]
+    fn the_least_cosine_counts() {
+        let a = vectors(&[[1.0, 0.0], [0.0, 2.0]]);
+        assert_eq!(least_cosine(&a, &vectors(&[[3.0, 0.0], [0.0, 1.0]])), 1.0);
+        assert_eq!(least_cosine(&a, &vectors(&[[1.0, 0.0], [1.0, 0.0]])), 0.0);
+        assert_eq!(least_cosine(&a, &vectors(&[[1.0, 0.0]])), 0.0);
+    }
+}

@@ -1,0 +1,405 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec};
+
+use super::forward::{Forward, Pixels, compare_encoders, visit_all};
+use super::worker_sweep::Job;
+use super::{Attempt, Effort, Sets, decoders, resizers, rounds, row, setting_columns, usual_output};
+use crate::stats::Spread;
+use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
+
+/// Images of a batch of the baseline.
+const BASELINE_BATCH: usize = 32;
+/// Other batches that are tried.
+const BATCHES: [usize; 3] = [8, 64, 128];
+/// What a choice has to be faster by to be one.
+const WORTHWHILE: f64 = 1.02;
+
+/// From a slow configuration to the fastest, one improvement after the other, every step measured end to end: files to a
+/// finished output.
+///
+/// The baseline has the slowest decoder and resizer compiled in, exact decoding, one worker, batches of 32, and the first
+/// encoder that there is, in f32. Then come, each kept from there on: the fastest decoder, the fastest resizer, decoding at
+/// a smaller scale, more workers, another batch, the fastest encoder and precision, and at last the workers chosen again
+/// for all of that together. What is fastest is measured before, briefly; where there is nothing to choose, or nothing
+/// better, the step is `n/a (reason)` and the next one builds on the one before it. The last row, `CPU floor`, is the
+/// combination with a forward that costs nothing and a worker for every core: what the CPU alone could feed.
+///
+/// # Errors
+/// When the baseline's encoder cannot be opened, or [`LabError::Interrupted`].
+pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::HEADLINE);
+    let Some(photos) = sets.usable.first() else { return Ok(table) };
+    let forwards = Forwards::measure(lab, photos, effort)?;
+    let mut encoders = Encoders::default();
+    for photos in &sets.usable {
+        let steps = Plan::make(lab, photos, &forwards, &mut encoders, effort)?;
+        let cells = measure(lab, photos, &steps, &mut encoders, effort)?;
+        push(&mut table, photos, &steps, &cells);
+    }
+    sets.push_missing(&mut table);
+    Ok(table)
+}
+
+/// One row: what it changes, and to what. `Err` says why there is nothing to change.
+struct Step {
+    change: String,
+    setting: Attempt<Setting>,
+    is_floor: bool,
+}
+
+/// Samples of every step.
+fn measure<'a>(
+    lab: &Lab<'_>,
+    photos: &'a PhotoSet,
+    steps: &[Step],
+    encoders: &mut Encoders,
+    effort: &Effort,
+) -> Result<Vec<Attempt<Job<'a>>>, LabError> {
+    let mut cells = Vec::new();
+    for step in steps {
+        lab.watch.doing(&format!("headline, {}: {}, warming up", photos.name, step.change));
+        cells.push(match &step.setting {
+            Err(reason) => Err(reason.clone()),
+            Ok(setting) => super::attempt(lab, job(lab, photos, setting, step.is_floor, encoders, effort))?,
+        });
+    }
+    let what = |job: &Job<'_>| format!("headline, {}: {:?}", photos.name, job.setting);
+    rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
+    Ok(cells)
+}
+
+/// A warm job of a setting.
+fn job<'a>(
+    lab: &Lab<'_>,
+    photos: &'a PhotoSet,
+    setting: &Setting,
+    is_floor: bool,
+    encoders: &mut Encoders,
+    effort: &Effort,
+) -> Result<Job<'a>, LabError> {
+    let mut encoder = encoders.get(lab, setting)?;
+    if is_floor {
+        encoder = LentEncoder::new(Box::new(NoForward(encoder.spec().clone())));
+    }
+    let images = effort.images_of_run(lab, setting, photos, &encoder)?;
+    Ok(Job::new(setting.clone(), photos, images, &encoder, usual_output(lab)))
+}
+
+fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<Job<'_>>]) {
+    let baseline = cells.first().and_then(|cell| cell.as_ref().ok()?.rate());
+    let mut previous = None;
+    for (number, (step, cell)) in steps.iter().zip(cells).enumerate() {
+        let mut identity = step.setting.as_ref().map(setting_columns).unwrap_or_default();
+        identity.extend([
+            ("photos", photos.name.as_str().into()),
+            ("step", number.into()),
+            ("change", step.change.as_str().into()),
+        ]);
+        let rate = cell.as_ref().ok().and_then(Job::rate);
+        let times = |other: Option<f64>| rate.zip(other).map(|(rate, other)| rate / other);
+        table.push(row(identity, cell, |job| {
+            let mut columns = job.columns();
+            columns.extend([("times_baseline", times(baseline).into()), ("times_previous", times(previous).into())]);
+            columns
+        }));
+        previous = rate.or(previous);
+    }
+}
+
+/// The steps, chosen one after the other, each on top of those before it.
+struct Plan<'a> {
+    lab: &'a Lab<'a>,
+    photos: &'a PhotoSet,
+    /// Of brief measurements.
+    effort: Effort,
+    encoders: &'a mut Encoders,
+    now: Setting,
+    steps: Vec<Step>,
+}
+
+impl<'a> Plan<'a> {
+    fn make(
+        lab: &'a Lab<'a>,
+        photos: &'a PhotoSet,
+        forwards: &Forwards,
+        encoders: &'a mut Encoders,
+        effort: &Effort,
+    ) -> Result<Vec<Step>, LabError> {
+        let decoders = Ranking::decoders(lab, photos)?;
+        let resizers = Ranking::resizers(lab, photos)?;
+        let base = lab.rig.base();
+        let now = Setting {
+            decoder: decoders.slowest().unwrap_or(&base.decoder).to_owned(),
+            fast: false,
+            resizer: resizers.slowest().unwrap_or(&base.resizer).to_owned(),
+            dtype: DType::F32,
+            batch: BASELINE_BATCH,
+            workers: 1,
+            ..base
+        };
+        let baseline = Step { change: "baseline".to_owned(), setting: Ok(now.clone()), is_floor: false };
+        let effort = brief(effort);
+        let mut plan = Self { lab, photos, effort, encoders, now, steps: vec![baseline] };
+        plan.add("decoder", decoders.fastest_but(&plan.now.decoder), |setting, name| setting.decoder = name);
+        plan.add("resizer", resizers.fastest_but(&plan.now.resizer), |setting, name| setting.resizer = name);
+        plan.add_scale(decoders.fastest_rate())?;
+        plan.add_workers("workers")?;
+        plan.add("batch", forwards.better_batch(), |setting, batch| setting.batch = batch);
+        plan.add("encoder", forwards.better_encoder(), |setting, (encoder, dtype)| {
+            (setting.encoder, setting.dtype) = (encoder, dtype);
+        });
+        plan.add_combination()?;
+        Ok(plan.steps)
+    }
+
+    /// A step that changes what `change` does to the setting at hand.
+    fn add<T: std::fmt::Debug>(&mut self, what: &str, choice: Attempt<T>, change: impl FnOnce(&mut Setting, T)) {
+        let setting = choice.map(|choice| {
+            change(&mut self.now, choice);
+            self.now.clone()
+        });
+        self.steps.push(Step { change: what.to_owned(), setting, is_floor: false });
+    }
+
+    /// The decoder that is fastest when it may scale, if that is faster than the fastest one (`exact`) that may not.
+    fn add_scale(&mut self, exact: f64) -> Result<(), LabError> {
+        let ranking = Ranking::scaled_decoders(self.lab, self.photos)?;
+        let fastest = match ranking.fastest() {
+            None => Err(ranking.why_none.clone()),
+            Some(_) if ranking.fastest_rate() < exact * WORTHWHILE => Err("no decoder is faster for it".to_owned()),
+            Some(fastest) => Ok(fastest.to_owned()),
+        };
+        self.add("smaller scale", fastest, |setting, decoder| {
+            setting.fast = true;
+            setting.decoder = decoder;
+        });
+        Ok(())
+    }
+
+    fn add_workers(&mut self, what: &str) -> Result<(), LabError> {
+        let workers = self.best_workers()?;
+        let best = (workers != self.now.workers).then_some(workers);
+        let choice = best.ok_or_else(|| format!("no other number is faster than {workers}"));
+        self.add(what, choice, |setting, workers| setting.workers = workers);
+        Ok(())
+    }
+
+    /// Everything together, with the workers chosen again; and the same without a forward.
+    fn add_combination(&mut self) -> Result<(), LabError> {
+        let workers = self.best_workers()?;
+        self.add("all combined", Ok(workers), |setting, workers| setting.workers = workers);
+        let cores = self.lab.rig.context().cores;
+        let floor = Setting { workers: self.now.workers.max(cores), ..self.now.clone() };
+        self.steps.push(Step { change: "CPU floor".to_owned(), setting: Ok(floor), is_floor: true });
+        Ok(())
+    }
+
+    /// Short runs with the numbers of workers that come into question. Another than that at hand must be worth while.
+    fn best_workers(&mut self) -> Result<usize, LabError> {
+        let cores = self.lab.rig.context().cores;
+        let mut candidates = vec![self.now.workers, cores, self.lab.rig.base().workers, 2 * cores];
+        candidates.sort_unstable();
+        candidates.dedup();
+        let mut rates = Vec::new();
+        for &workers in candidates.iter().filter(|&&workers| workers > 0) {
+            let setting = Setting { workers, ..self.now.clone() };
+            self.lab.watch.doing(&format!("headline, {}: trying {workers} workers", self.photos.name));
+            let job = job(self.lab, self.photos, &setting, false, self.encoders, &self.effort);
+            let tried = job.and_then(|mut job| job.sample(self.lab).map(|()| job.rate()));
+            rates.push((workers, super::attempt(self.lab, tried)?.ok().flatten()));
+        }
+        Ok(best_but(&rates, &self.now.workers).copied().unwrap_or(self.now.workers))
+    }
+}
+
+/// Enough to tell which of several is faster.
+fn brief(effort: &Effort) -> Effort {
+    Effort { seconds: effort.seconds / 2.0, samples: 1, ..effort.clone() }
+}
+
+/// The best of `rates`, if it is worth changing `now` for.
+fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<f64>)], now: &T) -> Option<&'a T> {
+    let rate_now = rates.iter().find(|(choice, _)| choice == now).and_then(|(_, rate)| *rate).unwrap_or(0.0);
+    let measured = rates.iter().filter_map(|(choice, rate)| Some((choice, (*rate)?)));
+    let (best, rate) = measured.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (best != now && rate > rate_now * WORTHWHILE).then_some(best)
+}
+
+/// Backends by speed, the fastest first.
+struct Ranking {
+    names: Vec<(String, f64)>,
+    /// Why there are none.
+    why_none: String,
+}
+
+impl Ranking {
+    const BRIEF: Effort = Effort { images: Some(12), seconds: 1.0, samples: 2, quick: true };
+
+    fn new(measured: impl Iterator<Item = (String, Attempt<Option<f64>>)>) -> Self {
+        let (mut names, mut why_none) = (Vec::new(), String::new());
+        for (name, rate) in measured {
+            match rate {
+                Ok(rate) => names.extend(rate.map(|rate| (name, rate))),
+                Err(reason) => why_none = format!("{name}: {reason}"),
+            }
+        }
+        names.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Self { names, why_none }
+    }
+
+    fn decoders(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
+        Self::decoders_at(lab, photos, "exact")
+    }
+
+    fn scaled_decoders(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
+        Self::decoders_at(lab, photos, "fast")
+    }
+
+    fn decoders_at(lab: &Lab<'_>, photos: &PhotoSet, scale: &str) -> Result<Self, LabError> {
+        let cells = decoders::measure(lab, photos, &Self::BRIEF)?.into_iter().filter(|cell| cell.scale == scale);
+        Ok(Self::new(cells.map(|cell| (cell.decoder, cell.figures.map(|figures| median(&figures.rates))))))
+    }
+
+    fn resizers(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
+        let images = resizers::decoded(lab, &photos.within(BRIEF_BYTES))?;
+        let recipe = lab.rig.base().recipe;
+        let cells = resizers::measure(lab, &photos.name, &images, &recipe, &Self::BRIEF)?;
+        Ok(Self::new(cells.into_iter().map(|cell| (cell.resizer, cell.figures.map(|figures| median(&figures.rates))))))
+    }
+
+    fn fastest(&self) -> Option<&str> {
+        self.names.first().map(|(name, _)| name.as_str())
+    }
+
+    /// 0 where there is none.
+    fn fastest_rate(&self) -> f64 {
+        self.names.first().map_or(0.0, |(_, rate)| *rate)
+    }
+
+    fn slowest(&self) -> Option<&str> {
+        self.names.last().map(|(name, _)| name.as_str())
+    }
+
+    fn fastest_but(&self, now: &str) -> Attempt<String> {
+        match self.fastest() {
+            Some(fastest) if fastest != now => Ok(fastest.to_owned()),
+            _ => Err(format!("{now} is the only one that can be used")),
+        }
+    }
+}
+
+/// Pixels that a brief comparison of resizers decodes.
+const BRIEF_BYTES: u64 = 64 << 20;
+
+fn median(rates: &[f64]) -> Option<f64> {
+    Spread::of(rates).map(|rates| rates.median)
+}
+
+/// How fast the forward is alone, which no photo changes.
+struct Forwards {
+    encoders: Vec<((String, DType), Option<f64>)>,
+    batches: Vec<(usize, Option<f64>)>,
+    baseline: (String, DType),
+}
+
+impl Forwards {
+    fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Result<Self, LabError> {
+        let (base, effort) = (lab.rig.base(), brief(effort));
+        let mut tried = vec![BASELINE_BATCH, base.batch];
+        tried.extend(if effort.quick { &BATCHES[..1] } else { &BATCHES });
+        tried.sort_unstable();
+        tried.dedup();
+        let pixels = Pixels::prepare(lab, photos, tried.iter().copied().max().unwrap_or(1))?;
+        let batch = if effort.quick { BASELINE_BATCH / 2 } else { BASELINE_BATCH };
+        let encoders = compare_encoders(lab, &pixels, batch, &effort)?;
+        let encoders: Vec<_> =
+            encoders.into_iter().map(|(setting, cell)| ((setting.encoder, setting.dtype), rate(&cell))).collect();
+        let settings: Vec<Setting> =
+            tried.iter().map(|&batch| Setting { batch, dtype: DType::F32, ..base.clone() }).collect();
+        let mut cells: Vec<Attempt<Forward>> = settings.iter().map(|_| Ok(Forward::default())).collect();
+        visit_all(lab, &pixels, &settings, &mut cells, &rounds::order(lab.seed, tried.len(), 0), &effort)?;
+        let batches = tried.into_iter().zip(cells.iter().map(rate)).collect();
+        Ok(Self { encoders, batches, baseline: (base.encoder, DType::F32) })
+    }
+
+    fn better_batch(&self) -> Attempt<usize> {
+        let best = best_but(&self.batches, &BASELINE_BATCH).copied();
+        best.ok_or_else(|| format!("no other batch is faster than {BASELINE_BATCH}"))
+    }
+
+    fn better_encoder(&self) -> Attempt<(String, DType)> {
+        let (encoder, dtype) = &self.baseline;
+        let best = best_but(&self.encoders, &self.baseline).cloned();
+        best.ok_or_else(|| format!("nothing is faster than {encoder} in {}", dtype.name()))
+    }
+}
+
+fn rate(cell: &Attempt<Forward>) -> Option<f64> {
+    cell.as_ref().ok().and_then(Forward::rate)
+}
+
+/// Encoders, each opened once.
+#[derive(Default)]
+struct Encoders(BTreeMap<(String, &'static str, usize, usize), LentEncoder>);
+
+impl Encoders {
+    fn get(&mut self, lab: &Lab<'_>, setting: &Setting) -> Result<LentEncoder, LabError> {
+        let key = (setting.encoder.clone(), setting.dtype.name(), setting.batch, setting.threads);
+        if let Some(encoder) = self.0.get(&key) {
+            return Ok(encoder.clone());
+        }
+        let encoder = lab.encoder(setting)?;
+        self.0.insert(key, encoder.clone());
+        Ok(encoder)
+    }
+}
+
+/// A forward that costs nothing: a vector is an image's first samples.
+struct NoForward(EncoderSpec);
+
+impl Encoder for NoForward {
+    fn spec(&self) -> &EncoderSpec {
+        &self.0
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.0.check(batch)?;
+        let started = Instant::now();
+        for (at, vector) in out.reset(batch.len(), self.0.dim).chunks_exact_mut(self.0.dim).enumerate() {
+            let samples = batch.image(at).iter().cycle();
+            vector.iter_mut().zip(samples).for_each(|(value, &sample)| *value = f32::from(sample));
+        }
+        Ok(EncodeTimes::forward_since(started))
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_must_be_worth_while() {
+        let rates = [(1, Some(10.0)), (2, Some(10.1)), (4, Some(9.0)), (8, None)];
+        assert_eq!(best_but(&rates, &1), None);
+        assert_eq!(best_but(&rates, &4), Some(&2));
+        assert_eq!(best_but(&rates, &8), Some(&2));
+        assert_eq!(best_but(&[(1, None)], &1), None);
+    }
+
+    #[test]
+    fn rankings_go_from_fast_to_slow_and_leave_out_what_cannot_run() {
+        let measured = [("a", Ok(Some(1.0))), ("b", Ok(Some(3.0))), ("c", Err("broken".to_owned())), ("d", Ok(None))];
+        let ranking = Ranking::new(measured.into_iter().map(|(name, rate)| (name.to_owned(), rate)));
+        assert_eq!((ranking.fastest(), ranking.slowest()), (Some("b"), Some("a")));
+        assert_eq!(ranking.fastest_but("a"), Ok("b".to_owned()));
+        assert!(ranking.fastest_but("b").is_err());
+        assert_eq!(ranking.why_none, "c: broken");
+    }
+}

@@ -1,0 +1,202 @@
+use std::time::Instant;
+
+use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size};
+use foveate_decode::DecodeHint;
+use foveate_resize::{Geometry, Resizer};
+
+use super::{Attempt, Difference, Effort, Sets, attempt, rates, rounds, row, times, usable, wrong};
+use crate::stats::quantile;
+use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
+
+/// The recipes, by name.
+const RECIPES: [&str; 2] = ["hf", "squash"];
+/// Most decoded pixels in memory.
+const MOST_BYTES: u64 = 512 << 20;
+/// Images that the first guess of a resizer's speed is from.
+const GUESSED_FROM: usize = 8;
+
+/// Every resizer compiled in, with each recipe, on one thread: pixels in memory at their native size to the model's input.
+///
+/// The images are resized one after the other, over and over. `p50_ms`, `p90_ms` and `mean_ms` are of the images, of each
+/// the median of its times. Before anything is timed, every image is resized twice, over different pixels, which must
+/// give the same output, and compared with the first resizer's.
+///
+/// # Errors
+/// When the photos cannot be decoded, or [`LabError::Interrupted`].
+pub fn resizers(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::RESIZERS);
+    for photos in &sets.usable {
+        let images = decoded(lab, photos)?;
+        for recipe in RECIPES {
+            for cell in measure(lab, &photos.name, &images, recipe, effort)? {
+                let identity = [
+                    ("photos", photos.name.as_str().into()),
+                    ("resizer", cell.resizer.into()),
+                    ("recipe", recipe.into()),
+                ];
+                table.push(row(identity, &cell.figures, |figures| {
+                    let mut columns = rates(&figures.rates);
+                    columns.extend(times(&figures.ms));
+                    columns.insert("images", figures.images.into());
+                    columns.insert("pixels", figures.pixels.into());
+                    columns
+                }));
+            }
+        }
+    }
+    sets.push_missing(&mut table);
+    Ok(table)
+}
+
+/// An image in memory.
+pub(super) struct Image {
+    pixels: Vec<u8>,
+    size: Size,
+}
+
+impl Image {
+    fn view(&self) -> Result<ImageView<'_>, LabError> {
+        ImageView::new(&self.pixels, self.size).ok_or_else(|| wrong("an image has the wrong number of samples"))
+    }
+}
+
+/// The photos as the usual decoder gives them, as many as memory is set apart for.
+pub(super) fn decoded(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Vec<Image>, LabError> {
+    lab.watch.doing(&format!("resizers, {}: decoding", photos.name));
+    let base = lab.rig.base();
+    let mut decoder = (lab.rig.decoder_opener(&base))()?;
+    let mut pixels = PixelBuf::new(lab.rig.config(&base).limits);
+    let mut images = Vec::new();
+    for photo in photos.within(MOST_BYTES).photos.iter() {
+        lab.go_on()?;
+        decoder.decode(&photo.bytes, DecodeHint::default(), &mut pixels)?;
+        images.push(Image { pixels: pixels.as_slice().to_vec(), size: pixels.size() });
+    }
+    Ok(images)
+}
+
+/// A resizer with one recipe.
+pub(super) struct Measured {
+    pub(super) resizer: String,
+    pub(super) figures: Attempt<Figures>,
+}
+
+/// What it showed.
+pub(super) struct Figures {
+    /// Images per second of each sample.
+    pub(super) rates: Vec<f64>,
+    /// Milliseconds of each image, the median of its times.
+    ms: Vec<f64>,
+    images: usize,
+    pixels: Difference,
+}
+
+/// Measures every resizer with one recipe.
+pub(super) fn measure(
+    lab: &Lab<'_>,
+    name: &str,
+    images: &[Image],
+    recipe: &str,
+    effort: &Effort,
+) -> Result<Vec<Measured>, LabError> {
+    let candidates = lab.rig.resizers();
+    let geometry = lab.rig.config(&Setting { recipe: recipe.to_owned(), ..lab.rig.base() }).geometry;
+    let open = |candidate| usable(candidate).and_then(|name| Job::new(lab, name, geometry));
+    let mut jobs: Vec<Attempt<Job>> = candidates.iter().map(open).collect();
+    let count = effort.images_at(guess(&mut jobs, images));
+    let images = &images[..images.len().min(count)];
+    lab.watch.doing(&format!("resizers, {name}, {recipe}: comparing pixels"));
+    for image in images {
+        check(lab, &mut jobs, image)?;
+    }
+    jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); images.len()]);
+    let what = |job: &Job| format!("resizers, {name}, {recipe}: {}", job.name);
+    rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(images, count))?;
+    let measured = |(candidate, job): (crate::Candidate, Attempt<Job>)| Measured {
+        resizer: candidate.name,
+        figures: job.map(|job| job.figures(count)),
+    };
+    Ok(candidates.into_iter().zip(jobs).map(measured).collect())
+}
+
+/// A resizer being measured.
+struct Job {
+    name: String,
+    resizer: Box<dyn Resizer>,
+    geometry: Geometry,
+    out: Vec<u8>,
+    pixels: Difference,
+    ms: Vec<Vec<f64>>,
+    rates: Vec<f64>,
+}
+
+impl Job {
+    fn new(lab: &Lab<'_>, name: &str, geometry: Geometry) -> Attempt<Self> {
+        Ok(Self {
+            name: name.to_owned(),
+            resizer: lab.rig.open_resizer(name).map_err(|error| error.to_string())?,
+            geometry,
+            out: vec![0; geometry.output().rgb_len().unwrap_or(0)],
+            pixels: Difference::default(),
+            ms: Vec::new(),
+            rates: Vec::new(),
+        })
+    }
+
+    fn resize(&mut self, image: &Image) -> Result<(), LabError> {
+        let output = self.geometry.output();
+        let out = ImageViewMut::new(&mut self.out, output).ok_or_else(|| wrong(format!("no image is {output}")))?;
+        Ok(self.resizer.resize(image.view()?, &self.geometry.plan(image.size), out)?)
+    }
+
+    /// Resizes over black and over white: every sample must have been written.
+    fn resize_checked(&mut self, image: &Image) -> Result<(), LabError> {
+        self.out.fill(0);
+        self.resize(image)?;
+        let over_black = self.out.clone();
+        self.out.fill(u8::MAX);
+        self.resize(image)?;
+        if over_black == self.out { Ok(()) } else { Err(wrong("some samples of the output are not written")) }
+    }
+
+    fn sample(&mut self, images: &[Image], count: usize) -> Result<(), LabError> {
+        let started = Instant::now();
+        for at in (0..images.len()).cycle().take(count) {
+            let one = Instant::now();
+            self.resize(&images[at])?;
+            self.ms[at].push(one.elapsed().as_secs_f64() * 1e3);
+        }
+        self.rates.push(count as f64 / started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn figures(self, images: usize) -> Figures {
+        let ms = self.ms.iter().filter_map(|ms| quantile(ms, 0.5)).collect();
+        Figures { rates: self.rates, ms, images, pixels: self.pixels }
+    }
+}
+
+/// Seconds of an image, from the first resizer that works.
+fn guess(jobs: &mut [Attempt<Job>], images: &[Image]) -> f64 {
+    let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
+    let images = &images[..images.len().min(GUESSED_FROM)];
+    let started = Instant::now();
+    let resized = images.iter().filter(|image| job.resize(image).is_ok()).count();
+    started.elapsed().as_secs_f64() / resized.max(1) as f64
+}
+
+/// Resizes an image with every resizer, which also warms them up, and compares it with the first one's.
+fn check(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], image: &Image) -> Result<(), LabError> {
+    let mut reference: Option<Vec<u8>> = None;
+    for cell in jobs {
+        let Ok(job) = cell else { continue };
+        match attempt(lab, job.resize_checked(image))? {
+            Err(reason) => *cell = Err(reason),
+            Ok(()) => match &reference {
+                Some(reference) => job.pixels.add(&job.out, reference),
+                None => reference = Some(job.out.clone()),
+            },
+        }
+    }
+    Ok(())
+}

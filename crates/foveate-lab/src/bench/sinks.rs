@@ -1,0 +1,224 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use foveate_sink::{Existing, Published, Rows, RunManifest, SinkOptions, VectorSink, Watermark};
+
+use super::{Attempt, Effort, not_available, rounds, usable, wrong};
+use crate::stats::Spread;
+use crate::{Candidate, Lab, LabError, Table, schema};
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vectors {
+    /// Number of vectors.
+    pub rows: u64,
+    /// Components of each.
+    pub dim: usize,
+}
+
+impl Vectors {
+    /// 50 000 of 384 components, 77 MB.
+    pub fn usual() -> Self {
+        Self { rows: 50_000, dim: 384 }
+    }
+}
+
+/// Settings with which a sink is measured, by the sink's name; others are as they come.
+const VARIANTS: [(&str, &str, &[&str]); 1] = [("parquet", "compression", &["none", "snappy", "lz4", "zstd"])];
+/// Rows of one call: a batch.
+const BLOCK: usize = 64;
+/// Rows between commits: what a job of some thousand images per second stores in the two seconds between them.
+const COMMIT_EVERY: u64 = 8192;
+/// Random bits of each component: so many no format can do without.
+const RANDOM_BITS: u64 = 24;
+
+/// Every sink compiled in: vectors in memory to a finished output on disk, synced.
+///
+/// Components are random, uniform in -1..1 with 24 random bits each: like those of real vectors, their mantissas are noise. Rows
+/// come in blocks of 64, with a commit every 8192. The clock runs from the first row to the finished output. A sample
+/// counts when every row is reported as published, every file is there, and there are enough bytes on disk to hold the
+/// random bits.
+///
+/// # Errors
+/// [`LabError::Setting`] for nothing to write, [`LabError::File`], or [`LabError::Interrupted`].
+pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table, LabError> {
+    if vectors.rows == 0 || vectors.dim == 0 {
+        return Err(LabError::Setting(format!("nothing to write: {} x {}", vectors.rows, vectors.dim)));
+    }
+    let data = Data::new(vectors, lab.seed);
+    let variants: Vec<Variant> = lab.rig.sinks().iter().flat_map(Variant::all).collect();
+    let mut jobs: Vec<Attempt<Job>> = variants.iter().map(|variant| Job::new(lab, variant)).collect();
+    let what = |job: &Job| format!("sinks: {}", job.what);
+    // The first round warms up the file system and the libraries, and counts for nothing.
+    rounds::sample(lab, 1, &mut jobs, what, |job| job.sample(lab, &data).map(drop))?;
+    jobs.iter_mut().flatten().for_each(|job| job.seconds.clear());
+    rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(lab, &data))?;
+    let mut table = Table::new(&schema::SINKS);
+    for (variant, job) in variants.iter().zip(&jobs) {
+        push(&mut table, variant, job, vectors);
+    }
+    Ok(table)
+}
+
+fn push(table: &mut Table, variant: &Variant, job: &Attempt<Job>, vectors: &Vectors) {
+    let identity = [("sink", variant.sink.name.as_str().into()), ("variant", variant.name().into())];
+    match job {
+        Err(reason) => table.push(identity.into_iter().chain([("status", not_available(reason).into())])),
+        Ok(job) => {
+            let rates: Vec<f64> = job.seconds.iter().map(|seconds| vectors.rows as f64 / seconds).collect();
+            let spread = Spread::of(&rates);
+            table.push(identity.into_iter().chain([
+                ("status", "ok".into()),
+                ("rows", vectors.rows.into()),
+                ("dim", vectors.dim.into()),
+                ("samples", rates.len().into()),
+                ("rows_per_second", spread.map(|spread| spread.median).into()),
+                ("rows_per_second_min", spread.map(|spread| spread.min).into()),
+                ("rows_per_second_max", spread.map(|spread| spread.max).into()),
+                ("bytes", job.bytes.into()),
+                ("bytes_per_row", (job.bytes as f64 / vectors.rows as f64).into()),
+            ]));
+        }
+    }
+}
+
+/// A sink with its settings.
+struct Variant {
+    sink: Candidate,
+    settings: BTreeMap<String, String>,
+}
+
+impl Variant {
+    fn all(sink: &Candidate) -> Vec<Self> {
+        let with = |settings| Self { sink: sink.clone(), settings };
+        match VARIANTS.iter().find(|(name, ..)| *name == sink.name) {
+            None => vec![with(BTreeMap::new())],
+            Some((_, setting, values)) => {
+                let one = |value: &&str| with(BTreeMap::from([((*setting).to_owned(), (*value).to_owned())]));
+                values.iter().map(one).collect()
+            }
+        }
+    }
+
+    /// `name=value` of each setting.
+    fn name(&self) -> String {
+        self.settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A sink being measured.
+struct Job {
+    what: String,
+    sink: String,
+    options: SinkOptions,
+    folder: PathBuf,
+    seconds: Vec<f64>,
+    /// On disk.
+    bytes: u64,
+}
+
+impl Job {
+    fn new(lab: &Lab<'_>, variant: &Variant) -> Attempt<Self> {
+        let sink = usable(&variant.sink)?.to_owned();
+        let folder = lab.scratch.join("sink/");
+        let options = SinkOptions { settings: variant.settings.clone(), ..SinkOptions::new(&folder) };
+        // What it cannot do it says when it is opened.
+        lab.rig.open_sink(&sink, &options).map_err(|error| error.to_string())?;
+        Ok(Self { what: format!("{sink} {}", variant.name()), sink, options, folder, seconds: Vec::new(), bytes: 0 })
+    }
+
+    fn sample(&mut self, lab: &Lab<'_>, data: &Data) -> Result<(), LabError> {
+        let mut sink = lab.rig.open_sink(&self.sink, &self.options)?;
+        sink.begin(&RunManifest { dim: data.dim, ..RunManifest::default() }, Existing::Overwrite)?;
+        let started = Instant::now();
+        let published = data.write(sink.as_mut())?;
+        let seconds = started.elapsed().as_secs_f64();
+        drop(sink);
+        self.bytes = data.check(&published, &self.folder)?;
+        self.seconds.push(seconds);
+        fs::remove_dir_all(&self.folder).map_err(|cause| LabError::File { path: self.folder.clone(), cause })
+    }
+}
+
+/// The rows.
+struct Data {
+    dim: usize,
+    index: Vec<u64>,
+    id: Vec<String>,
+    vectors: Vec<f32>,
+    side: Vec<u32>,
+    xxh3: Vec<u64>,
+}
+
+impl Data {
+    fn new(vectors: &Vectors, seed: u64) -> Self {
+        let mut random = rounds::SplitMix(seed);
+        let scale = 2.0 / (1 << RANDOM_BITS) as f32;
+        let mut component = || (random.next() >> (64 - RANDOM_BITS)) as f32 * scale - 1.0;
+        let rows = vectors.rows as usize;
+        let floats = (0..rows * vectors.dim).map(|_| component()).collect();
+        Self {
+            dim: vectors.dim,
+            index: (0..vectors.rows).collect(),
+            id: (0..rows).map(|row| format!("photos/{row:08}.jpg")).collect(),
+            vectors: floats,
+            side: vec![1000; rows],
+            xxh3: (0..rows).map(|_| random.next()).collect(),
+        }
+    }
+
+    fn write(&self, sink: &mut dyn VectorSink) -> Result<Published, LabError> {
+        let mut committed = 0;
+        for start in (0..self.index.len()).step_by(BLOCK) {
+            let block = start..self.index.len().min(start + BLOCK);
+            let end = block.end as u64;
+            sink.append(&Rows {
+                index: &self.index[block.clone()],
+                id: &self.id[block.clone()],
+                vectors: &self.vectors[block.start * self.dim..block.end * self.dim],
+                width: &self.side[block.clone()],
+                height: &self.side[block.clone()],
+                xxh3: &self.xxh3[block],
+            })?;
+            if end - committed >= COMMIT_EVERY || end == self.index.len() as u64 {
+                sink.commit(Watermark(end))?;
+                committed = end;
+            }
+        }
+        Ok(sink.finish()?)
+    }
+
+    /// Bytes of the output, once it can hold what was written.
+    fn check(&self, published: &Published, folder: &Path) -> Result<u64, LabError> {
+        let rows = self.index.len() as u64;
+        if published.rows != rows || published.failures != 0 {
+            return Err(wrong(format!(
+                "{} rows and {} failures published of {rows} rows",
+                published.rows, published.failures
+            )));
+        }
+        if let Some(file) = published.files.iter().find(|file| !file.is_file()) {
+            return Err(wrong(format!("{} was published and is not there", file.display())));
+        }
+        let bytes = bytes_in(folder)?;
+        let least = self.vectors.len() as u64 * RANDOM_BITS / 8;
+        if bytes < least {
+            return Err(wrong(format!("{bytes} bytes on disk, and the vectors cannot be told in fewer than {least}")));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Of all files in a folder and in those below it.
+fn bytes_in(folder: &Path) -> Result<u64, LabError> {
+    let cannot = |cause| LabError::File { path: folder.to_owned(), cause };
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).map_err(cannot)? {
+        let entry = entry.map_err(cannot)?;
+        let metadata = entry.metadata().map_err(cannot)?;
+        bytes += if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
+}

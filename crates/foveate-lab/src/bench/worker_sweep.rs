@@ -1,0 +1,118 @@
+use foveate_core::Stage;
+
+use super::{Attempt, Effort, Row, Sets, first_near_best, rates, rounds, row, setting_columns, usual_output};
+use crate::stats::{Spread, quantile};
+use crate::{Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
+
+/// Share of the time that an encoder is busy from which on it is the limit.
+const SATURATED: f64 = 0.95;
+
+/// The whole job with a growing number of workers, files to a finished output. `encoder_bound` says from when on the
+/// encoder is busy 95 % of the time: there more workers cannot help.
+///
+/// # Errors
+/// When the encoder cannot be opened or runs with the usual setting fail, or [`LabError::Interrupted`].
+pub fn worker_sweep(lab: &Lab<'_>, sets: &Sets, workers: &[usize], effort: &Effort) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::WORKER_SWEEP);
+    let base = lab.rig.base();
+    let encoder = lab.encoder(&base)?;
+    let mut workers = workers.to_vec();
+    workers.sort_unstable();
+    workers.dedup();
+    for photos in &sets.usable {
+        lab.watch.doing(&format!("worker sweep, {}: warming up", photos.name));
+        let images = effort.images_of_run(lab, &base, photos, &encoder)?;
+        let cell = |&workers: &usize| {
+            Ok(Job::new(Setting { workers, ..base.clone() }, photos, images, &encoder, usual_output(lab)))
+        };
+        let mut cells: Vec<Attempt<Job<'_>>> = workers.iter().map(cell).collect();
+        let what = |job: &Job<'_>| format!("worker sweep, {}: {} workers", photos.name, job.setting.workers);
+        rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
+        push(&mut table, photos, &base, &workers, &cells);
+    }
+    sets.push_missing(&mut table);
+    Ok(table)
+}
+
+fn push(table: &mut Table, photos: &PhotoSet, base: &Setting, workers: &[usize], cells: &[Attempt<Job<'_>>]) {
+    let first = table.len();
+    for (&workers, cell) in workers.iter().zip(cells) {
+        let mut identity = setting_columns(&Setting { workers, ..base.clone() });
+        identity.insert("photos", photos.name.as_str().into());
+        table.push(row(identity, cell, |job| {
+            let mut columns = job.columns();
+            columns.insert("cpu_busy", job.cpu_busy().into());
+            columns.insert("encoder_bound", (job.encoder_busy() >= Some(SATURATED)).into());
+            columns
+        }));
+    }
+    let medians: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Job::rate)).collect();
+    if let Some(plateau) = first_near_best(&medians) {
+        table.set(first + plateau, "plateau", true.into());
+    }
+}
+
+/// A whole job, measured end to end.
+pub(super) struct Job<'a> {
+    pub(super) setting: Setting,
+    photos: &'a PhotoSet,
+    images: u64,
+    encoder: LentEncoder,
+    output: Output,
+    runs: Vec<Run>,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        setting: Setting,
+        photos: &'a PhotoSet,
+        images: u64,
+        encoder: &LentEncoder,
+        output: Output,
+    ) -> Self {
+        Self { setting, photos, images, encoder: encoder.clone(), output, runs: Vec::new() }
+    }
+
+    pub(super) fn sample(&mut self, lab: &Lab<'_>) -> Result<(), LabError> {
+        self.runs.push(lab.run(&self.setting, self.photos, self.images, &self.encoder, &self.output)?);
+        Ok(())
+    }
+
+    /// Median rate.
+    pub(super) fn rate(&self) -> Option<f64> {
+        Spread::of(&self.values(|run| Some(run.rate))).map(|rates| rates.median)
+    }
+
+    /// Median share of the time that the encoder computed.
+    pub(super) fn encoder_busy(&self) -> Option<f64> {
+        let busy =
+            |run: &Run| run.report.stages.iter().find(|stage| stage.stage == Stage::Encode).map(|s| s.utilization);
+        quantile(&self.values(busy), 0.5)
+    }
+
+    fn cpu_busy(&self) -> Option<f64> {
+        quantile(&self.values(|run| run.cpu_busy), 0.5)
+    }
+
+    /// The stage that held the run of middling rate back.
+    fn limit(&self) -> Option<&'static str> {
+        let mut runs: Vec<&Run> = self.runs.iter().collect();
+        runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        runs.get(runs.len() / 2)?.report.bottleneck().map(|stage| stage.stage.name())
+    }
+
+    /// The columns of a job's figures.
+    pub(super) fn columns(&self) -> Row {
+        let mut columns = rates(&self.values(|run| Some(run.rate)));
+        columns.extend([
+            ("images", self.images.into()),
+            ("encoder_busy", self.encoder_busy().into()),
+            ("limit", self.limit().into()),
+        ]);
+        columns
+    }
+
+    fn values(&self, value: impl Fn(&Run) -> Option<f64>) -> Vec<f64> {
+        self.runs.iter().filter_map(value).collect()
+    }
+}

@@ -1,0 +1,655 @@
+//! The experiments of `foveate bench` on stages that are slow, missing or wrong on purpose.
+
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use common::{Costs, FakeRig, corrupt, raw};
+use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_lab::bench::{self, Effort, Sets, Vectors};
+use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, Table, Watch};
+use foveate_pipeline::{Cancel, Config, Opener};
+use foveate_resize::{ResizeError, ResizePlan, Resizer};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
+use foveate_source::{Source, SourceError};
+
+/// What is wrong with the backends called `spoilt`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    DecoderCropsItsImages,
+    DecoderInvertsItsPixels,
+    DecoderRefusesOddPhotos,
+    ResizerLeavesASampleOut,
+    EncoderGivesNan,
+    EncoderGivesNoise,
+    SinkLosesARow,
+    SinkWritesHalf,
+    /// Of every worker, whatever it is called.
+    DecoderTakesLongToOpen,
+}
+
+/// The fake rig, with a fault.
+struct Spoilt(FakeRig, Fault);
+
+struct Bench {
+    rig: Spoilt,
+    cancel: Cancel,
+    folder: tempfile::TempDir,
+    said: Said,
+}
+
+/// Notes what is being done, and cancels when it is told of `until`.
+struct Said {
+    all: Mutex<Vec<String>>,
+    until: &'static str,
+    cancel: Cancel,
+}
+
+impl Watch for Said {
+    fn doing(&self, what: &str) {
+        if !self.until.is_empty() && what.contains(self.until) {
+            self.cancel.cancel();
+        }
+        self.all.lock().unwrap().push(what.to_owned());
+    }
+}
+
+impl Bench {
+    fn new(rig: FakeRig, fault: Fault) -> Self {
+        Self::until(rig, fault, "")
+    }
+
+    fn until(rig: FakeRig, fault: Fault, until: &'static str) -> Self {
+        let cancel = Cancel::default();
+        let said = Said { all: Mutex::default(), until, cancel: cancel.clone() };
+        Self { rig: Spoilt(rig, fault), cancel, folder: tempfile::tempdir().unwrap(), said }
+    }
+
+    fn lab(&self) -> Lab<'_> {
+        Lab { rig: &self.rig, scratch: self.folder.path(), cancel: &self.cancel, watch: &self.said, seed: 7 }
+    }
+
+    fn sets(&self) -> Sets {
+        Sets::load(&self.lab(), 100).unwrap()
+    }
+}
+
+/// Little, and the same for every candidate.
+const EFFORT: Effort = Effort { images: Some(16), seconds: 0.05, samples: 2, quick: true };
+
+/// Six photos that are large enough to be made small.
+fn large() -> FakeRig {
+    let photos = (0..6).map(|n| raw(n, Size::new(400, 330 + n % 2))).collect();
+    FakeRig { photos, ..FakeRig::new() }
+}
+
+fn text(table: &Table, row: usize, column: &str) -> String {
+    table.get(row, column).to_string()
+}
+
+/// Rows in which each column has its value.
+fn rows(table: &Table, wanted: &[(&str, &str)]) -> Vec<usize> {
+    let is = |row: &usize| wanted.iter().all(|(column, value)| text(table, *row, column) == *value);
+    (0..table.len()).filter(is).collect()
+}
+
+fn row(table: &Table, wanted: &[(&str, &str)]) -> usize {
+    let rows = rows(table, wanted);
+    assert_eq!(rows.len(), 1, "{wanted:?} in\n{}", print(table));
+    rows[0]
+}
+
+fn print(table: &Table) -> String {
+    let mut out = Vec::new();
+    table.print(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn rate(table: &Table, row: usize) -> f64 {
+    table.number(row, "images_per_second").unwrap()
+}
+
+/// Rows that are `ok` have a value everywhere but in `may_be_empty`; others say why they have none, and nothing else.
+fn check_cells(table: &Table, may_be_empty: &[&str]) {
+    for row in 0..table.len() {
+        let status = text(table, row, "status");
+        assert!(status == "ok" || status.starts_with("n/a (") && status.len() > 6, "{status}");
+        for column in table.schema().columns.iter().filter(|column| !may_be_empty.contains(&column.name)) {
+            let is_empty = *table.get(row, column.name) == Cell::Empty;
+            assert!(status != "ok" || !is_empty, "{} of row {row} is empty:\n{}", column.name, print(table));
+            assert!(status == "ok" || column.name != "images_per_second" || is_empty, "figures of a row without any");
+        }
+        let has_rates = table.schema().columns.iter().any(|column| column.name == "images_per_second_min");
+        if status == "ok" && has_rates {
+            let [low, middle, high] =
+                ["_min", "", "_max"].map(|of| table.number(row, &format!("images_per_second{of}")).unwrap());
+            assert!(0.0 < low && low <= middle && middle <= high, "{}", print(table));
+        }
+    }
+}
+
+fn not_available(table: &Table, row: usize, why: &str) {
+    let status = text(table, row, "status");
+    assert!(status.starts_with("n/a (") && status.contains(why), "'{status}' does not say '{why}'");
+}
+
+#[test]
+fn decoders_are_compared_at_both_sizes_and_scales() {
+    let costs = Costs { decode: 1.0, ..Costs::default() };
+    let decoders = vec![("plain", Some(1.0)), ("slow", Some(4.0)), ("broken", None)];
+    let bench = Bench::new(FakeRig { costs, decoders, fast: 0.25, ..large() }, Fault::None);
+    let sets = bench.sets();
+    assert_eq!((sets.usable.len(), sets.missing.len()), (2, 0));
+    let table = bench::decoders(&bench.lab(), &sets, &EFFORT).unwrap();
+    check_cells(&table, &[]);
+    assert_eq!(table.len(), 3 * 2 * 2);
+    for broken in rows(&table, &[("decoder", "broken")]) {
+        not_available(&table, broken, "its library is missing");
+    }
+    for set in &sets.usable {
+        let of = |decoder, scale| row(&table, &[("photos", &set.name), ("decoder", decoder), ("decode_scale", scale)]);
+        let (plain, slow, fast) = (of("plain", "exact"), of("slow", "exact"), of("plain", "fast"));
+        assert!(rate(&table, plain) > rate(&table, slow), "{}", print(&table));
+        assert!(rate(&table, fast) > rate(&table, plain), "{}", print(&table));
+        assert_eq!(text(&table, slow, "pixels"), "exact");
+        assert!(table.number(slow, "p50_ms").unwrap() >= 4.0);
+        assert!(table.number(slow, "p50_ms") <= table.number(slow, "p90_ms"));
+        let (images, pixels) = (rate(&table, plain), set.mean_pixels());
+        let megapixels = table.number(plain, "megapixels_per_second").unwrap();
+        assert!((megapixels / (images * pixels / 1e6) - 1.0).abs() < 0.05, "{}", print(&table));
+    }
+}
+
+#[test]
+fn what_cannot_be_had_has_a_row_that_says_why() {
+    let bench = Bench::new(FakeRig::new(), Fault::None);
+    let (lab, sets) = (bench.lab(), bench.sets());
+    let tables = [
+        bench::decoders(&lab, &sets, &EFFORT).unwrap(),
+        bench::resizers(&lab, &sets, &EFFORT).unwrap(),
+        bench::worker_sweep(&lab, &sets, &[1], &EFFORT).unwrap(),
+        bench::extrapolation(&lab, &sets, 1000, &EFFORT).unwrap(),
+    ];
+    for table in &tables {
+        not_available(table, row(table, &[("photos", "small")]), "about 256 px already");
+    }
+    for fast in rows(&tables[0], &[("decode_scale", "fast")]) {
+        not_available(&tables[0], fast, "it does not scale");
+    }
+}
+
+#[test]
+fn wrong_decoders_have_no_figures() {
+    for (fault, why) in [
+        (Fault::DecoderCropsItsImages, "the work is not right"),
+        (Fault::DecoderInvertsItsPixels, "differ from the first decoder's"),
+    ] {
+        let rig = FakeRig { decoders: vec![("plain", Some(1.0)), ("spoilt", Some(1.0))], ..FakeRig::new() };
+        let bench = Bench::new(rig, fault);
+        let table = bench::decoders(&bench.lab(), &bench.sets(), &EFFORT).unwrap();
+        let exact = |decoder| row(&table, &[("decoder", decoder), ("decode_scale", "exact")]);
+        assert_eq!(text(&table, exact("plain"), "status"), "ok");
+        not_available(&table, exact("spoilt"), why);
+    }
+}
+
+#[test]
+fn a_photo_that_one_decoder_refuses_is_left_to_none() {
+    let rig = FakeRig { decoders: vec![("plain", Some(1.0)), ("spoilt", Some(1.0))], ..FakeRig::new() };
+    let bench = Bench::new(rig, Fault::DecoderRefusesOddPhotos);
+    let table = bench::decoders(&bench.lab(), &bench.sets(), &EFFORT).unwrap();
+    let of = |decoder| row(&table, &[("decoder", decoder), ("decode_scale", "exact")]);
+    assert_eq!((text(&table, of("plain"), "status"), text(&table, of("spoilt"), "status")), ("ok".into(), "ok".into()));
+    // Photos of 40 x 30 are refused: those of 24 x 32 are left.
+    let per_image = |row| table.number(row, "megapixels_per_second").unwrap() * 1e6 / rate(&table, row);
+    assert!((per_image(of("plain")) - 24.0 * 32.0).abs() < 1.0, "{}", print(&table));
+}
+
+#[test]
+fn resizers_are_compared_with_both_recipes() {
+    let costs = Costs { resize: 0.5, ..Costs::default() };
+    let resizers = vec![("plain", Some(1.0)), ("slow", Some(4.0)), ("spoilt", Some(1.0)), ("broken", None)];
+    let bench = Bench::new(FakeRig { costs, resizers, ..large() }, Fault::ResizerLeavesASampleOut);
+    let table = bench::resizers(&bench.lab(), &bench.sets(), &EFFORT).unwrap();
+    check_cells(&table, &[]);
+    assert_eq!(table.len(), 4 * 2 * 2);
+    for spoilt in rows(&table, &[("resizer", "spoilt")]) {
+        not_available(&table, spoilt, "not written");
+    }
+    let (plain, slow) = (rows(&table, &[("resizer", "plain")]), rows(&table, &[("resizer", "slow")]));
+    for (plain, slow) in plain.into_iter().zip(slow) {
+        assert!(rate(&table, plain) > rate(&table, slow), "{}", print(&table));
+        assert_eq!(text(&table, slow, "pixels"), "exact");
+    }
+}
+
+#[test]
+fn sinks_count_what_is_on_disk() {
+    let bench = Bench::new(FakeRig::new(), Fault::None);
+    let vectors = Vectors { rows: 20_000, dim: 24 };
+    let table = bench::sinks(&bench.lab(), &vectors, &EFFORT).unwrap();
+    check_cells(&table, &["variant"]);
+    let file = row(&table, &[("sink", "file")]);
+    assert_eq!(table.number(file, "bytes"), Some(20_000.0 * 24.0 * 4.0));
+    assert_eq!(table.number(file, "bytes_per_row"), Some(96.0));
+    assert_eq!(std::fs::read_dir(bench.folder.path()).unwrap().count(), 0, "nothing stays behind");
+    let nothing = bench::sinks(&bench.lab(), &Vectors { rows: 0, dim: 4 }, &EFFORT).unwrap_err();
+    assert!(nothing.to_string().contains("nothing to write"), "{nothing}");
+}
+
+#[test]
+fn sinks_that_lose_rows_or_bytes_have_no_figures() {
+    for (fault, why) in [(Fault::SinkLosesARow, "999 rows"), (Fault::SinkWritesHalf, "bytes on disk")] {
+        let bench = Bench::new(FakeRig::new(), fault);
+        let table = bench::sinks(&bench.lab(), &Vectors { rows: 1000, dim: 8 }, &EFFORT).unwrap();
+        not_available(&table, row(&table, &[("sink", "file")]), why);
+    }
+}
+
+#[test]
+fn forwards_are_compared_by_encoder_and_precision() {
+    let costs = Costs { forward: 1.0, copy_in: 0.25, ..Costs::default() };
+    let encoders = vec![("plain", Some(1.0)), ("slow", Some(4.0)), ("broken", None)];
+    let bench = Bench::new(FakeRig { costs, encoders, ..FakeRig::new() }, Fault::None);
+    let sets = bench.sets();
+    let table = bench::forward(&bench.lab(), &sets.usable[0], &[4, 20], &EFFORT).unwrap();
+    check_cells(&table, &[]);
+    assert_eq!(table.len(), 3 * 3 * 2);
+    for half in rows(&table, &[("encoder", "plain"), ("dtype", "f16")]) {
+        not_available(&table, half, "precision f16");
+    }
+    for batch in ["4", "20"] {
+        let of = |encoder, dtype| row(&table, &[("encoder", encoder), ("dtype", dtype), ("batch", batch)]);
+        let (plain, slow, half) = (of("plain", "f32"), of("slow", "f32"), of("plain", "bf16"));
+        assert!(rate(&table, plain) > rate(&table, slow) && rate(&table, half) > rate(&table, plain));
+        assert_eq!(table.number(half, "cosine_to_reference"), Some(1.0));
+        let images: f64 = batch.parse().unwrap();
+        assert!(table.number(plain, "copy_in_ms").unwrap() >= images * 0.25);
+        assert!(table.number(plain, "forward_ms").unwrap() >= images);
+        assert!(table.number(plain, "p50_ms").unwrap() >= images * 1.25);
+        assert!(table.number(plain, "forward_images_per_second").unwrap() > rate(&table, plain));
+    }
+}
+
+#[test]
+fn wrong_encoders_have_no_figures() {
+    for (fault, why) in [(Fault::EncoderGivesNan, "not finite"), (Fault::EncoderGivesNoise, "cosine")] {
+        let rig = FakeRig { encoders: vec![("plain", Some(1.0)), ("spoilt", Some(1.0))], ..FakeRig::new() };
+        let bench = Bench::new(rig, fault);
+        let table = bench::forward(&bench.lab(), &bench.sets().usable[0], &[8], &EFFORT).unwrap();
+        assert_eq!(text(&table, row(&table, &[("encoder", "plain"), ("dtype", "f32")]), "status"), "ok");
+        let spoilt = row(&table, &[("encoder", "spoilt"), ("dtype", "f32")]);
+        not_available(&table, spoilt, why);
+        not_available(&table, spoilt, "the work is not right");
+    }
+}
+
+/// The one row that is marked is the first within 5 % of the best.
+fn check_mark(table: &Table, column: &str) {
+    let rates: Vec<f64> = (0..table.len()).map(|row| rate(table, row)).collect();
+    let best = rates.iter().copied().fold(0.0, f64::max);
+    let first = rates.iter().position(|&rate| rate >= 0.95 * best).unwrap();
+    assert_eq!(rows(table, &[(column, "yes")]), [first], "{}", print(table));
+}
+
+#[test]
+fn a_batch_sweep_marks_its_knee_and_tells_memory() {
+    let costs = Costs { forward: 0.25, forward_call: 8.0, ..Costs::default() };
+    let bench = Bench::new(FakeRig { costs, ..FakeRig::new() }, Fault::None);
+    let effort = Effort { images: Some(64), ..EFFORT };
+    let table = bench::batch_sweep(&bench.lab(), &bench.sets().usable[0], &[64, 1, 8], &effort).unwrap();
+    check_cells(&table, &["knee"]);
+    assert_eq!((0..3).map(|row| text(&table, row, "batch")).collect::<Vec<_>>(), ["1", "8", "64"]);
+    check_mark(&table, "knee");
+    assert_eq!(text(&table, 2, "knee"), "yes", "{}", print(&table));
+    assert!(text(&table, 0, "memory_of").starts_with("process"));
+    assert!(table.number(2, "batch_p50_ms").unwrap() >= 24.0);
+}
+
+#[test]
+fn a_worker_sweep_marks_its_plateau_and_says_when_the_encoder_is_the_limit() {
+    let slow_decoder = Costs { decode: 6.0, forward: 0.1, ..Costs::default() };
+    let bench = Bench::new(FakeRig { costs: slow_decoder, ..FakeRig::new() }, Fault::None);
+    let mut sets = bench.sets();
+    sets.missing.clear();
+    let effort = Effort { images: Some(48), ..EFFORT };
+    let table = bench::worker_sweep(&bench.lab(), &sets, &[4, 0, 1], &effort).unwrap();
+    check_cells(&table, &["plateau"]);
+    check_mark(&table, "plateau");
+    assert!(rate(&table, 2) > 2.0 * rate(&table, 1), "{}", print(&table));
+    assert_eq!(text(&table, 1, "limit"), "decode");
+    assert!(rows(&table, &[("encoder_bound", "yes")]).is_empty(), "{}", print(&table));
+
+    let slow_forward = Costs { forward: 6.0, ..Costs::default() };
+    let bench = Bench::new(FakeRig { costs: slow_forward, ..FakeRig::new() }, Fault::None);
+    let effort = Effort { images: Some(160), samples: 1, ..effort };
+    let table = bench::worker_sweep(&bench.lab(), &sets, &[1, 2], &effort).unwrap();
+    assert_eq!(rows(&table, &[("encoder_bound", "yes"), ("limit", "encode")]), [0, 1], "{}", print(&table));
+}
+
+#[test]
+fn the_headline_measures_every_step() {
+    let costs = Costs { decode: 2.0, resize: 1.0, forward: 0.5, ..Costs::default() };
+    let rig = FakeRig {
+        costs,
+        decoders: vec![("plain", Some(1.0)), ("slow", Some(3.0))],
+        resizers: vec![("plain", Some(1.0)), ("slow", Some(4.0))],
+        fast: 0.25,
+        ..large()
+    };
+    let bench = Bench::new(rig, Fault::None);
+    let sets = bench.sets();
+    let table = bench::headline(&bench.lab(), &sets, &Effort { images: Some(48), samples: 3, ..EFFORT }).unwrap();
+    for set in &sets.usable {
+        let of = |change| row(&table, &[("photos", &set.name), ("change", change)]);
+        let steps = [
+            "baseline",
+            "decoder",
+            "resizer",
+            "smaller scale",
+            "workers",
+            "batch",
+            "encoder",
+            "all combined",
+            "CPU floor",
+        ];
+        for (number, change) in steps.into_iter().enumerate() {
+            assert_eq!(text(&table, of(change), "step"), number.to_string());
+        }
+        for (change, column, value) in [
+            ("baseline", "decoder", "slow"),
+            ("baseline", "resizer", "slow"),
+            ("baseline", "workers", "1"),
+            ("baseline", "batch", "32"),
+            ("baseline", "decode_scale", "exact"),
+            ("decoder", "decoder", "plain"),
+            ("decoder", "resizer", "slow"),
+            ("resizer", "resizer", "plain"),
+            ("smaller scale", "decode_scale", "fast"),
+            ("encoder", "dtype", "bf16"),
+            ("CPU floor", "decode_scale", "fast"),
+        ] {
+            assert_eq!(text(&table, of(change), column), value, "{change}:\n{}", print(&table));
+        }
+        let (baseline, combined) = (rate(&table, of("baseline")), rate(&table, of("all combined")));
+        assert!(combined > 3.0 * baseline, "{}", print(&table));
+        let times = table.number(of("all combined"), "times_baseline").unwrap();
+        assert!((times - combined / baseline).abs() < 1e-9);
+        assert_eq!(table.number(of("baseline"), "times_baseline"), Some(1.0));
+        let step = table.number(of("decoder"), "times_previous").unwrap();
+        assert!((step - rate(&table, of("decoder")) / baseline).abs() < 1e-9);
+        assert!(table.number(of("CPU floor"), "encoder_busy").unwrap() < 0.5);
+        assert_eq!(text(&table, of("baseline"), "limit"), "decode");
+    }
+    check_cells(&table, &["times_previous"]);
+}
+
+#[test]
+fn a_headline_without_choices_says_so() {
+    let costs = Costs { forward: 3.0, ..Costs::default() };
+    let bench = Bench::new(FakeRig { costs, ..FakeRig::new() }, Fault::None);
+    let table =
+        bench::headline(&bench.lab(), &bench.sets(), &Effort { images: Some(32), samples: 1, ..EFFORT }).unwrap();
+    for (change, why) in [
+        ("decoder", "plain is the only one"),
+        ("resizer", "plain is the only one"),
+        ("smaller scale", "it does not scale"),
+    ] {
+        not_available(&table, row(&table, &[("change", change)]), why);
+    }
+    let floor = row(&table, &[("change", "CPU floor")]);
+    assert!(rate(&table, floor) > rate(&table, row(&table, &[("change", "all combined")])), "{}", print(&table));
+    not_available(&table, row(&table, &[("photos", "small")]), "about 256 px already");
+}
+
+#[test]
+fn an_extrapolation_leaves_out_what_starting_costs() {
+    let costs = Costs { forward: 2.0, ..Costs::default() };
+    let rig = FakeRig { costs, ..FakeRig::new() };
+    let bench = Bench::new(rig, Fault::DecoderTakesLongToOpen);
+    let mut sets = bench.sets();
+    sets.missing.clear();
+    let effort = Effort { images: Some(160), ..EFFORT };
+    let table = bench::extrapolation(&bench.lab(), &sets, 1_000_000, &effort).unwrap();
+    check_cells(&table, &["high"]);
+    let value = |column| table.number(0, column).unwrap();
+    // 320 ms of work and 400 ms of starting: 500 images per second, and not 220.
+    assert!(value("images_per_second") > 300.0, "{}", print(&table));
+    let high = table.number(0, "high").unwrap_or(f64::INFINITY);
+    assert!(value("low") < value("images_per_second") && value("images_per_second") < high);
+    assert!(value("long_images") >= 10.0 * value("sample_images"));
+    let hours = 1e6 / value("images_per_second") / 3600.0;
+    assert!((value("hours") - hours).abs() < 1e-9 && value("hours_low") < hours && hours <= value("hours_high"));
+    let inside = (value("low")..=high).contains(&value("long_images_per_second"));
+    assert_eq!(text(&table, 0, "within"), if inside { "yes" } else { "no" });
+    let error = bench::extrapolation(&bench.lab(), &sets, 10, &Effort { images: Some(1), ..EFFORT }).unwrap_err();
+    assert!(error.to_string().contains("at least 2 images"), "{error}");
+}
+
+#[test]
+fn all_of_them_run_in_order_and_can_be_stopped() {
+    let costs = Costs { forward: 0.1, ..Costs::default() };
+    let rig = FakeRig { costs, ..FakeRig::new() };
+    let bench = Bench::new(rig.clone(), Fault::None);
+    let mut files = Vec::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (vectors, effort) = (Vectors { rows: 100, dim: 8 }, Effort { seconds: 0.02, ..Effort::quick() });
+    bench::all(&bench.lab(), &bench.sets(), &vectors, &effort, &mut |table| {
+        files.push(table.schema().file);
+        table.write_csv(folder.path(), &bench.rig.context()).map(drop)
+    })
+    .unwrap();
+    let order =
+        ["decoders", "resizers", "sinks", "forward", "batch_sweep", "worker_sweep", "headline", "extrapolation"];
+    assert_eq!(files, order.map(|name| format!("{name}.csv")));
+    assert!(files.iter().all(|file| folder.path().join(file).is_file()));
+
+    for until in ["decoders", "resizers", "sinks", "batch 8", "worker sweep", "headline", "extrapolation"] {
+        let bench = Bench::until(rig.clone(), Fault::None, until);
+        let mut done = 0;
+        let stopped = bench::all(&bench.lab(), &bench.sets(), &vectors, &effort, &mut |_| {
+            done += 1;
+            Ok(())
+        });
+        assert!(matches!(stopped, Err(LabError::Interrupted)), "{until}: {stopped:?}");
+        assert!(done < 8, "{until}");
+        let said = bench.said.all.lock().unwrap();
+        assert!(said.last().unwrap().contains(until), "nothing is begun after {until}: {:?}", said.last());
+    }
+}
+
+#[test]
+fn no_photos_is_an_answer() {
+    for (photos, why) in [(vec![], "no photos"), (vec![corrupt(), corrupt()], "none of the 2 photos can be used")] {
+        let bench = Bench::new(FakeRig { photos, ..FakeRig::new() }, Fault::None);
+        let error = Sets::load(&bench.lab(), 10).map(drop).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let one = FakeRig { photos: vec![raw(1, Size::new(30, 30)), corrupt()], ..FakeRig::new() };
+    let bench = Bench::new(one, Fault::None);
+    let table = bench::decoders(&bench.lab(), &bench.sets(), &EFFORT).unwrap();
+    assert_eq!(text(&table, 0, "status"), "ok", "one photo is enough");
+}
+
+impl Rig for Spoilt {
+    fn base(&self) -> Setting {
+        self.0.base()
+    }
+
+    fn context(&self) -> Context {
+        self.0.context()
+    }
+
+    fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
+        self.0.photos()
+    }
+
+    fn decoders(&self) -> Vec<Candidate> {
+        self.0.decoders()
+    }
+
+    fn resizers(&self) -> Vec<Candidate> {
+        self.0.resizers()
+    }
+
+    fn encoders(&self) -> Vec<Candidate> {
+        self.0.encoders()
+    }
+
+    fn sinks(&self) -> Vec<Candidate> {
+        self.0.sinks()
+    }
+
+    fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
+        let inner = self.0.open_decoder(name)?;
+        Ok(if name == "spoilt" { Box::new(SpoiltDecoder { inner, fault: self.1 }) } else { inner })
+    }
+
+    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
+        let (inner, is_slow) = (self.0.decoder_opener(setting), self.1 == Fault::DecoderTakesLongToOpen);
+        Box::new(move || {
+            thread::sleep(Duration::from_millis(if is_slow { 400 } else { 0 }));
+            inner()
+        })
+    }
+
+    fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
+        let inner = self.0.open_resizer(name)?;
+        Ok(if name == "spoilt" { Box::new(SpoiltResizer(inner)) } else { inner })
+    }
+
+    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
+        self.0.resizer_opener(setting)
+    }
+
+    fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
+        let inner = self.0.open_encoder(setting)?;
+        Ok(if setting.encoder == "spoilt" { Box::new(SpoiltEncoder { inner, fault: self.1 }) } else { inner })
+    }
+
+    fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
+        Ok(Box::new(SpoiltSink { inner: self.0.open_sink(name, options)?, fault: self.1 }))
+    }
+
+    fn config(&self, setting: &Setting) -> Config {
+        self.0.config(setting)
+    }
+}
+
+struct SpoiltDecoder {
+    inner: Box<dyn Decoder>,
+    fault: Fault,
+}
+
+impl Decoder for SpoiltDecoder {
+    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+        let decoded = self.inner.decode(encoded, hint, out)?;
+        match self.fault {
+            Fault::DecoderCropsItsImages => drop(out.reset(Size::square(8))?),
+            Fault::DecoderInvertsItsPixels => out.as_mut_slice().iter_mut().for_each(|sample| *sample = !*sample),
+            Fault::DecoderRefusesOddPhotos if decoded.native.width == 40 => {
+                return Err(DecodeError::NotAnImage { what: None });
+            }
+            _ => {}
+        }
+        Ok(decoded)
+    }
+
+    fn capability(&self) -> foveate_decode::Capability {
+        self.inner.capability()
+    }
+}
+
+/// Leaves the last sample as it was.
+struct SpoiltResizer(Box<dyn Resizer>);
+
+impl Resizer for SpoiltResizer {
+    fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
+        let (size, last) = (dst.size(), dst.as_mut_slice().len() - 1);
+        let mut out = dst.as_mut_slice().to_vec();
+        self.0.resize(src, plan, ImageViewMut::new(&mut out, size).unwrap())?;
+        dst.as_mut_slice()[..last].copy_from_slice(&out[..last]);
+        Ok(())
+    }
+
+    fn capability(&self) -> foveate_resize::Capability {
+        self.0.capability()
+    }
+}
+
+struct SpoiltEncoder {
+    inner: Box<dyn Encoder>,
+    fault: Fault,
+}
+
+impl Encoder for SpoiltEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        self.inner.spec()
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let times = self.inner.encode(batch, out)?;
+        match self.fault {
+            Fault::EncoderGivesNan => out.as_mut_slice()[3] = f32::NAN,
+            _ => out.as_mut_slice().iter_mut().enumerate().for_each(|(at, value)| *value = (at as f32).sin()),
+        }
+        Ok(times)
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.inner.encode_resident(out)
+    }
+}
+
+struct SpoiltSink {
+    inner: Box<dyn VectorSink>,
+    fault: Fault,
+}
+
+impl VectorSink for SpoiltSink {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.inner.begin(manifest, existing)
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        let lost = usize::from(self.fault == Fault::SinkLosesARow && rows.index.contains(&500));
+        let (kept, dim) = (rows.index.len() - lost, rows.vectors.len() / rows.index.len());
+        self.inner.append(&Rows {
+            index: &rows.index[..kept],
+            id: &rows.id[..kept],
+            vectors: &rows.vectors[..kept * dim],
+            width: &rows.width[..kept],
+            height: &rows.height[..kept],
+            xxh3: &rows.xxh3[..kept],
+        })
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.inner.fail(failures)
+    }
+
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        self.inner.commit(watermark)
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        let published = self.inner.finish()?;
+        if self.fault == Fault::SinkWritesHalf {
+            halve(&published.files[0]);
+        }
+        Ok(published)
+    }
+}
+
+fn halve(file: &Path) {
+    let bytes = std::fs::metadata(file).unwrap().len();
+    std::fs::File::options().write(true).open(file).unwrap().set_len(bytes / 2).unwrap();
+}
