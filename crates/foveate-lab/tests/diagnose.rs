@@ -1,6 +1,8 @@
 //! Each stage in turn is made slow over the real engine, and the diagnosis has to name it. Costs are slept and several
 //! times the forward's, so that it is the same on a busy machine.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
+
 mod common;
 
 use std::sync::{PoisonError, RwLock};

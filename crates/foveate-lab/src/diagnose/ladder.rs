@@ -80,6 +80,17 @@ impl Ladder {
         Ok(Self { photos: photos.name.clone(), rungs, seed: lab.seed, least_drop: options.least_drop })
     }
 
+    /// With these rates at each depth, a value a round.
+    #[cfg(test)]
+    pub(super) fn of(rates: [Vec<f64>; 7], busy: f64) -> Self {
+        let rung = |(depth, rates): (Depth, Vec<f64>)| {
+            let busy = rates.iter().map(|_| Some(busy)).collect();
+            Rung { depth, images: 8, rates, busy, skipped: None }
+        };
+        let rungs = Depth::ALL.into_iter().zip(rates).map(rung).collect();
+        Self { photos: "none".to_owned(), rungs, seed: 1, least_drop: 0.05 }
+    }
+
     fn measured(&self) -> impl DoubleEndedIterator<Item = &Rung> {
         self.rungs.iter().filter(|rung| rung.skipped.is_none())
     }

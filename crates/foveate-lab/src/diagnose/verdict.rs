@@ -76,6 +76,17 @@ impl Finding {
         }
     }
 
+    /// Doubts about the stage named, where the processor has nothing left to give.
+    fn saturation(self, ladder: &Ladder) -> Option<String> {
+        let busy = ladder.whole().cpu_busy().filter(|&busy| busy >= SATURATED)?;
+        let stage = self.culprit()?.adds();
+        Some(format!(
+            "the processor is at work for {:.0} % of the time: {stage} may be innocent and only tip it over its limit; \
+             whatever needs less of the processor helps",
+            busy * 100.0
+        ))
+    }
+
     fn why(self, ladder: &Ladder) -> String {
         match self {
             Self::Culprit(drop) => {
@@ -164,14 +175,7 @@ impl Findings<'_> {
              are stored (warm reads)"
                 .to_owned(),
         ];
-        if let (Some(busy), Some(stage)) = (self.saturated(), self.finding.culprit()) {
-            caveats.push(format!(
-                "the processor is at work for {:.0} % of the time: {} may be innocent and only tip it over its limit; \
-                 whatever needs less of the processor helps",
-                busy * 100.0,
-                stage.adds()
-            ));
-        }
+        caveats.extend(self.finding.saturation(self.ladder));
         if used < given {
             caveats.push(format!("{used} of {given} photos: decoded pixels of more would take too much memory"));
         }
@@ -185,10 +189,6 @@ impl Findings<'_> {
             );
         }
         caveats
-    }
-
-    fn saturated(&self) -> Option<f64> {
-        self.ladder.whole().cpu_busy().filter(|&busy| busy >= SATURATED)
     }
 
     fn varying(&self) -> Option<String> {
@@ -228,4 +228,60 @@ impl fmt::Display for Figure {
 
 fn percent(part: Interval) -> String {
     format!("{:.0} % (95 % interval {:.0} to {:.0} %)", part.value * 100.0, part.low * 100.0, part.high * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ladder whose rates are these, the shallowest first, each within 1 %, the processor at work for `busy`.
+    fn ladder(rates: [f64; 7], busy: f64) -> Ladder {
+        Ladder::of(rates.map(|rate| [0.99, 1.0, 1.01, 1.0, 1.0].map(|noise| rate * noise).to_vec()), busy)
+    }
+
+    fn finding(rates: [f64; 7]) -> Finding {
+        Finding::of(&ladder(rates, 0.5), 0.05)
+    }
+
+    #[test]
+    fn the_largest_relative_drop_is_named() {
+        // The second drop takes more images away, the last one a larger part of what there is.
+        let found = finding([1000.0, 1000.0, 600.0, 600.0, 600.0, 300.0, 300.0]);
+        assert_eq!(found.culprit(), Some(Depth::Bytes));
+        assert_eq!(finding([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 900.0, 700.0]).culprit(), Some(Depth::Nothing));
+    }
+
+    #[test]
+    fn a_drop_that_deeper_depths_do_not_confirm_is_noise() {
+        let found = finding([1000.0, 1000.0, 1000.0, 800.0, 1000.0, 1000.0, 1000.0]);
+        assert!(matches!(found, Finding::Forward(_)), "{found:?}");
+    }
+
+    #[test]
+    fn many_small_drops_are_told_from_none() {
+        let together = finding([1000.0, 960.0, 922.0, 885.0, 850.0, 816.0, 783.0]);
+        assert!(matches!(together, Finding::Together(part) if part.low > 0.2), "{together:?}");
+        let none = finding([1000.0, 995.0, 1000.0, 990.0, 1000.0, 1000.0, 990.0]);
+        assert_eq!(none.bound(), "none: bound by the forward");
+    }
+
+    #[test]
+    fn samples_that_differ_much_tell_nothing() {
+        let noisy = vec![500.0, 1000.0, 1400.0, 700.0, 1100.0];
+        let found = Finding::of(&Ladder::of([(); 7].map(|()| noisy.clone()), 0.5), 0.05);
+        assert!(matches!(found, Finding::Forward(part) if part.value == 0.0), "the same in every round: {found:?}");
+        let turned: Vec<f64> = noisy.iter().rev().map(|rate| rate * 0.97).collect();
+        let mut rates = [(); 7].map(|()| noisy.clone());
+        rates[6] = turned;
+        let found = Finding::of(&Ladder::of(rates, 0.5), 0.05);
+        assert!(matches!(found, Finding::Unclear(_)), "{found:?}");
+    }
+
+    #[test]
+    fn a_busy_processor_casts_doubt_on_the_stage_named() {
+        let rates = [1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 500.0, 500.0];
+        let doubt = |busy| finding(rates).saturation(&ladder(rates, busy));
+        assert_eq!(doubt(0.9), None);
+        assert!(doubt(0.97).is_some_and(|told| told.contains("97 %") && told.contains("decode may be innocent")));
+    }
 }

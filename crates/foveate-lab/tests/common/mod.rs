@@ -3,6 +3,7 @@
 //! Costs are slept, not computed: a test then says the same on two busy cores as on sixteen idle ones, as long as it
 //! compares costs that are far apart and no absolute times.
 #![allow(dead_code, reason = "every test file uses its part of it")]
+#![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
