@@ -43,7 +43,7 @@ pub(crate) struct Hand {
     pub(crate) size: f32,
     pub(crate) bold: bool,
     pub(crate) anchor: Anchor,
-    class: &'static str,
+    pub(crate) class: &'static str,
 }
 
 impl Hand {
@@ -128,6 +128,9 @@ impl Pen {
 
     /// Writes `text` with its baseline at `y`; `x` is where the hand's anchor says.
     pub(crate) fn text(&self, x: f32, y: f32, hand: Hand, text: &Text) {
+        if text.is_empty() {
+            return;
+        }
         self.sheet.borrow_mut().traced.extend(text.traced().cloned());
         let bold = if hand.bold { " bold" } else { "" };
         self.write(format_args!(
@@ -159,33 +162,36 @@ impl Pen {
     }
 }
 
-/// `text` in lines no wider than `width`, broken at blanks; what a file says is not torn apart.
+/// `text` in lines no wider than `width`, broken at blanks between words; what a file says is not torn apart.
 pub(crate) fn wrap(text: &Text, width: f32, hand: Hand) -> Vec<Text> {
     let mut lines = vec![Text::default()];
-    let mut used = 0.0;
-    for span in text.0.iter().flat_map(words) {
-        let (wide, blank) = match &span {
-            Span::Plain(word) => (hand.width(word), hand.width(" ") * f32::from(u8::from(word.ends_with(' ')))),
-            Span::Traced(traced) => (hand.width(&traced.text), 0.0),
-        };
-        if used + wide - blank > width && used > 0.0 {
-            lines.push(Text::default());
-            used = 0.0;
-        }
-        used += wide;
-        if let Some(line) = lines.last_mut() {
-            line.0.push(span);
+    for word in words(text) {
+        let ends_at = |line: &Text| hand.width((line.plain() + &word.plain()).trim_end());
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || ends_at(line) <= width => line.0.extend(word.0),
+            _ => lines.push(word),
         }
     }
     lines
 }
 
-/// A span's words, each with the blank behind it.
-fn words(span: &Span) -> Vec<Span> {
-    match span {
+/// The words of a text, each up to the blank behind it.
+fn words(text: &Text) -> Vec<Text> {
+    let mut words = vec![Text::default()];
+    let pieces = text.0.iter().flat_map(|span| match span {
         Span::Plain(text) => text.split_inclusive(' ').map(|word| Span::Plain(word.to_owned())).collect(),
         Span::Traced(_) => vec![span.clone()],
+    });
+    for piece in pieces {
+        let ends = matches!(&piece, Span::Plain(word) if word.ends_with(' '));
+        if let Some(word) = words.last_mut() {
+            word.0.push(piece);
+        }
+        if ends {
+            words.push(Text::default());
+        }
     }
+    words
 }
 
 /// As much of `text` as fits into `width`, with an ellipsis where it was cut.

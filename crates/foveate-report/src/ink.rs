@@ -54,9 +54,11 @@ impl Ink {
         ALL.into_iter().find(|ink| ink.light == rgb).unwrap_or(WORDS)
     }
 
-    /// The colour of a stage of the pipeline.
+    /// The colour of a stage of the pipeline; of what does two stages, that of the first.
     pub(crate) fn of_stage(stage: &str) -> Self {
-        ALL[5..].iter().copied().find(|ink| ink.class == stage).unwrap_or(OTHER)
+        let first = stage.split(' ').next().unwrap_or_default();
+        let class = if first == "write" { SERIALIZE.class } else { first };
+        ALL[5..].iter().copied().find(|ink| ink.class == class).unwrap_or(OTHER)
     }
 
     /// The colour of the line at position `at` among others.
@@ -108,6 +110,8 @@ mod tests {
             assert_eq!(Ink::of(ink.light), *ink);
         }
         assert_eq!(Ink::of_stage("decode"), DECODE);
+        assert_eq!(Ink::of_stage("decode and resize"), DECODE);
+        assert_eq!(Ink::of_stage("write"), SERIALIZE);
         assert_eq!(Ink::of_stage("words"), OTHER, "a stage is none of the page's own colours");
     }
 

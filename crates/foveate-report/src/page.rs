@@ -150,6 +150,7 @@ fn checklist(run: &Report, ledger: &mut Ledger) -> String {
     );
     for row in table.rows() {
         let value = match row.number("value") {
+            Some(value) if row.is("unit", "x") => text![value, "×"],
             Some(value) => text![value, "\u{a0}", row.word("unit")],
             None => "–".into(),
         };

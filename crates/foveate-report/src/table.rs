@@ -374,6 +374,12 @@ impl<'a> Row<'a> {
         Text::word(name, self.origin("photos"))
     }
 
+    /// The same as part of a sentence.
+    pub(crate) fn photos(&self) -> Text {
+        let name = self.set();
+        if name.plain() == "as given" { "photos as given".into() } else { name + " photos" }
+    }
+
     /// A number, `None` where the file has none.
     pub(crate) fn number(&self, column: &'static str) -> Option<Num> {
         let value = self.text(column).parse().ok()?;

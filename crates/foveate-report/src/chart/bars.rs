@@ -61,11 +61,15 @@ struct Layout {
     labels: f32,
     /// Width kept free behind the bars.
     values: f32,
+    /// Whether values have a line of their own above the bars, since they do not fit beside the labels there.
+    own_line: bool,
     row: f32,
     bar: f32,
 }
 
 const AXIS: f32 = 20.0;
+/// Height of a line of words above a bar.
+const LINE: f32 = 17.0;
 
 impl Layout {
     fn of(bars: &Bars, pen: &Pen) -> Self {
@@ -75,11 +79,22 @@ impl Layout {
         let drawn = all().filter(|bar| !bar.parts.is_empty());
         let values = widest(&mut drawn.map(|bar| Hand::BOLD.width(&bar.value.plain()))) + 10.0;
         let labels = widest(&mut all().map(|bar| Hand::BOLD.width(&bar.label.plain()))) + 12.0;
+        let crowded = |bar: &Bar| {
+            !bar.parts.is_empty() && Hand::BOLD.width(&(bar.label.plain() + &bar.value.plain())) + 12.0 > pen.width
+        };
+        let own_line = narrow && all().any(crowded);
         Self {
             narrow,
+            own_line,
             labels: if narrow { 0.0 } else { labels.min(pen.width * 0.46) },
             values: if narrow { 8.0 } else { values.min(pen.width * 0.45) },
-            row: if narrow { 46.0 } else { 28.0 },
+            row: if own_line {
+                LINE + 46.0
+            } else if narrow {
+                46.0
+            } else {
+                28.0
+            },
             bar: if narrow { 16.0 } else { 18.0 },
         }
     }
@@ -183,10 +198,14 @@ impl Bar {
         let ran = !self.parts.is_empty();
         if layout.narrow {
             let above = bottom - layout.bar - 6.0;
-            let value = if ran { hand.width(&self.value.plain()) + 10.0 } else { 0.0 };
-            pen.text(0.0, above, hand, &fit(&self.label, pen.width - value, hand));
-            if ran {
-                pen.text(pen.width, above, hand.end(), &self.value);
+            if layout.own_line {
+                pen.text(0.0, above - LINE, hand, &fit(&self.label, pen.width, hand));
+                let value = if ran { fit(&self.value, pen.width, hand) } else { Text::default() };
+                pen.text(0.0, above, Hand { bold: self.bold, ..Hand::SMALL }, &value);
+            } else {
+                pen.text(0.0, above, hand, &fit(&self.label, pen.width, hand));
+                let value = if ran { self.value.clone() } else { Text::default() };
+                pen.text(pen.width, above, hand.end(), &value);
             }
         } else {
             let label = fit(&self.label, layout.labels - 12.0, hand);
@@ -197,7 +216,8 @@ impl Bar {
         }
         if !ran {
             let room = plot + layout.values - 8.0;
-            pen.text(layout.labels + 6.0, baseline, Hand::SMALL, &fit(&self.value, room, Hand::SMALL));
+            let words = fit(&self.value, room, Hand::SMALL);
+            pen.mark(&self.value, || pen.text(layout.labels + 6.0, baseline, Hand::SMALL, &words));
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Station {
 }
 
 const GAP: f32 = 26.0;
-const BOX: f32 = 72.0;
+const BOX: f32 = 80.0;
 const STEP: f32 = BOX + 30.0;
 
 impl Flow {
@@ -53,10 +53,9 @@ impl Station {
             area.draw(&Rectangle::new([(0, bottom - 12), (right, bottom)], GRID.color().filled()))?;
             area.draw(&Rectangle::new([(0, bottom - 12), (full, bottom)], self.ink.color().filled()))
         })?;
-        let (left, right, lower) = (x + 10.0, x + wide - 10.0, y + 46.0);
-        pen.text(left, y + 23.0, Hand::BOLD, &self.name.as_str().into());
-        pen.text(left, lower, Hand::WORDS, &Text::from(&self.share));
-        pen.text(right, lower, Hand::SMALL.end(), &self.detail);
+        pen.text(x + 10.0, y + 22.0, Hand::BOLD, &self.name.as_str().into());
+        pen.text(x + 10.0, y + 42.0, Hand::WORDS, &Text::from(&self.share));
+        pen.text(x + 10.0, y + 59.0, Hand::SMALL, &self.detail);
         Ok(())
     }
 }

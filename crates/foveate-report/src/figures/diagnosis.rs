@@ -2,7 +2,7 @@ use super::{Plate, Plates, both, key, not_run, whiskered};
 use crate::chart::{Bar, Bars, Chart, Panel, single};
 use crate::ink::{FORWARD, Ink, QUIET, READ};
 use crate::shown::{Num, Text, text};
-use crate::table::Row;
+use crate::table::{Row, Table};
 use crate::{Report, ReportError};
 
 /// The row of the stage that the verdict names.
@@ -19,7 +19,10 @@ pub(crate) fn ladder(run: &Report) -> Plates {
     }
     let title = match culprit(table.rows()) {
         Some(row) => text!["The culprit is ", row.word("adds"), ": ", drop_of(&row)],
-        None => "No stage is to blame: the forward bounds the run".into(),
+        None => match kept(table) {
+            Some(kept) => text!["No single stage is to blame: with all of them at work, ", kept],
+            None => "No single stage is to blame".into(),
+        },
     };
     Ok(Some(Plate {
         name: "diagnosis",
@@ -36,6 +39,15 @@ pub(crate) fn ladder(run: &Report) -> Plates {
             panels,
         }),
     }))
+}
+
+/// "throughput is so much of the shallowest depth's": of the first set, from its shallowest to its deepest rung that ran.
+pub(crate) fn kept(table: &Table) -> Option<Text> {
+    let rows = table.grouped("photos").into_iter().next()?;
+    let mut rates = rows.iter().filter_map(|row| row.number("images_per_second"));
+    let alone = rates.next()?;
+    let share = Num { unit: "%", ..rates.last()?.over(&alone)? };
+    Some(text!["throughput is ", share, " of the shallowest depth's"])
 }
 
 /// "throughput drops by so much".

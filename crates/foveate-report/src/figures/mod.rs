@@ -75,18 +75,33 @@ fn telling(rows: &[Row<'_>], columns: &[&'static str]) -> Vec<&'static str> {
 
 /// A row's name made of these columns; what is counted is said after its number, what is set before.
 fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
-    let part = |column: &&'static str| match (row.number(column), column.strip_suffix('s')) {
-        (Some(number), Some(one)) => text![&number, format!(" {}", if number.value == 1.0 { one } else { column })],
-        (Some(number), None) => text![format!("{column} "), number],
-        _ if *column == "photos" => row.set(),
-        _ => row.word(column),
-    };
-    Text::join(columns.iter().map(part), " ")
+    let mut name = Text::default();
+    for column in columns {
+        let (between, part) = match (row.number(column), column.strip_suffix('s')) {
+            (Some(number), Some(one)) => {
+                let thing = if number.value == 1.0 { one } else { column };
+                (", ", text![number, " ", thing])
+            }
+            (Some(number), None) => (", ", text![*column, " ", number]),
+            _ if *column == "photos" => (" ", row.set()),
+            _ => (" ", row.word(column)),
+        };
+        name = if name.is_empty() { part } else { name + between + part };
+    }
+    name
 }
 
 /// A bar for a row that could not run.
 fn not_run(label: Text, why: Text) -> Bar {
+    let label = if label.is_empty() { "not measured".into() } else { label };
     Bar { label, value: why, ..Bar::default() }
+}
+
+/// A sentence on the rows that could not run, for figures that cannot show them.
+fn absent<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str]) -> Text {
+    let why = |row: Row<'_>| row.not_run().map(|why| text![name(&row, columns), ": ", why]);
+    let absent = Text::join(rows.into_iter().filter_map(why), "; ");
+    if absent.is_empty() { absent } else { text![" Not measured: ", absent, "."] }
 }
 
 /// A bar of one number with a whisker.
@@ -125,17 +140,17 @@ fn bound(run: &Report) -> Option<Headline> {
             Some(row) => Headline {
                 question,
                 answer: row.word("adds"),
-                more: diagnosis::drop_of(&row) + " as soon as it works (" + row.set() + " photos).",
+                more: text!["With it, ", diagnosis::drop_of(&row), " (", row.photos(), ")."],
             },
             None => Headline {
                 question,
-                answer: "the forward".into(),
-                more: "No stage slows it down by more than the measurement's uncertainty.".into(),
+                answer: "no single stage".into(),
+                more: text!["With all of them at work, ", diagnosis::kept(table)?, "."],
             },
         });
     }
     let (row, share) = stages::most(run)?;
-    let more = text![share, " of a serial job on ", row.set(), " photos."];
+    let more = text![share, " of a serial job on ", row.photos(), "."];
     Some(Headline { question, answer: row.word("stage"), more })
 }
 
@@ -150,7 +165,7 @@ fn gain(run: &Report) -> Option<Headline> {
     let table = run.table("headline.csv")?;
     let mut gains = sweeps::gains(table).into_iter();
     let (row, times) = gains.next()?;
-    let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.set(), " photos"];
+    let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.photos()];
     let others = gains.map(|(row, times)| text![times, ", ", describe(&row)]);
     let more = Text::join([describe(&row)].into_iter().chain(others), "; ") + ".";
     Some(Headline { question: "What all improvements gave", answer: text![times, " the baseline"], more })
@@ -165,8 +180,8 @@ fn projection(run: &Report) -> Option<Headline> {
         " for ",
         row.number("target_images"),
         " ",
-        row.set(),
-        " photos."
+        row.photos(),
+        "."
     ];
     Some(Headline { question: "How long many images take", answer: row.number("hours")?.into(), more })
 }

@@ -44,7 +44,7 @@ pub(crate) fn decoders(run: &Report) -> Plates {
     }
     let first = table.grouped("photos").into_iter().next().unwrap_or_default();
     let exact: Vec<Row<'_>> = first.into_iter().filter(|row| row.is("decode_scale", "exact")).collect();
-    let set = exact.first().map_or_else(Text::default, |row| text![" on ", row.set(), " photos"]);
+    let set = exact.first().map_or_else(Text::default, |row| text![" on ", row.photos()]);
     let title = comparison(&exact, "decoder", " decodes ", set).unwrap_or_else(|| "What decoding a photo costs".into());
     Ok(Some(Plate {
         name: "decoders",
@@ -74,8 +74,7 @@ pub(crate) fn resizers(run: &Report) -> Plates {
     let first = table.grouped("photos").into_iter().next().unwrap_or_default();
     let recipe = first.first().map_or("", |row| row.text("recipe"));
     let same: Vec<Row<'_>> = first.iter().copied().filter(|row| row.is("recipe", recipe)).collect();
-    let set =
-        same.first().map_or_else(Text::default, |row| text![" (", row.set(), " photos, ", row.word("recipe"), ")"]);
+    let set = same.first().map_or_else(Text::default, |row| text![" (", row.photos(), ", ", row.word("recipe"), ")"]);
     let title = comparison(&same, "resizer", " resizes ", set).unwrap_or_else(|| "What resizing a photo costs".into());
     let mut keys = vec![key(RESIZE, "recipe hf")];
     if table.rows().any(|row| row.is("recipe", "squash")) {

@@ -15,6 +15,7 @@ pub(crate) fn timeline(run: &Report) -> Plates {
             let stretches = lane.iter().map(stretch).collect::<Result<Vec<_>, _>>()?;
             lanes.push((lane[0].word("lane"), stretches));
         }
+        lanes.sort_by_key(|(name, _)| order(&name.plain()));
         busy.extend(busy_share(&lanes));
         scenarios.push(Scenario { heading: rows[0].word("scenario"), lanes });
     }
@@ -44,18 +45,27 @@ fn stretch(row: &Row<'_>) -> Result<Stretch, ReportError> {
     Ok(Stretch { name: row.word("stage") + batch, start, end, ink: Ink::of_stage(row.text("stage")) })
 }
 
-/// The share of the window in which the encoder computes, from the first to the last end of any lane.
+/// Lanes as data goes through them; the tenth worker after the ninth.
+fn order(lane: &str) -> (Option<usize>, usize, String) {
+    let place = ["reader", "worker", "encoder", "writer"].iter().position(|place| lane.starts_with(place));
+    (place, lane.len(), lane.to_owned())
+}
+
+/// The share of the window, which ends with the last stretch of any lane, in which the encoders compute.
 fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
-    let (_, encoder) = lanes.iter().find(|(name, _)| name.plain() == "encoder")?;
+    let encoders: Vec<&Vec<Stretch>> =
+        lanes.iter().filter(|(name, _)| name.plain().starts_with("encoder")).map(|(_, stretches)| stretches).collect();
     let all = || lanes.iter().flat_map(|(_, stretches)| stretches);
-    let ends = all().map(|stretch| &stretch.end).max_by(|a, b| a.value.total_cmp(&b.value))?;
-    let busy: f64 = encoder.iter().map(|stretch| stretch.end.value - stretch.start.value).sum();
+    let end = all().map(|stretch| &stretch.end).max_by(|a, b| a.value.total_cmp(&b.value))?;
+    let stretches = || encoders.iter().copied().flatten();
+    let busy: f64 = stretches().map(|stretch| stretch.end.value - stretch.start.value).sum();
+    let window = end.value * encoders.len() as f64;
     let fields: Vec<Num> =
-        encoder.iter().flat_map(|stretch| [stretch.start.clone(), stretch.end.clone()]).chain([ends.clone()]).collect();
-    (ends.value > 0.0).then(|| Num {
-        value: busy / ends.value,
+        stretches().flat_map(|stretch| [stretch.start.clone(), stretch.end.clone()]).chain([end.clone()]).collect();
+    (window > 0.0).then(|| Num {
+        value: busy / window,
         unit: "%",
-        how: "ends − starts of the encoder's stretches, summed, ÷ the last end",
+        how: "ends − starts of the encoders' stretches, summed, ÷ the last end and the number of encoders",
         ..Num::sum(&fields)
     })
 }

@@ -46,7 +46,7 @@ pub(crate) fn stages(run: &Report) -> Plates {
     }
     let title = match most(run) {
         Some((row, share)) => {
-            text![capital(row.text("stage")), " takes ", share, " of a serial job on ", row.set(), " photos"]
+            text![capital(row.text("stage")), " takes ", share, " of a serial job on ", row.photos()]
         }
         None => "Time per image, stage by stage".into(),
     };

@@ -1,4 +1,4 @@
-use super::{Plate, Plates, both, key, least, name, not_run, telling, whiskered};
+use super::{Plate, Plates, absent, both, key, least, name, not_run, telling, whiskered};
 use crate::chart::{Bar, Bars, Chart, Line, Lines, Panel, Point};
 use crate::ink::{FORWARD, Ink, OTHER, QUIET, READ};
 use crate::shown::{Num, Text, text};
@@ -56,11 +56,12 @@ pub(crate) fn batch(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "batch_sweep",
         title,
-        caption:
+        caption: text![
             "The encoder alone at growing batches. Full dots: throughput, the band from the slowest to the fastest \
                   sample. Rings: the most memory in use, on the right axis. The knee is the smallest batch within a \
-                  twentieth of the best throughput: a larger one costs memory and gives next to nothing."
-                .into(),
+                  twentieth of the best throughput: a larger one costs memory and gives next to nothing.",
+            absent(all.iter().copied(), &columns_and(&columns, "batch"))
+        ],
         description: "Lines: images a second by batch size, with peak memory on a second axis; the knee is marked.",
         chart: Chart::Lines(Lines { x: "batch", y: "images per second", second, lines }),
     }))
@@ -91,9 +92,15 @@ pub(crate) fn workers(run: &Report) -> Plates {
         return Ok(None);
     }
     let title = match plateau {
-        Some(row) => {
-            text!["More than ", name(&row, &["workers"]), " gain little: then ", row.word("limit"), " is the limit"]
-        }
+        Some(row) => text![
+            "The plateau on ",
+            row.photos(),
+            " begins at ",
+            name(&row, &["workers"]),
+            ": then ",
+            row.word("limit"),
+            " is the limit"
+        ],
         None => "Throughput by workers".into(),
     };
     let second = (!busy.is_empty()).then_some("encoder busy");
@@ -101,14 +108,20 @@ pub(crate) fn workers(run: &Report) -> Plates {
     Ok(Some(Plate {
         name: "worker_sweep",
         title,
-        caption: "The whole job with a growing number of workers; with none every stage runs in turn. Full dots: \
+        caption: text![
+            "The whole job with a growing number of workers; with none every stage runs in turn. Full dots: \
                   throughput, the band from the slowest to the fastest sample. Rings: the share of the time that the \
                   encoder computed, on the right axis; near the top, it is the limit. The plateau is the fewest workers \
-                  within a twentieth of the best."
-            .into(),
+                  within a twentieth of the best.",
+            absent(all.iter().copied(), &columns_and(&columns, "workers"))
+        ],
         description: "Lines: images a second by number of workers, with the encoder's busy share on a second axis; the plateau is marked.",
         chart: Chart::Lines(Lines { x: "workers", y: "images per second", second, lines }),
     }))
+}
+
+fn columns_and(columns: &[&'static str], one_more: &'static str) -> Vec<&'static str> {
+    columns.iter().copied().chain([one_more]).collect()
 }
 
 /// "the rate, so many times the baseline"
@@ -158,7 +171,7 @@ pub(crate) fn headline(run: &Report) -> Plates {
         }
         panels.push(Panel { heading: rows[0].word("photos"), bars });
     }
-    let gains = gains(table).into_iter().map(|(row, times)| text![times, " on ", row.set(), " photos"]);
+    let gains = gains(table).into_iter().map(|(row, times)| text![times, " on ", row.photos()]);
     let title = match Text::join(gains, ", ") {
         none if none.is_empty() => "One improvement after the other".into(),
         gains => text!["All together: ", gains],

@@ -74,7 +74,7 @@ fn derived_numbers_follow_from_their_fields() {
             "first ÷ second" => fields[0] / fields[1],
             "number of rows" => fields.len() as f64,
             "median of the errors without their signs" => median(fields),
-            "ends − starts of the encoder's stretches, summed, ÷ the last end" => {
+            "ends − starts of the encoders' stretches, summed, ÷ the last end and the number of encoders" => {
                 let (last, stretches) = fields.split_last().unwrap();
                 stretches.chunks(2).map(|stretch| stretch[1] - stretch[0]).sum::<f64>() / last
             }

@@ -54,9 +54,9 @@ fn every_file_has_its_place() {
 fn findings_are_in_the_titles() {
     let titles: Vec<String> = report().figures().unwrap().into_iter().map(|figure| figure.title).collect();
     for expected in [
-        "Forward takes 49.4\u{a0}% of a serial job on large photos",
+        "Forward takes 49.4\u{a0}% of a serial job on photos as given",
         "A batch of 32 is enough for candle f32: 9.70\u{a0}images/s",
-        "All together: 7.66× on large photos, 1.86× on small photos",
+        "All together: 7.66× on photos as given, 1.86× on small photos",
         "The culprit is decode: throughput drops by 35.8\u{a0}%",
         "What to try first: a faster decoder, expected 1.58×",
         "From batch 32 on, the wall is cpu",
