@@ -9,7 +9,8 @@ use foveate::sink::Element;
 use foveate::{DecodeScale, Recipe, Shard};
 
 use super::lab_args::{
-    BENCH_EXAMPLES, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES, ReportArgs, TUNE_EXAMPLES, TuneArgs,
+    BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
+    ReportArgs, TUNE_EXAMPLES, TuneArgs,
 };
 use super::plan_args::{self, PlanArgs};
 
@@ -64,6 +65,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         experiment: Experiment,
     },
+    /// Find the stage that holds a job back, and what should help: the job as it is, its data cached at one depth after
+    /// the other.
+    #[command(after_help = DIAGNOSE_EXAMPLES)]
+    Diagnose(Box<DiagnoseArgs>),
     /// Find the workers, threads, batch and queues that are fastest here, and write them to a file for `--config`.
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(Box<TuneArgs>),

@@ -4,11 +4,13 @@ use std::io::Write;
 
 use anyhow::Context;
 use foveate::lab::bench::{self, Effort, Sets, Vectors};
-use foveate::lab::{Lab, LabError, Table, plan_check, profile};
+use foveate::lab::plan_check::{self, Check};
+use foveate::lab::{Calibration, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema};
 
-use super::Exit;
+use super::diagnose as diagnosing;
 use super::lab::Bench;
 use super::lab_args::{BenchArgs, Experiment, SinksArgs};
+use super::{Exit, plan};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
     match experiment {
@@ -35,7 +37,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
         Experiment::Extrapolation(args) => {
             one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?;
         }
-        Experiment::Predictions(args) => predictions(&Bench::open(&args.lab)?, args)?,
+        Experiment::Predictions(args) => drop(predictions_of(&Bench::open(&args.lab)?, args)?),
     }
     Ok(Exit::Complete)
 }
@@ -63,13 +65,43 @@ fn sinks(args: &SinksArgs) -> anyhow::Result<()> {
 /// Everything that a report is made of.
 fn all(args: &BenchArgs) -> anyhow::Result<()> {
     let bench = Bench::open(&args.lab)?;
-    profile_of(&bench, args)?;
-    let mut put = |table: &Table| bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")));
-    bench::all(&bench.lab(), &bench.sets, &effort(args), &mut put)?;
-    predictions(&bench, args)
+    let mut tables = vec![profile_of(&bench, args)?];
+    let mut put = |table: &Table| {
+        tables.push(table.clone());
+        bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))
+    };
+    bench::all(&bench.lab(), &bench.sets, &Vectors::usual(), &effort(args), &mut put)?;
+    tables.push(diagnosis(&bench, args.quick)?);
+    let check = predictions_of(&bench, args)?;
+    timeline(&bench, &tables, check.calibration)?;
+    tables.push(check.table);
+    bench.write(&plan::walls_of_run(bench.out())?)?;
+    bench.put(&checklist(&tables.iter().collect::<Vec<_>>(), &bench.base(), &bench.rig.context()))
 }
 
-fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<()> {
+/// The ladder, once everything about it is said.
+fn diagnosis(bench: &Bench, quick: bool) -> anyhow::Result<Table> {
+    let options = diagnose::Options::new(bench.sink.as_str());
+    let options = if quick { options.quick() } else { options };
+    let diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
+    diagnosing::print(bench, &diagnosis)?;
+    Ok(diagnosis.ladder)
+}
+
+/// The slow configuration that the headline begins with, beside the usual one.
+fn timeline(bench: &Bench, tables: &[Table], mut calibration: Calibration) -> anyhow::Result<()> {
+    const BATCHES: u32 = 4;
+    let headline = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file && !table.is_empty());
+    let Some(headline) = headline else { return Ok(()) };
+    let slowest = |column: &str| headline.get(0, column).to_string();
+    let after = bench.base();
+    let before = Setting { decoder: slowest("decoder"), resizer: slowest("resizer"), ..after.clone() };
+    calibration.extend(&bench.lab(), bench.photos()?, &[before.clone(), after.clone()])?;
+    bench.write(&foveate::lab::timeline(&calibration, &before, &after, BATCHES, bench.seed())?)?;
+    Ok(())
+}
+
+fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = profile::Options {
         settings: vec![bench.base()],
         images: args.images,
@@ -83,10 +115,10 @@ fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     profile::print(&table, &mut out)?;
     writeln!(out, "({})", path.display())?;
-    Ok(())
+    Ok(table)
 }
 
-fn predictions(bench: &Bench, args: &BenchArgs) -> anyhow::Result<()> {
+fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let photos = bench.photos()?;
     let effort = effort(args);
     let settings = plan_check::settings(&bench.rig);
@@ -97,5 +129,5 @@ fn predictions(bench: &Bench, args: &BenchArgs) -> anyhow::Result<()> {
     let percent = |error: f64| 100.0 * error;
     let (model, simulation) = (percent(check.median_error), percent(check.median_simulated_error));
     writeln!(out, "median error: model {model:.1} %, simulation {simulation:.1} %")?;
-    Ok(())
+    Ok(check)
 }

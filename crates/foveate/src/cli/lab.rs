@@ -82,6 +82,16 @@ impl Bench {
         self.sets.usable.first().context("no photos to measure with")
     }
 
+    /// Where the CSV files go.
+    pub(crate) fn out(&self) -> &Path {
+        &self.out
+    }
+
+    /// What random choices depend on.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// What a plain run would use.
     pub(crate) fn base(&self) -> Setting {
         self.rig.base()

@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod config;
+mod diagnose;
 mod doctor;
 mod embed;
 mod job;
@@ -67,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Bench { experiment } => bench::run(&experiment),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Plan(args) => plan::run(&args),

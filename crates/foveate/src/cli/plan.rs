@@ -1,9 +1,10 @@
 //! `foveate plan`.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context as _;
-use foveate::lab::{Context, Table, schema};
+use foveate::lab::{Cell, Context, Table, schema};
 use foveate::plan::{
     Configuration, Demand, Fleet, FleetOutcome, Job, JobCost, LinearStep, Model, Prediction, Preemption, QueueDemand,
     QueueSizing, Rate, Service, SteadyState, Step, StepFit, StepTable, Storage, Transform, Wall, WhatIf, fit_step,
@@ -25,7 +26,7 @@ const COMMIT_SECONDS: f64 = 2.0;
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let plan = Plan::new(args)?;
     if let Some(folder) = &args.out {
-        let path = plan.table().write_csv(folder, &plan.context)?;
+        let path = walls(&plan.sweep, plan.crossover).write_csv(folder, &plan.context)?;
         eprintln!("wrote {}", path.display());
     }
     let mut out = std::io::stdout().lock();
@@ -80,10 +81,7 @@ impl Plan {
             Step::Table(table) => table.points().to_vec(),
             Step::Linear(_) => Vec::new(),
         };
-        let batches: Vec<u32> = match points.len() {
-            0 => BATCHES.to_vec(),
-            _ => points.iter().map(|&(batch, _)| batch).collect(),
-        };
+        let batches = batches(&model);
         let usual = run.as_ref().map_or_else(|| batches[batches.len() / 2], |run| run.configuration.batch);
         let batch = args.batch.unwrap_or(usual);
         let state = model.at(batch)?;
@@ -126,30 +124,6 @@ impl Plan {
         })
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new(&schema::BATCH_PLAN);
-        let crossover = self.crossover.map(|(batch, _)| batch);
-        let mut crossed = false;
-        for state in &self.sweep {
-            let first = !crossed && crossover.is_some_and(|batch| state.batch >= batch);
-            crossed |= first;
-            let ms = |seconds: f64| (seconds * 1e3).into();
-            table.push([
-                ("batch", u64::from(state.batch).into()),
-                ("storage_ms", ms(state.storage_seconds)),
-                ("cpu_ms", ms(state.cpu_seconds)),
-                ("compute_ms", ms(state.compute_seconds)),
-                ("step_ms", ms(state.seconds)),
-                ("images_per_second", state.images_per_second.into()),
-                ("utilization", state.utilization.into()),
-                ("slowdown", state.slowdown.into()),
-                ("wall", wall_name(state.bound).into()),
-                ("crossover", if first { "yes".into() } else { foveate::lab::Cell::Empty }),
-            ]);
-        }
-        table
-    }
-
     fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         self.print_walls(out)?;
         if let Some(shared) = &self.shared {
@@ -176,7 +150,7 @@ impl Plan {
             writeln!(out, "step = {overhead:.3} ms + batch x {per_item:.4} ms (worst error {worst:.1} %)")?;
         }
         writeln!(out)?;
-        self.table().print(out)?;
+        walls(&self.sweep, self.crossover).print(out)?;
         match self.crossover {
             Some((batch, wall)) => writeln!(out, "\nfrom batch {batch} on, {wall} is slower than compute")?,
             None => writeln!(out, "\ncompute is the slowest at every batch up to {MOST}")?,
@@ -238,6 +212,44 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// The walls by batch that a run's files tell.
+pub(crate) fn walls_of_run(folder: &Path) -> anyhow::Result<Table> {
+    let run = MeasuredRun::read(folder, None)?;
+    let model = run.measured.walls(&run.configuration)?;
+    Ok(walls(&model.batch_sweep(&batches(&model))?, model.crossover(MOST)?))
+}
+
+/// The batches that were measured, or usual ones.
+fn batches(model: &Model) -> Vec<u32> {
+    match &model.step {
+        Step::Table(table) => table.points().iter().map(|&(batch, _)| batch).collect(),
+        Step::Linear(_) => BATCHES.to_vec(),
+    }
+}
+
+fn walls(sweep: &[SteadyState], crossover: Option<(u32, Wall)>) -> Table {
+    let mut table = Table::new(&schema::BATCH_PLAN);
+    let mut crossed = false;
+    for state in sweep {
+        let first = !crossed && crossover.is_some_and(|(batch, _)| state.batch >= batch);
+        crossed |= first;
+        let ms = |seconds: f64| (seconds * 1e3).into();
+        table.push([
+            ("batch", u64::from(state.batch).into()),
+            ("storage_ms", ms(state.storage_seconds)),
+            ("cpu_ms", ms(state.cpu_seconds)),
+            ("compute_ms", ms(state.compute_seconds)),
+            ("step_ms", ms(state.seconds)),
+            ("images_per_second", state.images_per_second.into()),
+            ("utilization", state.utilization.into()),
+            ("slowdown", state.slowdown.into()),
+            ("wall", wall_name(state.bound).into()),
+            ("crossover", if first { "yes".into() } else { Cell::Empty }),
+        ]);
+    }
+    table
 }
 
 fn interval(of: foveate::plan::Interval) -> String {

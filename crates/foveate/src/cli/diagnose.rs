@@ -1,0 +1,77 @@
+//! `foveate diagnose`.
+
+use std::io::Write;
+
+use foveate::lab::diagnose::{self, Diagnosis, Options, Verdict, Verified, Verify};
+use serde_json::json;
+
+use super::Exit;
+use super::lab::Bench;
+use super::lab_args::DiagnoseArgs;
+
+pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
+    let bench = Bench::open(&args.lab)?;
+    let options = options(args, &bench);
+    let diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
+    if args.json {
+        bench.write(&diagnosis.ladder)?;
+        bench.write(&diagnosis.remedies)?;
+        writeln!(std::io::stdout(), "{}", as_json(&diagnosis))?;
+    } else {
+        print(&bench, &diagnosis)?;
+    }
+    Ok(Exit::Complete)
+}
+
+fn options(args: &DiagnoseArgs, bench: &Bench) -> Options {
+    let options = Options::new(bench.sink.as_str());
+    let options = if args.quick { options.quick() } else { options };
+    let verify = args.verify.as_ref().map(|name| match name.as_str() {
+        "" => Verify::Best,
+        name => Verify::Named(name.to_owned()),
+    });
+    Options { cold: args.cold, verify, ..options }
+}
+
+/// The ladder, the remedies and the verdict, the latter last, where it is seen.
+pub(crate) fn print(bench: &Bench, diagnosis: &Diagnosis) -> anyhow::Result<()> {
+    bench.put(&diagnosis.ladder)?;
+    bench.put(&diagnosis.remedies)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{}", diagnosis.verdict)?;
+    if let Some(Verified { change, before, after, times, predicted, error }) = &diagnosis.verified {
+        writeln!(
+            out,
+            "tried {change}: {:.1} to {:.1} images/s, {:.2}x; predicted {predicted:.1} ({:+.1} %)",
+            before.value,
+            after.value,
+            times.value,
+            100.0 * error
+        )?;
+    }
+    Ok(())
+}
+
+/// Rates in images per second, `error` and intervals' ends as the library gives them.
+fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
+    let Verdict { culprit, bound, why, next, caveats } = &diagnosis.verdict;
+    let interval = |of: &diagnose::Interval| json!({ "value": of.value, "low": of.low, "high": of.high });
+    let verified = diagnosis.verified.as_ref().map(|verified| {
+        json!({
+            "change": verified.change,
+            "before": interval(&verified.before),
+            "after": interval(&verified.after),
+            "times": interval(&verified.times),
+            "predicted": verified.predicted,
+            "error": verified.error,
+        })
+    });
+    json!({
+        "culprit": culprit,
+        "bound": bound,
+        "why": why,
+        "next": next,
+        "caveats": caveats,
+        "verified": verified,
+    })
+}
