@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod calibrate;
+mod checklist;
 mod clock;
 pub mod diagnose;
 mod error;
@@ -13,14 +14,17 @@ mod run;
 pub mod schema;
 pub mod stats;
 mod table;
+mod timeline;
 pub mod tune;
 mod wrap;
 
 pub use calibrate::{Calibration, Costs, Prediction};
+pub use checklist::checklist;
 pub use error::LabError;
 pub use photos::{Photo, PhotoSet};
 pub use rig::{Candidate, Context, Rig, Setting};
 pub use run::{Lab, Output, Run, Watch};
 pub use schema::{Column, Schema};
 pub use table::{Cell, Table};
+pub use timeline::timeline;
 pub use wrap::{CheckedSink, LentEncoder};

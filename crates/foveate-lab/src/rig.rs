@@ -37,6 +37,30 @@ impl Setting {
     pub fn decode_scale(&self) -> &'static str {
         if self.fast { "fast" } else { "exact" }
     }
+
+    /// What `other` has that this one has not, in words: `workers 1 → 2, batch 32 → 8`. Empty when they are equal.
+    pub fn changes_to(&self, other: &Self) -> String {
+        let (before, after) = (self.named(), other.named());
+        let differ = before.into_iter().zip(after).filter(|((_, before), (_, after))| before != after);
+        let words = differ.map(|((name, before), (_, after))| format!("{name} {before} → {after}"));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    fn named(&self) -> [(&'static str, String); 11] {
+        [
+            ("decoder", self.decoder.clone()),
+            ("decode scale", self.decode_scale().to_owned()),
+            ("resizer", self.resizer.clone()),
+            ("recipe", self.recipe.clone()),
+            ("encoder", self.encoder.clone()),
+            ("precision", self.dtype.name().to_owned()),
+            ("workers", self.workers.to_string()),
+            ("threads", self.threads.to_string()),
+            ("batch", self.batch.to_string()),
+            ("readers", self.readers.to_string()),
+            ("prefetch", self.prefetch.to_string()),
+        ]
+    }
 }
 
 /// A backend that an experiment may try.

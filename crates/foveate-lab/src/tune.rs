@@ -1,8 +1,8 @@
 //! `foveate tune`: workers, threads, batch, readers and prefetch for this machine and these photos, by measurement.
 //!
 //! The model says where to look, runs say what is true. Parts are measured first; the model's best settings and the one
-//! asked for then run in rounds, the slowest dropping out; from the winner, one value after the other is halved and
-//! doubled, each change in runs that alternate with the winner's. Of settings that are as fast, within the noise or a
+//! asked for then run in rounds, the slowest dropping out; from the winner, one value after the other is lowered and
+//! raised, each change in runs that alternate with the winner's. Of settings that are as fast, within the noise or a
 //! few percent, the one with fewer threads, then the smaller batch, is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,13 +18,15 @@ use crate::{Calibration, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoS
 const ALIKE: f64 = 0.025;
 /// A setting that the model expects to be slower than its best by this part is not tried.
 const HOPELESS: f64 = 0.15;
+/// A run that reaches less than this part of the best's needs no second one.
+const HOPELESS_RUN: f64 = 0.8;
 /// In the first round, one that is slower than the best by this part drops out.
 const DROPS_OUT: f64 = 0.10;
 /// Rounds of the settings that the search begins with.
 const ROUNDS: usize = 3;
 /// Of which two are run even when that takes longer than the budget: a single run is an anecdote.
 const LEAST_ROUNDS: usize = 2;
-/// Pairs of runs that compare two settings, at most.
+/// Pairs of runs that compare two settings, at most; what takes more from the machine has to win all of them.
 const PAIRS: usize = 3;
 /// Batches that are considered, beside the one asked for.
 const BATCHES: [usize; 5] = [8, 16, 32, 64, 128];
@@ -41,6 +43,14 @@ const RUN_SECONDS: [f64; 2] = [0.25, 4.0];
 const FEWEST_BATCHES: usize = 4;
 /// The smallest batch whose forward is slower than the best by no more than this part is the knee.
 const KNEE: f64 = 0.05;
+
+/// A value of a setting that is halved and raised, and how to change it.
+type Count = (fn(&Setting, usize) -> Setting, fn(&Setting) -> usize);
+const COUNTS: [Count; 3] = [
+    (|setting, workers| Setting { workers, ..setting.clone() }, |setting| setting.workers),
+    (|setting, readers| Setting { readers, ..setting.clone() }, |setting| setting.readers),
+    (|setting, prefetch| Setting { prefetch, ..setting.clone() }, |setting| setting.prefetch),
+];
 
 /// What tuning chose.
 #[derive(Clone, Debug)]
@@ -208,7 +218,7 @@ impl<'a> Tuner<'a> {
 
     // ---- one value after the other
 
-    /// From `best`, halves and doubles one value at a time while that helps and there is time.
+    /// From `best`, lowers and raises one value at a time while that helps and there is time.
     fn climb(&mut self, mut best: usize) -> Result<usize, LabError> {
         let mut next = self.neighbours(best)?;
         while !next.is_empty() && self.has_time_for(&[best, best, best, best]) {
@@ -218,7 +228,7 @@ impl<'a> Tuner<'a> {
             }
             let cheaper = cost(&setting) < cost(&self.trials[best].setting);
             let challenger = self.trial(setting, what);
-            let verdict = self.compare(best, challenger)?;
+            let verdict = self.compare(best, challenger, if cheaper { 2 } else { PAIRS })?;
             let taken = matches!(verdict, Verdict::Faster(_)) || (cheaper && matches!(verdict, Verdict::Alike(_)));
             let says = verdict.says(taken);
             let why = &mut self.trials[challenger].why;
@@ -231,41 +241,42 @@ impl<'a> Tuner<'a> {
         Ok(best)
     }
 
-    /// Settings next to a trial's that may be better: cheaper ones, unless the model takes them for hopeless, and then
-    /// dearer ones, unless it expects them to be slower.
+    /// Settings that differ from a trial's in one value and may be better: first what takes less, unless the model takes it
+    /// for hopeless; then what takes more, unless the model expects it to be slower.
     fn neighbours(&self, trial: usize) -> Result<Vec<(String, Setting)>, LabError> {
-        let best = self.trials[trial].setting.clone();
-        let batch_at = self.batches.iter().position(|&batch| batch == best.batch);
-        let batch = |up: bool| {
-            let at = if up { batch_at? + 1 } else { batch_at?.checked_sub(1)? };
-            self.batches.get(at).copied()
-        };
-        let fewer = |count: usize| (count > 1).then(|| count / 2);
-        let candidates = [
-            ("workers", fewer(best.workers), Setting { workers: best.workers / 2, ..best.clone() }),
-            ("readers", fewer(best.readers), Setting { readers: best.readers / 2, ..best.clone() }),
-            ("batch", batch(false), Setting { batch: batch(false).unwrap_or(best.batch), ..best.clone() }),
-            ("prefetch", fewer(best.prefetch), Setting { prefetch: best.prefetch / 2, ..best.clone() }),
-            ("workers", Some(best.workers + 1), Setting { workers: best.workers + 1, ..best.clone() }),
-            ("batch", batch(true), Setting { batch: batch(true).unwrap_or(best.batch), ..best.clone() }),
-            ("prefetch", Some(best.prefetch * 2), Setting { prefetch: best.prefetch * 2, ..best.clone() }),
-            ("readers", Some(best.readers * 2), Setting { readers: best.readers * 2, ..best.clone() }),
-        ];
-        let now = self.calibration.predict(&best)?.images_per_second;
+        let best = &self.trials[trial].setting;
+        let now = self.calibration.predict(best)?.images_per_second;
+        let expected =
+            |setting: &Setting| Ok::<_, LabError>(self.calibration.predict(setting)?.images_per_second / now);
+        let (mut fewer, mut more) = (Vec::new(), Vec::new());
+        for (with, count) in COUNTS {
+            let count = count(best);
+            for few in doublings(count.saturating_sub(1)) {
+                // The fewest that the model takes for enough, at once.
+                if few < count && expected(&with(best, few))? >= 1.0 - ALIKE / 2.0 {
+                    fewer.push(with(best, few));
+                    break;
+                }
+            }
+            fewer.extend((count > 1).then(|| with(best, count / 2)));
+            more.push(with(best, count + count.div_ceil(2).max(1)));
+        }
+        let batched = |batch: Option<&usize>| batch.map(|&batch| Setting { batch, ..best.clone() });
+        fewer.extend(batched(self.batches.iter().rfind(|&&batch| batch < best.batch)));
+        more.extend(batched(self.batches.iter().find(|&&batch| batch > best.batch)));
         let mut neighbours = Vec::new();
-        for (name, value, setting) in candidates {
-            let Some(value) = value else { continue };
-            let expected = self.calibration.predict(&setting)?.images_per_second / now;
-            let cheaper = cost(&setting) < cost(&best);
-            if expected >= if cheaper { 1.0 - HOPELESS } else { 1.0 - ALIKE } {
-                neighbours.push((format!("{name} {value}"), setting));
+        for (settings, least) in [(fewer, 1.0 - HOPELESS), (more, 1.0 - ALIKE)] {
+            for setting in settings {
+                if expected(&setting)? >= least {
+                    neighbours.push((best.changes_to(&setting), setting));
+                }
             }
         }
         Ok(neighbours)
     }
 
-    /// Runs of both in turn, until they differ clearly or there were enough.
-    fn compare(&mut self, best: usize, challenger: usize) -> Result<Verdict, LabError> {
+    /// Runs of both in turn: `least` pairs, and more until they differ clearly or there were enough.
+    fn compare(&mut self, best: usize, challenger: usize, least: usize) -> Result<Verdict, LabError> {
         let images = self.images(&[best, challenger]);
         let mut ratios = Vec::new();
         while ratios.len() < PAIRS {
@@ -273,7 +284,9 @@ impl<'a> Tuner<'a> {
             ratios.push(theirs / ours);
             let clearly = ratios.iter().all(|&ratio| ratio < 1.0 - 2.0 * ALIKE)
                 || ratios.iter().all(|&ratio| ratio > 1.0 + 2.0 * ALIKE);
-            if ratios.len() > 1 && (clearly || !self.has_time_for(&[best, challenger])) {
+            if (ratios.len() >= least && (clearly || !self.has_time_for(&[best, challenger])))
+                || ratios[0] < HOPELESS_RUN
+            {
                 break;
             }
         }
@@ -366,7 +379,7 @@ impl<'a> Tuner<'a> {
     fn explain(&self, best: usize) -> String {
         let Trial { setting, .. } = &self.trials[best];
         let (before, now) = (self.trials[0].rate(), self.trials[best].rate());
-        let changes = changes(&self.base, setting);
+        let changes = self.base.changes_to(setting);
         let mut lines = vec![match changes.as_str() {
             "" => format!("the configuration asked for is as good as any that was tried: {now:.3} images/s"),
             changes => format!("{changes}: {now:.3} images/s, {:.2} times the {before:.3} before", now / before),
@@ -382,14 +395,13 @@ impl<'a> Tuner<'a> {
 }
 
 impl Verdict {
-    /// Of the challenger's rates ÷ the best's.
+    /// Of the challenger's rates ÷ the best's: to be faster it has to be so each time, to be slower on average.
     fn of(ratios: &[f64]) -> Self {
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let ratio = mean(ratios).unwrap_or(1.0);
-        let spread = Spread::of(ratios).map_or(0.0, |spread| (spread.max - spread.min) / 2.0);
-        let margin = ALIKE.max(spread);
-        if ratio > 1.0 + margin {
+        if least > 1.0 + ALIKE {
             Self::Faster(ratio)
-        } else if ratio < 1.0 - margin {
+        } else if ratio < 1.0 - ALIKE {
             Self::Slower(ratio)
         } else {
             Self::Alike(ratio)
@@ -421,16 +433,6 @@ fn thread_choices(cores: usize, asked: usize) -> Vec<usize> {
 /// 1, 2, 4, … up to `most`.
 fn doublings(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n <= most.max(1))
-}
-
-/// What differs, in words.
-fn changes(from: &Setting, to: &Setting) -> String {
-    let values =
-        |setting: &Setting| [setting.workers, setting.threads, setting.batch, setting.readers, setting.prefetch];
-    let names = ["workers", "threads", "batch", "readers", "prefetch"];
-    let all = names.into_iter().zip(values(from)).zip(values(to));
-    let differ = all.filter(|((_, from), to)| from != to);
-    differ.map(|((name, from), to)| format!("{name} {from} → {to}")).collect::<Vec<_>>().join(", ")
 }
 
 /// When rows came to the sink, and how many.

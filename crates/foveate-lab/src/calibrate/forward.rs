@@ -19,6 +19,10 @@ const PASSES: [usize; 2] = [2, 12];
 const SECONDS: f64 = 0.5;
 /// A batch that takes longer is not measured but taken from the line through the others.
 const LONGEST: f64 = 1.0;
+/// Batches of different sizes that make a line worth having.
+const FOR_A_LINE: usize = 3;
+/// Cores that are in use for less of the time are not fought over.
+const SHARED: f64 = 0.5;
 /// Seconds that the forward keeps company with workers.
 const TOGETHER: f64 = 1.0;
 
@@ -83,7 +87,7 @@ impl Feed {
 }
 
 impl Forward {
-    /// Measures what is missing of `wanted`, and smaller batches that make a line with it.
+    /// Measures what is missing of `wanted`, and a few small batches where these alone are no line.
     pub(super) fn measure(
         &mut self,
         lab: &Lab<'_>,
@@ -92,20 +96,31 @@ impl Forward {
         wanted: &BTreeSet<usize>,
     ) -> Result<(), LabError> {
         let most = wanted.last().copied().unwrap_or(1);
-        let for_the_line = [threads, 2 * threads, 4 * threads].into_iter().filter(|&batch| batch <= most);
-        let batches: BTreeSet<usize> = wanted.iter().copied().chain(for_the_line).filter(|&batch| batch > 0).collect();
-        for batch in batches {
-            lab.go_on()?;
-            if self.passes.contains_key(&batch) || self.expected(batch).is_some_and(|seconds| seconds > LONGEST) {
-                continue;
-            }
-            lab.watch.doing(&format!("the forward of {batch} images on {threads} threads"));
-            // The first pass of a size is slow where kernels are chosen or compiled for it.
-            let first = feed.pass(batch)?.took.seconds;
-            let passes = ((SECONDS / first.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
-            let passes: Result<Vec<Pass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
-            self.passes.insert(batch, passes?);
+        let smallest = threads.clamp(1, most);
+        // The smallest one first: it tells which others would take too long.
+        for &batch in [smallest].iter().chain(wanted) {
+            self.measure_batch(lab, feed, threads, batch)?;
         }
+        for batch in [2 * smallest, 4 * smallest] {
+            if self.passes.len() < FOR_A_LINE && batch < most {
+                self.measure_batch(lab, feed, threads, batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Unless it is known, or expected to take too long.
+    fn measure_batch(&mut self, lab: &Lab<'_>, feed: &mut Feed, threads: usize, batch: usize) -> Result<(), LabError> {
+        lab.go_on()?;
+        if self.passes.contains_key(&batch) || self.expected(batch).is_some_and(|seconds| seconds > LONGEST) {
+            return Ok(());
+        }
+        lab.watch.doing(&format!("the forward of {batch} images on {threads} threads"));
+        // The first pass of a size is slow where kernels are chosen or compiled for it.
+        let first = feed.pass(batch)?.took.seconds;
+        let passes = ((SECONDS / first.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
+        let passes: Result<Vec<Pass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
+        self.passes.insert(batch, passes?);
         Ok(())
     }
 
@@ -135,8 +150,11 @@ impl Forward {
                 .map(|pass| pass.took.seconds * seconds / median(passes, |took| took.seconds))
                 .collect(),
         };
-        let mut costs: Vec<ForwardCost> =
-            self.passes.iter().map(|(&batch, passes)| cost(batch, median(passes, |took| took.seconds), passes)).collect();
+        let mut costs: Vec<ForwardCost> = self
+            .passes
+            .iter()
+            .map(|(&batch, passes)| cost(batch, median(passes, |took| took.seconds), passes))
+            .collect();
         if let (false, Some(fit), Some((_, largest))) =
             (self.passes.contains_key(&batch), self.fit(), self.passes.last_key_value())
         {
@@ -172,8 +190,10 @@ impl Forward {
             })
         });
         let (forwards, images) = counts?;
+        let in_use = took.cpu_seconds / (took.seconds * f64::from(feed.cores));
         let by_themselves = f64::from(forwards) * median(passes, |took| took.cpu_seconds) + images as f64 * alone;
-        let longer = (took.cpu_seconds / by_themselves.max(1e-9) - 1.0).max(0.0);
+        // Who waits most of the time, for a device or a store, gets in nobody's way.
+        let longer = if in_use < SHARED { 0.0 } else { (took.cpu_seconds / by_themselves - 1.0).max(0.0) };
         let (forward, workers) = (cores(passes), setting.workers as f64);
         let others = 1.0 - forward.max(workers) / (forward + workers);
         self.interference = Some(longer / others.max(1e-9));

@@ -1,0 +1,74 @@
+//! The timeline of a job before and after a change, simulated from measured service times.
+
+use foveate_plan::{Place, SimOutcome, Span};
+
+use crate::{Calibration, LabError, Setting, Table, schema};
+
+/// Batches that run before the window: until then the queues fill.
+const WARM_UP: f64 = 3.0;
+/// Readers that are busy for less of the time have no lane: it would be empty.
+const WORTH_A_LANE: f64 = 0.02;
+
+/// Simulates `before` and `after` and gives who worked on what in a window of about `batches` batches, [`schema::TIMELINE`].
+/// The window is as long for both, the time that `before` takes for the batches, so what is denser is faster.
+///
+/// # Errors
+/// As [`Calibration::predict`].
+pub fn timeline(
+    calibration: &Calibration,
+    before: &Setting,
+    after: &Setting,
+    batches: u32,
+    seed: u64,
+) -> Result<Table, LabError> {
+    let window = calibration.predict(before)?.model.cycle_seconds * f64::from(batches.max(1));
+    let mut table = Table::new(&schema::TIMELINE);
+    let change = before.changes_to(after);
+    for (scenario, setting) in [("before".to_owned(), before), (format!("after: {change}"), after)] {
+        add(&mut table, &scenario, calibration, setting, window, seed)?;
+    }
+    Ok(table)
+}
+
+fn add(
+    table: &mut Table,
+    scenario: &str,
+    calibration: &Calibration,
+    setting: &Setting,
+    window: f64,
+    seed: u64,
+) -> Result<(), LabError> {
+    let model = calibration.predict(setting)?.model;
+    let from = model.fill_seconds + WARM_UP * model.cycle_seconds;
+    // Enough to reach beyond the window, should the simulation be faster than the model.
+    let batches = (2.0 * (from + window) / model.cycle_seconds).ceil() as u64 + 1;
+    let mut simulation = calibration.simulation(setting, batches * setting.batch as u64, seed)?;
+    simulation.timeline = Some((from, from + window));
+    let outcome = simulation.run()?;
+    for span in outcome.timeline.iter().filter(|span| has_a_lane(&outcome, span.place)) {
+        let ms = |seconds: f64| (seconds - from).clamp(0.0, window) * 1e3;
+        table.push([
+            ("scenario", scenario.into()),
+            ("lane", span.lane().into()),
+            ("stage", what(span).into()),
+            ("start_ms", ms(span.start).into()),
+            ("end_ms", ms(span.end).into()),
+            ("batch", span.batch.into()),
+        ]);
+    }
+    Ok(())
+}
+
+fn has_a_lane(outcome: &SimOutcome, place: Place) -> bool {
+    let busy = outcome.stages.iter().find(|stage| stage.name == place.name()).map_or(0.0, |stage| stage.utilization);
+    place != Place::Reader || busy >= WORTH_A_LANE
+}
+
+fn what(span: &Span) -> &'static str {
+    match span.place {
+        Place::Reader => "read",
+        Place::Worker => "decode and resize",
+        Place::Encoder => "forward",
+        Place::Writer => "write",
+    }
+}
