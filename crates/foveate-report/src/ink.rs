@@ -74,7 +74,7 @@ impl Ink {
 
 /// A style sheet for a figure that stands alone: the light colours.
 pub(crate) fn sheet() -> String {
-    ALL.iter().map(|ink| rules(ink.class, &hex(ink.light))).chain([LETTERS.to_owned()]).collect()
+    ALL.iter().map(|ink| rules(ink.class, &hex(ink.light))).chain([letters(&hex(BACK.light))]).collect()
 }
 
 /// A style sheet for figures in the page: colours by name, which the page sets light or dark.
@@ -84,10 +84,19 @@ pub(crate) fn page_sheet() -> String {
     };
     let rules: String = ALL.iter().map(|ink| rules(ink.class, &format!("var(--{})", ink.class))).collect();
     let (light, dark) = (names(false), names(true));
-    format!(":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{LETTERS}")
+    format!(
+        ":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{}",
+        letters("var(--back)")
+    )
 }
 
-const LETTERS: &str = ".on-light{fill:#111}.on-dark{fill:#fff}.bold{font-weight:500}";
+/// Letters have a rim of the paper's colour, so that lines behind them do not make them hard to read.
+fn letters(back: &str) -> String {
+    format!(
+        ".on-light{{fill:#111}}.on-dark{{fill:#fff}}.bold{{font-weight:500}}\
+         text.f-words,text.f-muted{{paint-order:stroke;stroke:{back};stroke-width:3px;stroke-linejoin:round}}"
+    )
+}
 
 fn rules(class: &str, color: &str) -> String {
     format!(".f-{class}{{fill:{color}}}.s-{class}{{fill:none;stroke:{color}}}")

@@ -65,6 +65,8 @@ struct Layout {
     own_line: bool,
     row: f32,
     bar: f32,
+    /// Free below a bar.
+    below: f32,
 }
 
 const AXIS: f32 = 20.0;
@@ -96,6 +98,7 @@ impl Layout {
                 28.0
             },
             bar: if narrow { 16.0 } else { 18.0 },
+            below: if narrow { 7.0 } else { 5.0 },
         }
     }
 }
@@ -111,18 +114,33 @@ impl Bars {
             }
             let end = end_of_axis(if self.one_scale { shared } else { panel.end() });
             y += panel.draw(pen, y, end, &layout)?;
-            pen.text(layout.labels, y + 15.0, Hand::SMALL, &self.axis.into());
-            y += 38.0;
+            if panel.has_bars() {
+                pen.text(layout.labels, y + 15.0, Hand::SMALL, &self.axis.into());
+                y += 18.0;
+            }
+            y += 20.0;
         }
         Ok(y - 16.0)
     }
 }
 
 impl Panel {
+    /// Whether any of its rows could run.
+    fn has_bars(&self) -> bool {
+        self.bars.iter().any(|bar| !bar.parts.is_empty())
+    }
+
     fn draw(&self, pen: &Pen, y: f32, end: f64, layout: &Layout) -> Result<f32, Failed> {
         let rows = self.bars.len();
-        let height = rows as f32 * layout.row + AXIS;
         let plot = pen.width - layout.labels - layout.values;
+        let bottom = |at: usize| (at + 1) as f32 * layout.row - layout.below;
+        if !self.has_bars() {
+            for (at, bar) in self.bars.iter().enumerate() {
+                bar.write(pen, layout, (y + bottom(at), plot), |_| layout.labels);
+            }
+            return Ok(rows as f32 * layout.row);
+        }
+        let height = rows as f32 * layout.row + AXIS;
         let area = pen.area((layout.labels, y), (plot, height));
         let mut chart =
             ChartBuilder::on(&area).x_label_area_size(AXIS as i32).build_cartesian_2d(0.0..end, 0.0..rows as f64)?;
@@ -138,8 +156,7 @@ impl Panel {
             .axis_style(GRID.color())
             .draw()?;
         for (at, bar) in self.bars.iter().enumerate() {
-            let bottom =
-                (at + 1) as f32 * layout.row - (layout.row - layout.bar) / if layout.narrow { 4.0 } else { 2.0 };
+            let bottom = bottom(at);
             let at = |pixels: f32| rows as f64 - f64::from(pixels / layout.row);
             let (low, high) = (at(bottom), at(bottom - layout.bar));
             bar.draw(pen, &mut chart, (low, high))?;

@@ -46,7 +46,7 @@ pub(crate) fn kept(table: &Table) -> Option<Text> {
     let rows = table.grouped("photos").into_iter().next()?;
     let mut rates = rows.iter().filter_map(|row| row.number("images_per_second"));
     let alone = rates.next()?;
-    let share = Num { unit: "%", ..rates.last()?.over(&alone)? };
+    let share = Num { unit: "%", ..rates.next_back()?.over(&alone)? };
     Some(text!["throughput is ", share, " of the shallowest depth's"])
 }
 

@@ -70,6 +70,24 @@ fn what_cannot_run_says_why() {
     let html = report().html().unwrap();
     assert!(html.contains("n/a (not compiled into this build; rebuild with -F nvjpeg)"));
     assert!(html.contains("do not apply or cannot be predicted: tar shards"));
+    let text: String = tree(&html).descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+    assert!(text.contains("Not measured: as given, 32 workers: n/a (more than 16 threads a core)"));
+    assert!(text.contains("n/a (no photo is large enough)"));
+}
+
+#[test]
+fn where_no_stage_is_to_blame_none_is_named() {
+    let folder = some(&["diagnosis.csv"]);
+    let path = folder.path().join("diagnosis.csv");
+    let rows = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(rows.matches(",yes,facebook").count(), 1);
+    std::fs::write(&path, rows.replace(",yes,facebook", ",no,facebook")).unwrap();
+    let report = Report::read(folder.path()).unwrap();
+    let title = &report.figures().unwrap()[0].title;
+    let expected =
+        "No single stage is to blame: with all of them at work, throughput is 57.5\u{a0}% of the shallowest depth's";
+    assert_eq!(title, expected);
+    assert!(report.html().unwrap().contains("no single stage"));
 }
 
 #[test]
