@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foveate_core::{ImageViewMut, PixelBuf, Size};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
-use foveate_source::{Fetch, Input, Item, Listing, Source};
+use foveate_source::{Fetch, FileFetch, Input, Item, Listing, Source};
 
 use crate::wrap::{Cycle, KeyFetch, MemoryFetch, OpenFetch};
 use crate::{LabError, Rig};
@@ -151,6 +151,18 @@ impl PhotoSet {
         Self { photos: photos.into(), items: items.into(), ..self.clone() }
     }
 
+    /// Asks the system to forget what it keeps of the photos' files in memory, so that they are next read from where they
+    /// are stored. Pages that are not written back yet stay.
+    ///
+    /// # Errors
+    /// [`LabError::Setting`] where photos are not files or the system cannot be asked (it can on Linux).
+    pub fn forget(&self) -> Result<(), LabError> {
+        let cannot = |item: &Item, cause: std::io::Error| {
+            LabError::Setting(format!("photos cannot be read cold: {}: {cause}", item.id))
+        };
+        self.items.iter().try_for_each(|item| forget(&FileFetch::path(item)).map_err(|cause| cannot(item, cause)))
+    }
+
     /// Mean encoded bytes of a photo.
     pub fn mean_bytes(&self) -> f64 {
         let total: usize = self.photos.iter().map(|photo| photo.bytes.len()).sum();
@@ -162,6 +174,17 @@ impl PhotoSet {
         let total: u64 = self.photos.iter().map(|photo| photo.size.pixels()).sum();
         total as f64 / self.photos.len() as f64
     }
+}
+
+#[cfg(target_os = "linux")]
+fn forget(file: &Path) -> std::io::Result<()> {
+    use rustix::fs::{Advice, fadvise};
+    Ok(fadvise(std::fs::File::open(file)?, 0, None, Advice::DontNeed)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &Path) -> std::io::Result<()> {
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "this system does not take such advice"))
 }
 
 fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {

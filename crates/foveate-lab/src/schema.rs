@@ -385,8 +385,8 @@ pub static DIAGNOSIS: Schema = Schema {
         Column::number("drop_high", "", "upper end"),
         Column::text(
             "significant",
-            "`yes` when the interval lies above the least drop that matters, as do those of the drops from the depth \
-             before to no cache at all, and from the shallowest depth to this one",
+            "`yes` when the interval lies above the least drop that matters, and so do the drops from the depth before \
+             to no cache at all, and from the shallowest depth to this one",
         ),
         Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
         Column::text("culprit", "`yes` for the stage that the verdict names"),

@@ -10,25 +10,28 @@ use std::sync::{PoisonError, RwLock};
 use common::{Bench, Costs, FakeRig};
 use foveate_core::Size;
 use foveate_lab::diagnose::{self, Diagnosis, Options, Verify};
-use foveate_lab::{LabError, PhotoSet};
+use foveate_lab::{LabError, PhotoSet, Setting};
 
 /// Short samples, without the checklist.
 fn options() -> Options {
-    Options { rounds: 5, seconds: 0.08, remedies: false, ..Options::new("file") }
+    Options { rounds: 7, seconds: 0.04, remedies: false, ..Options::new("file") }
 }
 
 /// Held for writing by whoever measures the processor time of the process: nobody else may use any meanwhile.
 static QUIET: RwLock<()> = RwLock::new(());
 
 fn diagnose(rig: FakeRig, options: &Options) -> Result<Diagnosis, LabError> {
+    let bench = Bench::new(rig);
+    let photos = PhotoSet::load(&bench.rig, 100)?;
+    diagnose_set(&bench, &photos, &bench.rig.base, options)
+}
+
+fn diagnose_set(bench: &Bench, photos: &PhotoSet, setting: &Setting, options: &Options) -> Result<Diagnosis, LabError> {
     let (_shared, _alone) = match options.remedies {
         false => (Some(QUIET.read().unwrap_or_else(PoisonError::into_inner)), None),
         true => (None, Some(QUIET.write().unwrap_or_else(PoisonError::into_inner))),
     };
-    let bench = Bench::new(rig);
-    let lab = bench.lab();
-    let photos = PhotoSet::load(lab.rig, 100)?;
-    let diagnosis = diagnose::run(&lab, &photos, &bench.rig.base, options)?;
+    let diagnosis = diagnose::run(&bench.lab(), photos, setting, options)?;
     let mut out = Vec::new();
     diagnosis.ladder.print(&mut out).unwrap();
     diagnosis.remedies.print(&mut out).unwrap();
@@ -173,6 +176,35 @@ fn photos_beyond_the_memory_are_left_out_and_sizes_that_vary_are_told() {
     let told = |what: &str| assert!(verdict.caveats.iter().any(|line| line.contains(what)), "{what}: {verdict}");
     told("of 16 photos: decoded pixels");
     told("photos differ in size");
+}
+
+#[test]
+fn vectors_that_caching_changes_are_found() {
+    let bench = Bench::new(rig());
+    let mut photos = PhotoSet::load(&bench.rig, 100).unwrap();
+    // What is in memory is not what is stored.
+    photos.photos = photos.photos.iter().rev().cloned().collect();
+    let error = diagnose_set(&bench, &photos, &bench.rig.base, &options()).unwrap_err();
+    assert!(matches!(&error, LabError::Work(problem) if problem.contains("another vector")), "{error}");
+}
+
+#[test]
+fn cold_reads_are_of_files_and_of_each_once() {
+    let mut rig = rig();
+    rig.photos = (0..13).map(|n| common::raw(n, Size::square(330))).collect();
+    let bench = Bench::new(rig);
+    let cold = Options { cold: true, rounds: 1, ..options() };
+    let given = PhotoSet::load(&bench.rig, 100).unwrap();
+    let stored = given.small(&bench.rig, &bench.folder().join("small")).unwrap();
+    let diagnosis = diagnose_set(&bench, &stored, &bench.rig.base, &cold).unwrap();
+    assert_eq!(diagnosis.ladder.number(6, "images"), Some(12.0), "three batches of four, of 13 photos");
+    assert!(diagnosis.verdict.caveats[0].starts_with("cold reads"), "{}", diagnosis.verdict);
+
+    let message = |photos, setting| diagnose_set(&bench, photos, setting, &cold).unwrap_err().to_string();
+    let large = Setting { batch: 8, ..bench.rig.base.clone() };
+    assert_eq!(message(&stored, &large), "cold reads need 24 photos at this batch; there are 13");
+    let in_no_file = message(&given, &bench.rig.base);
+    assert!(in_no_file.starts_with("photos cannot be read cold: photo-0: "), "{in_no_file}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::fs::{self, FileType};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::id::to_path;
 use crate::{Fetch, FetchError, Item};
@@ -16,6 +16,11 @@ impl FileFetch {
     /// Refuses files of more than `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
         Self { max_bytes }
+    }
+
+    /// The file that an item of a [`Listing`](crate::Listing) is.
+    pub fn path(item: &Item) -> PathBuf {
+        to_path(&item.locator)
     }
 
     fn read(&self, path: &Path, out: &mut Vec<u8>) -> Result<(), FetchError> {
@@ -40,7 +45,7 @@ impl FileFetch {
 impl Fetch for FileFetch {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         out.clear();
-        let result = self.read(&to_path(&item.locator), out);
+        let result = self.read(&Self::path(item), out);
         if result.is_err() {
             out.clear();
         }

@@ -122,16 +122,16 @@ impl Ladder {
 
     /// What each stage costs, from one depth to the next.
     ///
-    /// One that costs something is at work at every deeper depth, too, and at no shallower one: so a drop counts only when
-    /// the job as it is is slower than the depth before as well, and the depth itself slower than the shallowest. Of a
-    /// dozen noisy comparisons one is off by chance; of three samples that have to agree hardly ever are.
+    /// One that costs something works at every deeper depth, too, and at no shallower one: so the interval of a drop
+    /// counts only when, by their medians, the job as it is is slower than the depth before as well, and the depth itself
+    /// slower than the shallowest. Of six intervals one is off by chance now and then, but hardly ever with both.
     pub(super) fn drops(&self) -> Vec<Drop> {
         let pairs = self.measured().zip(self.measured().skip(1));
         let drop = |(before, rung): (&Rung, &Rung)| {
             let part = self.drop_between(before, rung);
             let others = [self.drop_between(before, self.whole()), self.drop_between(self.reference(), rung)];
-            let significant = others.iter().chain([&part]).all(|part| part.low > self.least_drop);
-            Drop { depth: rung.depth, part, significant }
+            let confirmed = others.iter().all(|part| part.value > self.least_drop);
+            Drop { depth: rung.depth, part, significant: confirmed && part.low > self.least_drop }
         };
         pairs.map(drop).collect()
     }
@@ -224,13 +224,16 @@ impl<'a> Probe<'a> {
         // Every photo once, where that is how its vector becomes known.
         let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
         let (rate, _) = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
-        Ok(images_for(rate, self.options.seconds, self.setting))
+        let images = images_for(rate, self.options.seconds, self.setting);
+        if depth == Depth::Nothing { self.options.images_stored(images, self.photos, self.setting) } else { Ok(images) }
     }
 
     fn sample(&mut self, depth: Depth, images: u64) -> Result<(f64, Option<f64>), LabError> {
         let checked = self.sink(depth)?;
-        if depth == Depth::OnDevice {
-            self.caches.make_resident(&mut self.encoder)?;
+        match depth {
+            Depth::OnDevice => self.caches.make_resident(&mut self.encoder).map(|_| ())?,
+            Depth::Nothing if self.options.cold => self.photos.forget()?,
+            _ => {}
         }
         let sampled = sample(self.lab, &checked, images, |sink| {
             let source = self.photos.stored(images);
@@ -255,6 +258,24 @@ impl<'a> Probe<'a> {
 pub(super) fn images_for(rate: f64, seconds: f64, setting: &Setting) -> u64 {
     let batch = setting.batch as u64;
     ((rate * seconds / batch as f64).round() as u64).max(LEAST_BATCHES) * batch
+}
+
+impl Options {
+    /// `images` of a sample that reads stored photos; no more than there are where reads are to be cold.
+    pub(super) fn images_stored(&self, images: u64, photos: &PhotoSet, setting: &Setting) -> Result<u64, LabError> {
+        if !self.cold {
+            return Ok(images);
+        }
+        let (photos, batch) = (photos.photos.len() as u64, setting.batch as u64);
+        let once = images.min(photos / batch * batch);
+        if once < LEAST_BATCHES * batch {
+            let needed = LEAST_BATCHES * batch;
+            return Err(LabError::Setting(format!(
+                "cold reads need {needed} photos at this batch; there are {photos}"
+            )));
+        }
+        Ok(once)
+    }
 }
 
 /// Runs the pipeline that `make` makes around `checked`: images per second in the steady state, and the share of the

@@ -37,6 +37,9 @@ pub struct Options {
     pub most_bytes: u64,
     /// The output's registry name.
     pub sink: String,
+    /// Whether the system is asked to forget the photos' files before each sample that reads them. Such a sample reads a
+    /// photo once at most, so it is short.
+    pub cold: bool,
     /// Whether the checklist is gone through, which measures every backend that it names.
     pub remedies: bool,
     /// Which remedy is tried.
@@ -56,7 +59,16 @@ impl Options {
     /// Seven rounds of a second, 5 %, a gigabyte of pixels, the checklist without a trial.
     pub fn new(sink: impl Into<String>) -> Self {
         let sink = sink.into();
-        Self { rounds: 7, seconds: 1.0, least_drop: 0.05, most_bytes: 1 << 30, sink, remedies: true, verify: None }
+        Self {
+            rounds: 7,
+            seconds: 1.0,
+            least_drop: 0.05,
+            most_bytes: 1 << 30,
+            sink,
+            cold: false,
+            remedies: true,
+            verify: None,
+        }
     }
 
     /// The same in less time: five rounds of a third of a second.
@@ -96,7 +108,8 @@ pub struct Diagnosis {
 /// Runs `setting` on `photos` at every depth, names what holds it back and what should help.
 ///
 /// # Errors
-/// [`LabError::Setting`] for options that make no sense and a remedy to be tried that does not apply;
+/// [`LabError::Setting`] for options that make no sense and a remedy to be tried that does not apply,
+/// and for cold reads of fewer photos than three batches or from where they cannot be had;
 /// [`LabError::Photos`] for a photo that this setting cannot decode; when a backend of the setting cannot be opened or a run
 /// of it stops; [`LabError::Work`] when a vector is missing or, with anything cached, another than without.
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, options: &Options) -> Result<Diagnosis, LabError> {
@@ -119,6 +132,7 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, options: &Option
         verified: verified.as_ref(),
         photos: [&used, photos],
         batch: setting.batch,
+        cold: options.cold,
     };
     Ok(Diagnosis {
         ladder: ladder.table(finding.culprit()),

@@ -224,13 +224,10 @@ impl Model<'_> {
 fn side_by_side(
     lab: &Lab<'_>,
     photos: &PhotoSet,
-    settings: [&Setting; 2],
+    [before, after]: [&Setting; 2],
     options: &Options,
 ) -> Result<[Vec<f64>; 2], LabError> {
-    let output = Output::Sink(options.sink.clone());
-    let runs = settings.map(|setting| Job::new(lab, photos, setting, &output, options.seconds));
-    let [before, after] = runs;
-    let jobs = [before?, after?];
+    let jobs = [Job::new(lab, photos, before, options)?, Job::new(lab, photos, after, options)?];
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..options.rounds {
         lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
@@ -246,7 +243,7 @@ struct Job<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     setting: &'a Setting,
-    output: &'a Output,
+    options: &'a Options,
     encoder: LentEncoder,
     images: u64,
 }
@@ -256,23 +253,19 @@ impl<'a> Job<'a> {
         lab: &'a Lab<'a>,
         photos: &'a PhotoSet,
         setting: &'a Setting,
-        output: &'a Output,
-        seconds: f64,
+        options: &'a Options,
     ) -> Result<Self, LabError> {
-        let mut job = Self {
-            lab,
-            photos,
-            setting,
-            output,
-            encoder: lab.encoder(setting)?,
-            images: images_for(0.0, 0.0, setting),
-        };
-        job.images = images_for(job.run()?, seconds, setting);
+        let images = images_for(0.0, 0.0, setting);
+        let mut job = Self { lab, photos, setting, options, encoder: lab.encoder(setting)?, images };
+        job.images = options.images_stored(images_for(job.run()?, options.seconds, setting), photos, setting)?;
         Ok(job)
     }
 
     fn run(&self) -> Result<f64, LabError> {
-        let checked = self.lab.sink(self.output, self.photos)?;
+        if self.options.cold {
+            self.photos.forget()?;
+        }
+        let checked = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
         let source = self.photos.stored(self.images);
         let (rate, _) = sample(self.lab, &checked, self.images, |sink| {
             self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)

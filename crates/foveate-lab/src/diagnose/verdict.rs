@@ -16,6 +16,11 @@ const VARYING: f64 = 4.0;
 const FEW_PHOTOS: usize = 64;
 /// A gain below this is not worth a recommendation.
 const WORTHWHILE: f64 = 1.02;
+/// What is said of reads.
+const WARM: &str = "warm reads: photos are read over and over, and what the system keeps of their files in memory is not \
+                    read from where they are stored";
+const COLD: &str =
+    "cold reads: the system was asked to forget the photos' files before each sample, which reads none twice";
 /// Remedies that the verdict names.
 const NAMED: usize = 3;
 
@@ -121,6 +126,7 @@ pub(super) struct Findings<'a> {
     /// Those used, of those given.
     pub(super) photos: [&'a PhotoSet; 2],
     pub(super) batch: usize,
+    pub(super) cold: bool,
 }
 
 impl Findings<'_> {
@@ -170,11 +176,8 @@ impl Findings<'_> {
 
     fn caveats(&self) -> Vec<String> {
         let [used, given] = self.photos.map(|set| set.photos.len());
-        let mut caveats = vec![
-            "photos are read over and over: what the system keeps of their files in memory is not read from where they \
-             are stored (warm reads)"
-                .to_owned(),
-        ];
+        let reads = if self.cold { COLD } else { WARM };
+        let mut caveats = vec![reads.to_owned()];
         caveats.extend(self.finding.saturation(self.ladder));
         if used < given {
             caveats.push(format!("{used} of {given} photos: decoded pixels of more would take too much memory"));
