@@ -11,7 +11,7 @@ mod forward;
 mod headline;
 mod memory;
 mod resizers;
-mod rounds;
+pub(crate) mod rounds;
 mod sinks;
 mod worker_sweep;
 

@@ -4,7 +4,7 @@ use super::{Attempt, attempt};
 use crate::{Lab, LabError};
 
 /// The order of `cells` in a round: shuffled by the seed, and in every second round the other way round.
-pub(super) fn order(seed: u64, cells: usize, round: usize) -> Vec<usize> {
+pub(crate) fn order(seed: u64, cells: usize, round: usize) -> Vec<usize> {
     let mut random = SplitMix(seed ^ (round as u64 / 2).wrapping_mul(0xd1b5_4a32_d192_ed03));
     let mut order: Vec<usize> = (0..cells).collect();
     for last in (1..cells).rev() {
@@ -38,10 +38,10 @@ pub(super) fn sample<C>(
 }
 
 /// Steele, Lea and Flood's SplitMix64.
-pub(super) struct SplitMix(pub(super) u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,5 +1,6 @@
 //! Medians of few, noisy samples, with intervals.
 
+use crate::bench::rounds::SplitMix;
 use crate::stats::quantile;
 
 /// Resamples of a bootstrap.
@@ -22,10 +23,10 @@ impl Interval {
     ///
     /// Of a median of five samples the interval is from the least to the most, and holds the true one in 94 of 100 cases.
     pub(super) fn over_rounds(rounds: usize, seed: u64, statistic: impl Fn(&[usize]) -> f64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let mut drawn = vec![0; rounds];
         let mut resample = || {
-            drawn.iter_mut().for_each(|round| *round = random.below(rounds));
+            drawn.iter_mut().for_each(|round| *round = (random.next() % rounds as u64) as usize);
             statistic(&drawn)
         };
         let values: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
@@ -39,28 +40,6 @@ impl Interval {
 pub(super) fn median(values: &[f64], rounds: &[usize]) -> f64 {
     let drawn: Vec<f64> = rounds.iter().map(|&round| values[round]).collect();
     quantile(&drawn, 0.5).unwrap_or(0.0)
-}
-
-/// Numbers that are the same for the same seed: SplitMix64 (Steele, Lea and Flood 2014).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    /// Somewhere in `0..end`, which is small.
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        ((u128::from(mixed) * end as u128) >> 64) as usize
-    }
-
-    /// Puts `items` into any order (Fisher and Yates).
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for end in (1..items.len()).rev() {
-            items.swap(end, self.below(end + 1));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -80,27 +59,5 @@ mod tests {
         let (fast, slow) = ([30.0, 10.0, 20.0, 15.0, 25.0], [15.0, 5.0, 10.0, 7.5, 12.5]);
         let ratio = Interval::over_rounds(5, 1, |rounds| median(&slow, rounds) / median(&fast, rounds));
         assert_eq!(ratio, Interval { value: 0.5, low: 0.5, high: 0.5 });
-    }
-
-    #[test]
-    fn a_seed_gives_one_order_and_every_item_stays() {
-        let order = |seed| {
-            let mut items: Vec<usize> = (0..7).collect();
-            Random(seed).shuffle(&mut items);
-            items
-        };
-        assert_eq!(order(3), order(3));
-        assert_ne!(order(3), order(4));
-        let mut sorted = order(3);
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..7).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn every_number_below_the_end_comes_up() {
-        let mut random = Random(1);
-        let mut seen = [0_u32; 5];
-        (0..1000).for_each(|_| seen[random.below(5)] += 1);
-        assert!(seen.iter().all(|count| (150..250).contains(count)), "{seen:?}");
     }
 }

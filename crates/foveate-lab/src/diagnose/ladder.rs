@@ -8,7 +8,8 @@ use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, V
 
 use super::Options;
 use super::depth::{Caches, Depth};
-use super::interval::{Interval, Random, median};
+use super::interval::{Interval, median};
+use crate::bench::rounds::order;
 use crate::{Cell, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema, stats};
 
 /// Batches that a sample has at least: the first one is not timed, two are the least that tell a rate.
@@ -47,7 +48,7 @@ pub(super) struct Drop {
 }
 
 impl Ladder {
-    /// Runs `setting` at every depth, `options.rounds` times, each round in an order of its own.
+    /// Runs `setting` at every depth, `options.rounds` times, in an order that changes from round to round.
     pub(super) fn measure(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -65,13 +66,13 @@ impl Ladder {
             lab.watch.doing(&format!("warming up, cached: {}", rung.depth.cached()));
             rung.images = probe.images(rung.depth)?;
         }
-        let mut random = Random(lab.seed);
-        for round in 1..=options.rounds {
-            let mut order: Vec<usize> = (0..rungs.len()).filter(|&at| rungs[at].skipped.is_none()).collect();
-            random.shuffle(&mut order);
-            for at in order {
+        for round in 0..options.rounds {
+            for at in order(lab.seed, rungs.len(), round) {
                 let rung = &mut rungs[at];
-                lab.watch.doing(&format!("round {round} of {}, cached: {}", options.rounds, rung.depth.cached()));
+                if rung.skipped.is_some() {
+                    continue;
+                }
+                lab.watch.doing(&format!("round {} of {}, cached: {}", round + 1, options.rounds, rung.depth.cached()));
                 let (rate, busy) = probe.sample(rung.depth, rung.images)?;
                 rung.rates.push(rate);
                 rung.busy.push(busy);
