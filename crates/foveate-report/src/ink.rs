@@ -61,6 +61,11 @@ impl Ink {
         ALL[5..].iter().copied().find(|ink| ink.class == class).unwrap_or(OTHER)
     }
 
+    /// Where a stage's colour comes among those of all stages: as data goes through them.
+    pub(crate) fn order(self) -> Option<usize> {
+        ALL.iter().position(|ink| *ink == self)
+    }
+
     /// The colour of the line at position `at` among others.
     pub(crate) fn of_series(at: usize) -> Self {
         SERIES[at % SERIES.len()]

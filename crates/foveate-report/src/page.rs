@@ -1,5 +1,6 @@
 //! The page: what a run showed, first in a few words, then in figures, and where every number is from.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use base64::Engine;
@@ -17,6 +18,8 @@ struct Ledger {
     place: String,
     /// Number by number: the name of its place and what it is. Each once a place.
     entries: Vec<(String, Traced)>,
+    /// Place, words and fields of the entries.
+    noted: BTreeSet<(String, String, String)>,
 }
 
 impl Ledger {
@@ -26,8 +29,7 @@ impl Ledger {
 
     fn note<'a>(&mut self, shown: impl IntoIterator<Item = &'a Traced>) {
         for traced in shown {
-            let here = self.entries.iter().rev().take_while(|(place, _)| *place == self.place);
-            if !here.into_iter().any(|(_, other)| other == traced) {
+            if self.noted.insert((self.place.clone(), traced.text.clone(), traced.key())) {
                 self.entries.push((self.place.clone(), traced.clone()));
             }
         }

@@ -17,6 +17,10 @@ pub(crate) fn ladder(run: &Report) -> Plates {
         let bars = rows.iter().map(rung).collect::<Result<_, _>>()?;
         panels.push(Panel { heading: rows[0].word("photos"), bars });
     }
+    let mut keys = vec![key(QUIET, "innocent")];
+    keys.extend(
+        culprit(table.rows()).map(|row| key(Ink::of_stage(row.text("adds")), text!["culprit: ", row.word("adds")])),
+    );
     let title = match culprit(table.rows()) {
         Some(row) => text!["The culprit is ", row.word("adds"), ": ", drop_of(&row)],
         None => match kept(table) {
@@ -32,12 +36,7 @@ pub(crate) fn ladder(run: &Report) -> Plates {
                   the rate drops the most. Whiskers are intervals that hold the median nineteen times in twenty."
             .into(),
         description: "Bars: images a second with the data cached at each depth; the stage that costs the most stands out.",
-        chart: Chart::Bars(Bars {
-            keys: vec![key(QUIET, "innocent"), key(FORWARD, "culprit, in its stage's colour")],
-            axis: "images per second",
-            one_scale: false,
-            panels,
-        }),
+        chart: Chart::Bars(Bars { keys, axis: "images per second", one_scale: false, panels }),
     }))
 }
 

@@ -19,7 +19,8 @@ pub(crate) fn timeline(run: &Report) -> Plates {
         busy.extend(busy_share(&lanes));
         scenarios.push(Scenario { heading: rows[0].word("scenario"), lanes });
     }
-    let stages = group(table.rows(), |row| row.text("stage").to_owned());
+    let mut stages = group(table.rows(), |row| row.text("stage").to_owned());
+    stages.sort_by_key(|rows| Ink::of_stage(rows[0].text("stage")).order());
     let keys: Vec<Key> =
         stages.iter().map(|rows| key(Ink::of_stage(rows[0].text("stage")), rows[0].word("stage"))).collect();
     let title = match &busy[..] {

@@ -104,9 +104,11 @@ fn malformed_numbers_are_shown_with_line_and_column() {
     }
 }
 
+type Change = Box<dyn FnOnce(Vec<u8>) -> Vec<u8>>;
+
 #[test]
 fn a_file_that_is_no_table_is_refused() {
-    let cases: [(&str, Box<dyn FnOnce(Vec<u8>) -> Vec<u8>>, &str); 6] = [
+    let cases: [(&str, Change, &str); 6] = [
         ("sinks.csv", Box::new(|_| Vec::new()), "line 1, column `sink`: there is no such column"),
         (
             "sinks.csv",
