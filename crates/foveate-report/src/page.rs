@@ -232,7 +232,7 @@ fn origins(ledger: &Ledger) -> String {
         let length = rest.iter().take_while(|(other, _)| other == place).count();
         let _ = write!(
             html,
-            "<details><summary class=\"tick\">{place}</summary>\n<div class=\"table\"><table class=\"origins\"><thead><tr>\
+            "<details><summary class=\"tick\">{place}</summary>\n<div class=\"table\" tabindex=\"0\"><table class=\"origins\"><thead><tr>\
              <th scope=\"col\">Shown</th><th scope=\"col\">File</th><th scope=\"col\">Line</th><th scope=\"col\">Column</th>\
              <th scope=\"col\">In the file</th><th scope=\"col\">How it follows</th></tr></thead><tbody>\n"
         );
