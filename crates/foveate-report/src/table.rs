@@ -184,13 +184,13 @@ pub(crate) static SOURCES: [Source; 16] = [
     },
     Source {
         file: "timeline.csv",
-        command: "foveate plan --from DIR --out DIR",
+        command: "foveate bench all PHOTOS --out DIR",
         words: &["scenario", "lane", "stage"],
         numbers: &[("start_ms", "ms"), ("end_ms", "ms"), ("batch", "")],
     },
     Source {
         file: "checklist.csv",
-        command: "foveate diagnose PHOTOS --out DIR",
+        command: "foveate bench all PHOTOS --out DIR",
         words: &["check", "question", "unit", "verdict", "advice", "source"],
         numbers: &[("value", "")],
     },
