@@ -83,7 +83,7 @@ impl Bench {
 }
 
 /// Little, and the same for every candidate.
-const EFFORT: Effort = Effort { images: Some(16), seconds: 0.05, samples: 2, quick: true };
+const EFFORT: Effort = Effort { images: Some(16), seconds: 0.05, samples: 3, quick: true };
 
 /// Six photos that are large enough to be made small.
 fn large() -> FakeRig {
@@ -330,18 +330,18 @@ fn a_worker_sweep_marks_its_plateau_and_says_when_the_encoder_is_the_limit() {
 
     let slow_forward = Costs { forward: 6.0, ..Costs::default() };
     let bench = Bench::new(FakeRig { costs: slow_forward, ..FakeRig::new() }, Fault::None);
-    let effort = Effort { images: Some(160), samples: 1, ..effort };
+    let effort = Effort { images: Some(120), samples: 3, ..effort };
     let table = bench::worker_sweep(&bench.lab(), &sets, &[1, 2], &effort).unwrap();
     assert_eq!(rows(&table, &[("encoder_bound", "yes"), ("limit", "encode")]), [0, 1], "{}", print(&table));
 }
 
 #[test]
 fn the_headline_measures_every_step() {
-    let costs = Costs { decode: 2.0, resize: 1.0, forward: 0.5, ..Costs::default() };
+    let costs = Costs { decode: 3.0, resize: 1.0, forward: 2.0, ..Costs::default() };
     let rig = FakeRig {
         costs,
         decoders: vec![("plain", Some(1.0)), ("slow", Some(3.0))],
-        resizers: vec![("plain", Some(1.0)), ("slow", Some(4.0))],
+        resizers: vec![("plain", Some(1.0)), ("slow", Some(3.0))],
         fast: 0.25,
         ..large()
     };
@@ -363,6 +363,10 @@ fn the_headline_measures_every_step() {
         ];
         for (number, change) in steps.into_iter().enumerate() {
             assert_eq!(text(&table, of(change), "step"), number.to_string());
+        }
+        // Small photos are JPEG files, which this rig really decodes: how long that takes is not the test's to say.
+        if set.name != sets.usable[0].name {
+            continue;
         }
         for (change, column, value) in [
             ("baseline", "decoder", "slow"),
@@ -421,8 +425,8 @@ fn an_extrapolation_leaves_out_what_starting_costs() {
     let table = bench::extrapolation(&bench.lab(), &sets, 1_000_000, &effort).unwrap();
     check_cells(&table, &["high"]);
     let value = |column| table.number(0, column).unwrap();
-    // 320 ms of work and 400 ms of starting: 500 images per second, and not 220.
-    assert!(value("images_per_second") > 300.0, "{}", print(&table));
+    // 320 ms of work and 700 ms of starting: 500 images per second, and not 160.
+    assert!(value("images_per_second") > 210.0, "{}", print(&table));
     let high = table.number(0, "high").unwrap_or(f64::INFINITY);
     assert!(value("low") < value("images_per_second") && value("images_per_second") < high);
     assert!(value("long_images") >= 10.0 * value("sample_images"));
@@ -516,7 +520,7 @@ impl Rig for Spoilt {
     fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
         let (inner, is_slow) = (self.0.decoder_opener(setting), self.1 == Fault::DecoderTakesLongToOpen);
         Box::new(move || {
-            thread::sleep(Duration::from_millis(if is_slow { 400 } else { 0 }));
+            thread::sleep(Duration::from_millis(if is_slow { 700 } else { 0 }));
             inner()
         })
     }

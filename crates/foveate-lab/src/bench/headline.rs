@@ -217,7 +217,7 @@ impl<'a> Plan<'a> {
 
 /// Enough to tell which of several is faster.
 fn brief(effort: &Effort) -> Effort {
-    Effort { seconds: effort.seconds / 2.0, samples: 1, ..effort.clone() }
+    Effort { seconds: effort.seconds / 2.0, samples: 3, ..effort.clone() }
 }
 
 /// The best of `rates`, if it is worth changing `now` for.
@@ -236,7 +236,7 @@ struct Ranking {
 }
 
 impl Ranking {
-    const BRIEF: Effort = Effort { images: Some(12), seconds: 1.0, samples: 2, quick: true };
+    const BRIEF: Effort = Effort { images: Some(12), seconds: 1.0, samples: 3, quick: true };
 
     fn new(measured: impl Iterator<Item = (String, Attempt<Option<f64>>)>) -> Self {
         let (mut names, mut why_none) = (Vec::new(), String::new());
