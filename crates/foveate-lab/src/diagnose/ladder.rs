@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
 use foveate_pipeline::Pipeline;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
@@ -73,9 +75,9 @@ impl Ladder {
                     continue;
                 }
                 lab.watch.doing(&format!("round {} of {}, cached: {}", round + 1, options.rounds, rung.depth.cached()));
-                let (rate, busy) = probe.sample(rung.depth, rung.images)?;
-                rung.rates.push(rate);
-                rung.busy.push(busy);
+                let sample = probe.sample(rung.depth, rung.images)?;
+                rung.rates.push(sample.rate);
+                rung.busy.push(sample.busy);
             }
         }
         Ok(Self { photos: photos.name.clone(), rungs, seed: lab.seed, least_drop: options.least_drop })
@@ -224,12 +226,12 @@ impl<'a> Probe<'a> {
         let batch = self.setting.batch as u64;
         // Every photo once, where that is how its vector becomes known.
         let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
-        let (rate, _) = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
-        let images = images_for(rate, self.options.seconds, self.setting);
+        let first = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
+        let images = images_for(self.options.seconds, &first, self.setting);
         if depth == Depth::Nothing { self.options.images_stored(images, self.photos, self.setting) } else { Ok(images) }
     }
 
-    fn sample(&mut self, depth: Depth, images: u64) -> Result<(f64, Option<f64>), LabError> {
+    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
         let checked = self.sink(depth)?;
         match depth {
             Depth::OnDevice => self.caches.make_resident(&mut self.encoder).map(|_| ())?,
@@ -255,10 +257,27 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Images of a sample of about `seconds` at `rate`.
-pub(super) fn images_for(rate: f64, seconds: f64, setting: &Setting) -> u64 {
-    let batch = setting.batch as u64;
-    ((rate * seconds / batch as f64).round() as u64).max(LEAST_BATCHES) * batch
+/// The fewest images that a sample can have.
+pub(super) fn least_images(setting: &Setting) -> u64 {
+    LEAST_BATCHES * setting.batch as u64
+}
+
+/// Images of a sample of about `seconds`, going by an earlier one.
+pub(super) fn images_for(seconds: f64, earlier: &Sample, setting: &Setting) -> u64 {
+    let batches = (earlier.overall * seconds / setting.batch as f64).round() as u64;
+    batches.max(LEAST_BATCHES) * setting.batch as u64
+}
+
+/// One run of the pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Images per second in the steady state.
+    pub(super) rate: f64,
+    /// Images per second of all of it. Of few batches, some held up, `rate` may be too high by much;
+    /// this is never more than can be done.
+    overall: f64,
+    /// Share of the processor that was at work.
+    busy: Option<f64>,
 }
 
 impl Options {
@@ -279,71 +298,88 @@ impl Options {
     }
 }
 
-/// Runs the pipeline that `make` makes around `checked`: images per second in the steady state, and the share of the
-/// processor that was at work.
+/// Runs the pipeline that `make` makes around `checked`.
 pub(super) fn sample(
     lab: &Lab<'_>,
     checked: &CheckedSink,
     images: u64,
     make: impl FnOnce(Box<dyn VectorSink>) -> Pipeline,
-) -> Result<(f64, Option<f64>), LabError> {
+) -> Result<Sample, LabError> {
     let clock = Arc::new(Mutex::new(Clock::default()));
-    let pipeline = make(Box::new(Timed { inner: checked.clone(), clock: Arc::clone(&clock) }));
+    let mut pipeline = make(Box::new(Timed { inner: checked.clone(), clock: Arc::clone(&clock) }));
+    pipeline.encoder = Box::new(Timed { inner: pipeline.encoder, clock: Arc::clone(&clock) });
     let run = lab.carry_out(pipeline, checked, images)?;
     let rate = lock(&clock).rate();
     let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
-    Ok((rate, run.cpu_busy))
+    Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy })
 }
 
-/// When batches came out at the end of the pipeline.
+/// When batches left the encoder and came out at the end of the pipeline.
 #[derive(Debug, Default)]
 struct Clock {
-    first: Option<(Instant, u64)>,
-    last: Option<Instant>,
+    encoded: Ends,
+    written: Ends,
+    /// Rows of the first batch written, and of all.
+    first_rows: u64,
     rows: u64,
     /// Spent in the output since the first batch.
     writing: Duration,
 }
 
+/// When the first and the last of something ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends(Option<(Instant, Instant)>);
+
+impl Ends {
+    fn note(&mut self, now: Instant) {
+        self.0 = Some((self.0.map_or(now, |(first, _)| first), now));
+    }
+
+    fn span(self) -> Duration {
+        self.0.map_or(Duration::ZERO, |(first, last)| last - first)
+    }
+}
+
 impl Clock {
-    fn took(&mut self, started: Instant, rows: u64) {
+    fn wrote(&mut self, started: Instant, rows: u64) {
         let now = Instant::now();
-        self.rows += rows;
-        match self.first {
-            None => self.first = Some((now, rows)),
-            Some(_) => self.writing += now - started,
+        if self.written.0.is_some() {
+            self.writing += now - started;
+        } else {
+            self.first_rows = rows;
         }
         if rows > 0 {
-            self.last = Some(now);
+            self.rows += rows;
+            self.written.note(now);
         }
     }
 
     /// Images per second from the end of the first batch to the end of the last, so that filling the pipeline, which a
-    /// long job does once as well, does not count as a cost of whatever fills it. The last commit comes after that; it
+    /// long job does once as well, does not count as a cost of whatever fills it. Batches may pile up before an output that
+    /// was held up and come out together: by the encoder's clock they did not. The last commit comes after all of that; it
     /// counts where the output is what everything waits for.
     fn rate(&self) -> Option<f64> {
-        let ((first, rows), last) = (self.first?, self.last?);
-        let seconds = (last - first).max(self.writing).as_secs_f64();
-        (self.rows > rows && seconds > 0.0).then(|| (self.rows - rows) as f64 / seconds)
+        let seconds = self.written.span().max(self.encoded.span()).max(self.writing).as_secs_f64();
+        (self.rows > self.first_rows && seconds > 0.0).then(|| (self.rows - self.first_rows) as f64 / seconds)
     }
 }
 
-/// Tells a clock of every batch that the sink has taken.
-struct Timed {
-    inner: CheckedSink,
+/// Tells a clock of every batch that the stage in it has done.
+struct Timed<T> {
+    inner: T,
     clock: Arc<Mutex<Clock>>,
 }
 
-impl Timed {
+impl Timed<CheckedSink> {
     fn time<T>(&mut self, rows: u64, work: impl FnOnce(&mut CheckedSink) -> T) -> T {
         let started = Instant::now();
         let done = work(&mut self.inner);
-        lock(&self.clock).took(started, rows);
+        lock(&self.clock).wrote(started, rows);
         done
     }
 }
 
-impl VectorSink for Timed {
+impl VectorSink for Timed<CheckedSink> {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.inner.begin(manifest, existing)
     }
@@ -365,6 +401,22 @@ impl VectorSink for Timed {
     }
 }
 
+impl Encoder for Timed<Box<dyn Encoder>> {
+    fn spec(&self) -> &EncoderSpec {
+        self.inner.spec()
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let times = self.inner.encode(batch, out);
+        lock(&self.clock).encoded.note(Instant::now());
+        times
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.inner.encode_resident(out)
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -374,12 +426,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_batch_is_not_timed_and_a_slow_commit_counts_where_it_holds_everything_up() {
+    fn the_first_batch_is_not_timed_and_neither_pile_ups_nor_slow_commits_are_missed() {
         let start = Instant::now();
         let ms = Duration::from_millis;
-        let clock = |last, writing| Clock { first: Some((start, 8)), last: Some(start + last), rows: 24, writing };
-        assert_eq!(clock(ms(100), ms(20)).rate(), Some(160.0));
-        assert_eq!(clock(ms(100), ms(200)).rate(), Some(80.0));
-        assert_eq!(Clock { rows: 8, ..clock(ms(0), ms(0)) }.rate(), None);
+        let ends = |span| Ends(Some((start, start + ms(span))));
+        let clock = |encoded, written, writing| Clock {
+            encoded: ends(encoded),
+            written: ends(written),
+            first_rows: 8,
+            rows: 24,
+            writing: ms(writing),
+        };
+        assert_eq!(clock(90, 100, 20).rate(), Some(160.0));
+        assert_eq!(clock(100, 1, 1).rate(), Some(160.0), "came out together");
+        assert_eq!(clock(90, 100, 200).rate(), Some(80.0), "bound by the output");
+        assert_eq!(Clock { rows: 8, ..clock(0, 0, 0) }.rate(), None);
     }
 }

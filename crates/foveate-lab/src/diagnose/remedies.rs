@@ -2,7 +2,7 @@
 
 use super::checklist::{Attempt, Facts, REMEDIES, Remedy, changes};
 use super::interval::{Interval, median};
-use super::ladder::{images_for, sample};
+use super::ladder::{Sample, images_for, least_images, sample};
 use super::{Options, Verify};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
 
@@ -232,7 +232,7 @@ fn side_by_side(
     for round in 0..options.rounds {
         lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
         for turn in [round % 2, (round + 1) % 2] {
-            rates[turn].push(jobs[turn].run()?);
+            rates[turn].push(jobs[turn].run()?.rate);
         }
     }
     Ok(rates)
@@ -255,21 +255,20 @@ impl<'a> Job<'a> {
         setting: &'a Setting,
         options: &'a Options,
     ) -> Result<Self, LabError> {
-        let images = images_for(0.0, 0.0, setting);
+        let images = least_images(setting);
         let mut job = Self { lab, photos, setting, options, encoder: lab.encoder(setting)?, images };
-        job.images = options.images_stored(images_for(job.run()?, options.seconds, setting), photos, setting)?;
+        job.images = options.images_stored(images_for(options.seconds, &job.run()?, setting), photos, setting)?;
         Ok(job)
     }
 
-    fn run(&self) -> Result<f64, LabError> {
+    fn run(&self) -> Result<Sample, LabError> {
         if self.options.cold {
             self.photos.forget()?;
         }
         let checked = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
         let source = self.photos.stored(self.images);
-        let (rate, _) = sample(self.lab, &checked, self.images, |sink| {
+        sample(self.lab, &checked, self.images, |sink| {
             self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)
-        })?;
-        Ok(rate)
+        })
     }
 }
