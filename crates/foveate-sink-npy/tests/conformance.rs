@@ -62,7 +62,7 @@ fn it_is_a_sink() {
 
 #[test]
 fn it_has_no_settings() {
-    unknown_settings_are_refused(&|options| registry().get("npy").unwrap().open(options));
+    unknown_settings_are_refused(|options| registry().get("npy").unwrap().open(options));
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn it_is_a_sink() {
 
 #[test]
 fn other_settings_are_refused() {
-    unknown_settings_are_refused(&|options| registry().get("parquet").unwrap().open(options));
+    unknown_settings_are_refused(|options| registry().get("parquet").unwrap().open(options));
     let gzip = compressed("gzip", &SinkOptions::new("nowhere"));
     assert!(matches!(registry().get("parquet").unwrap().open(&gzip), Err(SinkError::Unsupported(_))));
 }
@@ -91,7 +91,8 @@ fn other_settings_are_refused() {
 #[test]
 fn others_read_files_and_folders() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
-    for compression in COMPRESSIONS {
+    // One of each codec: every reader is started anew for every file.
+    for compression in COMPRESSIONS.iter().filter(|name| !["none", "zstd:19"].contains(name)) {
         with_subject(compression, |subject| {
             if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
                 eprintln!("SKIPPED: {reason}");

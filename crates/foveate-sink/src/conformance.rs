@@ -61,7 +61,7 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
 }
 
 /// Settings that a sink does not have are refused by name when it is opened: `open` is its backend's.
-pub fn unknown_settings_are_refused(open: &dyn Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>) {
+pub fn unknown_settings_are_refused(open: impl FnOnce(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>) {
     let settings = BTreeMap::from([("no-such-setting".to_owned(), "1".to_owned())]);
     let options = SinkOptions { settings, ..SinkOptions::new("nowhere") };
     match open(&options) {

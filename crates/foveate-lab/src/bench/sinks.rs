@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -130,6 +131,8 @@ impl Job {
     }
 
     fn sample(&mut self, lab: &Lab<'_>, data: &Data) -> Result<(), LabError> {
+        // What a sink that failed left there is not this one's.
+        clear(&self.folder)?;
         let mut sink = lab.rig.open_sink(&self.sink, &self.options)?;
         sink.begin(&RunManifest { dim: data.dim, ..RunManifest::default() }, Existing::Overwrite)?;
         let started = Instant::now();
@@ -138,7 +141,7 @@ impl Job {
         drop(sink);
         self.bytes = data.check(&published, &self.folder)?;
         self.seconds.push(seconds);
-        fs::remove_dir_all(&self.folder).map_err(|cause| LabError::File { path: self.folder.clone(), cause })
+        clear(&self.folder)
     }
 }
 
@@ -208,6 +211,13 @@ impl Data {
             return Err(wrong(format!("{bytes} bytes on disk, and the vectors cannot be told in fewer than {least}")));
         }
         Ok(bytes)
+    }
+}
+
+fn clear(folder: &Path) -> Result<(), LabError> {
+    match fs::remove_dir_all(folder) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(LabError::File { path: folder.to_owned(), cause }),
+        _ => Ok(()),
     }
 }
 
