@@ -164,7 +164,7 @@ fn one_photo_is_enough_and_said_to_be_few() {
     rig.costs.decode = 12.0;
     let diagnosis = diagnose(rig, &options()).unwrap();
     assert_named(&diagnosis, "decode");
-    assert!(diagnosis.verdict.caveats.iter().any(|line| line.starts_with("1 photos over and over")));
+    assert!(diagnosis.verdict.caveats.iter().any(|line| line.starts_with("a sample of 1, over and over")));
 }
 
 #[test]

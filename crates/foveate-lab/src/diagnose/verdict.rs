@@ -183,7 +183,7 @@ impl Findings<'_> {
             caveats.push(format!("{used} of {given} photos: decoded pixels of more would take too much memory"));
         }
         if used < FEW_PHOTOS.max(self.batch) {
-            caveats.push(format!("{used} photos over and over: caches hold more of them than of a job's"));
+            caveats.push(format!("a sample of {used}, over and over: caches hold more of it than of a job"));
         }
         caveats.extend(self.varying());
         if matches!(self.finding, Finding::Unclear(_)) {
