@@ -176,7 +176,7 @@ impl Job<'_> {
         let Setting { decoder, resizer, encoder, dtype, workers, threads, batch, .. } = self.setting;
         let (busy, wall) = (stage.busy.as_secs_f64(), run.report.wall.as_secs_f64());
         let spans = stage.count > 0;
-        let ms = |duration: Duration| Cell::from(spans.then(|| duration.as_secs_f64() * 1e3));
+        let ms = |duration: Duration| Cell::from(spans.then_some(duration.as_secs_f64() * 1e3));
         table.push([
             ("photos", self.photos.name.as_str().into()),
             ("mode", mode.into()),

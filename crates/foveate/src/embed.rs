@@ -421,9 +421,6 @@ impl Description<'_> {
         for (name, value) in &options.encoder_settings {
             set(&format!("encoder.{name}"), value.clone());
         }
-        for (name, value) in &options.sink_settings {
-            set(&format!("sink.{name}"), value.clone());
-        }
         set("device", options.device.clone());
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());
