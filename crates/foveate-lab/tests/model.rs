@@ -87,13 +87,13 @@ fn tuned(costs: Costs, base: impl Fn(Setting) -> Setting) -> foveate_lab::tune::
     let rig = FakeRig::with_costs(costs);
     let bench = Bench::new(FakeRig { base: base(rig.base.clone()), ..rig });
     let lab = bench.lab();
-    let photos = PhotoSet::load(lab.rig, 100).unwrap();
-    tune::run(&lab, &photos, Duration::from_secs(12)).unwrap()
+    let photos = PhotoSet::load(lab.rig, 100).expect("photos that decode");
+    tune::run(&lab, &photos, Duration::from_secs(12)).expect("runs that go through")
 }
 
 fn shown(tuned: &tune::Tuned) -> String {
     let mut table = Vec::new();
-    tuned.table.print(&mut table).unwrap();
+    tuned.table.print(&mut table).expect("memory takes it");
     format!("{}\n{}", String::from_utf8_lossy(&table), tuned.why)
 }
 
