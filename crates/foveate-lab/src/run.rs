@@ -126,16 +126,33 @@ impl Lab<'_> {
     /// # Errors
     /// As [`Self::run`].
     pub fn carry_out(&self, pipeline: Pipeline, sink: &CheckedSink, images: u64) -> Result<Run, LabError> {
+        let run = self.start(pipeline, self.cancel)?;
+        sink.check(images).map_err(LabError::Work)?;
+        Ok(run)
+    }
+
+    /// Runs `pipeline` until somebody asks `stop`, at least `images` of its items.
+    pub(crate) fn carry_out_until(
+        &self,
+        stop: &Cancel,
+        pipeline: Pipeline,
+        sink: &CheckedSink,
+        images: u64,
+    ) -> Result<Run, LabError> {
+        let run = self.start(pipeline, stop)?;
+        sink.check_at_least(images).map_err(LabError::Work)?;
+        Ok(run)
+    }
+
+    fn start(&self, pipeline: Pipeline, cancel: &Cancel) -> Result<Run, LabError> {
         self.go_on()?;
         let manifest = RunManifest { dim: pipeline.encoder.spec().dim, ..RunManifest::default() };
         let before = process::processor_time();
-        let report = pipeline.run(&manifest, Existing::Overwrite, self.cancel, &Progress::default())?;
+        let report = pipeline.run(&manifest, Existing::Overwrite, cancel, &Progress::default())?;
         let busy = process::processor_time().zip(before).map(|(after, before)| after.saturating_sub(before));
-        self.go_on()?;
-        sink.check(images).map_err(LabError::Work)?;
         self.clear_output();
-        let wall = report.wall;
-        let rate = images as f64 / wall.as_secs_f64().max(1e-9);
+        self.go_on()?;
+        let (rate, wall) = (report.throughput(), report.wall);
         Ok(Run { rate, cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)), report })
     }
 

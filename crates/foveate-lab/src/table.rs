@@ -218,9 +218,15 @@ impl Table {
     }
 }
 
+/// Longest text in a printed table; the file has all of it.
+const LONGEST: usize = 64;
+
 fn short(cell: &Cell) -> String {
     match cell {
         Cell::Number(value) => significant(*value, 3),
+        Cell::Text(text) if text.chars().count() > LONGEST => {
+            format!("{}…", text.chars().take(LONGEST - 1).collect::<String>().trim_end())
+        }
         other => other.to_string(),
     }
 }

@@ -12,9 +12,7 @@ use foveate_sink::conformance::{
     Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
 };
 use foveate_sink::parts::PartSink;
-use foveate_sink::{
-    Existing, Layout, Published, Rows, RunManifest, SinkError, SinkOptions, SinkRegistry, Watermark,
-};
+use foveate_sink::{Existing, Layout, Published, Rows, RunManifest, SinkError, SinkOptions, SinkRegistry, Watermark};
 use foveate_sink_parquet::ParquetFormat;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
@@ -44,8 +42,11 @@ fn vector(vectors: &FixedSizeListArray, row: usize) -> Vec<f32> {
 }
 
 /// Every compression that this build has; the empty one is what there is without the setting.
-const COMPRESSIONS: &[&str] =
-    if cfg!(feature = "zstd") { &["", "none", "snappy", "lz4", "zstd", "zstd:19"] } else { &["", "none", "snappy", "lz4"] };
+const COMPRESSIONS: &[&str] = if cfg!(feature = "zstd") {
+    &["", "none", "snappy", "lz4", "zstd", "zstd:19"]
+} else {
+    &["", "none", "snappy", "lz4"]
+};
 
 fn registry() -> SinkRegistry {
     let mut registry = SinkRegistry::new("sink", &["parquet"]);

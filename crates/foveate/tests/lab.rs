@@ -1,6 +1,9 @@
 //! The commands that measure, run as a user would: files that others can read, and clear words where nothing can be
 //! measured.
 
+// Helpers of tests unwrap too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;

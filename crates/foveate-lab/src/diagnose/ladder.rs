@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
-use foveate_pipeline::Pipeline;
+use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use super::Options;
@@ -238,7 +238,8 @@ impl<'a> Probe<'a> {
             Depth::Nothing if self.options.cold => self.photos.forget()?,
             _ => {}
         }
-        let sampled = sample(self.lab, &checked, images, |sink| {
+        let ahead = if self.options.cold { 0 } else { images_ahead(self.setting) };
+        let sampled = sample(self.lab, &checked, images, ahead, |sink, images| {
             let source = self.photos.stored(images);
             let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
             self.caches.put_into(pipeline, depth, images, &self.encoder)
@@ -298,17 +299,28 @@ impl Options {
     }
 }
 
-/// Runs the pipeline that `make` makes around `checked`.
+/// Images that the stages before the encoder may be ahead of it, and some more.
+pub(super) fn images_ahead(setting: &Setting) -> u64 {
+    let items = 4 * (setting.workers + setting.readers) + 16;
+    ((setting.prefetch + 3) * setting.batch + items) as u64
+}
+
+/// Runs the pipeline that `make` makes around `checked` for so many images, until `images` of them are timed. The run has
+/// `ahead` more, of which it is stopped: otherwise the last batches would have been prepared while the first was being
+/// encoded, and nobody would be at work beside the encoder in the time that counts.
 pub(super) fn sample(
     lab: &Lab<'_>,
     checked: &CheckedSink,
     images: u64,
-    make: impl FnOnce(Box<dyn VectorSink>) -> Pipeline,
+    ahead: u64,
+    make: impl FnOnce(Box<dyn VectorSink>, u64) -> Pipeline,
 ) -> Result<Sample, LabError> {
-    let clock = Arc::new(Mutex::new(Clock::default()));
-    let mut pipeline = make(Box::new(Timed { inner: checked.clone(), clock: Arc::clone(&clock) }));
-    pipeline.encoder = Box::new(Timed { inner: pipeline.encoder, clock: Arc::clone(&clock) });
-    let run = lab.carry_out(pipeline, checked, images)?;
+    let clock = Arc::new(Mutex::new(Clock { images, ..Clock::default() }));
+    let stops = [lab.cancel.clone(), Cancel::default()];
+    let timed = Timed { inner: checked.clone(), clock: Arc::clone(&clock), stops: stops.clone() };
+    let mut pipeline = make(Box::new(timed), images + ahead);
+    pipeline.encoder = Box::new(Timed { inner: pipeline.encoder, clock: Arc::clone(&clock), stops: stops.clone() });
+    let run = lab.carry_out_until(&stops[1], pipeline, checked, images)?;
     let rate = lock(&clock).rate();
     let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
     Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy })
@@ -317,6 +329,10 @@ pub(super) fn sample(
 /// When batches left the encoder and came out at the end of the pipeline.
 #[derive(Debug, Default)]
 struct Clock {
+    /// How many are timed; what comes later is not looked at.
+    images: u64,
+    /// Rows that left the encoder.
+    encoded_rows: u64,
     encoded: Ends,
     written: Ends,
     /// Rows of the first batch written, and of all.
@@ -341,7 +357,19 @@ impl Ends {
 }
 
 impl Clock {
+    /// Notes a batch, and says whether it was the last one that is timed.
+    fn encoded(&mut self, rows: u64) -> bool {
+        if self.encoded_rows < self.images {
+            self.encoded.note(Instant::now());
+        }
+        self.encoded_rows += rows;
+        self.encoded_rows >= self.images
+    }
+
     fn wrote(&mut self, started: Instant, rows: u64) {
+        if self.rows >= self.images && rows > 0 {
+            return;
+        }
         let now = Instant::now();
         if self.written.0.is_some() {
             self.writing += now - started;
@@ -368,6 +396,8 @@ impl Clock {
 struct Timed<T> {
     inner: T,
     clock: Arc<Mutex<Clock>>,
+    /// What the user asks to stop, and what stops the run.
+    stops: [Cancel; 2],
 }
 
 impl Timed<CheckedSink> {
@@ -408,7 +438,11 @@ impl Encoder for Timed<Box<dyn Encoder>> {
 
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let times = self.inner.encode(batch, out);
-        lock(&self.clock).encoded.note(Instant::now());
+        let is_last = lock(&self.clock).encoded(batch.len() as u64);
+        let [asked, stop] = &self.stops;
+        if is_last || asked.is_cancelled() {
+            stop.cancel();
+        }
         times
     }
 
@@ -435,6 +469,8 @@ mod tests {
             written: ends(written),
             first_rows: 8,
             rows: 24,
+            images: 24,
+            encoded_rows: 24,
             writing: ms(writing),
         };
         assert_eq!(clock(90, 100, 20).rate(), Some(160.0));

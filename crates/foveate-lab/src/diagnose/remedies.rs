@@ -2,7 +2,7 @@
 
 use super::checklist::{Attempt, Facts, REMEDIES, Remedy, changes};
 use super::interval::{Interval, median};
-use super::ladder::{Sample, images_for, least_images, sample};
+use super::ladder::{Sample, images_ahead, images_for, least_images, sample};
 use super::{Options, Verify};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
 
@@ -266,8 +266,9 @@ impl<'a> Job<'a> {
             self.photos.forget()?;
         }
         let checked = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
-        let source = self.photos.stored(self.images);
-        sample(self.lab, &checked, self.images, |sink| {
+        let ahead = if self.options.cold { 0 } else { images_ahead(self.setting) };
+        sample(self.lab, &checked, self.images, ahead, |sink, images| {
+            let source = self.photos.stored(images);
             self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)
         })
     }

@@ -2,7 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use foveate::dinov2::OpenOptions;
@@ -11,6 +12,7 @@ use foveate::lab::bench::Sets;
 use foveate::lab::{Lab, PhotoSet, Rig as _, Setting, Table, Watch};
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
+use indicatif::ProgressBar;
 
 use super::lab_args::LabArgs;
 use super::{job, progress};
@@ -124,37 +126,56 @@ fn note_left_out(photos: &PhotoSet) {
     }
 }
 
-/// Says on standard error what an experiment is doing.
-struct Announce(Option<indicatif::ProgressBar>, bool);
+/// Says on standard error what an experiment is doing: all of it on a terminal, elsewhere a line from time to time.
+enum Announce {
+    Nothing,
+    Bar(ProgressBar),
+    Lines(Mutex<Option<Instant>>),
+}
+
+/// Least time between two lines.
+const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Announce {
     fn new(quiet: bool) -> Self {
-        let shown = !quiet && std::io::stderr().is_terminal();
-        let bar = || {
-            let bar = indicatif::ProgressBar::new_spinner();
-            bar.enable_steady_tick(std::time::Duration::from_millis(200));
-            bar
-        };
-        Self(shown.then(bar), quiet)
+        if quiet {
+            return Self::Nothing;
+        }
+        if !std::io::stderr().is_terminal() {
+            return Self::Lines(Mutex::new(None));
+        }
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self::Bar(bar)
     }
 
     fn clear(&self) {
-        self.0.iter().for_each(|bar| bar.set_message(""));
+        if let Self::Bar(bar) = self {
+            bar.set_message("");
+        }
     }
 }
 
 impl Watch for Announce {
     fn doing(&self, what: &str) {
-        match &self.0 {
-            Some(bar) => bar.set_message(what.to_owned()),
-            None if !self.1 => eprintln!("{what}"),
-            None => {}
+        match self {
+            Self::Nothing => {}
+            Self::Bar(bar) => bar.set_message(what.to_owned()),
+            Self::Lines(last) => {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
+                    *last = Some(Instant::now());
+                    eprintln!("{what}");
+                }
+            }
         }
     }
 }
 
 impl Drop for Announce {
     fn drop(&mut self) {
-        self.0.iter().for_each(indicatif::ProgressBar::finish_and_clear);
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
     }
 }
