@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use foveate::lab::diagnose::{self, Diagnosis, Options, Verdict, Verified, Verify};
+use foveate::lab::diagnose::{self, Diagnosis, Options, Verdict, Verify};
 use serde_json::json;
 
 use super::Exit;
@@ -38,17 +38,7 @@ pub(crate) fn print(bench: &Bench, diagnosis: &Diagnosis) -> anyhow::Result<()> 
     bench.put(&diagnosis.ladder)?;
     bench.put(&diagnosis.remedies)?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{}", diagnosis.verdict)?;
-    if let Some(Verified { change, before, after, times, predicted, error }) = &diagnosis.verified {
-        writeln!(
-            out,
-            "tried {change}: {:.1} to {:.1} images/s, {:.2}x; predicted {predicted:.1} ({:+.1} %)",
-            before.value,
-            after.value,
-            times.value,
-            100.0 * error
-        )?;
-    }
+    write!(out, "\n{}", diagnosis.verdict)?;
     Ok(())
 }
 

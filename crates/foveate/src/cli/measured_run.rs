@@ -113,9 +113,11 @@ fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {
     written.map_or(Ok(0.0), |row| number(row, "bytes_per_row"))
 }
 
+/// `None` also where the interval has no upper end: of two samples that differ much, say.
 fn interval(folder: &Path, photos: &str) -> anyhow::Result<Option<(f64, f64)>> {
     let rows = read(folder, &schema::EXTRAPOLATION)?.unwrap_or_default();
-    let Some(row) = rows.iter().find(|row| row["photos"] == photos) else { return Ok(None) };
+    let bounded = |row: &&Row| row["photos"] == photos && !row["low"].is_empty() && !row["high"].is_empty();
+    let Some(row) = rows.iter().find(bounded) else { return Ok(None) };
     let mean = number(row, "images_per_second")?;
     Ok(Some((number(row, "low")? / mean, number(row, "high")? / mean)).filter(|(low, _)| *low > 0.0))
 }
