@@ -7,6 +7,7 @@ mod bench_matrix;
 mod ci;
 mod examples;
 mod lex;
+mod report;
 mod rules;
 mod setup;
 mod tidy;
@@ -27,6 +28,8 @@ cargo xtask setup [--only FEATURE,...] [--check]
 cargo xtask examples          build and run every package of examples/, and check what each pulls in
 cargo xtask bench-matrix [--quick] [--model M] [--photos P] [--images N] [--samples N] [--passes N] [--out DIR] [--name NAME]
                               the whole pipeline under every backend that this machine can run: a CSV file and a table
+cargo xtask report [--photos P]
+                              the example report, measured anew: every experiment, about a quarter of an hour
 cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn run(args: &[String]) -> Result<()> {
         "setup" => setup::run(&root(), rest),
         "examples" => examples::run(&root()),
         "bench-matrix" => bench_matrix::run(&root(), rest),
+        "report" => report::run(&root(), rest),
         "goldens" => goldens(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
