@@ -115,19 +115,10 @@ impl<'a> Planned<'a> {
     }
 
     fn add_to(&self, table: &mut Table, photos: &PhotoSet) {
-        let setting = self.setting;
         let measured = Spread::of(&self.measured).map(|spread| spread.median);
         let error = |expected: f64| measured.map(|measured| expected / measured - 1.0);
-        table.push([
+        let figures = [
             ("photos", photos.name.as_str().into()),
-            ("decoder", setting.decoder.as_str().into()),
-            ("resizer", setting.resizer.as_str().into()),
-            ("encoder", setting.encoder.as_str().into()),
-            ("dtype", setting.dtype.name().into()),
-            ("decode_scale", setting.decode_scale().into()),
-            ("workers", setting.workers.into()),
-            ("threads", setting.threads.into()),
-            ("batch", setting.batch.into()),
             ("images", self.images.into()),
             ("samples", self.measured.len().into()),
             ("predicted", self.predicted.into()),
@@ -136,7 +127,8 @@ impl<'a> Planned<'a> {
             ("error", error(self.predicted).into()),
             ("simulated_error", error(self.simulated).into()),
             ("limit", self.limit.as_str().into()),
-        ]);
+        ];
+        table.push(self.setting.columns().into_iter().chain(figures));
     }
 }
 

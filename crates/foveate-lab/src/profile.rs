@@ -173,21 +173,12 @@ impl Job<'_> {
     }
 
     fn push(&self, table: &mut Table, mode: &str, images: u64, run: &Run, stage: &StageTotals) {
-        let Setting { decoder, resizer, encoder, dtype, workers, threads, batch, .. } = self.setting;
         let (busy, wall) = (stage.busy.as_secs_f64(), run.report.wall.as_secs_f64());
         let spans = stage.count > 0;
         let ms = |duration: Duration| Cell::from(spans.then_some(duration.as_secs_f64() * 1e3));
-        table.push([
+        let figures = [
             ("photos", self.photos.name.as_str().into()),
             ("mode", mode.into()),
-            ("decoder", decoder.as_str().into()),
-            ("resizer", resizer.as_str().into()),
-            ("encoder", encoder.as_str().into()),
-            ("dtype", dtype.name().into()),
-            ("decode_scale", self.setting.decode_scale().into()),
-            ("workers", (*workers).into()),
-            ("threads", (*threads).into()),
-            ("batch", (*batch).into()),
             ("images", images.into()),
             ("stage", stage.name.into()),
             ("count", stage.count.into()),
@@ -203,7 +194,8 @@ impl Job<'_> {
             ("images_per_second", run.rate.into()),
             ("projected_images", self.options.project.into()),
             ("projected_s", (busy / images as f64 * self.options.project as f64).into()),
-        ]);
+        ];
+        table.push(self.setting.columns().into_iter().chain(figures));
     }
 }
 

@@ -5,6 +5,8 @@ use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Source, SourceError};
 
+use crate::Cell;
+
 /// What an experiment may vary. What else there is to a job (model, device, limits, …) is the rig's and stays as it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
@@ -33,6 +35,20 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// The columns of a table that tell it.
+    pub(crate) fn columns(&self) -> [(&'static str, Cell); 8] {
+        [
+            ("decoder", self.decoder.as_str().into()),
+            ("resizer", self.resizer.as_str().into()),
+            ("encoder", self.encoder.as_str().into()),
+            ("dtype", self.dtype.name().into()),
+            ("decode_scale", self.decode_scale().into()),
+            ("workers", self.workers.into()),
+            ("threads", self.threads.into()),
+            ("batch", self.batch.into()),
+        ]
+    }
+
     /// The name of the decode scale.
     pub fn decode_scale(&self) -> &'static str {
         if self.fast { "fast" } else { "exact" }

@@ -6,7 +6,7 @@ use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec};
 
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
 use super::worker_sweep::Job;
-use super::{Attempt, Effort, Sets, decoders, resizers, rounds, row, setting_columns, usual_output};
+use super::{Attempt, Effort, Row, Sets, decoders, resizers, rounds, row, usual_output};
 use crate::stats::Spread;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
@@ -92,7 +92,7 @@ fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<J
     let baseline = cells.first().and_then(|cell| cell.as_ref().ok()?.rate());
     let mut previous = None;
     for (number, (step, cell)) in steps.iter().zip(cells).enumerate() {
-        let mut identity = step.setting.as_ref().map(setting_columns).unwrap_or_default();
+        let mut identity = step.setting.as_ref().map(|setting| Row::from(setting.columns())).unwrap_or_default();
         identity.extend([
             ("photos", photos.name.as_str().into()),
             ("step", number.into()),

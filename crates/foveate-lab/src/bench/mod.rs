@@ -224,20 +224,6 @@ fn times(ms: &[f64]) -> Row {
     ])
 }
 
-/// The columns that tell a setting.
-fn setting_columns(setting: &Setting) -> Row {
-    Row::from([
-        ("decoder", setting.decoder.as_str().into()),
-        ("resizer", setting.resizer.as_str().into()),
-        ("encoder", setting.encoder.as_str().into()),
-        ("dtype", setting.dtype.name().into()),
-        ("decode_scale", setting.decode_scale().into()),
-        ("workers", setting.workers.into()),
-        ("threads", setting.threads.into()),
-        ("batch", setting.batch.into()),
-    ])
-}
-
 /// Two images, sample by sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Difference {

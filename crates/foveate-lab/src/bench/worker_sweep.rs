@@ -1,6 +1,6 @@
 use foveate_core::Stage;
 
-use super::{Attempt, Effort, Row, Sets, first_near_best, rates, rounds, row, setting_columns, usual_output};
+use super::{Attempt, Effort, Row, Sets, first_near_best, rates, rounds, row, usual_output};
 use crate::stats::{Spread, quantile};
 use crate::{Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
 
@@ -37,7 +37,7 @@ pub fn worker_sweep(lab: &Lab<'_>, sets: &Sets, workers: &[usize], effort: &Effo
 fn push(table: &mut Table, photos: &PhotoSet, base: &Setting, workers: &[usize], cells: &[Attempt<Job<'_>>]) {
     let first = table.len();
     for (&workers, cell) in workers.iter().zip(cells) {
-        let mut identity = setting_columns(&Setting { workers, ..base.clone() });
+        let mut identity = Row::from(Setting { workers, ..base.clone() }.columns());
         identity.insert("photos", photos.name.as_str().into());
         table.push(row(identity, cell, |job| {
             let mut columns = job.columns();
