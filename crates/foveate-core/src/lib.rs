@@ -2,12 +2,14 @@
 
 mod batch;
 mod fault;
+mod memory;
 mod pixels;
 mod registry;
 mod size;
 
 pub use batch::{PixelBatch, VectorBuf};
 pub use fault::{FaultScope, Stage};
+pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
 pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend};
 pub use size::{CHANNELS, Size};

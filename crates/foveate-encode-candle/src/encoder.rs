@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::{Model, ModelError};
-use foveate_encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec};
+use foveate_encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap};
 use rayon::prelude::*;
 
 use crate::kernel::Isa;
@@ -90,6 +90,10 @@ impl Encoder for CandleEncoder {
 
     fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         Err(EncodeError::on_the_host())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

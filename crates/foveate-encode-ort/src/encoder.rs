@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
-    AnyModel, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource, Pooling,
+    AnyModel, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource, Overlap,
+    Pooling,
 };
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session, SessionOutputs};
@@ -127,6 +128,10 @@ impl Encoder for OrtEncoder {
 
     fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         Err(EncodeError::on_the_host())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

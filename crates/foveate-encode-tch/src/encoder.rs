@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_dinov2::Model;
-use foveate_encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Pooling};
+use foveate_encode::{
+    AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling,
+};
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
 
@@ -96,6 +98,10 @@ impl Encoder for TchEncoder {
         let times = self.forward(&samples, out);
         self.resident = Some(samples);
         times
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod graph;
+mod overlap;
 mod times;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use foveate_core::{Backend, FaultScope, Health, PixelBatch, Registry, Size, VectorBuf};
 
 pub use graph::{Graph, GraphFormat, GraphSource, ModelForm};
+pub use overlap::{Allocate, Batch, Collected, EncodeSpans, Overlap, Place, host_allocator};
 pub use times::EncodeTimes;
 
 #[cfg(feature = "conformance")]
@@ -30,6 +32,10 @@ pub trait Encoder: Send {
     /// [`EncodeError::Unsupported`] where nothing stays on a device: no batch was encoded yet, or the encoder reads the
     /// host's memory ([`EncodeError::on_the_host`]).
     fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError>;
+
+    /// How to keep several batches under way, where a device works beside the host; `None` where [`Self::encode`] is all
+    /// there is.
+    fn overlap(&mut self) -> Option<&mut dyn Overlap>;
 }
 
 /// What an encoder takes and gives.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
@@ -114,6 +114,10 @@ impl Encoder for LentEncoder {
 
     fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         lock(&self.encoder).encode_resident(out)
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use foveate_core::{ImageView, ImageViewMut};
 use foveate_core::{PixelBatch, PixelBuf, Size, Stage, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
@@ -145,6 +145,10 @@ impl Encoder for NumberEncoder {
     }
     fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         Err(EncodeError::on_the_host())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

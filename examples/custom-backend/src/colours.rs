@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use foveate::core::{PixelBatch, RegistryError, VectorBuf};
 use foveate::dinov2::Model;
-use foveate::encode::{
-    AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec,
-};
+use foveate::encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec, Overlap};
 
 pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
     registry.register(EncoderBackend::new("colours", "mean colour, as an example", |model, options| {
@@ -60,5 +58,9 @@ impl Encoder for Colours {
 
     fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         Err(EncodeError::on_the_host())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }

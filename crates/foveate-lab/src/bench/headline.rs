@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
 
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
 use super::worker_sweep::Job;
@@ -377,6 +377,10 @@ impl Encoder for NoForward {
 
     fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         Err(EncodeError::on_the_host())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, Orientation, orientation};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
 use foveate_pipeline::{Config, Opener, OrientationPolicy, Pipeline};
 use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer};
 
@@ -325,5 +325,9 @@ impl Encoder for OneBatch {
 
     fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.inner.encode_resident(out)
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
 use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
@@ -448,6 +448,10 @@ impl Encoder for Timed<Box<dyn Encoder>> {
 
     fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.inner.encode_resident(out)
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 

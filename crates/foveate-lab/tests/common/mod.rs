@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
 use foveate_lab::{Candidate, Context, Lab, Rig, Setting, Watch};
 use foveate_pipeline::{Cancel, Config, Opener};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
@@ -473,6 +473,10 @@ impl Encoder for FakeEncoder {
         }
         out.clone_from(&self.last);
         Ok(EncodeTimes { forward: self.forward(out.rows()), ..EncodeTimes::default() })
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
     }
 }
 
