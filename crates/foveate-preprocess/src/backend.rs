@@ -1,0 +1,64 @@
+use foveate_core::{Backend, Health, Registry};
+
+use crate::{CpuPreprocessor, Options, PreprocessError, Preprocessor};
+
+/// What a device's preprocessor is opened with.
+pub struct OpenOptions {
+    /// `cuda:0`, ….
+    pub device: String,
+    /// How an image becomes the encoder's input.
+    pub options: Options,
+    /// Most images at once.
+    pub max_batch: usize,
+    /// Does what the device cannot.
+    pub fallback: CpuPreprocessor,
+}
+
+type Open = dyn Fn(OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync;
+
+/// A named way to prepare whole batches on a device.
+pub struct PreprocessorBackend {
+    name: &'static str,
+    about: &'static str,
+    open: Box<Open>,
+    health: fn() -> Health,
+}
+
+impl PreprocessorBackend {
+    /// A backend called `name`; `open` makes one preprocessor, for one thread.
+    pub fn new<F>(name: &'static str, about: &'static str, health: fn() -> Health, open: F) -> Self
+    where
+        F: Fn(OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync + 'static,
+    {
+        Self { name, about, open: Box::new(open), health }
+    }
+
+    /// Makes a preprocessor for one thread.
+    ///
+    /// # Errors
+    /// When the device or its library is missing, or cannot do what the options ask for.
+    pub fn open(&self, options: OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> {
+        (self.open)(options)
+    }
+}
+
+impl Backend for PreprocessorBackend {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+    fn health(&self) -> Health {
+        (self.health)()
+    }
+}
+
+impl std::fmt::Debug for PreprocessorBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreprocessorBackend").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The preprocessors of devices that are compiled into a program.
+pub type PreprocessorRegistry = Registry<PreprocessorBackend>;

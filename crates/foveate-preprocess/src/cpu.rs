@@ -1,0 +1,144 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage};
+use foveate_decode::{DecodeError, Decoder, Orientation, orientation};
+use foveate_resize::{ResizeError, Resizer};
+
+use crate::{ItemFault, Options, OrientationPolicy, PreprocessError, Preprocessor, StageClock};
+
+/// Makes what a thread needs for itself; asked again after a panic, which leaves a decoder in an unknown state.
+pub type Opener<T, E> = Arc<dyn Fn() -> Result<T, E> + Send + Sync>;
+
+/// Decodes, turns upright and resizes on the CPU, one image after the other.
+pub struct CpuPreprocessor {
+    open_decoder: Opener<Box<dyn Decoder>, DecodeError>,
+    open_resizer: Opener<Box<dyn Resizer>, ResizeError>,
+    options: Options,
+    decoder: Box<dyn Decoder>,
+    resizer: Box<dyn Resizer>,
+    pixels: PixelBuf,
+    turned: PixelBuf,
+}
+
+/// Why an image was not prepared.
+enum Fault {
+    Item(Stage, String),
+    Run(PreprocessError),
+}
+
+impl CpuPreprocessor {
+    /// Opens a decoder and a resizer.
+    ///
+    /// # Errors
+    /// When one of them cannot be opened.
+    pub fn open(
+        open_decoder: Opener<Box<dyn Decoder>, DecodeError>,
+        open_resizer: Opener<Box<dyn Resizer>, ResizeError>,
+        options: Options,
+    ) -> Result<Self, PreprocessError> {
+        Ok(Self {
+            decoder: open_decoder()?,
+            resizer: open_resizer()?,
+            pixels: PixelBuf::new(options.limits),
+            turned: PixelBuf::new(options.limits),
+            open_decoder,
+            open_resizer,
+            options,
+        })
+    }
+
+    /// Prepares one image; a panic is this image's fault too.
+    fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
+        let done = catch_unwind(AssertUnwindSafe(|| self.try_one(bytes, out, clock)));
+        self.pixels.shrink();
+        self.turned.shrink();
+        done.unwrap_or_else(|panic| {
+            self.start_over().map_err(Fault::Run)?;
+            let reason = format!("decoder or resizer panicked: {}", panic_message(panic.as_ref()));
+            Err(Fault::Item(Stage::Decode, reason))
+        })
+    }
+
+    fn try_one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
+        timed(clock, Stage::Decode, || self.decode(bytes))?;
+        timed(clock, Stage::Resize, || self.resize(out))?;
+        Ok(self.pixels.size())
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let decoded =
+            self.decoder.decode(bytes, self.options.hint, &mut self.pixels).map_err(|error| match error.scope() {
+                FaultScope::Item => Fault::Item(Stage::Decode, error.to_string()),
+                FaultScope::Run => Fault::Run(error.into()),
+            })?;
+        let turn = match self.options.orientation {
+            OrientationPolicy::Apply => orientation(bytes, decoded.format),
+            OrientationPolicy::Ignore => Orientation::Normal,
+        };
+        turn.apply(&mut self.pixels, &mut self.turned)
+            .map_err(|error| Fault::Item(Stage::Decode, error.to_string()))
+    }
+
+    fn resize(&mut self, out: &mut [u8]) -> Result<(), Fault> {
+        let plan = self.options.geometry.plan(self.pixels.size());
+        let Some(out) = ImageViewMut::new(out, plan.output) else {
+            return Err(Fault::Run(PreprocessError::Unsupported(format!("the recipe gives {}", plan.output))));
+        };
+        self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| match error.scope() {
+            FaultScope::Item => Fault::Item(Stage::Resize, error.to_string()),
+            FaultScope::Run => Fault::Run(error.into()),
+        })
+    }
+
+    fn start_over(&mut self) -> Result<(), PreprocessError> {
+        self.decoder = (self.open_decoder)()?;
+        self.resizer = (self.open_resizer)()?;
+        self.pixels = PixelBuf::new(self.options.limits);
+        self.turned = PixelBuf::new(self.options.limits);
+        Ok(())
+    }
+}
+
+impl Preprocessor for CpuPreprocessor {
+    fn preprocess(
+        &mut self,
+        images: &[&[u8]],
+        out: &mut dyn BatchMemory,
+        prepared: &mut Vec<Result<Size, ItemFault>>,
+        clock: &dyn StageClock,
+    ) -> Result<(), PreprocessError> {
+        let image_len = self.options.geometry.output().rgb_len().unwrap_or(0);
+        let room = out.bytes();
+        let slots = out.host_mut().filter(|_| images.len() * image_len <= room).ok_or_else(|| {
+            PreprocessError::Unsupported(format!("no room for {} images of {image_len} bytes on the host", images.len()))
+        })?;
+        let mut slots = slots.chunks_exact_mut(image_len.max(1));
+        prepared.clear();
+        let mut slot = slots.next();
+        for bytes in images {
+            let Some(free) = slot.as_deref_mut() else { break };
+            prepared.push(match self.one(bytes, free, clock) {
+                Ok(size) => {
+                    slot = slots.next();
+                    Ok(size)
+                }
+                Err(Fault::Item(stage, reason)) => Err(ItemFault { stage, reason }),
+                Err(Fault::Run(error)) => return Err(error),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Times what `work` does as one span of `stage`.
+fn timed<T>(clock: &dyn StageClock, stage: Stage, work: impl FnOnce() -> T) -> T {
+    let (mut work, mut done) = (Some(work), None);
+    clock.time(stage, &mut || done = work.take().map(|work| work()));
+    done.unwrap_or_else(|| unreachable!("a clock does the work that it times"))
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
