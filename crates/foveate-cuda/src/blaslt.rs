@@ -1,0 +1,433 @@
+//! Matrix products with cuBLASLt, found at run time.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, OnceLock};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::driver::Handle as Raw;
+use crate::error::{CudaError, one_line};
+use crate::library::{self, functions};
+use crate::stream::Stream;
+
+type Status = c_int;
+
+/// `cublasLtMatmulAlgo_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Algorithm {
+    data: [u64; 8],
+}
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    algorithm: Algorithm,
+    workspace_bytes: usize,
+    status: Status,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+functions! {
+    /// Declared as in cuBLASLt 11 and unchanged since.
+    Functions {
+        fn cublasLtCreate(*mut Raw) -> Status;
+        fn cublasLtDestroy(Raw) -> Status;
+        fn cublasLtGetVersion() -> usize;
+        fn cublasLtGetStatusName(Status) -> *const c_char;
+        fn cublasLtMatmulDescCreate(*mut Raw, c_int, c_int) -> Status;
+        fn cublasLtMatmulDescDestroy(Raw) -> Status;
+        fn cublasLtMatmulDescSetAttribute(Raw, c_int, *const c_void, usize) -> Status;
+        fn cublasLtMatrixLayoutCreate(*mut Raw, c_int, u64, u64, i64) -> Status;
+        fn cublasLtMatrixLayoutDestroy(Raw) -> Status;
+        fn cublasLtMatmulPreferenceCreate(*mut Raw) -> Status;
+        fn cublasLtMatmulPreferenceDestroy(Raw) -> Status;
+        fn cublasLtMatmulPreferenceSetAttribute(Raw, c_int, *const c_void, usize) -> Status;
+        fn cublasLtMatmulAlgoGetHeuristic(
+            Raw, Raw, Raw, Raw, Raw, Raw, Raw, c_int, *mut Found, *mut c_int,
+        ) -> Status;
+        fn cublasLtMatmul(
+            Raw, Raw, *const c_void, *const c_void, Raw, *const c_void, Raw, *const c_void, *const c_void, Raw,
+            *mut c_void, Raw, *const c_void, *mut c_void, usize, Raw,
+        ) -> Status;
+    }
+}
+
+/// The library, loaded once.
+struct Library {
+    functions: Functions,
+    path: String,
+}
+
+const REMEDY: &str = "install CUDA's cuBLAS, or `pip install nvidia-cublas-cu12` (`nvidia-cublas` for CUDA 13) and name \
+                      its lib folder in FOVEATE_CUDA_LIB";
+
+impl Library {
+    fn get(device: &Device) -> Result<&'static Self, CudaError> {
+        static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
+        LIBRARY.get_or_init(|| Self::load(device.driver_version().major)).as_ref().map_err(Clone::clone)
+    }
+
+    /// A library does not start on a driver of an older release than its own.
+    fn load(driver: u32) -> Result<Self, CudaError> {
+        let releases = [13, 12, 11].into_iter().filter(|&release| release <= driver);
+        let mut names: Vec<String> = releases.map(|release| format!("libcublasLt.so.{release}")).collect();
+        names.push("libcublasLt.so".to_owned());
+        let missing = |reason| CudaError::Library { name: "cuBLASLt", reason, remedy: REMEDY };
+        let (library, path) = library::load(&names, &library::folders()).map_err(missing)?;
+        let functions = Functions::of(library).map_err(|name| missing(format!("{path} has no {name}")))?;
+        Ok(Self { functions, path })
+    }
+
+    fn check(&self, function: &'static str, status: Status) -> Result<(), CudaError> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: any number may be asked for; the answer is a string of the library's own.
+        let name = unsafe {
+            let name = (self.functions.cublasLtGetStatusName)(status);
+            (!name.is_null()).then(|| CStr::from_ptr(name))
+        };
+        let name = name.map_or_else(|| format!("error {status}"), |name| one_line(&name.to_string_lossy()));
+        Err(CudaError::Call { function, name, detail: String::new() })
+    }
+}
+
+/// cuBLASLt on a device. Clones are the same.
+#[derive(Clone)]
+pub struct Handle(Arc<Opened>);
+
+struct Opened {
+    library: &'static Library,
+    device: Device,
+    handle: Raw,
+}
+
+/// What the numbers of a product are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// Single precision.
+    F32,
+    /// Half precision, summed in single.
+    F16,
+    /// bfloat16, summed in single.
+    Bf16,
+}
+
+impl Element {
+    /// Bytes of one.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// `cudaDataType`.
+    const fn code(self) -> c_int {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 2,
+            Self::Bf16 => 14,
+        }
+    }
+}
+
+/// `y = x · weightᵀ`, and what is added to it; all row-major and contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Rows of `x` and `y`.
+    pub rows: usize,
+    /// Columns of `x` and of `weight`.
+    pub inputs: usize,
+    /// Rows of `weight`, columns of `y`.
+    pub outputs: usize,
+    /// Of all four.
+    pub element: Element,
+    /// Whether f32 is rounded to TF32 before it is multiplied.
+    pub tf32: bool,
+    /// Whether `bias` is added to every row.
+    pub bias: bool,
+    /// Whether what is in `y` is added.
+    pub accumulate: bool,
+}
+
+/// What a product works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// `[rows, inputs]`.
+    pub x: &'a Buffer,
+    /// `[outputs, inputs]`.
+    pub weight: &'a Buffer,
+    /// `[outputs]`; read when the shape has a bias.
+    pub bias: Option<&'a Buffer>,
+    /// `[rows, outputs]`.
+    pub y: &'a Buffer,
+    /// Memory for sums in between, no smaller than what the product was planned with; products that share it must take
+    /// turns.
+    pub workspace: &'a Buffer,
+}
+
+// The numbers below are cuBLASLt's.
+const COMPUTE_F32: c_int = 68;
+const COMPUTE_F32_TF32: c_int = 77;
+const SCALE_F32: c_int = 0;
+const DESC_TRANSPOSE_A: c_int = 3;
+const DESC_EPILOGUE: c_int = 7;
+const DESC_BIAS_POINTER: c_int = 8;
+const TRANSPOSE: c_int = 1;
+const EPILOGUE_BIAS: c_int = 4;
+const PREFERENCE_WORKSPACE_BYTES: c_int = 1;
+
+impl Handle {
+    /// Finds the library and starts it on `device`.
+    ///
+    /// # Errors
+    /// [`CudaError::Library`] when it is not there; what it says otherwise.
+    pub fn new(device: &Device) -> Result<Self, CudaError> {
+        let library = Library::get(device)?;
+        // The library works in the thread's context.
+        device.call("cuCtxSetCurrent", |_| 0)?;
+        let mut handle = Raw::NULL;
+        // SAFETY: `handle` is a place for the handle.
+        library.check("cublasLtCreate", unsafe { (library.functions.cublasLtCreate)(&mut handle) })?;
+        Ok(Self(Arc::new(Opened { library, device: device.clone(), handle })))
+    }
+
+    /// `cuBLASLt 12.8.4 (libcublasLt.so.12)`: its release, and what it was loaded as.
+    pub fn description(&self) -> String {
+        // SAFETY: no preconditions.
+        let number = unsafe { (self.0.library.functions.cublasLtGetVersion)() };
+        let major = if number >= 100_000 { 10_000 } else { 1_000 };
+        let (major, minor, patch) = (number / major, number % major / 100, number % 100);
+        format!("cuBLASLt {major}.{minor}.{patch} ({})", self.0.library.path)
+    }
+
+    /// Asks the library once how to compute products of this shape, with no more memory for sums in between than
+    /// `workspace` has.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] when it knows no way; what it says otherwise.
+    pub fn plan(&self, shape: Shape, workspace: &Buffer) -> Result<Product, CudaError> {
+        Product::new(self, shape, workspace)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _ = self.device.synchronize();
+        // SAFETY: the handle is its own, and nothing that the device was given still uses it.
+        unsafe { (self.library.functions.cublasLtDestroy)(self.handle) };
+    }
+}
+
+/// How products of one shape are computed.
+pub struct Product {
+    handle: Handle,
+    shape: Shape,
+    description: Object,
+    weight: Object,
+    x: Object,
+    y: Object,
+    algorithm: Algorithm,
+    workspace_bytes: usize,
+}
+
+impl Product {
+    /// In cuBLASLt's columns-first view, `yᵀ = op(weight) · xᵀ`: a row-major `[rows, columns]` is its
+    /// `columns × rows`.
+    fn new(handle: &Handle, shape: Shape, workspace: &Buffer) -> Result<Self, CudaError> {
+        let mut product = Self {
+            description: Object::description(handle, shape, workspace)?,
+            weight: Object::matrix(handle, shape.element, shape.outputs, shape.inputs)?,
+            x: Object::matrix(handle, shape.element, shape.rows, shape.inputs)?,
+            y: Object::matrix(handle, shape.element, shape.rows, shape.outputs)?,
+            algorithm: Algorithm { data: [0; 8] },
+            workspace_bytes: 0,
+            handle: handle.clone(),
+            shape,
+        };
+        let found = product.ask(workspace.bytes())?;
+        (product.algorithm, product.workspace_bytes) = (found.algorithm, found.workspace_bytes);
+        Ok(product)
+    }
+
+    fn ask(&self, workspace_bytes: usize) -> Result<Found, CudaError> {
+        const NOT_SUPPORTED: Status = 15;
+        let (library, handle) = (self.handle.0.library, self.handle.0.handle);
+        let preference = Object::preference(&self.handle, workspace_bytes)?;
+        let mut found = Found {
+            algorithm: self.algorithm,
+            workspace_bytes: 0,
+            status: NOT_SUPPORTED,
+            waves: 0.0,
+            reserved: [0; 4],
+        };
+        let mut count = 0;
+        let (description, y) = (self.description.raw, self.y.raw);
+        // SAFETY: all objects are alive; there is room for the one answer that is asked for, and for their number.
+        let status = unsafe {
+            (library.functions.cublasLtMatmulAlgoGetHeuristic)(
+                handle,
+                description,
+                self.weight.raw,
+                self.x.raw,
+                y,
+                y,
+                preference.raw,
+                1,
+                &mut found,
+                &mut count,
+            )
+        };
+        library.check("cublasLtMatmulAlgoGetHeuristic", status)?;
+        library.check("cublasLtMatmulAlgoGetHeuristic", if count == 1 { found.status } else { NOT_SUPPORTED })?;
+        Ok(found)
+    }
+
+    /// What it computes.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Bytes of the workspace that it uses.
+    pub fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Gives `stream` the product. Returns at once.
+    ///
+    /// # Errors
+    /// [`CudaError::Misfit`] when an operand is too small, or a bias missing; what the library says otherwise.
+    pub fn run(&mut self, stream: &Stream, operands: &Operands<'_>) -> Result<(), CudaError> {
+        self.check(operands)?;
+        let Operands { x, weight, y, workspace, .. } = *operands;
+        if let Some(bias) = operands.bias.filter(|_| self.shape.bias) {
+            self.description.set(DESC_BIAS_POINTER, &bias.address())?;
+        }
+        for buffer in [Some(x), Some(weight), Some(y), Some(workspace), operands.bias].into_iter().flatten() {
+            stream.need(buffer.allocation());
+        }
+        let (library, handle) = (self.handle.0.library, self.handle.0.handle);
+        let (one, beta) = (1.0_f32, if self.shape.accumulate { 1.0_f32 } else { 0.0 });
+        let (alpha, beta) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&beta).cast());
+        let pointer = |buffer: &Buffer| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
+        let mut status = 0;
+        // SAFETY: all objects are alive, the operands are as large as these say, and what the device works on is freed
+        // only after it. The factors are read before the call returns.
+        stream.device().call("cuCtxSetCurrent", |_| unsafe {
+            status = (library.functions.cublasLtMatmul)(
+                handle,
+                self.description.raw,
+                alpha,
+                pointer(weight),
+                self.weight.raw,
+                pointer(x),
+                self.x.raw,
+                beta,
+                pointer(y),
+                self.y.raw,
+                pointer(y),
+                self.y.raw,
+                std::ptr::from_ref(&self.algorithm).cast(),
+                pointer(workspace),
+                self.workspace_bytes,
+                stream.handle(),
+            );
+            0
+        })?;
+        library.check("cublasLtMatmul", status)
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<(), CudaError> {
+        let Shape { rows, inputs, outputs, element, bias, .. } = self.shape;
+        let bytes = element.bytes();
+        operands.x.check_room(rows * inputs * bytes)?;
+        operands.weight.check_room(outputs * inputs * bytes)?;
+        operands.y.check_room(rows * outputs * bytes)?;
+        operands.workspace.check_room(self.workspace_bytes)?;
+        match operands.bias {
+            Some(values) => values.check_room(outputs * bytes),
+            None if bias => Err(CudaError::Misfit("the product's shape has a bias, its operands have none".to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One of the library's small objects on the host, and how it is destroyed.
+struct Object {
+    handle: Handle,
+    raw: Raw,
+    // SAFETY: a type; `drop` says why the call is sound.
+    destroy: unsafe extern "C" fn(Raw) -> Status,
+}
+
+impl Object {
+    fn description(handle: &Handle, shape: Shape, stand_in: &Buffer) -> Result<Self, CudaError> {
+        let Opened { library, .. } = &*handle.0;
+        let compute = if shape.tf32 && shape.element == Element::F32 { COMPUTE_F32_TF32 } else { COMPUTE_F32 };
+        let mut raw = Raw::NULL;
+        // SAFETY: `raw` is a place for the handle.
+        let status = unsafe { (library.functions.cublasLtMatmulDescCreate)(&mut raw, compute, SCALE_F32) };
+        library.check("cublasLtMatmulDescCreate", status)?;
+        let mut description =
+            Self { handle: handle.clone(), raw, destroy: library.functions.cublasLtMatmulDescDestroy };
+        description.set(DESC_TRANSPOSE_A, &TRANSPOSE)?;
+        if shape.bias {
+            description.set(DESC_EPILOGUE, &EPILOGUE_BIAS)?;
+            // Each run has its own; until then, the library is shown an address of the alignment that they all have.
+            description.set(DESC_BIAS_POINTER, &stand_in.address())?;
+        }
+        Ok(description)
+    }
+
+    /// A row-major `[rows, columns]`, as the library sees it.
+    fn matrix(handle: &Handle, element: Element, rows: usize, columns: usize) -> Result<Self, CudaError> {
+        let Opened { library, .. } = &*handle.0;
+        let mut raw = Raw::NULL;
+        let (height, width) = (columns as u64, rows as u64);
+        let stride = i64::try_from(columns).unwrap_or(i64::MAX);
+        // SAFETY: `raw` is a place for the handle; sizes that make no sense are refused.
+        let status =
+            unsafe { (library.functions.cublasLtMatrixLayoutCreate)(&mut raw, element.code(), height, width, stride) };
+        library.check("cublasLtMatrixLayoutCreate", status)?;
+        Ok(Self { handle: handle.clone(), raw, destroy: library.functions.cublasLtMatrixLayoutDestroy })
+    }
+
+    fn preference(handle: &Handle, workspace_bytes: usize) -> Result<Self, CudaError> {
+        let Opened { library, .. } = &*handle.0;
+        let mut raw = Raw::NULL;
+        // SAFETY: `raw` is a place for the handle.
+        let status = unsafe { (library.functions.cublasLtMatmulPreferenceCreate)(&mut raw) };
+        library.check("cublasLtMatmulPreferenceCreate", status)?;
+        let preference =
+            Self { handle: handle.clone(), raw, destroy: library.functions.cublasLtMatmulPreferenceDestroy };
+        let value = std::ptr::from_ref(&workspace_bytes).cast();
+        // SAFETY: the preference is alive, and its attribute is a number of that size.
+        let status = unsafe {
+            let set = library.functions.cublasLtMatmulPreferenceSetAttribute;
+            set(preference.raw, PREFERENCE_WORKSPACE_BYTES, value, size_of::<usize>())
+        };
+        library.check("cublasLtMatmulPreferenceSetAttribute", status)?;
+        Ok(preference)
+    }
+
+    /// Sets an attribute of a description.
+    fn set<T: Copy>(&mut self, attribute: c_int, value: &T) -> Result<(), CudaError> {
+        let library = self.handle.0.library;
+        let pointer = std::ptr::from_ref(value).cast();
+        // SAFETY: the description is alive; the library refuses a value of another size than the attribute's.
+        let status =
+            unsafe { (library.functions.cublasLtMatmulDescSetAttribute)(self.raw, attribute, pointer, size_of::<T>()) };
+        library.check("cublasLtMatmulDescSetAttribute", status)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the object is its own. It lies on the host, and the device's work has what it needs of it already.
+        unsafe { (self.destroy)(self.raw) };
+    }
+}

@@ -1,0 +1,155 @@
+use std::ffi::c_int;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::driver::{Driver, Functions, Handle, Status};
+use crate::error::{CudaError, Version};
+
+/// A GPU, with the context that the whole process shares on it. Clones are the same device; what is made on it keeps it
+/// open.
+#[derive(Clone)]
+pub struct Device(Arc<Context>);
+
+struct Context {
+    driver: &'static Driver,
+    context: Handle,
+    number: c_int,
+    ordinal: usize,
+    name: String,
+    compute_capability: (u32, u32),
+    multiprocessors: u32,
+}
+
+/// `CUdevice_attribute`.
+const MULTIPROCESSORS: c_int = 16;
+const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const COMPUTE_CAPABILITY_MINOR: c_int = 76;
+
+impl Device {
+    /// Opens device `ordinal`, the first one being 0.
+    ///
+    /// # Errors
+    /// [`CudaError::NoDriver`], [`CudaError::DriverTooOld`] or [`CudaError::NoDevice`]; what the driver says otherwise.
+    pub fn open(ordinal: usize) -> Result<Self, CudaError> {
+        let driver = match Driver::get() {
+            // No device at all was found before this one was asked for.
+            Err(CudaError::NoDevice { devices, .. }) => return Err(CudaError::NoDevice { ordinal, devices }),
+            other => other?,
+        };
+        if ordinal >= driver.count()? {
+            return Err(CudaError::NoDevice { ordinal, devices: Self::names()? });
+        }
+        let number = driver.device(ordinal)?;
+        let mut opened = Context {
+            driver,
+            number,
+            ordinal,
+            name: driver.name(number)?,
+            compute_capability: (
+                driver.attribute(COMPUTE_CAPABILITY_MAJOR, number)?,
+                driver.attribute(COMPUTE_CAPABILITY_MINOR, number)?,
+            ),
+            multiprocessors: driver.attribute(MULTIPROCESSORS, number)?,
+            context: Handle::NULL,
+        };
+        // SAFETY: `context` is a place for the handle, and `number` is a device's.
+        let status = unsafe { (driver.functions.cuDevicePrimaryCtxRetain)(&mut opened.context, number) };
+        match driver.check("cuDevicePrimaryCtxRetain", status) {
+            Ok(()) => Ok(Self(Arc::new(opened))),
+            Err(error) => {
+                // Nothing was retained, so nothing is to be released.
+                std::mem::forget(opened);
+                Err(error)
+            }
+        }
+    }
+
+    /// The names of all devices, in order; empty when there is none.
+    ///
+    /// # Errors
+    /// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; what the driver says otherwise.
+    pub fn names() -> Result<Vec<String>, CudaError> {
+        let driver = match Driver::get() {
+            Err(CudaError::NoDevice { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        (0..driver.count()?).map(|ordinal| driver.name(driver.device(ordinal)?)).collect()
+    }
+
+    /// The release of CUDA that the driver is of.
+    pub fn driver_version(&self) -> Version {
+        self.0.driver.version
+    }
+
+    /// Its place among the devices.
+    pub fn ordinal(&self) -> usize {
+        self.0.ordinal
+    }
+
+    /// `NVIDIA A100-SXM4-80GB`.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What its processors can do: `(8, 6)`, major first.
+    pub fn compute_capability(&self) -> (u32, u32) {
+        self.0.compute_capability
+    }
+
+    /// How many processors it has.
+    pub fn multiprocessors(&self) -> u32 {
+        self.0.multiprocessors
+    }
+
+    /// Bytes of its memory: free, in all.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn memory(&self) -> Result<(usize, usize), CudaError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are places for a number.
+        self.call("cuMemGetInfo", |driver| unsafe { (driver.cuMemGetInfo_v2)(&mut free, &mut total) })?;
+        Ok((free, total))
+    }
+
+    /// Waits until everything that any stream of the process was given on this device is done.
+    ///
+    /// # Errors
+    /// What the driver says, also of work that failed on the way.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: no preconditions but the context, which `call` sets.
+        self.call("cuCtxSynchronize", |driver| unsafe { (driver.cuCtxSynchronize)() })
+    }
+
+    /// Makes its context the calling thread's, and calls the driver.
+    pub(crate) fn call(
+        &self,
+        function: &'static str,
+        call: impl FnOnce(&Functions) -> Status,
+    ) -> Result<(), CudaError> {
+        let Context { driver, context, .. } = *self.0;
+        // SAFETY: the context was retained by `open` and is released when the last clone is gone.
+        driver.check("cuCtxSetCurrent", unsafe { (driver.functions.cuCtxSetCurrent)(context) })?;
+        driver.check(function, call(&driver.functions))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it was retained once, and nothing of it is left: whatever is made in it has a clone of the device.
+        unsafe { (self.driver.functions.cuDevicePrimaryCtxRelease_v2)(self.number) };
+    }
+}
+
+impl PartialEq for Device {
+    /// Whether it is the same GPU.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.number == other.0.number
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{} ({})", self.0.ordinal, self.0.name)
+    }
+}

@@ -1,0 +1,80 @@
+use crate::device::Device;
+use crate::driver::Handle;
+use crate::error::CudaError;
+use crate::stream::{Needed, Stream};
+
+/// Work that was captured once and is given to a stream as a whole, for the cost of about one launch.
+#[derive(Debug)]
+pub struct Graph {
+    device: Device,
+    handle: Handle,
+    /// The memory and the code that it works with.
+    _needed: Vec<Needed>,
+}
+
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do meanwhile is their business.
+const THREAD_LOCAL: i32 = 1;
+
+impl Graph {
+    /// Captures what `work` gives to `stream`, without doing it. `work` must neither wait for the stream nor allocate or
+    /// drop memory of the device.
+    ///
+    /// # Errors
+    /// Those of `work`; what the driver says otherwise.
+    pub fn capture<E: From<CudaError>>(stream: &Stream, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
+        let device = stream.device().clone();
+        // SAFETY: the stream is alive.
+        device.call("cuStreamBeginCapture", |driver| unsafe {
+            (driver.cuStreamBeginCapture_v2)(stream.handle(), THREAD_LOCAL)
+        })?;
+        stream.note_needs(true);
+        let worked = work();
+        let needed = stream.note_needs(false);
+        let mut captured = Captured { device: &device, graph: Handle::NULL };
+        // SAFETY: `graph` is a place for the handle.
+        let ended = device.call("cuStreamEndCapture", |driver| unsafe {
+            (driver.cuStreamEndCapture)(stream.handle(), &mut captured.graph)
+        });
+        worked?;
+        ended?;
+        let mut handle = Handle::NULL;
+        // SAFETY: `handle` is a place for the handle, and the graph was captured just now.
+        device.call("cuGraphInstantiate", |driver| unsafe {
+            (driver.cuGraphInstantiateWithFlags)(&mut handle, captured.graph, 0)
+        })?;
+        Ok(Self { device: device.clone(), handle, _needed: needed })
+    }
+
+    /// Gives it to `stream`. Returns at once.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: both are alive, and so is all that the graph works with. It goes only after the device is done.
+        self.device.call("cuGraphLaunch", |driver| unsafe { (driver.cuGraphLaunch)(self.handle, stream.handle()) })
+    }
+}
+
+impl Drop for Graph {
+    /// Errors have nobody to go to: they mean that the context is lost, and the graph with it.
+    fn drop(&mut self) {
+        let _ = self.device.synchronize();
+        // SAFETY: the graph is its own, and nothing that the device was given still runs it.
+        let _ = self.device.call("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(self.handle) });
+    }
+}
+
+/// A graph as it was captured, which nobody needs any more once it can be launched.
+struct Captured<'a> {
+    device: &'a Device,
+    graph: Handle,
+}
+
+impl Drop for Captured<'_> {
+    fn drop(&mut self) {
+        if self.graph != Handle::NULL {
+            // SAFETY: the graph is its own.
+            let _ = self.device.call("cuGraphDestroy", |driver| unsafe { (driver.cuGraphDestroy)(self.graph) });
+        }
+    }
+}

@@ -1,0 +1,31 @@
+#![doc = include_str!("../README.md")]
+
+#[allow(unsafe_code)]
+pub mod blaslt;
+#[allow(unsafe_code)]
+mod buffer;
+#[allow(unsafe_code)]
+mod device;
+#[allow(unsafe_code)]
+mod driver;
+mod error;
+#[allow(unsafe_code)]
+mod graph;
+#[allow(unsafe_code)]
+mod library;
+#[allow(unsafe_code)]
+mod module;
+#[allow(unsafe_code)]
+mod pinned;
+mod pixels;
+#[allow(unsafe_code)]
+mod stream;
+
+pub use buffer::{Buffer, Plain};
+pub use device::Device;
+pub use error::CudaError;
+pub use graph::Graph;
+pub use module::{Arg, Kernel, Module};
+pub use pinned::Pinned;
+pub use pixels::DevicePixels;
+pub use stream::{Event, Stream};

@@ -1,0 +1,151 @@
+use std::ffi::{CString, c_int, c_void};
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::driver::Handle;
+use crate::error::{CudaError, one_line};
+use crate::stream::Stream;
+
+/// Kernels, compiled for a device.
+#[derive(Clone, Debug)]
+pub struct Module(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    device: Device,
+    handle: Handle,
+}
+
+/// `CUjit_option`: a buffer for the compiler's complaints, and its size.
+const ERROR_LOG: c_int = 5;
+const ERROR_LOG_BYTES: c_int = 6;
+
+impl Module {
+    /// Compiles PTX for the device. The driver keeps the result on disk, so the second time takes no time.
+    ///
+    /// # Errors
+    /// [`CudaError::Kernels`] with what the compiler says.
+    pub fn from_ptx(device: &Device, ptx: &str) -> Result<Self, CudaError> {
+        let text = CString::new(ptx).map_err(|_| CudaError::Kernels("the PTX has a zero in it".to_owned()))?;
+        let mut log = [0_u8; 4096];
+        let mut options = [ERROR_LOG, ERROR_LOG_BYTES];
+        // A number is passed in the place of a pointer.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
+        let mut handle = Handle::NULL;
+        // SAFETY: the text ends with a zero; the log has room for as many bytes as are said; there are two options, and
+        // as many values; `handle` is a place for the handle.
+        let loaded = device.call("cuModuleLoadDataEx", |driver| unsafe {
+            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+            (driver.cuModuleLoadDataEx)(&mut handle, text.as_ptr().cast(), 2, options, values)
+        });
+        loaded.map_err(|error| {
+            let said = log.split(|&byte| byte == 0).next().unwrap_or_default();
+            let said = one_line(&String::from_utf8_lossy(said));
+            let capability = device.compute_capability();
+            let place = format!("{} (compute capability {}.{})", device.name(), capability.0, capability.1);
+            CudaError::Kernels(one_line(&format!("{place} does not take them: {error} {said}")))
+        })?;
+        Ok(Self(Arc::new(Loaded { device: device.clone(), handle })))
+    }
+
+    /// The kernel called `name`.
+    ///
+    /// # Errors
+    /// [`CudaError::Kernels`] when there is none.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
+        let missing = |why: &dyn std::fmt::Display| CudaError::Kernels(format!("no '{name}': {why}"));
+        let text = CString::new(name).map_err(|error| missing(&error))?;
+        let mut handle = Handle::NULL;
+        // SAFETY: `handle` is a place for the handle, the module is loaded, and the name ends with a zero.
+        let found = self.0.device.call("cuModuleGetFunction", |driver| unsafe {
+            (driver.cuModuleGetFunction)(&mut handle, self.0.handle, text.as_ptr())
+        });
+        found.map_err(|error| missing(&error))?;
+        Ok(Kernel { module: Arc::clone(&self.0), handle })
+    }
+}
+
+impl Drop for Loaded {
+    /// Errors have nobody to go to: they mean that the context is lost, and its code with it.
+    fn drop(&mut self) {
+        let _ = self.device.synchronize();
+        // SAFETY: the module is its own, no kernel of it is left, and nothing that the device was given still runs one.
+        let _ = self.device.call("cuModuleUnload", |driver| unsafe { (driver.cuModuleUnload)(self.handle) });
+    }
+}
+
+/// A kernel of a [`Module`].
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    module: Arc<Loaded>,
+    handle: Handle,
+}
+
+/// What a kernel is given.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// A pointer to the start of it.
+    Buffer(&'a Buffer),
+    /// `int`.
+    I32(i32),
+    /// `long long`.
+    I64(i64),
+    /// `float`.
+    F32(f32),
+}
+
+/// Most arguments of a kernel.
+const ARGUMENTS: usize = 12;
+
+impl Kernel {
+    /// Gives `stream` a launch of `grid` blocks of `block` threads. Returns at once.
+    ///
+    /// # Safety
+    /// The arguments must be the kernel's own, in number, order and type, and no block of the grid may reach beyond the
+    /// buffers among them.
+    ///
+    /// # Errors
+    /// [`CudaError::Misfit`] for more than 12 arguments or a buffer of another device; what the driver says otherwise.
+    // SAFETY: the section above says what the caller has to see to.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        grid: [u32; 3],
+        block: u32,
+        args: &[Arg<'_>],
+    ) -> Result<(), CudaError> {
+        let mut values = [0_u64; ARGUMENTS];
+        let mut pointers = [std::ptr::null_mut(); ARGUMENTS];
+        if args.len() > ARGUMENTS {
+            return Err(CudaError::Misfit(format!("{} arguments for a kernel", args.len())));
+        }
+        for ((arg, value), pointer) in args.iter().zip(&mut values).zip(&mut pointers) {
+            *value = self.bits(stream, arg)?;
+            *pointer = std::ptr::from_mut(value).cast();
+        }
+        stream.need(&self.module);
+        // SAFETY: every pointer leads to a value of the argument's size or larger, whose first bytes are the argument's
+        // (devices and their hosts are little-endian); the rest is the caller's promise. What the kernel works on is
+        // freed only after it.
+        self.module.device.call("cuLaunchKernel", |driver| unsafe {
+            let ([x, y, z], none) = (grid, std::ptr::null_mut());
+            (driver.cuLaunchKernel)(self.handle, x, y, z, block, 1, 1, 0, stream.handle(), pointers.as_mut_ptr(), none)
+        })
+    }
+
+    fn bits(&self, stream: &Stream, arg: &Arg<'_>) -> Result<u64, CudaError> {
+        Ok(match *arg {
+            Arg::Buffer(buffer) => {
+                if *buffer.device() != self.module.device {
+                    return Err(CudaError::Misfit("a buffer of another device".to_owned()));
+                }
+                stream.need(buffer.allocation());
+                buffer.address()
+            }
+            Arg::I32(value) => u64::from(value.cast_unsigned()),
+            Arg::I64(value) => value.cast_unsigned(),
+            Arg::F32(value) => u64::from(value.to_bits()),
+        })
+    }
+}

@@ -1,0 +1,142 @@
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use foveate_core::BatchMemory;
+
+use crate::device::Device;
+use crate::error::CudaError;
+use crate::stream::{Event, Stream};
+
+/// Memory of the host that devices copy from and to by themselves (page-locked, for all devices of the process).
+///
+/// While a copy is under way the device has it: whoever asks for its bytes waits for the end of the copy.
+#[derive(Debug)]
+pub struct Pinned {
+    device: Device,
+    start: *mut u8,
+    bytes: usize,
+    /// Behind the last copy that it took part in.
+    copied: Event,
+    /// Whether that may not have happened yet.
+    is_lent: AtomicBool,
+}
+
+// SAFETY: the memory is its own, reached through `&self` for reading and `&mut self` for writing alone.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}
+
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
+const PORTABLE: u32 = 1;
+
+impl Pinned {
+    /// Takes `bytes` of the host's memory, at least one, with zeros in it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
+        let (copied, bytes) = (Event::new(device)?, bytes.max(1));
+        let mut start = std::ptr::null_mut();
+        // SAFETY: `start` is a place for the address; then, the memory behind it is that large and nobody else's.
+        device.call("cuMemHostAlloc", |driver| unsafe {
+            let status = (driver.cuMemHostAlloc)(&mut start, bytes, PORTABLE);
+            if status == 0 {
+                start.cast::<u8>().write_bytes(0, bytes);
+            }
+            status
+        })?;
+        Ok(Self { device: device.clone(), start: start.cast(), bytes, copied, is_lent: AtomicBool::new(false) })
+    }
+
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// All of it, once no copy is under way.
+    pub fn as_slice(&self) -> &[u8] {
+        self.wait();
+        // SAFETY: it is that large, initialized, and no device has it: copies begin with `lend`, which takes `&mut`.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    /// The same, to be written to.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.wait();
+        // SAFETY: as above, and `&mut self` is the only way to it.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+
+    /// The first bytes of it as numbers, once no copy is under way.
+    ///
+    /// # Errors
+    /// [`CudaError::Misfit`] when it is smaller.
+    pub fn as_f32(&self, count: usize) -> Result<&[f32], CudaError> {
+        self.check_room(count.saturating_mul(size_of::<f32>()))?;
+        self.wait();
+        // SAFETY: as in `as_slice`; it begins on a page, so it is aligned, and any bits are an f32.
+        Ok(unsafe { std::slice::from_raw_parts(self.start.cast(), count) })
+    }
+
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), CudaError> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        Err(CudaError::Misfit(format!("{bytes} bytes of pinned memory that has {}", self.bytes)))
+    }
+
+    /// Gives it to the copy that `begin` begins on `stream` from or to its start, until the copy is done.
+    pub(crate) fn lend(
+        &mut self,
+        stream: &Stream,
+        begin: impl FnOnce(*mut u8) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        if self.is_lent.load(Ordering::Acquire) {
+            // Whoever waits for this copy then waits for the one before it too.
+            stream.wait(&self.copied)?;
+        }
+        self.is_lent.store(true, Ordering::Release);
+        begin(self.start).and_then(|()| stream.record(&self.copied)).inspect_err(|_| {
+            // Begun or not, it is over after this; an error here means that the context is lost and its copies with it.
+            let _ = stream.synchronize();
+        })
+    }
+
+    fn wait(&self) {
+        if self.is_lent.load(Ordering::Acquire) {
+            // An error means that the context is lost, and the copy with it.
+            let _ = self.copied.synchronize();
+            self.is_lent.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.wait();
+        // SAFETY: the memory is its own, and no copy is under way.
+        let _ = self.device.call("cuMemFreeHost", |driver| unsafe { (driver.cuMemFreeHost)(self.start.cast()) });
+    }
+}
+
+impl BatchMemory for Pinned {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn host(&self) -> Option<&[u8]> {
+        Some(self.as_slice())
+    }
+
+    fn host_mut(&mut self) -> Option<&mut [u8]> {
+        Some(self.as_mut_slice())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
