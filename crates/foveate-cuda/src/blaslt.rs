@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::driver::Handle as Raw;
+use crate::driver::{Driver, Handle as Raw};
 use crate::error::{CudaError, one_line};
 use crate::library::{self, functions};
 use crate::stream::Stream;
@@ -65,9 +65,10 @@ const REMEDY: &str = "install CUDA's cuBLAS, or `pip install nvidia-cublas-cu12`
                       its lib folder in FOVEATE_CUDA_LIB";
 
 impl Library {
-    fn get(device: &Device) -> Result<&'static Self, CudaError> {
+    fn get() -> Result<&'static Self, CudaError> {
         static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        LIBRARY.get_or_init(|| Self::load(device.driver_version().major)).as_ref().map_err(Clone::clone)
+        let driver = Driver::get()?.version.major;
+        LIBRARY.get_or_init(|| Self::load(driver)).as_ref().map_err(Clone::clone)
     }
 
     /// A library does not start on a driver of an older release than its own.
@@ -93,6 +94,20 @@ impl Library {
         let name = name.map_or_else(|| format!("error {status}"), |name| one_line(&name.to_string_lossy()));
         Err(CudaError::Call { function, name, detail: String::new() })
     }
+}
+
+/// Finds the library: `cuBLASLt 12.8.4 (libcublasLt.so.12)`, its release and what it was loaded as. Needs the driver, but
+/// no device.
+///
+/// # Errors
+/// [`CudaError::Library`] when it is not there, saying what was tried; those of [`Device::names`].
+pub fn find() -> Result<String, CudaError> {
+    let library = Library::get()?;
+    // SAFETY: no preconditions.
+    let number = unsafe { (library.functions.cublasLtGetVersion)() };
+    let major = if number >= 100_000 { 10_000 } else { 1_000 };
+    let (major, minor, patch) = (number / major, number % major / 100, number % 100);
+    Ok(format!("cuBLASLt {major}.{minor}.{patch} ({})", library.path))
 }
 
 /// cuBLASLt on a device. Clones are the same.
@@ -187,22 +202,13 @@ impl Handle {
     /// # Errors
     /// [`CudaError::Library`] when it is not there; what it says otherwise.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
-        let library = Library::get(device)?;
+        let library = Library::get()?;
         // The library works in the thread's context.
         device.call("cuCtxSetCurrent", |_| 0)?;
         let mut handle = Raw::NULL;
         // SAFETY: `handle` is a place for the handle.
         library.check("cublasLtCreate", unsafe { (library.functions.cublasLtCreate)(&mut handle) })?;
         Ok(Self(Arc::new(Opened { library, device: device.clone(), handle })))
-    }
-
-    /// `cuBLASLt 12.8.4 (libcublasLt.so.12)`: its release, and what it was loaded as.
-    pub fn description(&self) -> String {
-        // SAFETY: no preconditions.
-        let number = unsafe { (self.0.library.functions.cublasLtGetVersion)() };
-        let major = if number >= 100_000 { 10_000 } else { 1_000 };
-        let (major, minor, patch) = (number / major, number % major / 100, number % 100);
-        format!("cuBLASLt {major}.{minor}.{patch} ({})", self.0.library.path)
     }
 
     /// Asks the library once how to compute products of this shape, with no more memory for sums in between than

@@ -49,7 +49,7 @@ pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, St
         match unsafe { Library::new(&path) } {
             Ok(library) => return Ok((library, path.display().to_string())),
             // A file that is there but cannot be loaded says more than one that is not.
-            Err(error) if path.is_absolute() => refused = Some(one_line(&error.to_string())),
+            Err(error) if path.is_absolute() => refused = Some(reason(&error)),
             Err(_) => {}
         }
     }
@@ -58,6 +58,11 @@ pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, St
         let places = if folders.is_empty() { String::new() } else { format!(" and in {}", folders.join(", ")) };
         format!("looked for {} on the loader's path{places}", names.join(", "))
     }))
+}
+
+/// What the system's loader says.
+fn reason(error: &libloading::Error) -> String {
+    one_line(&std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string))
 }
 
 /// Where CUDA's libraries may lie besides the loader's path: the folders named in `FOVEATE_CUDA_LIB` (colons between
