@@ -165,9 +165,10 @@ impl Bench {
             (self.options.decoding, Arc::clone(&self.backends), Arc::clone(&self.backends));
         let pipeline = Pipeline {
             source: Box::new(self.options.list(|_| ())?),
-            decoder: Box::new(move || with_decoders.open_decoders(None, &decoding)),
-            resizer: Box::new(move || with_resizers.open_resizer(None)),
-            encoder: Box::new(FirstPixels::new(geometry.output())),
+            decoder: Arc::new(move || with_decoders.open_decoders(None, &decoding)),
+            resizer: Arc::new(move || with_resizers.open_resizer(None)),
+            batched: None,
+            encoders: vec![Box::new(FirstPixels::new(geometry.output()))],
             sink: Box::new(CountingSink::new(Arc::clone(&stored), |_, _| true)),
             config: Config { workers: std::thread::available_parallelism()?.get(), ..Config::new(geometry) },
         };

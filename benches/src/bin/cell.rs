@@ -19,7 +19,8 @@ use foveate::decode::{DecodeError, DecoderOptions};
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedError, EmbedOptions};
 use foveate::encode::{DType, EncodeError};
-use foveate::pipeline::{Cancel, OrientationPolicy, Progress, RunError, RunReport};
+use foveate::pipeline::{Cancel, Progress, RunError, RunReport};
+use foveate::preprocess::{OrientationPolicy, PreprocessError};
 use foveate::resize::ResizeError;
 use foveate::sink::Existing;
 use foveate::source::Input;
@@ -63,8 +64,10 @@ fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     }
     if let Some(error) = error.downcast_ref::<RunError>() {
         return match error {
-            RunError::Decode(DecodeError::Unavailable(_)) => true,
-            RunError::Resize(ResizeError::Unavailable(_) | ResizeError::Unsupported { .. }) => true,
+            RunError::Preprocess(PreprocessError::Decode(DecodeError::Unavailable(_))) => true,
+            RunError::Preprocess(PreprocessError::Resize(
+                ResizeError::Unavailable(_) | ResizeError::Unsupported { .. },
+            )) => true,
             RunError::Encode(error) => unsupported(error),
             _ => false,
         };

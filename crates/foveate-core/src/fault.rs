@@ -53,3 +53,9 @@ impl fmt::Display for Stage {
         f.write_str(self.name())
     }
 }
+
+/// What a panic said, from what `catch_unwind` caught.
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

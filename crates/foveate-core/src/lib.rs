@@ -8,7 +8,7 @@ mod registry;
 mod size;
 
 pub use batch::{PixelBatch, VectorBuf};
-pub use fault::{FaultScope, Stage};
+pub use fault::{FaultScope, Stage, panic_message};
 pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
 pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend};

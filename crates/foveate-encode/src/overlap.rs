@@ -12,11 +12,11 @@ use crate::{EncodeError, EncodeTimes};
 /// [`Encoder::encode`](crate::Encoder::encode) must not be called while batches are under way.
 pub trait Overlap {
     /// Batches that may be under way at once, at least 2.
-    fn depth(&self) -> usize;
+    fn depth(&mut self) -> usize;
 
     /// Makes memory for batches that the device reads without a detour: pinned memory of the host, or memory of the
     /// device itself.
-    fn allocator(&self, place: Place) -> Allocate;
+    fn allocator(&mut self, place: Place) -> Allocate;
 
     /// Begins to encode `batch`, and returns without waiting for the device. Memory that did not come from
     /// [`Self::allocator`] works too, where the host can read it; it is copied once more.

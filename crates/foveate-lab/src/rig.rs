@@ -1,6 +1,7 @@
 use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{DType, EncodeError, Encoder};
-use foveate_pipeline::{Config, Opener};
+use foveate_pipeline::Config;
+use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
 use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Source, SourceError};
@@ -150,6 +151,10 @@ pub trait Rig: Sync {
 
     /// Makes the workers' decoders of a setting: its own, with the others behind it.
     fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError>;
+
+    /// Makes what prepares whole batches on a device in the place of decoder and resizer, where the setting's decoder is
+    /// of that kind.
+    fn batched_opener(&self, setting: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>>;
 
     /// One resizer, by name.
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError>;

@@ -82,7 +82,8 @@ impl Lab<'_> {
             source,
             decoder: self.rig.decoder_opener(setting),
             resizer: self.rig.resizer_opener(setting),
-            encoder,
+            batched: self.rig.batched_opener(setting),
+            encoders: vec![encoder],
             sink,
             config: self.rig.config(setting),
         }
@@ -146,7 +147,8 @@ impl Lab<'_> {
 
     fn start(&self, pipeline: Pipeline, cancel: &Cancel) -> Result<Run, LabError> {
         self.go_on()?;
-        let manifest = RunManifest { dim: pipeline.encoder.spec().dim, ..RunManifest::default() };
+        let dim = pipeline.encoders.first().map_or(0, |encoder| encoder.spec().dim);
+        let manifest = RunManifest { dim, ..RunManifest::default() };
         let before = process::processor_time();
         let report = pipeline.run(&manifest, Existing::Overwrite, cancel, &Progress::default())?;
         let busy = process::processor_time().zip(before).map(|(after, before)| after.saturating_sub(before));

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
+use foveate_encode::{
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
+};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
@@ -117,8 +119,32 @@ impl Encoder for LentEncoder {
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        None
+        let overlaps = lock(&self.encoder).overlap().is_some();
+        overlaps.then_some(self as _)
     }
+}
+
+impl Overlap for LentEncoder {
+    fn depth(&mut self) -> usize {
+        lock(&self.encoder).overlap().map_or(1, |inner| inner.depth())
+    }
+
+    fn allocator(&mut self, place: Place) -> Allocate {
+        lock(&self.encoder).overlap().map_or_else(host_allocator, |inner| inner.allocator(place))
+    }
+
+    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
+        overlap(lock(&self.encoder).as_mut())?.submit(batch)
+    }
+
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        overlap(lock(&self.encoder).as_mut())?.collect(out)
+    }
+}
+
+/// What an encoder that is wrapped overlaps with.
+pub(crate) fn overlap(encoder: &mut dyn Encoder) -> Result<&mut dyn Overlap, EncodeError> {
+    encoder.overlap().ok_or_else(|| EncodeError::Unsupported("batches under way".to_owned()))
 }
 
 /// Passes rows on to another sink (or nowhere), and checks them: every item once, in order, with finite vectors, and the

@@ -5,7 +5,7 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
 use foveate_lab::bench::{self, Effort, Sets, Vectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, Table, Watch};
-use foveate_pipeline::{Cancel, Config, Opener};
+use foveate_pipeline::{Cancel, Config};
+use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Source, SourceError};
@@ -519,10 +520,14 @@ impl Rig for Spoilt {
 
     fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
         let (inner, is_slow) = (self.0.decoder_opener(setting), self.1 == Fault::DecoderTakesLongToOpen);
-        Box::new(move || {
+        Arc::new(move || {
             thread::sleep(Duration::from_millis(if is_slow { 700 } else { 0 }));
             inner()
         })
+    }
+
+    fn batched_opener(&self, _: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
+        None
     }
 
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use foveate_core::{Size, VectorBuf};
+use foveate_core::{BatchMemory, Size, VectorBuf};
 use foveate_sink::{Failure, Rows};
 
 /// What became of one item on its way to the encoder.
@@ -22,41 +22,57 @@ pub(crate) struct ItemInfo {
     pub(crate) xxh3: u64,
 }
 
-/// The pixels of a batch, `[slots, h, w, 3]`, and what each slot holds. Reused from batch to batch.
+/// The pixels of a batch, `[slots, h, w, 3]`, and what became of each slot's item. Reused from batch to batch.
 pub(crate) struct Pixels {
-    data: Vec<u8>,
+    /// `None` while the encoder has it.
+    memory: Option<Box<dyn BatchMemory>>,
     outcomes: Vec<Option<Outcome>>,
     image_len: usize,
     settled: usize,
+    /// Whether the images lie side by side already, rather than each in its item's slot.
+    dense: bool,
 }
 
 impl Pixels {
-    /// Room for `slots` images of `size`.
-    pub(crate) fn new(slots: usize, size: Size) -> Self {
-        let image_len = size.rgb_len().unwrap_or(0);
+    /// `slots` images of `size` in `memory`.
+    pub(crate) fn new(slots: usize, size: Size, memory: Box<dyn BatchMemory>) -> Self {
         let outcomes = std::iter::repeat_with(|| None).take(slots).collect();
-        Self { data: vec![0; slots * image_len], outcomes, image_len, settled: 0 }
+        Self { memory: Some(memory), outcomes, image_len: size.rgb_len().unwrap_or(0), settled: 0, dense: false }
     }
 
     fn settle(&mut self, slot: usize, outcome: Outcome, image: &[u8]) {
         if matches!(outcome, Outcome::Ready(_)) {
-            self.data[slot * self.image_len..][..self.image_len].copy_from_slice(image);
+            let at = slot * self.image_len;
+            self.host_mut()[at..][..image.len()].copy_from_slice(image);
         }
         debug_assert!(self.outcomes[slot].is_none(), "an item has one outcome");
         self.outcomes[slot] = Some(outcome);
         self.settled += 1;
     }
 
-    /// Moves the images together over the slots of failed items, hands the outcomes to `encoded`, and returns the
-    /// pixels that are to be encoded. The slots are free afterwards.
-    pub(crate) fn compact(&mut self, encoded: &mut Encoded) -> &[u8] {
+    /// Settles every item at once; `fill` lays the images of those that are ready side by side in the memory.
+    pub(crate) fn settle_all<E>(
+        &mut self,
+        fill: impl FnOnce(&mut dyn BatchMemory) -> Result<Vec<Outcome>, E>,
+    ) -> Result<(), E> {
+        let memory = self.memory.as_deref_mut().unwrap_or_else(|| unreachable!("the encoder gave it back"));
+        let outcomes = fill(memory)?;
+        self.settled = outcomes.len();
+        self.outcomes.iter_mut().zip(outcomes).for_each(|(slot, outcome)| *slot = Some(outcome));
+        self.dense = true;
+        Ok(())
+    }
+
+    /// Moves the images together over the slots of failed items, hands the outcomes to `encoded`, and returns how many
+    /// images there are. The slots are free afterwards.
+    pub(crate) fn compact(&mut self, encoded: &mut Encoded) -> usize {
         let mut kept = 0;
         for slot in 0..self.outcomes.len() {
             match self.outcomes[slot].take() {
                 Some(Outcome::Ready(info)) => {
-                    if kept != slot {
-                        let from = slot * self.image_len;
-                        self.data.copy_within(from..from + self.image_len, kept * self.image_len);
+                    if kept != slot && !self.dense {
+                        let (from, len) = (slot * self.image_len, self.image_len);
+                        self.host_mut().copy_within(from..from + len, kept * len);
                     }
                     kept += 1;
                     encoded.push(info);
@@ -65,8 +81,28 @@ impl Pixels {
                 None => {}
             }
         }
-        self.settled = 0;
-        &self.data[..kept * self.image_len]
+        (self.settled, self.dense) = (0, false);
+        kept
+    }
+
+    /// The first `images` images, where the host can read them.
+    pub(crate) fn host(&self, images: usize) -> Option<&[u8]> {
+        self.memory.as_deref()?.host()?.get(..images * self.image_len)
+    }
+
+    fn host_mut(&mut self) -> &mut [u8] {
+        let memory = self.memory.as_deref_mut().and_then(BatchMemory::host_mut);
+        memory.unwrap_or_else(|| unreachable!("only memory of the host is filled slot by slot"))
+    }
+
+    /// The memory, for the encoder to read.
+    pub(crate) fn lend(&mut self) -> Option<Box<dyn BatchMemory>> {
+        self.memory.take()
+    }
+
+    /// The memory again.
+    pub(crate) fn give_back(&mut self, memory: Box<dyn BatchMemory>) {
+        self.memory = Some(memory);
     }
 }
 
@@ -82,6 +118,7 @@ pub(crate) struct OpenBatch {
 
 /// A batch whose every item has an outcome.
 pub(crate) struct FullBatch {
+    pub(crate) number: u64,
     pub(crate) end: u64,
     pub(crate) pixels: Pixels,
 }
@@ -98,7 +135,22 @@ impl OpenBatch {
         let pixels = guard.as_mut()?;
         pixels.settle((index - self.first) as usize, outcome, image);
         let full = pixels.settled as u64 == self.end - self.first;
-        full.then(|| guard.take().map(|pixels| FullBatch { end: self.end, pixels })).flatten()
+        full.then(|| guard.take().map(|pixels| self.full(pixels))).flatten()
+    }
+
+    /// How many items it has.
+    pub(crate) fn items(&self) -> usize {
+        (self.end - self.first) as usize
+    }
+
+    /// Its pixels, for somebody who settles all of its items at once.
+    pub(crate) fn take(&self) -> Option<Pixels> {
+        self.pixels.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// With every item of it settled in `pixels`.
+    pub(crate) fn full(&self, pixels: Pixels) -> FullBatch {
+        FullBatch { number: self.number, end: self.end, pixels }
     }
 }
 
@@ -169,14 +221,15 @@ mod tests {
     #[test]
     fn failed_items_leave_no_hole_and_shift_no_row() {
         let size = Size::new(1, 1);
-        let batch = OpenBatch::new(0, 100, 104, Pixels::new(4, size));
+        let batch = OpenBatch::new(0, 100, 104, Pixels::new(4, size, Box::new(vec![0; 12])));
         assert!(batch.settle(102, ready(102), &[2; 3]).is_none());
         assert!(batch.settle(100, failed(100), &[]).is_none());
         assert!(batch.settle(103, ready(103), &[3; 3]).is_none());
         let mut full = batch.settle(101, failed(101), &[]).unwrap();
 
         let mut encoded = Encoded::default();
-        assert_eq!(full.pixels.compact(&mut encoded), [2, 2, 2, 3, 3, 3]);
+        let images = full.pixels.compact(&mut encoded);
+        assert_eq!(full.pixels.host(images).unwrap(), [2, 2, 2, 3, 3, 3]);
         assert_eq!(encoded.rows().index, [102, 103]);
         assert_eq!(encoded.failures.iter().map(|f| f.index).collect::<Vec<_>>(), [100, 101]);
     }

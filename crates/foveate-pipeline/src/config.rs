@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use foveate_core::PixelLimits;
-use foveate_decode::DecodeHint;
+use foveate_preprocess::Options;
 use foveate_profile::Trace;
 use foveate_resize::Geometry;
 
@@ -9,13 +8,7 @@ use foveate_resize::Geometry;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How an image becomes the encoder's input.
-    pub geometry: Geometry,
-    /// Whether EXIF orientation is applied.
-    pub orientation: OrientationPolicy,
-    /// What the decoder may do to save time.
-    pub hint: DecodeHint,
-    /// Size limit for decoded images.
-    pub limits: PixelLimits,
+    pub preprocess: Options,
     /// Whether vectors are scaled to unit length.
     pub normalize: Normalize,
     /// Images per batch.
@@ -37,19 +30,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// The usual bound on what is read ahead.
+    pub const READ_AHEAD_BYTES: u64 = 64 << 20;
+
     /// The usual settings for a geometry: batches of 32, one decode worker, two readers, 64 MiB of read-ahead,
     /// a batch ahead of the encoder, commits every two seconds.
     pub fn new(geometry: Geometry) -> Self {
         Self {
-            geometry,
-            orientation: OrientationPolicy::Apply,
-            hint: DecodeHint::default(),
-            limits: PixelLimits::DEFAULT,
+            preprocess: Options::new(geometry),
             normalize: Normalize::Off,
             batch: 32,
             workers: 1,
             readers: 2,
-            read_ahead_bytes: 64 << 20,
+            read_ahead_bytes: Self::READ_AHEAD_BYTES,
             prefetch: 1,
             trace: None,
             failures: FailurePolicy::Unlimited,
@@ -59,26 +52,16 @@ impl Config {
 
     /// Items that may wait between reading and decoding. Bytes are bounded apart; fewer items than this put threads to
     /// sleep and wake them for every single one.
-    pub(crate) fn read_ahead_items(&self) -> usize {
+    pub fn read_ahead_items(&self) -> usize {
         (2 * self.workers + self.readers).max(16)
     }
 
-    /// Batches in existence at once: one at the encoder, those that wait for it, one being filled, and as many more as
+    /// Batches in existence at once: those `at_encoders`, those that wait for one, one being filled, and as many more as
     /// items in flight can touch.
-    pub(crate) fn batches_in_flight(&self) -> usize {
+    pub fn batches_in_flight(&self, at_encoders: usize) -> usize {
         let items = self.read_ahead_items() + self.workers + self.readers;
-        2 + self.prefetch.max(1) + items.div_ceil(self.batch)
+        1 + at_encoders.max(1) + self.prefetch.max(1) + items.div_ceil(self.batch)
     }
-}
-
-/// What to do with the orientation that a camera noted in the file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OrientationPolicy {
-    /// Turn the pixels upright, as image loaders do.
-    #[default]
-    Apply,
-    /// Take the pixels as stored, as `transformers`' processors do when given raw pixels.
-    Ignore,
 }
 
 /// Whether vectors are scaled.

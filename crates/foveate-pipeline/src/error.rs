@@ -1,7 +1,6 @@
 use foveate_core::Stage;
-use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
-use foveate_resize::ResizeError;
+use foveate_preprocess::PreprocessError;
 use foveate_sink::{Failure, SinkError};
 use foveate_source::SourceError;
 
@@ -14,12 +13,9 @@ pub enum RunError {
     /// The listing broke.
     #[error("list: {0}")]
     Source(#[from] SourceError),
-    /// The decoder cannot be used at all.
-    #[error("decode: {0}")]
-    Decode(#[from] DecodeError),
-    /// The resizer cannot be used at all.
-    #[error("resize: {0}")]
-    Resize(#[from] ResizeError),
+    /// No image can be prepared.
+    #[error(transparent)]
+    Preprocess(#[from] PreprocessError),
     /// The encoder failed.
     #[error("encode: {0}")]
     Encode(#[from] EncodeError),

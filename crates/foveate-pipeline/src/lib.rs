@@ -4,15 +4,18 @@ mod batch;
 mod config;
 mod engine;
 mod error;
+mod flow;
+mod lane;
 mod queue;
 mod report;
 mod stages;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
+mod worker;
 
-pub use config::{Config, FailurePolicy, Normalize, OrientationPolicy};
+pub use config::{Config, FailurePolicy, Normalize};
 pub use engine::{Cancel, Pipeline};
 pub use error::RunError;
 pub use queue::QueueStats;
 pub use report::{RunReport, StageReport};
-pub use stages::{Opener, Progress};
+pub use stages::Progress;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use foveate_profile::Trace;
 
+use crate::RunError;
+
 /// What a queue looked like over a run. Where occupancy drops from high to low, there is the bottleneck.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueStats {
@@ -208,6 +210,16 @@ struct ReorderState<T> {
     clock: OccupancyClock,
 }
 
+impl<T> ReorderState<T> {
+    fn next_in_turn(&mut self) -> Option<T> {
+        let entry = self.waiting.remove(&self.next)?;
+        self.next += 1;
+        self.clock.passed += 1;
+        self.clock.now_holds(self.waiting.len());
+        Some(entry)
+    }
+}
+
 impl<T> Reorder<T> {
     pub(crate) fn new(name: &'static str, capacity: usize, trace: Option<Trace>) -> Self {
         let clock = OccupancyClock::new(name, trace);
@@ -223,7 +235,8 @@ impl<T> Reorder<T> {
             state.clock.now_holds(length);
         }
         drop(state);
-        self.filled.notify_one();
+        // Of several consumers any may be the one to take the number that is next.
+        self.filled.notify_all();
     }
 
     /// Waits for the next number in turn; `None` once closed and that number has not come.
@@ -231,13 +244,17 @@ impl<T> Reorder<T> {
         let starved = |state: &ReorderState<T>| !state.closed && !state.waiting.contains_key(&state.next);
         let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
         state.clock.consumer_wait += waited;
-        let next = state.next;
-        let entry = state.waiting.remove(&next)?;
-        state.next += 1;
-        state.clock.passed += 1;
-        let length = state.waiting.len();
-        state.clock.now_holds(length);
-        Some(entry)
+        state.next_in_turn()
+    }
+
+    /// The next number in turn, where it is there already.
+    pub(crate) fn try_pop(&self) -> Option<T> {
+        lock(&self.state).next_in_turn()
+    }
+
+    /// Notes that a producer waited before it could make an entry.
+    pub(crate) fn producer_waited(&self, waited: Duration) {
+        lock(&self.state).clock.producer_wait += waited;
     }
 
     /// No more entries will come.
@@ -262,8 +279,10 @@ impl<T> Reorder<T> {
 pub(crate) struct Pool<T> {
     state: Mutex<PoolState<T>>,
     returned: Condvar,
-    make: Box<dyn Fn() -> T + Send + Sync>,
+    make: Box<Make<T>>,
 }
+
+type Make<T> = dyn Fn() -> Result<T, RunError> + Send + Sync;
 
 struct PoolState<T> {
     free: Vec<T>,
@@ -271,26 +290,41 @@ struct PoolState<T> {
     closed: bool,
 }
 
+impl<T> PoolState<T> {
+    fn is_empty(&self) -> bool {
+        self.free.is_empty() && self.may_make == 0
+    }
+}
+
 impl<T> Pool<T> {
     /// A pool that makes at most `limit` buffers, each when it is first needed.
-    pub(crate) fn new(limit: usize, make: impl Fn() -> T + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(limit: usize, make: impl Fn() -> Result<T, RunError> + Send + Sync + 'static) -> Self {
         let state = PoolState { free: Vec::new(), may_make: limit.max(1), closed: false };
         Self { state: Mutex::new(state), returned: Condvar::new(), make: Box::new(make) }
     }
 
-    /// Waits for a buffer; `None` once the pool is closed.
-    pub(crate) fn take(&self) -> Option<T> {
-        let empty = |state: &PoolState<T>| !state.closed && state.free.is_empty() && state.may_make == 0;
-        let (mut state, _) = wait_while(&self.returned, lock(&self.state), empty);
-        if state.closed {
-            return None;
+    /// Waits for a buffer, and says for how long; none once the pool is closed.
+    pub(crate) fn take(&self) -> Result<(Option<T>, Duration), RunError> {
+        let blocked = |state: &PoolState<T>| !state.closed && state.is_empty();
+        let (state, waited) = wait_while(&self.returned, lock(&self.state), blocked);
+        Ok((self.take_from(state)?, waited))
+    }
+
+    /// A buffer, where one is free or may be made.
+    pub(crate) fn try_take(&self) -> Result<Option<T>, RunError> {
+        self.take_from(lock(&self.state))
+    }
+
+    fn take_from(&self, mut state: MutexGuard<'_, PoolState<T>>) -> Result<Option<T>, RunError> {
+        if state.closed || state.is_empty() {
+            return Ok(None);
         }
         if let Some(buffer) = state.free.pop() {
-            return Some(buffer);
+            return Ok(Some(buffer));
         }
         state.may_make -= 1;
         drop(state);
-        Some((self.make)())
+        (self.make)().map(Some)
     }
 
     pub(crate) fn give(&self, buffer: T) {
@@ -355,16 +389,18 @@ mod tests {
 
     #[test]
     fn a_pool_makes_no_more_than_its_limit() {
-        let pool = Pool::new(2, Vec::<u8>::new);
-        let (a, _b) = (pool.take().unwrap(), pool.take().unwrap());
+        let pool = Pool::new(2, || Ok(Vec::<u8>::new()));
+        let take = || pool.take().unwrap().0;
+        let (a, _b) = (take().unwrap(), take().unwrap());
+        assert!(pool.try_take().unwrap().is_none());
         std::thread::scope(|scope| {
-            let third = scope.spawn(|| pool.take().is_some());
+            let third = scope.spawn(|| take().is_some());
             std::thread::sleep(Duration::from_millis(10));
             assert!(!third.is_finished());
             pool.give(a);
             assert!(third.join().unwrap());
         });
         pool.close();
-        assert!(pool.take().is_none());
+        assert!(take().is_none());
     }
 }

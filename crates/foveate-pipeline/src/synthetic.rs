@@ -20,9 +20,10 @@ use crate::{Config, Pipeline};
 pub fn pipeline(items: u64, size: Size, stored: &Arc<AtomicU64>) -> Pipeline {
     Pipeline {
         source: Box::new(RawImages::new(items, size)),
-        decoder: Box::new(move || Ok(Box::new(RawDecoder { size }))),
-        resizer: Box::new(|| Ok(Box::new(CopyResizer))),
-        encoder: Box::new(FirstPixels::new(size)),
+        decoder: Arc::new(move || Ok(Box::new(RawDecoder { size }))),
+        resizer: Arc::new(|| Ok(Box::new(CopyResizer))),
+        batched: None,
+        encoders: vec![Box::new(FirstPixels::new(size))],
         sink: Box::new(CountingSink::new(Arc::clone(stored), tells_its_index)),
         config: Config::new(Geometry::Stretch { output: size, filter: Filter::OpenCvLinear }),
     }

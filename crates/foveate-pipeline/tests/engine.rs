@@ -4,15 +4,20 @@
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
+use std::any::Any;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use foveate_core::{ImageView, ImageViewMut};
-use foveate_core::{PixelBatch, PixelBuf, Size, Stage, VectorBuf};
+use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
+use foveate_encode::{
+    Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderSpec, Overlap, Place,
+    Pooling, host_allocator,
+};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
+use foveate_preprocess::{ItemFault, Opener, PreprocessError, Preprocessor, StageClock};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -152,6 +157,131 @@ impl Encoder for NumberEncoder {
     }
 }
 
+/// The same, on a device that works beside the host: batches go in and come out through channels.
+struct DeviceEncoder {
+    spec: EncoderSpec,
+    to_device: mpsc::Sender<Batch>,
+    from_device: mpsc::Receiver<(Batch, VectorBuf)>,
+    under_way: usize,
+    most: Arc<AtomicUsize>,
+}
+
+impl DeviceEncoder {
+    /// A device that takes a while for each batch; `most` is the largest number of batches it had in hand.
+    fn new(most: Arc<AtomicUsize>) -> Self {
+        let (to_device, batches) = mpsc::channel::<Batch>();
+        let (done, from_device) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut encoder = NumberEncoder::new();
+            for batch in batches {
+                std::thread::sleep(Duration::from_millis(1));
+                let on_device = batch.memory.as_any().downcast_ref::<DeviceMemory>().map(|memory| &memory.0[..]);
+                let samples = &on_device.or(batch.memory.host()).unwrap()[..batch.images * 12];
+                let mut rows = VectorBuf::new();
+                encoder.encode(PixelBatch::new(samples, SIDE).unwrap(), &mut rows).unwrap();
+                let _ = done.send((batch, rows));
+            }
+        });
+        let spec = EncoderSpec { device: "cuda:0".to_owned(), ..NumberEncoder::new().spec };
+        Self { spec, to_device, from_device, under_way: 0, most }
+    }
+}
+
+impl Encoder for DeviceEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+    fn encode(&mut self, _: PixelBatch<'_>, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        unreachable!("the engine overlaps where it can")
+    }
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        unreachable!("the engine does not ask")
+    }
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        Some(self)
+    }
+}
+
+impl Overlap for DeviceEncoder {
+    fn depth(&mut self) -> usize {
+        3
+    }
+    fn allocator(&mut self, place: Place) -> Allocate {
+        match place {
+            Place::Host => host_allocator(),
+            Place::Device => Arc::new(|bytes| Ok(Box::new(DeviceMemory(vec![0; bytes])))),
+        }
+    }
+    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
+        self.under_way += 1;
+        assert!(self.under_way <= self.depth());
+        self.most.fetch_max(self.under_way, SeqCst);
+        self.to_device.send(batch).map_err(|_| EncodeError::Engine("the device is gone".to_owned()))
+    }
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let started = Instant::now();
+        let (batch, rows) =
+            self.from_device.recv().map_err(|_| EncodeError::Engine("the device is gone".to_owned()))?;
+        self.under_way -= 1;
+        *out = rows;
+        Ok(Collected { batch, spans: EncodeSpans::in_turn(started, EncodeTimes::forward_since(started)) })
+    }
+}
+
+/// Out of the host's reach, but for those who know the device.
+struct DeviceMemory(Vec<u8>);
+
+impl BatchMemory for DeviceMemory {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+    fn host(&self) -> Option<&[u8]> {
+        None
+    }
+    fn host_mut(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// What [`NumberDecoder`] and [`Copy`] do, for whole batches on a device, or on the host where the memory is there.
+struct NumberPreprocessor;
+
+impl Preprocessor for NumberPreprocessor {
+    fn preprocess(
+        &mut self,
+        images: &[&[u8]],
+        out: &mut dyn BatchMemory,
+        prepared: &mut Vec<Result<Size, ItemFault>>,
+        _: &dyn StageClock,
+    ) -> Result<(), PreprocessError> {
+        let on_device = out.as_any_mut().is::<DeviceMemory>();
+        let slots = if on_device {
+            &mut out.as_any_mut().downcast_mut::<DeviceMemory>().unwrap().0
+        } else {
+            out.host_mut().unwrap()
+        };
+        let indexes = images.iter().map(|bytes| u64::from_le_bytes((*bytes).try_into().unwrap()));
+        prepared.clear();
+        prepared.extend(indexes.clone().map(|index| match is_failure(index) {
+            Some((stage, reason)) => Err(ItemFault { stage, reason: reason.to_owned() }),
+            None => Ok(SIDE),
+        }));
+        let good = indexes.filter(|&index| is_failure(index).is_none());
+        slots.chunks_exact_mut(12).zip(good).for_each(|(slot, index)| slot.copy_from_slice(&spread(index)));
+        Ok(())
+    }
+}
+
+fn opener<T, E>(open: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Opener<T, E> {
+    Arc::new(open)
+}
+
 /// What a disk would hold after a crash.
 #[derive(Clone, Default, Debug, PartialEq)]
 struct Stored {
@@ -208,6 +338,9 @@ struct Job {
     range: Range<u64>,
     disk: Arc<Mutex<Stored>>,
     encoder: NumberEncoder,
+    /// In the place of `encoder`, when there are any.
+    devices: Vec<Box<dyn Encoder>>,
+    batched: bool,
     config: Config,
     cancel: Cancel,
     disk_is_full: bool,
@@ -221,6 +354,8 @@ impl Job {
             range: 0..items,
             disk: Arc::default(),
             encoder: NumberEncoder::new(),
+            devices: Vec::new(),
+            batched: false,
             config,
             cancel: Cancel::default(),
             disk_is_full: false,
@@ -229,11 +364,13 @@ impl Job {
 
     fn run(self) -> Result<RunReport, RunError> {
         let sink = Memory { disk: self.disk, is_full: self.disk_is_full, ..Memory::default() };
+        let encoders = if self.devices.is_empty() { vec![Box::new(self.encoder) as _] } else { self.devices };
         let pipeline = Pipeline {
             source: Box::new(Numbers { next: self.range.start, range: self.range }),
-            decoder: Box::new(|| Ok(Box::new(NumberDecoder))),
-            resizer: Box::new(|| Ok(Box::new(Copy))),
-            encoder: Box::new(self.encoder),
+            decoder: Arc::new(|| Ok(Box::new(NumberDecoder))),
+            resizer: Arc::new(|| Ok(Box::new(Copy))),
+            batched: self.batched.then(|| opener(|| Ok(Box::new(NumberPreprocessor) as Box<dyn Preprocessor>))),
+            encoders,
             sink: Box::new(sink),
             config: self.config,
         };
@@ -272,6 +409,69 @@ fn every_item_has_one_outcome_in_order_for_any_workers_and_batch() {
         assert!(report.is_complete());
         assert_eq!(report.rows + report.failures, 403);
         assert_eq!(report.queues.is_empty(), workers == 0);
+    }
+}
+
+#[test]
+fn several_encoders_and_batches_under_way_change_nothing() {
+    for (devices, workers, batch) in [(1, 2, 8), (2, 3, 5), (3, 4, 1), (2, 0, 7)] {
+        let most = Arc::new(AtomicUsize::new(0));
+        let mut job = Job::new(403);
+        (job.config.workers, job.config.batch) = (workers, batch);
+        job.devices = (0..devices).map(|_| Box::new(DeviceEncoder::new(Arc::clone(&most))) as _).collect();
+        let disk = Arc::clone(&job.disk);
+        let report = job.run().unwrap();
+        check_stored(&disk.lock().unwrap(), 0..403);
+        assert_eq!(report.rows + report.failures, 403);
+        assert_eq!(most.load(SeqCst), if workers == 0 { 1 } else { 3 }, "{devices} devices, {workers} workers");
+    }
+}
+
+#[test]
+fn a_slow_encoder_beside_a_fast_one_keeps_the_order() {
+    let mut job = Job::new(403);
+    let mut slow = NumberEncoder::new();
+    slow.on_batch = Box::new(|| std::thread::sleep(Duration::from_millis(5)));
+    job.devices = vec![Box::new(slow), Box::new(NumberEncoder::new())];
+    job.config.batch = 2;
+    let disk = Arc::clone(&job.disk);
+    job.run().unwrap();
+    check_stored(&disk.lock().unwrap(), 0..403);
+}
+
+#[test]
+fn encoders_of_different_models_are_refused() {
+    let mut job = Job::new(10);
+    let mut other = NumberEncoder::new();
+    other.spec.dim = 3;
+    job.devices = vec![Box::new(NumberEncoder::new()), Box::new(other)];
+    assert!(job.run().unwrap_err().to_string().contains("not of the same model"));
+}
+
+#[test]
+fn a_fault_of_one_of_two_encoders_stops_the_run_and_keeps_what_was_done() {
+    let mut job = Job::new(200);
+    let failing = || Box::new(NumberEncoder { fails_at: Some(102), ..NumberEncoder::new() });
+    job.devices = vec![failing(), failing()];
+    let disk = Arc::clone(&job.disk);
+    assert_eq!(job.run().unwrap_err().to_string(), "encode: encoder failed: out of device memory");
+    let stored = disk.lock().unwrap().clone();
+    let kept = stored.watermark.unwrap_or(0);
+    assert!(kept <= 96 && kept % 8 == 0, "{kept}");
+    check_stored(&stored, 0..kept);
+}
+
+/// Batches that are prepared as a whole: on the device of a lone encoder, on the host for several.
+#[test]
+fn whole_batches_come_out_as_single_images_do() {
+    for (devices, workers, batch) in [(1, 1, 8), (1, 3, 5), (2, 2, 16), (1, 0, 8)] {
+        let most = Arc::new(AtomicUsize::new(0));
+        let mut job = Job::new(403);
+        (job.config.workers, job.config.batch, job.batched) = (workers, batch, true);
+        job.devices = (0..devices).map(|_| Box::new(DeviceEncoder::new(Arc::clone(&most))) as _).collect();
+        let disk = Arc::clone(&job.disk);
+        job.run().unwrap();
+        check_stored(&disk.lock().unwrap(), 0..403);
     }
 }
 

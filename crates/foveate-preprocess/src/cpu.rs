@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage};
+use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, panic_message};
 use foveate_decode::{DecodeError, Decoder, Orientation, orientation};
 use foveate_resize::{ResizeError, Resizer};
 
@@ -76,8 +76,7 @@ impl CpuPreprocessor {
             OrientationPolicy::Apply => orientation(bytes, decoded.format),
             OrientationPolicy::Ignore => Orientation::Normal,
         };
-        turn.apply(&mut self.pixels, &mut self.turned)
-            .map_err(|error| Fault::Item(Stage::Decode, error.to_string()))
+        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| Fault::Item(Stage::Decode, error.to_string()))
     }
 
     fn resize(&mut self, out: &mut [u8]) -> Result<(), Fault> {
@@ -111,7 +110,10 @@ impl Preprocessor for CpuPreprocessor {
         let image_len = self.options.geometry.output().rgb_len().unwrap_or(0);
         let room = out.bytes();
         let slots = out.host_mut().filter(|_| images.len() * image_len <= room).ok_or_else(|| {
-            PreprocessError::Unsupported(format!("no room for {} images of {image_len} bytes on the host", images.len()))
+            PreprocessError::Unsupported(format!(
+                "no room for {} images of {image_len} bytes on the host",
+                images.len()
+            ))
         })?;
         let mut slots = slots.chunks_exact_mut(image_len.max(1));
         prepared.clear();
@@ -136,9 +138,4 @@ fn timed<T>(clock: &dyn StageClock, stage: Stage, work: impl FnOnce() -> T) -> T
     let (mut work, mut done) = (Some(work), None);
     clock.time(stage, &mut || done = work.take().map(|work| work()));
     done.unwrap_or_else(|| unreachable!("a clock does the work that it times"))
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

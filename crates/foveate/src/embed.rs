@@ -1,6 +1,6 @@
 //! The main job as a library call: from names and paths to a [`Pipeline`] that is ready to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,9 +8,8 @@ use foveate_core::{Backend, PixelLimits, UnknownBackend};
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::{ModelError, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling};
-use foveate_pipeline::{
-    Cancel, Config, FailurePolicy, Normalize, OrientationPolicy, Pipeline, Progress, RunError, RunReport,
-};
+use foveate_pipeline::{Cancel, Config, FailurePolicy, Normalize, Pipeline, Progress, RunError, RunReport};
+use foveate_preprocess::{self as preprocess, OrientationPolicy};
 use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry, VectorSink};
@@ -214,30 +213,41 @@ impl EmbedOptions {
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Job, EmbedError> {
-        let mut names = Names::choose(self, backends)?;
-        let model = OpenModel::open(&self.model, model)?;
-        if self.encoder.is_none() {
-            names.encoder = model.usual_encoder(&backends.encoders).unwrap_or(names.encoder);
-        }
+        let (names, model) = self.choose(backends, model)?;
         let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
         let manifest = Description { options: self, names: &names, model: &model, geometry: &geometry };
         let mut manifest = manifest.manifest(source.as_ref());
         let seeded = model.is_seeded();
 
-        let encoder = self.open_encoder(&names.encoder, &model, backends)?;
-        manifest.dim = encoder.spec().dim;
+        let encoders = self.open_encoders(&names.encoder, &model, backends)?;
+        manifest.dim = encoders.first().map_or(0, |encoder| encoder.spec().dim);
 
         let (decoding, decoder, with_decoders) = (self.decoding, names.decoders.first().cloned(), Arc::clone(backends));
         let (resizer, with_resizers) = (self.resizer.clone(), Arc::clone(backends));
         let pipeline = Pipeline {
             source,
-            decoder: Box::new(move || with_decoders.open_decoders(decoder.as_deref(), &decoding)),
-            resizer: Box::new(move || with_resizers.open_resizer(resizer.as_deref())),
-            encoder,
+            decoder: Arc::new(move || with_decoders.open_decoders(decoder.as_deref(), &decoding)),
+            resizer: Arc::new(move || with_resizers.open_resizer(resizer.as_deref())),
+            batched: None,
+            encoders,
             sink,
             config: self.config(geometry),
         };
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
+    }
+
+    /// The backends by name, and the model. Names are looked at before a model is loaded, or downloaded.
+    pub(crate) fn choose(
+        &self,
+        backends: &Backends,
+        model: &OpenOptions<'_>,
+    ) -> Result<(Names, OpenModel), EmbedError> {
+        let mut names = Names::choose(self, backends)?;
+        let model = OpenModel::open(&self.model, model)?;
+        if self.encoder.is_none() {
+            names.encoder = model.usual_encoder(&backends.encoders).unwrap_or(names.encoder);
+        }
+        Ok((names, model))
     }
 
     /// The decoder that is asked first: where none is named and shrinking is permitted, one that can.
@@ -249,6 +259,21 @@ impl EmbedOptions {
         }
     }
 
+    /// An encoder for each device that is named.
+    pub(crate) fn open_encoders(
+        &self,
+        name: &str,
+        model: &OpenModel,
+        backends: &Backends,
+    ) -> Result<Vec<Box<dyn Encoder>>, EmbedError> {
+        let backend = backends.encoders.get(name)?;
+        let each: Vec<_> = self.devices().map(|device| self.encoder_options(device)).collect();
+        let first = each.first().ok_or_else(|| EmbedError::Options("--device names no device".to_owned()))?;
+        let model = model.for_backend(backend, &backends.encoders, first)?;
+        each.iter().map(|options| Ok(backend.open(&model, options)?)).collect()
+    }
+
+    /// The encoder of the first device that is named, for those who work with one.
     pub(crate) fn open_encoder(
         &self,
         name: &str,
@@ -256,20 +281,32 @@ impl EmbedOptions {
         backends: &Backends,
     ) -> Result<Box<dyn Encoder>, EmbedError> {
         let backend = backends.encoders.get(name)?;
-        let options = self.encoder_options();
+        let options = self.encoder_options(self.devices().next().unwrap_or_default());
         let model = model.for_backend(backend, &backends.encoders, &options)?;
         Ok(backend.open(&model, &options)?)
     }
 
-    pub(crate) fn encoder_options(&self) -> EncoderOptions {
+    /// The devices in the order in which they are named; one that is named twice gets two encoders.
+    fn devices(&self) -> impl Iterator<Item = &str> {
+        self.device.split(',').map(str::trim).filter(|device| !device.is_empty())
+    }
+
+    /// What the encoder of one device is opened with; encoders on the CPU share its threads.
+    pub(crate) fn encoder_options(&self, device: &str) -> EncoderOptions {
         EncoderOptions {
             pooling: self.pooling,
             dtype: self.dtype,
-            device: self.device.clone(),
+            device: device.to_owned(),
             max_batch: self.batch,
-            threads: self.encoder_threads,
+            threads: (self.encoder_threads / self.devices().count().max(1)).max(1),
             settings: self.encoder_settings.clone(),
         }
+    }
+
+    /// What of the devices shows in the output's bytes: not how many there are, nor which.
+    fn kind_of_devices(&self) -> String {
+        let kinds: BTreeSet<_> = self.devices().map(|device| device.split(':').next().unwrap_or(device)).collect();
+        kinds.into_iter().collect::<Vec<_>>().join(",")
     }
 
     fn sink_name(&self, sinks: &SinkRegistry) -> Result<String, EmbedError> {
@@ -292,18 +329,26 @@ impl EmbedOptions {
 
     pub(crate) fn config(&self, geometry: Geometry) -> Config {
         Config {
-            hint: self.decode_scale.hint(&geometry),
-            orientation: self.orientation,
-            limits: self.limits,
+            preprocess: self.preprocess(geometry),
             normalize: self.normalize,
             batch: self.batch,
             workers: self.workers,
             readers: self.readers,
             prefetch: self.prefetch,
+            read_ahead_bytes: Config::READ_AHEAD_BYTES,
             trace: self.trace.clone(),
             failures: self.failures,
             commit_every: self.commit_every,
-            ..Config::new(geometry)
+        }
+    }
+
+    /// How an image becomes the encoder's input.
+    pub(crate) fn preprocess(&self, geometry: Geometry) -> preprocess::Options {
+        preprocess::Options {
+            geometry,
+            orientation: self.orientation,
+            hint: self.decode_scale.hint(&geometry),
+            limits: self.limits,
         }
     }
 }
@@ -346,7 +391,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
+    fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
         let Backends { decoders, resizers, encoders, .. } = backends;
         Ok(Self {
             decoders: preferred_first(decoders, options.preferred_decoder(backends).as_deref())?,
@@ -421,7 +466,7 @@ impl Description<'_> {
         for (name, value) in &options.encoder_settings {
             set(&format!("encoder.{name}"), value.clone());
         }
-        set("device", options.device.clone());
+        set("device", options.kind_of_devices());
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());
         set("normalize", normalize_name(options.normalize).to_owned());

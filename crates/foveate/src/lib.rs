@@ -17,6 +17,7 @@ pub use foveate_encode as encode;
 pub use foveate_lab as lab;
 pub use foveate_pipeline as pipeline;
 pub use foveate_plan as plan;
+pub use foveate_preprocess as preprocess;
 pub use foveate_profile as profile;
 pub use foveate_report as report;
 pub use foveate_resize as resize;

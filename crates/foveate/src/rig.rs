@@ -8,13 +8,14 @@ use foveate_decode::{DecodeError, Decoder};
 use foveate_dinov2::OpenOptions;
 use foveate_encode::{EncodeError, Encoder, EncoderBackend};
 use foveate_lab::{Candidate, Context, Setting};
-use foveate_pipeline::{Config, Opener};
+use foveate_pipeline::Config;
+use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
 use foveate_resize::{Geometry, ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Source, SourceError};
 
 use crate::collect::Sample;
-use crate::embed::{Backends, EmbedError, EmbedOptions, Names};
+use crate::embed::{Backends, EmbedError, EmbedOptions};
 use crate::models::OpenModel;
 use crate::{DecodeScale, Recipe};
 
@@ -43,11 +44,7 @@ impl Rig {
         model: &OpenOptions<'_>,
     ) -> Result<Self, EmbedError> {
         let sample = Sample::draw(source, photos, seed)?;
-        let model = OpenModel::open(&options.model, model)?;
-        let mut names = Names::choose(&options, &backends)?;
-        if options.encoder.is_none() {
-            names.encoder = model.usual_encoder(&backends.encoders).unwrap_or(names.encoder);
-        }
+        let (mut names, model) = options.choose(&backends, model)?;
         let mut geometries = BTreeMap::new();
         for recipe in [Recipe::Hf, Recipe::Squash] {
             geometries.insert(recipe.name(), recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?);
@@ -91,7 +88,7 @@ impl Rig {
     }
 
     fn takes(&self, backend: &EncoderBackend) -> bool {
-        let options = self.options.encoder_options();
+        let options = self.options.encoder_options(&self.options.device);
         // For a checkpoint that is to become a graph, finding out is as much work as doing it.
         match &self.model {
             OpenModel::Dinov2(_) => true,
@@ -136,7 +133,11 @@ impl foveate_lab::Rig for Rig {
 
     fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
         let (backends, decoding, name) = (Arc::clone(&self.backends), self.options.decoding, setting.decoder.clone());
-        Box::new(move || backends.open_decoders(Some(&name), &decoding))
+        Arc::new(move || backends.open_decoders(Some(&name), &decoding))
+    }
+
+    fn batched_opener(&self, _: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
+        None
     }
 
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
@@ -145,7 +146,7 @@ impl foveate_lab::Rig for Rig {
 
     fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
         let (backends, name) = (Arc::clone(&self.backends), setting.resizer.clone());
-        Box::new(move || backends.open_resizer(Some(&name)))
+        Arc::new(move || backends.open_resizer(Some(&name)))
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {

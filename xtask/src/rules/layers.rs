@@ -16,6 +16,8 @@ pub(crate) enum Role<'a> {
     },
     /// The model without an engine.
     Model,
+    /// What several backends need of one kind of device.
+    Device,
     Engine,
     Lab,
     Worker,
@@ -26,9 +28,17 @@ pub(crate) enum Role<'a> {
     Tool,
 }
 
-const TRAITS: [&str; 6] = ["source", "decode", "resize", "encode", "sink", "queue"];
-/// Encoders that run our own model code.
-const MODEL_BACKENDS: [&str; 2] = ["foveate-encode-candle", "foveate-encode-tch"];
+const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
+/// What single crates may import besides.
+const EXCEPTIONS: [(&str, &[&str]); 4] = [
+    // Its trait stands for decoding and resizing as one.
+    ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
+    // It decodes whole batches, and resizes them where they are.
+    ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
+    // Encoders that run our own model code.
+    ("foveate-encode-candle", &["foveate-dinov2", "foveate-cuda"]),
+    ("foveate-encode-tch", &["foveate-dinov2"]),
+];
 /// Third-party crates that trait crates and leaves may build on: small, stable, and never in a signature.
 const THIRD_PARTY: [&str; 13] = [
     "csv",
@@ -59,10 +69,11 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         "foveate" => Role::Facade,
         "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
+        "foveate-cuda" => Role::Device,
         "foveate-pipeline" => Role::Engine,
         "foveate-lab" => Role::Lab,
         "foveate-worker" => Role::Worker,
-        "foveate-tests" | "foveate-benches" => Role::Harness,
+        "foveate-tests" | "foveate-benches" | "foveate-cuda-emulator" => Role::Harness,
         "xtask" => Role::Tool,
         _ => {
             let rest = name.strip_prefix("foveate-")?;
@@ -78,15 +89,14 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
 fn may_import(from: &str, to: &str) -> bool {
     let (Some(role_from), Some(role_to)) = (role(from), role(to)) else { return false };
     let is_core = to == "foveate-core";
+    if EXCEPTIONS.iter().any(|(name, also)| *name == from && also.contains(&to)) {
+        return true;
+    }
     let is_stage_trait = role_to == Role::Trait && to != "foveate-queue";
     match role_from {
         Role::Leaf | Role::Tool => false,
-        Role::Trait => is_core,
-        Role::Backend { of } => {
-            is_core
-                || to.strip_prefix("foveate-") == Some(of)
-                || (role_to == Role::Model && MODEL_BACKENDS.contains(&from))
-        }
+        Role::Trait | Role::Device => is_core,
+        Role::Backend { of } => is_core || to.strip_prefix("foveate-") == Some(of),
         Role::Model => is_core || to == "foveate-encode",
         Role::Engine => is_core || is_stage_trait || to == "foveate-profile",
         Role::Lab => is_core || is_stage_trait || ["foveate-pipeline", "foveate-plan", "foveate-profile"].contains(&to),

@@ -119,16 +119,16 @@ impl Job {
         if setting.fast && !capability.scaled {
             return Err("it does not scale".to_owned());
         }
-        if setting.fast && config.hint.min_side.is_none() {
+        if setting.fast && config.preprocess.hint.min_side.is_none() {
             return Err("nothing may be scaled".to_owned());
         }
         Ok(Self {
             name: format!("{name}, {}", setting.decode_scale()),
             fast: setting.fast,
             decoder,
-            hint: config.hint,
+            hint: config.preprocess.hint,
             exact_jpeg: capability.exact_jpeg,
-            out: PixelBuf::new(config.limits),
+            out: PixelBuf::new(config.preprocess.limits),
             pixels: Difference::default(),
             ms: Vec::new(),
             rates: Vec::new(),

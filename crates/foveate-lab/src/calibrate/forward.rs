@@ -215,15 +215,15 @@ impl Company<'_> {
         let config = self.lab.rig.config(self.setting);
         let mut decoder = (self.lab.rig.decoder_opener(self.setting))()?;
         let mut resizer = (self.lab.rig.resizer_opener(self.setting))()?;
-        let mut pixels = PixelBuf::new(config.limits);
-        let mut output = vec![0; config.geometry.output().rgb_len().unwrap_or(0)];
+        let mut pixels = PixelBuf::new(config.preprocess.limits);
+        let mut output = vec![0; config.preprocess.geometry.output().rgb_len().unwrap_or(0)];
         let mut images = 0;
         for photo in self.photos.photos.iter().cycle().skip(first) {
             if stop.load(Relaxed) {
                 break;
             }
-            decoder.decode(&photo.bytes, config.hint, &mut pixels)?;
-            let plan = config.geometry.plan(pixels.size());
+            decoder.decode(&photo.bytes, config.preprocess.hint, &mut pixels)?;
+            let plan = config.preprocess.geometry.plan(pixels.size());
             if let Some(output) = ImageViewMut::new(&mut output, plan.output) {
                 resizer.resize(pixels.view(), &plan, output)?;
             }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
-use foveate_pipeline::{Opener, Pipeline, RunReport};
+use foveate_pipeline::{Pipeline, RunReport};
+use foveate_preprocess::Opener;
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -199,13 +200,14 @@ impl Prober<'_> {
     fn run(&self, setting: &Setting, source: Box<dyn Source>, images: u64) -> Result<(Probe, RunReport), LabError> {
         let [read, decode, resize, write]: [Log; 4] = Default::default();
         let config = self.lab.rig.config(setting);
-        let encoder = Ones::new(config.geometry.output(), self.dim, config.batch);
+        let encoder = Ones::new(config.preprocess.geometry.output(), self.dim, config.batch);
         let sink = self.lab.sink(self.output, self.photos)?;
         let pipeline = Pipeline {
             source: Box::new(Timed { inner: source, log: read.clone() }),
             decoder: timed_opener(self.lab.rig.decoder_opener(setting), decode.clone(), |timed| Box::new(timed)),
             resizer: timed_opener(self.lab.rig.resizer_opener(setting), resize.clone(), |timed| Box::new(timed)),
-            encoder: Box::new(encoder),
+            batched: None,
+            encoders: vec![Box::new(encoder)],
             sink: Box::new(Timed { inner: Box::new(sink.clone()) as Box<dyn VectorSink>, log: write.clone() }),
             config,
         };
@@ -220,5 +222,5 @@ fn timed_opener<T: ?Sized + 'static, E: 'static>(
     log: Log,
     boxed: fn(Timed<Box<T>>) -> Box<T>,
 ) -> Opener<Box<T>, E> {
-    Box::new(move || Ok(boxed(Timed { inner: open()?, log: log.clone() })))
+    Arc::new(move || Ok(boxed(Timed { inner: open()?, log: log.clone() })))
 }

@@ -1,12 +1,16 @@
 //! Stages that give what is cached at a depth in place of working.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 
-use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, Orientation, orientation};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
-use foveate_pipeline::{Config, Opener, OrientationPolicy, Pipeline};
+use foveate_encode::{
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
+};
+use foveate_pipeline::{Config, Pipeline};
+use foveate_preprocess::{Opener, OrientationPolicy};
 use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer};
 
 use crate::wrap::KEY_LEN;
@@ -111,7 +115,7 @@ impl Caches {
             Ok::<(), LabError>(())
         })?;
         let batch: Vec<u8> = samples.iter().cycle().take(setting.batch).flatten().copied().collect();
-        let input = config.geometry.output();
+        let input = config.preprocess.geometry.output();
         Ok(Self { photos: photos.clone(), pixels: pixels.into(), samples: samples.into(), batch: batch.into(), input })
     }
 
@@ -146,17 +150,19 @@ impl Caches {
             Depth::Bytes => pipeline.source = self.photos.in_memory(images),
             _ => {
                 pipeline.source = self.photos.keys(images);
-                pipeline.decoder = Box::new(|| Ok(Box::new(KeyDecoder)));
+                pipeline.batched = None;
+                pipeline.decoder = Arc::new(|| Ok(Box::new(KeyDecoder)));
             }
         }
         match depth {
-            Depth::Pixels => pipeline.resizer = self.resizing(pipeline.resizer, pipeline.config.geometry),
+            Depth::Pixels => pipeline.resizer = self.resizing(pipeline.resizer, pipeline.config.preprocess.geometry),
             Depth::Samples => pipeline.resizer = self.copying(),
             Depth::OnDevice | Depth::OnHost | Depth::Written => {
                 // The batches that the workers fill are of one pixel an image: nothing is copied, and everything is counted.
-                pipeline.config.geometry = Geometry::Stretch { output: ONE_PIXEL, filter: Filter::Bilinear };
-                pipeline.resizer = Box::new(|| Ok(Box::new(Idle)));
-                pipeline.encoder = Box::new(OneBatch::new(self.clone(), encoder.clone(), depth == Depth::OnDevice));
+                pipeline.config.preprocess.geometry = Geometry::Stretch { output: ONE_PIXEL, filter: Filter::Bilinear };
+                pipeline.resizer = Arc::new(|| Ok(Box::new(Idle)));
+                let one = OneBatch::new(self.clone(), encoder.clone(), depth == Depth::OnDevice);
+                pipeline.encoders = vec![Box::new(one)];
             }
             Depth::Bytes | Depth::Nothing => {}
         }
@@ -169,12 +175,12 @@ impl Caches {
         geometry: Geometry,
     ) -> Opener<Box<dyn Resizer>, ResizeError> {
         let pixels = Arc::clone(&self.pixels);
-        Box::new(move || Ok(Box::new(ResizeCached { pixels: Arc::clone(&pixels), inner: inner()?, geometry })))
+        Arc::new(move || Ok(Box::new(ResizeCached { pixels: Arc::clone(&pixels), inner: inner()?, geometry })))
     }
 
     fn copying(&self) -> Opener<Box<dyn Resizer>, ResizeError> {
         let samples = Arc::clone(&self.samples);
-        Box::new(move || Ok(Box::new(CopySample(Arc::clone(&samples)))))
+        Arc::new(move || Ok(Box::new(CopySample(Arc::clone(&samples)))))
     }
 }
 
@@ -195,8 +201,8 @@ impl<'a> Prepare<'a> {
             decoder: (lab.rig.decoder_opener(setting))()?,
             resizer: (lab.rig.resizer_opener(setting))()?,
             config,
-            pixels: PixelBuf::new(config.limits),
-            turned: PixelBuf::new(config.limits),
+            pixels: PixelBuf::new(config.preprocess.limits),
+            turned: PixelBuf::new(config.preprocess.limits),
         })
     }
 
@@ -209,14 +215,14 @@ impl<'a> Prepare<'a> {
     }
 
     fn one(&mut self, photo: &Photo) -> Result<(Pixels, Vec<u8>), String> {
-        let decoded = self.decoder.decode(&photo.bytes, self.config.hint, &mut self.pixels);
-        let turn = match (decoded.map_err(|error| error.to_string())?.format, self.config.orientation) {
+        let decoded = self.decoder.decode(&photo.bytes, self.config.preprocess.hint, &mut self.pixels);
+        let turn = match (decoded.map_err(|error| error.to_string())?.format, self.config.preprocess.orientation) {
             (format, OrientationPolicy::Apply) => orientation(&photo.bytes, format),
             (_, OrientationPolicy::Ignore) => Orientation::Normal,
         };
         turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| error.to_string())?;
         let size = self.pixels.size();
-        let plan = self.config.geometry.plan(size);
+        let plan = self.config.preprocess.geometry.plan(size);
         let mut sample = vec![0; plan.output.rgb_len().unwrap_or(0)];
         let out = ImageViewMut::new(&mut sample, plan.output).ok_or("the recipe gives no pixels")?;
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error.to_string())?;
@@ -305,12 +311,16 @@ struct OneBatch {
     caches: Caches,
     inner: LentEncoder,
     resident: bool,
+    /// Memory with the one batch in it that is with no encoder at the moment.
+    spare: Vec<Box<dyn BatchMemory>>,
+    /// The batches that were given, in the order in which theirs are under way.
+    given: VecDeque<Batch>,
 }
 
 impl OneBatch {
     fn new(caches: Caches, inner: LentEncoder, resident: bool) -> Self {
         let spec = EncoderSpec { input: ONE_PIXEL, ..inner.spec().clone() };
-        Self { spec, caches, inner, resident }
+        Self { spec, caches, inner, resident, spare: Vec::new(), given: VecDeque::new() }
     }
 }
 
@@ -328,6 +338,44 @@ impl Encoder for OneBatch {
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        None
+        (!self.resident && self.inner.overlap().is_some()).then_some(self as _)
+    }
+}
+
+impl Overlap for OneBatch {
+    fn depth(&mut self) -> usize {
+        self.inner.depth()
+    }
+
+    /// For the batches of one pixel an image, which no device sees.
+    fn allocator(&mut self, _: Place) -> Allocate {
+        host_allocator()
+    }
+
+    fn submit(&mut self, given: Batch) -> Result<(), EncodeError> {
+        let memory = match self.spare.pop() {
+            Some(memory) => memory,
+            None => self.one_more()?,
+        };
+        self.inner.submit(Batch { memory, images: given.images, size: self.caches.input })?;
+        self.given.push_back(given);
+        Ok(())
+    }
+
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let collected = self.inner.collect(out)?;
+        self.spare.push(collected.batch.memory);
+        let batch = self.given.pop_front().ok_or_else(|| EncodeError::Batch("none is under way".to_owned()))?;
+        Ok(Collected { batch, ..collected })
+    }
+}
+
+impl OneBatch {
+    /// Memory that the device reads by itself, with the one batch in it.
+    fn one_more(&mut self) -> Result<Box<dyn BatchMemory>, EncodeError> {
+        let mut memory = (self.inner.allocator(Place::Host))(self.caches.batch.len())?;
+        let host = memory.host_mut().ok_or_else(|| EncodeError::Engine("no memory on the host".to_owned()))?;
+        host.copy_from_slice(&self.caches.batch);
+        Ok(memory)
     }
 }

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
+use foveate_encode::{
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
+};
 use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
@@ -12,6 +14,7 @@ use super::Options;
 use super::depth::{Caches, Depth};
 use super::interval::{Interval, median};
 use crate::bench::rounds::order;
+use crate::wrap::overlap;
 use crate::{Cell, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema, stats};
 
 /// Batches that a sample has at least: the first one is not timed, two are the least that tell a rate.
@@ -319,7 +322,8 @@ pub(super) fn sample(
     let stops = [lab.cancel.clone(), Cancel::default()];
     let timed = Timed { inner: checked.clone(), clock: Arc::clone(&clock), stops: stops.clone() };
     let mut pipeline = make(Box::new(timed), images + ahead);
-    pipeline.encoder = Box::new(Timed { inner: pipeline.encoder, clock: Arc::clone(&clock), stops: stops.clone() });
+    let timed = |inner| Timed { inner, clock: Arc::clone(&clock), stops: stops.clone() };
+    pipeline.encoders = pipeline.encoders.into_iter().map(|encoder| Box::new(timed(encoder)) as _).collect();
     let run = lab.carry_out_until(&stops[1], pipeline, checked, images)?;
     let rate = lock(&clock).rate();
     let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
@@ -438,11 +442,7 @@ impl Encoder for Timed<Box<dyn Encoder>> {
 
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let times = self.inner.encode(batch, out);
-        let is_last = lock(&self.clock).encoded(batch.len() as u64);
-        let [asked, stop] = &self.stops;
-        if is_last || asked.is_cancelled() {
-            stop.cancel();
-        }
+        self.encoded(batch.len() as u64);
         times
     }
 
@@ -451,7 +451,37 @@ impl Encoder for Timed<Box<dyn Encoder>> {
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        None
+        self.inner.overlap().is_some().then_some(self as _)
+    }
+}
+
+impl Overlap for Timed<Box<dyn Encoder>> {
+    fn depth(&mut self) -> usize {
+        self.inner.overlap().map_or(1, |inner| inner.depth())
+    }
+
+    fn allocator(&mut self, place: Place) -> Allocate {
+        self.inner.overlap().map_or_else(host_allocator, |inner| inner.allocator(place))
+    }
+
+    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
+        overlap(self.inner.as_mut())?.submit(batch)
+    }
+
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let collected = overlap(self.inner.as_mut())?.collect(out)?;
+        self.encoded(collected.batch.images as u64);
+        Ok(collected)
+    }
+}
+
+impl Timed<Box<dyn Encoder>> {
+    fn encoded(&self, images: u64) {
+        let is_last = lock(&self.clock).encoded(images);
+        let [asked, stop] = &self.stops;
+        if is_last || asked.is_cancelled() {
+            stop.cancel();
+        }
     }
 }
 

@@ -15,7 +15,8 @@ use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
 use foveate_lab::{Candidate, Context, Lab, Rig, Setting, Watch};
-use foveate_pipeline::{Cancel, Config, Opener};
+use foveate_pipeline::{Cancel, Config};
+use foveate_preprocess::{Opener, Options, PreprocessError, Preprocessor};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -155,7 +156,11 @@ impl Rig for FakeRig {
 
     fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
         let (rig, name) = (self.clone(), setting.decoder.clone());
-        Box::new(move || rig.decoder(&name))
+        Arc::new(move || rig.decoder(&name))
+    }
+
+    fn batched_opener(&self, _: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
+        None
     }
 
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
@@ -164,7 +169,7 @@ impl Rig for FakeRig {
 
     fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
         let (rig, name) = (self.clone(), setting.resizer.clone());
-        Box::new(move || rig.resizer(&name))
+        Arc::new(move || rig.resizer(&name))
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
@@ -211,7 +216,10 @@ impl Rig for FakeRig {
             workers: setting.workers,
             readers: setting.readers,
             prefetch: setting.prefetch,
-            hint: DecodeHint { min_side: setting.fast.then_some(self.input) },
+            preprocess: Options {
+                hint: DecodeHint { min_side: setting.fast.then_some(self.input) },
+                ..Options::new(geometry)
+            },
             ..Config::new(geometry)
         }
     }

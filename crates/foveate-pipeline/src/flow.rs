@@ -1,0 +1,375 @@
+//! A run's stages in motion: one after the other on one thread, or each on threads of its own with queues between.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use foveate_core::{Stage, panic_message};
+use foveate_decode::{DecodeError, Decoder};
+use foveate_encode::{Allocate, Encoder};
+use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
+use foveate_profile::StageProfiler;
+use foveate_resize::{ResizeError, Resizer};
+use foveate_source::{Fetch, Item, Source};
+
+use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
+use crate::lane::{Landed, Lane};
+use crate::queue::{Pool, Queue, Reorder};
+use crate::stages::{self, Progress, Writer, timed};
+use crate::worker::{Gather, ReadItem, SpareBytes, Work, Worker};
+use crate::{Cancel, Config, QueueStats, RunError};
+
+/// The source's items, each with the batch that it belongs to. Batch boundaries are multiples of the batch size
+/// counted from item 0, so a resumed run forms the same batches.
+pub(crate) struct Items<'a> {
+    source: &'a mut (dyn Source + 'static),
+    next: u64,
+    end: u64,
+    batch: u64,
+    number: u64,
+    open: Option<Arc<OpenBatch>>,
+}
+
+impl<'a> Items<'a> {
+    pub(crate) fn new(source: &'a mut (dyn Source + 'static), range: std::ops::Range<u64>, batch: u64) -> Self {
+        Self { source, next: range.start, end: range.end, batch, number: 0, open: None }
+    }
+
+    /// The next item and its batch. `pixels` is asked for room when a batch begins; `None` from it ends the items.
+    fn next(
+        &mut self,
+        profiler: &StageProfiler,
+        pixels: impl FnOnce() -> Result<Option<Pixels>, RunError>,
+    ) -> Result<Option<(Item, Arc<OpenBatch>)>, RunError> {
+        if self.next == self.end {
+            return Ok(None);
+        }
+        let batch = match &self.open {
+            Some(batch) if self.next < batch.end => Arc::clone(batch),
+            _ => {
+                let Some(pixels) = pixels()? else { return Ok(None) };
+                let end = (self.next / self.batch + 1).saturating_mul(self.batch).min(self.end);
+                let batch = Arc::new(OpenBatch::new(self.number, self.next, end, pixels));
+                self.number += 1;
+                self.open = Some(Arc::clone(&batch));
+                batch
+            }
+        };
+        let item = timed(profiler, Stage::List, || self.source.next_item())?;
+        let index = item.as_ref().map(|item| item.index);
+        if index != Some(self.next) {
+            let problem = format!("the listing gave item {index:?} where item {} was due", self.next);
+            return Err(RunError::Accounting(problem));
+        }
+        self.next += 1;
+        Ok(item.map(|item| (item, batch)))
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, RunError> {
+        Ok(self.source.open_fetch()?)
+    }
+}
+
+/// Makes what the workers need.
+pub(crate) struct Openers<'a> {
+    pub(crate) decoder: &'a Opener<Box<dyn Decoder>, DecodeError>,
+    pub(crate) resizer: &'a Opener<Box<dyn Resizer>, ResizeError>,
+    pub(crate) batched: Option<&'a Opener<Box<dyn Preprocessor>, PreprocessError>>,
+}
+
+/// What every stage of a run sees.
+pub(crate) struct Run<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) open: Openers<'a>,
+    pub(crate) profiler: &'a StageProfiler,
+    pub(crate) progress: &'a Progress,
+    pub(crate) cancel: &'a Cancel,
+    /// Batches that all encoders together have in hand at once.
+    pub(crate) depths: usize,
+    /// Makes the memory of a batch.
+    pub(crate) memory: Allocate,
+}
+
+/// Encoders, each behind its own lane.
+type Encoders = [Box<dyn Encoder>];
+
+impl Run<'_> {
+    /// Makes the pixels of batches.
+    fn new_pixels(&self) -> impl Fn() -> Result<Pixels, RunError> + Send + Sync + 'static {
+        let (batch, size, memory) = (self.config.batch, self.config.preprocess.geometry.output(), self.memory.clone());
+        move || Ok(Pixels::new(batch, size, memory(batch * size.rgb_len().unwrap_or(0))?))
+    }
+
+    /// Batches in existence at once; a worker that prepares whole batches has one in hand.
+    fn batches_in_flight(&self) -> usize {
+        let at_workers = if self.open.batched.is_some() { self.config.workers } else { 0 };
+        self.config.batches_in_flight(self.depths) + at_workers
+    }
+
+    fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<Worker<'s>, RunError> {
+        let Openers { decoder, resizer, batched } = &self.open;
+        let options = &self.config.preprocess;
+        let work = match batched {
+            Some(open) => Work::Batches(open()?, gather),
+            None => {
+                let cpu = CpuPreprocessor::open(Arc::clone(decoder), Arc::clone(resizer), options.clone())?;
+                Work::Each(Box::new(cpu), vec![0; options.geometry.output().rgb_len().unwrap_or(0)])
+            }
+        };
+        Ok(Worker { work, prepared: Vec::new(), profiler: self.profiler, spare })
+    }
+
+    /// The bytes of an item, or why there are none.
+    fn read(&self, fetch: &mut dyn Fetch, item: Item, batch: Arc<OpenBatch>, spare: &SpareBytes) -> ReadItem {
+        let mut bytes = spare.take();
+        let failure = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress).err();
+        ReadItem { item, batch, bytes, failure }
+    }
+
+    /// Every stage in turn on this thread; with several encoders, they take the batches in turn.
+    pub(crate) fn sequential(
+        &self,
+        mut items: Items<'_>,
+        encoders: &mut Encoders,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), RunError> {
+        let end = items.end;
+        let (gather, spare) = (Gather::default(), SpareBytes::default());
+        let mut fetch = items.open_fetch()?;
+        let mut worker = self.worker(&gather, &spare)?;
+        let mut lanes: Vec<_> =
+            encoders.iter_mut().map(|encoder| Lane::new(encoder.as_mut(), self.config, self.profiler)).collect();
+        let new_pixels = self.new_pixels();
+        let (mut free, mut encoded) = (Some(new_pixels()?), Encoded::default());
+        while !self.cancel.is_cancelled() {
+            let Some((item, batch)) = items.next(self.profiler, || Ok(free.take()))? else { break };
+            let read = self.read(fetch.as_mut(), item, batch, &spare);
+            let Some(full) = worker.take(read)? else { continue };
+            let lane = full.number as usize % lanes.len();
+            lanes[lane].enter(full, std::mem::take(&mut encoded))?;
+            if let Some(landed) = lanes[lane].leave()? {
+                writer.write(&landed.encoded, landed.encoded.end == end)?;
+                (free, encoded) = (Some(landed.pixels), landed.encoded);
+            }
+        }
+        Ok(())
+    }
+
+    /// Readers, workers and encoders on threads of their own, the writer on this one.
+    pub(crate) fn threaded(
+        &self,
+        items: Items<'_>,
+        encoders: &mut Encoders,
+        writer: &mut Writer<'_>,
+    ) -> Result<Vec<QueueStats>, RunError> {
+        let end = items.end;
+        let flow = Flow::new(self, items, encoders.len());
+        thread::scope(|scope| {
+            for n in 0..self.config.readers {
+                flow.spawn(scope, Stage::Read, &format!("read-{n}"), |flow| flow.read())?;
+            }
+            for n in 0..self.config.workers {
+                flow.spawn(scope, Stage::Decode, &format!("decode-{n}"), |flow| flow.prepare())?;
+            }
+            let alone = encoders.len() == 1;
+            for (n, encoder) in encoders.iter_mut().enumerate() {
+                let name = if alone { "encode".to_owned() } else { format!("encode-{n}") };
+                flow.spawn(scope, Stage::Encode, &name, |flow| flow.encode(encoder.as_mut()))?;
+            }
+            flow.guard(Stage::Write, || flow.write(writer, end));
+            Ok::<(), RunError>(())
+        })?;
+        match flow.take_fault() {
+            Some(fault) => Err(fault),
+            None => Ok(flow.stats()),
+        }
+    }
+}
+
+/// The queues between the threads, and what ends them.
+struct Flow<'a> {
+    run: &'a Run<'a>,
+    items: Mutex<Items<'a>>,
+    read: Queue<ReadItem>,
+    gather: Gather,
+    full: Reorder<FullBatch>,
+    encoded: Reorder<Encoded>,
+    pixels: Pool<Pixels>,
+    results: Pool<Encoded>,
+    spare: SpareBytes,
+    readers_left: AtomicUsize,
+    workers_left: AtomicUsize,
+    encoders_left: AtomicUsize,
+    fault: Mutex<Option<RunError>>,
+}
+
+/// Encoded batches that may wait for the writer.
+const WRITE_AHEAD: usize = 4;
+
+impl<'a> Flow<'a> {
+    fn new(run: &'a Run<'a>, items: Items<'a>, encoders: usize) -> Self {
+        let config = run.config;
+        let (batches, trace) = (run.batches_in_flight(), || config.trace.clone());
+        // What waits for the writer, what the writer has, what is at an encoder, and what an encoder took beforehand.
+        let results = WRITE_AHEAD + 1 + run.depths + encoders;
+        Self {
+            run,
+            items: Mutex::new(items),
+            read: Queue::new("read → decode", config.read_ahead_items(), config.read_ahead_bytes, trace()),
+            gather: Gather::default(),
+            full: Reorder::new("batch → encode", batches, trace()),
+            encoded: Reorder::new("encode → write", WRITE_AHEAD, trace()),
+            pixels: Pool::new(batches, run.new_pixels()),
+            results: Pool::new(results, || Ok(Encoded::default())),
+            spare: SpareBytes::default(),
+            readers_left: AtomicUsize::new(config.readers),
+            workers_left: AtomicUsize::new(config.workers),
+            encoders_left: AtomicUsize::new(encoders),
+            fault: Mutex::new(None),
+        }
+    }
+
+    fn spawn<'scope, 'env>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        stage: Stage,
+        name: &str,
+        body: impl FnOnce(&Self) -> Result<(), RunError> + Send + 'scope,
+    ) -> Result<(), RunError> {
+        let thread = thread::Builder::new().name(name.to_owned());
+        let spawned = thread.spawn_scoped(scope, move || self.guard(stage, || body(self)));
+        spawned.map(|_| ()).map_err(|error| {
+            self.stop();
+            RunError::Config(format!("cannot start thread {name}: {error}"))
+        })
+    }
+
+    /// Runs a stage; its error or panic becomes the run's fault and stops every other stage.
+    fn guard(&self, stage: Stage, body: impl FnOnce() -> Result<(), RunError>) {
+        let fault = match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(panic) => RunError::Panicked { stage, message: panic_message(panic.as_ref()) },
+        };
+        lock(&self.fault).get_or_insert(fault);
+        self.stop();
+    }
+
+    fn take_fault(&self) -> Option<RunError> {
+        lock(&self.fault).take()
+    }
+
+    fn stop(&self) {
+        self.pixels.close();
+        self.results.close();
+        self.read.abort();
+        self.full.abort();
+        self.encoded.close();
+    }
+
+    /// A reader thread: items in turn, their bytes, to whichever worker is free.
+    fn read(&self) -> Result<(), RunError> {
+        let mut fetch = lock(&self.items).open_fetch()?;
+        while !self.run.cancel.is_cancelled() {
+            let pixels = || self.pixels.take().map(|(pixels, _)| pixels);
+            let next = lock(&self.items).next(self.run.profiler, pixels)?;
+            let Some((item, batch)) = next else { break };
+            let read = self.run.read(fetch.as_mut(), item, batch, &self.spare);
+            let weight = read.bytes.len() as u64;
+            if self.read.push(read, weight).is_err() {
+                break;
+            }
+        }
+        if self.readers_left.fetch_sub(1, SeqCst) == 1 {
+            self.read.close();
+        }
+        Ok(())
+    }
+
+    /// A worker thread: bytes to pixels in a batch.
+    fn prepare(&self) -> Result<(), RunError> {
+        let mut worker = self.run.worker(&self.gather, &self.spare)?;
+        while let Some(read) = self.read.pop() {
+            if let Some(full) = worker.take(read)? {
+                self.full.push(full.number, full);
+            }
+        }
+        if self.workers_left.fetch_sub(1, SeqCst) == 1 {
+            self.full.close();
+        }
+        Ok(())
+    }
+
+    /// An encoder's thread: whichever batch is next. When cancelled it finishes the batches in hand.
+    fn encode(&self, encoder: &mut dyn Encoder) -> Result<(), RunError> {
+        let mut lane = Lane::new(encoder, self.run.config, self.run.profiler);
+        let mut room = None;
+        loop {
+            match self.next_batch(&lane, &mut room)? {
+                Some((full, encoded)) => lane.enter(full, encoded)?,
+                None => match lane.leave()? {
+                    Some(landed) => self.land(landed),
+                    None => break,
+                },
+            }
+        }
+        // Whether at the end, cancelled or stopped: nobody upstream may wait for this thread any more.
+        self.pixels.close();
+        self.read.abort();
+        self.full.abort();
+        if self.encoders_left.fetch_sub(1, SeqCst) == 1 {
+            self.encoded.close();
+        }
+        Ok(())
+    }
+
+    /// The batch that a lane is to begin with now, and room for its result; `None` when it has something better to do.
+    /// It waits only where there is nothing in hand that it could wait for instead. Room comes first, so that the batch
+    /// that everybody waits for always has some.
+    fn next_batch(
+        &self,
+        lane: &Lane<'_>,
+        room: &mut Option<Encoded>,
+    ) -> Result<Option<(FullBatch, Encoded)>, RunError> {
+        if !lane.has_room() || self.run.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        if room.is_none() {
+            *room = if lane.is_empty() { self.wait_for_room()? } else { self.results.try_take()? };
+        }
+        if room.is_none() {
+            return Ok(None);
+        }
+        let full = if lane.is_empty() { self.full.pop() } else { self.full.try_pop() };
+        // Without a batch the room is kept for the next one.
+        Ok(full.and_then(|full| Some((full, room.take()?))))
+    }
+
+    fn wait_for_room(&self) -> Result<Option<Encoded>, RunError> {
+        let (room, waited) = self.results.take()?;
+        self.encoded.producer_waited(waited);
+        Ok(room)
+    }
+
+    fn land(&self, landed: Landed) {
+        self.pixels.give(landed.pixels);
+        self.encoded.push(landed.number, landed.encoded);
+    }
+
+    fn write(&self, writer: &mut Writer<'_>, end: u64) -> Result<(), RunError> {
+        while let Some(encoded) = self.encoded.pop() {
+            writer.write(&encoded, encoded.end == end)?;
+            self.results.give(encoded);
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> Vec<QueueStats> {
+        vec![self.read.stats(), self.full.stats(), self.encoded.stats()]
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
