@@ -1,0 +1,261 @@
+// libcuda.so.1: initialization, devices, contexts, errors.
+#include <cstring>
+
+#include "driver/machine.h"
+#include "emulator.h"
+
+namespace {
+
+struct ErrorText {
+    CUresult error;
+    const char* name;
+    const char* text;
+};
+
+constexpr ErrorText ERRORS[] = {
+    {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+    {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+     "the provided PTX was compiled with an unsupported toolchain"},
+    {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+     "operation would result in a merge of separate capture sequences"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+    {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "attempt to terminate a thread-local capture sequence from another thread"},
+};
+
+const ErrorText* text_of(int error) {
+    for (const ErrorText& text : ERRORS) {
+        if (text.error == error) return &text;
+    }
+    return nullptr;
+}
+
+Device& device_of(Machine& machine, CUdevice ordinal) {
+    require(ordinal >= 0 && static_cast<size_t>(ordinal) < machine.devices.size(), CUDA_ERROR_INVALID_DEVICE);
+    return *machine.devices[ordinal];
+}
+
+// Threads, shared memory of a processor and of a block that asks for it: NVIDIA's tables of compute capabilities.
+struct Limits {
+    int threads, shared, shared_optin;
+};
+
+Limits limits(int capability) {
+    switch (capability) {
+        case 75: return {1024, 64 << 10, 64 << 10};
+        case 80: return {2048, 164 << 10, 163 << 10};
+        case 90: return {2048, 228 << 10, 227 << 10};
+        default: return {1536, 100 << 10, 99 << 10};
+    }
+}
+
+// By CUdevice_attribute's numbers. What this emulator has nothing to say of is 0.
+int attribute(const Machine& machine, int number) {
+    Limits of = limits(machine.major * 10 + machine.minor);
+    switch (number) {
+        case 1: case 2: case 3: return 1024;                // threads per block, and block x, y
+        case 4: return 64;                                  // block z
+        case 5: return 0x7fffffff;                          // grid x
+        case 6: case 7: return 65535;                       // grid y, z
+        case 8: return 48 << 10;                            // shared memory per block
+        case 9: return 64 << 10;                            // constant memory
+        case 10: return 32;                                 // warp
+        case 12: case 82: return 65536;                     // registers per block and processor
+        case 13: return 1'000'000;                          // clock, kHz
+        case 14: return 512;                                // texture alignment
+        case 15: case 19: case 31: case 41: case 78: case 115: return 1;  // overlap, mapping, concurrency, UVA, priorities, pools
+        case 16: return 16;                                 // processors
+        case 38: return 4 << 20;                            // L2
+        case 39: return of.threads;
+        case 40: return 2;                                  // copy engines
+        case 75: return machine.major;
+        case 76: return machine.minor;
+        case 81: return of.shared;
+        case 97: return of.shared_optin;
+        case 106: return machine.major == 8 && machine.minor != 0 ? 24 : (machine.major == 7 ? 16 : 32);  // blocks per processor
+        case 111: return machine.major >= 8 ? 1024 : 0;     // shared memory that CUDA keeps
+        default: return 0;
+    }
+}
+
+constexpr int LAST_ATTRIBUTE = 143;
+
+void reset(Machine& machine, Lock& lock, Device& device) {
+    machine.complete_device(lock, device);
+    machine.streams.remove_if([&](Stream& stream) { return stream.device == &device; });
+    machine.events.remove_if([&](Event& event) { return event.device == &device; });
+    machine.graphs.remove_if([&](Graph& graph) { return graph.device == &device; });
+    machine.execs.remove_if([&](GraphExec& exec) { return exec.graph.device == &device; });
+    machine.functions.remove_if([&](Function& function) { return function.device == &device; });
+    machine.modules.remove_if([&](Module& module) { return module.device == &device; });
+    device.legacy.tail = nullptr;
+    machine.memory.release_all(device.ordinal);
+}
+
+}  // namespace
+
+int device_attribute(int number) { return attribute(Machine::get(), number); }
+
+EXPORTED CUresult cuInit(unsigned flags) {
+    Machine& machine = Machine::get();
+    Lock lock(machine.lock);
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (machine.devices.empty()) return CUDA_ERROR_NO_DEVICE;
+    machine.initialized = true;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDriverGetVersion(int* version) {
+    if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *version = 12090;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGetErrorName(CUresult error, const char** name) {
+    const ErrorText* text = text_of(error);
+    *name = text ? text->name : nullptr;
+    return text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CUresult cuGetErrorString(CUresult error, const char** string) {
+    const ErrorText* text = text_of(error);
+    *string = text ? text->text : nullptr;
+    return text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CUresult cuDeviceGetCount(int* count) {
+    return api([&](Machine& machine, Lock&) { *count = static_cast<int>(machine.devices.size()); });
+}
+
+EXPORTED CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+    return api([&](Machine& machine, Lock&) { *device = device_of(machine, ordinal).ordinal; });
+}
+
+EXPORTED CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+    return api([&](Machine& machine, Lock&) {
+        device_of(machine, device);
+        require(name != nullptr && length > 0);
+        std::strncpy(name, "Emulated GPU", static_cast<size_t>(length));
+        name[length - 1] = 0;
+    });
+}
+
+EXPORTED CUresult cuDeviceGetAttribute(int* value, int number, CUdevice device) {
+    return api([&](Machine& machine, Lock&) {
+        device_of(machine, device);
+        require(value != nullptr && number > 0 && number <= LAST_ATTRIBUTE);
+        *value = attribute(machine, number);
+    });
+}
+
+EXPORTED CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+    return api([&](Machine& machine, Lock&) {
+        device_of(machine, device);
+        *bytes = machine.memory.limit();
+    });
+}
+
+EXPORTED CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+    return api([&](Machine& machine, Lock&) {
+        std::memcpy(uuid->bytes, "emulated device", 16);
+        uuid->bytes[15] = static_cast<char>(device_of(machine, device).ordinal);
+    });
+}
+
+EXPORTED CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
+
+EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice ordinal) {
+    return api([&](Machine& machine, Lock&) {
+        Device& device = device_of(machine, ordinal);
+        device.references++;
+        *context = &device;
+    });
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
+    return api([&](Machine& machine, Lock& lock) {
+        Device& device = device_of(machine, ordinal);
+        require(device.references > 0, CUDA_ERROR_INVALID_CONTEXT);
+        if (--device.references == 0) reset(machine, lock, device);
+    });
+}
+
+EXPORTED CUresult cuCtxSetCurrent(CUcontext context) {
+    return api([&](Machine& machine, Lock&) {
+        bool known = context == nullptr;
+        for (auto& device : machine.devices) known |= device.get() == context && device->references > 0;
+        require(known, CUDA_ERROR_INVALID_CONTEXT);
+        current = context;
+    });
+}
+
+EXPORTED CUresult cuCtxGetCurrent(CUcontext* context) {
+    return api([&](Machine&, Lock&) {
+        require(context != nullptr);
+        *context = current;
+    });
+}
+
+EXPORTED CUresult cuCtxGetDevice(CUdevice* device) {
+    return api([&](Machine&, Lock&) { *device = current_device().ordinal; });
+}
+
+EXPORTED CUresult cuCtxSynchronize() {
+    return api([&](Machine& machine, Lock& lock) {
+        Device& device = current_device();
+        machine.refuse_in_capture();
+        machine.complete_device(lock, device);
+    });
+}
+
+EXPORTED CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    return api([&](Machine&, Lock&) {
+        current_device();
+        if (least != nullptr) *least = 0;
+        if (greatest != nullptr) *greatest = -5;
+    });
+}
+
+EXPORTED int cuda_emulator_set_order(const char* name) {
+    Machine& machine = Machine::get();
+    Lock lock(machine.lock);
+    return machine.set_order(name) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED CudaEmulatorSubmit cuda_emulator_submit;
+int cuda_emulator_submit(void* stream, void (*run)(void*), void* data, void (*release)(void*)) {
+    // Copies of the work share the data: a graph's steps and each of its launches.
+    std::shared_ptr<void> shared(data, release);
+    return api([&](Machine& machine, Lock& lock) {
+        machine.submit(lock, machine.stream(static_cast<CUstream>(stream)), [shared, run] { run(shared.get()); });
+    });
+}
+
+EXPORTED CudaEmulatorAddress cuda_emulator_address;
+void* cuda_emulator_address(unsigned long long pointer, size_t bytes, const char* what) {
+    if (running_on == nullptr) die(std::string(what) + ": device memory outside of the device's work");
+    return Machine::get().memory.address(pointer, bytes, running_on->ordinal, what);
+}

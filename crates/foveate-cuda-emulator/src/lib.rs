@@ -1,0 +1,186 @@
+#![doc = include_str!("../README.md")]
+#![cfg(unix)]
+
+use std::ffi::CString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+/// Where the kernels are that the emulator runs, beside this crate.
+const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-encode-candle/kernels");
+/// `native`: the products are as wide as this machine's vectors; the folder's name tells machines apart.
+const FLAGS: [&str; 6] = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"];
+const DRIVER: &str = "libcuda.so.1";
+const BLAS: &str = "libcublasLt.so.12";
+/// Names that programs try before those above, as empty libraries that lead to the emulator's. Without them a real
+/// library of such a name would win.
+const ALIASES: [(&str, &str); 2] = [("libcuda.so", DRIVER), ("libcublasLt.so.13", BLAS)];
+
+/// The folder with the emulator's shared libraries under their real names, for a spawned program's `LD_LIBRARY_PATH`.
+///
+/// They are built by the system's C++ compiler on first use, once per state of the sources and kernels, under cargo's
+/// target folder. Processes that build at the same time do not disturb each other.
+///
+/// # Errors
+///
+/// Says why they cannot be built: no compiler, or what it said. A test that gets this error should report itself as
+/// skipped, with the reason.
+pub fn folder() -> Result<PathBuf, String> {
+    static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FOLDER.get_or_init(build_once).clone()
+}
+
+/// Loads the emulator into this process, where whoever then opens `libcuda.so.1` or `libcublasLt` gets it, for the
+/// process's whole life.
+///
+/// Only a call to this function, or [`folder`] in a library path, ever brings the emulator into a program. Where a real
+/// driver is installed, it is hidden from this process.
+///
+/// # Errors
+///
+/// Those of [`folder`], and what the loader said.
+pub fn load() -> Result<(), String> {
+    static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
+    LOADED.get_or_init(open_all).as_ref().map(|_| ()).map_err(Clone::clone)
+}
+
+/// Loads the emulator and sets the order in which this process's streams run from now on: what `CUDA_EMULATOR_ORDER`
+/// says at the start (`late`, `eager`, `random:SEED`).
+///
+/// # Errors
+///
+/// Those of [`load`], and an order that there is not.
+pub fn set_order(order: &str) -> Result<(), String> {
+    load()?;
+    let name = CString::new(order).map_err(|error| error.to_string())?;
+    let path = folder()?.join(DRIVER);
+    // SAFETY: the library is loaded already, so nothing is initialized here, and the function has this signature.
+    let status = unsafe {
+        let driver = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
+        let set = driver.get::<unsafe extern "C" fn(*const std::ffi::c_char) -> i32>(b"cuda_emulator_set_order\0");
+        set.map_err(|error| error.to_string())?(name.as_ptr())
+    };
+    if status == 0 { Ok(()) } else { Err(format!("the emulator has no order {order:?}")) }
+}
+
+/// Opens every library for all to find, and gives the driver's.
+fn open_all() -> Result<Library, String> {
+    let folder = folder()?;
+    let open = |name: &str| {
+        // SAFETY: these libraries are built from this crate's own sources, and their initializers read the environment
+        // and allocate.
+        unsafe { Library::open(Some(folder.join(name)), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| error.to_string())
+    };
+    let driver = open(DRIVER)?;
+    // Never closed: streams and memory live in them.
+    for name in std::iter::once(BLAS).chain(ALIASES.map(|(alias, _)| alias)) {
+        std::mem::forget(open(name)?);
+    }
+    Ok(driver)
+}
+
+fn build_once() -> Result<PathBuf, String> {
+    let folder = target_folder().join("cuda-emulator").join(format!("{:016x}", fingerprint()?));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let staging = folder.with_extension(format!("building-{}", std::process::id()));
+    fs::create_dir_all(&staging).map_err(|error| format!("{}: {error}", staging.display()))?;
+    let built = build(&staging);
+    // The first of several builders wins; its files are the same as ours.
+    let renamed = built.and_then(|()| match fs::rename(&staging, &folder) {
+        Err(error) if !folder.is_dir() => Err(format!("{}: {error}", folder.display())),
+        _ => Ok(folder),
+    });
+    // What is left of a build that failed, or lost.
+    let _ = fs::remove_dir_all(&staging);
+    renamed
+}
+
+fn build(out: &Path) -> Result<(), String> {
+    std::thread::scope(|scope| {
+        let driver = scope.spawn(|| {
+            let mut sources = files_of(&Path::new(CRATE).join("src/driver"), &["cc"])?;
+            sources.extend(files_of(&Path::new(CRATE).join("src/shim"), &["cc"])?);
+            link(out, DRIVER, &sources)
+        });
+        let blas = link(out, BLAS, &files_of(&Path::new(CRATE).join("src/cublaslt"), &["cc"])?);
+        driver.join().map_err(|_| "the driver's build panicked".to_owned())?.and(blas)
+    })?;
+    ALIASES.iter().try_for_each(|(alias, target)| link_alias(out, alias, target))
+}
+
+fn link(out: &Path, name: &str, sources: &[PathBuf]) -> Result<(), String> {
+    let mut compiler = compiler(out, name);
+    compiler.arg("-I").arg(Path::new(CRATE).join("src")).arg("-I").arg(KERNELS).args(sources).arg("-ldl");
+    run(compiler)
+}
+
+fn link_alias(out: &Path, alias: &str, target: &str) -> Result<(), String> {
+    let mut compiler = compiler(out, alias);
+    compiler.args(["-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"]).arg(out.join(target));
+    run(compiler)
+}
+
+fn compiler(out: &Path, name: &str) -> Command {
+    let mut compiler = Command::new("c++");
+    compiler.args(FLAGS).arg(format!("-Wl,-soname,{name}")).arg("-o").arg(out.join(name));
+    compiler
+}
+
+fn run(mut compiler: Command) -> Result<(), String> {
+    let output = compiler
+        .output()
+        .map_err(|error| format!("the CUDA emulator needs a C++20 compiler named c++, and there is none: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("the CUDA emulator does not compile:\n{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A number for everything that decides the libraries: sources, kernels, flags, and this machine's processor.
+fn fingerprint() -> Result<u64, String> {
+    let mut hasher = DefaultHasher::new();
+    FLAGS.hash(&mut hasher);
+    for folder in ["src", "src/driver", "src/cublaslt", "src/shim"].map(|folder| Path::new(CRATE).join(folder)) {
+        hash_files(&folder, &mut hasher)?;
+    }
+    hash_files(Path::new(KERNELS), &mut hasher)?;
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    processor.lines().find(|line| line.starts_with("flags") || line.starts_with("Features")).hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+fn hash_files(folder: &Path, hasher: &mut DefaultHasher) -> Result<(), String> {
+    for file in files_of(folder, &["cc", "h", "cu", "cuh"])? {
+        file.hash(hasher);
+        fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?.hash(hasher);
+    }
+    Ok(())
+}
+
+/// The files with one of these endings, sorted.
+fn files_of(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let problem = |error| format!("{}: {error}", folder.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(problem)? {
+        let path = entry.map_err(problem)?.path();
+        if path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| endings.contains(&ending)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Cargo's target folder: it carries a tag, and this process's program lies in it.
+fn target_folder() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let tagged = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
+    tagged.map_or_else(|| Path::new(CRATE).join("../../target"), Path::to_path_buf)
+}

@@ -1,0 +1,58 @@
+//! Tests in processes of their own: an order, or another number of devices, is a process's.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::process::{Command, Output};
+
+/// The orders in which a correct program gives the same result.
+pub const ORDERS: [&str; 5] = ["late", "eager", "random:1", "random:2", "random:3"];
+
+const MARK: &str = "CUDA_EMULATOR_TEST";
+
+/// Whether this process is one of those that [`child`] starts, with the emulator loaded.
+pub fn inside() -> bool {
+    let inside = std::env::var_os(MARK).is_some();
+    if inside {
+        foveate_cuda_emulator::load().expect("the parent loaded it too");
+    }
+    inside
+}
+
+/// Runs one test of this program again, in a process with these variables. None, and a line that says so, where the
+/// emulator cannot be built.
+pub fn child(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
+    if let Err(reason) = foveate_cuda_emulator::load() {
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    let program = std::env::current_exe().expect("the test's program");
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(MARK, "1");
+    command.envs(variables.iter().copied());
+    Some(command.output().expect("the test's program starts"))
+}
+
+/// Runs `body` once in every order, each in a process of its own. `test` is the calling test's name.
+pub fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn()) {
+    if inside() {
+        return body();
+    }
+    for order in ORDERS {
+        let variables = [variables, &[("CUDA_EMULATOR_ORDER", order)]].concat();
+        let Some(output) = child(test, &variables) else { return };
+        assert!(output.status.success(), "order {order}:\n{}", text(&output));
+    }
+}
+
+/// Runs `body` in a process that has to end with this message.
+pub fn dies(test: &str, message: &str, body: fn()) {
+    if inside() {
+        return body();
+    }
+    let Some(output) = child(test, &[("CUDA_EMULATOR_ORDER", "late")]) else { return };
+    assert!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
+}
+
+pub fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}

@@ -1,0 +1,111 @@
+//! The CUDA kernels, compiled for the host through the emulator's shim, against f64 arithmetic (`kernels/kernels.cc`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn kernels() -> PathBuf {
+    Path::new(CRATE).join("../foveate-encode-candle/kernels")
+}
+
+fn source() -> String {
+    std::fs::read_to_string(kernels().join("forward.cu")).unwrap()
+}
+
+/// The test program for a compute capability, built once; `None` where there is no compiler.
+fn program(capability: u32) -> Option<&'static Path> {
+    static PROGRAMS: [OnceLock<Option<PathBuf>>; 2] = [OnceLock::new(), OnceLock::new()];
+    PROGRAMS[usize::from(capability >= 80)].get_or_init(|| build(capability)).as_deref()
+}
+
+fn build(capability: u32) -> Option<PathBuf> {
+    let here = Path::new(CRATE);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{capability}"));
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]);
+    compiler.arg(format!("-D__CUDA_ARCH__={capability}0")).arg("-I").arg(here.join("src")).arg("-I").arg(kernels());
+    compiler.args(["grid.cc", "kernels.cc"].map(|name| here.join("src/shim").join(name)));
+    compiler.arg(here.join("tests/kernels/kernels.cc")).arg("-o").arg(&out);
+    match compiler.output() {
+        Err(error) => {
+            eprintln!("skipped: no C++ compiler named c++ ({error})");
+            None
+        }
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(out)
+        }
+    }
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).output().unwrap()
+}
+
+fn agrees(capability: u32) {
+    let Some(program) = program(capability) else { return };
+    let output = run(program, &[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.lines().count() > 100 && said.contains("attention_mma_f16"), "{said}");
+}
+
+#[test]
+fn kernels_for_75_agree_with_f64() {
+    agrees(75);
+}
+
+#[test]
+fn kernels_for_80_agree_with_f64() {
+    agrees(80);
+}
+
+/// That the emulator notices a barrier that is missing, and that the kernels have none that they do not need.
+#[test]
+fn without_any_one_barrier_a_kernel_is_wrong() {
+    let Some(program) = program(80) else { return };
+    let source = source();
+    let is_barrier = |(_, line): &(usize, &str)| line.trim() == "__syncthreads();";
+    let lines: Vec<usize> = source.lines().enumerate().filter(is_barrier).map(|(at, _)| at + 1).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        let output = run(program, &["--ignore-barrier", &line.to_string()]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(1) && said.contains("FAIL"), "nobody misses the barrier of line {line}");
+    }
+}
+
+/// What the driver finds in the PTX is what the emulator launches: the same kernels with the same parameters.
+#[test]
+fn the_ptx_has_the_same_kernels() {
+    for capability in [75, 80] {
+        let Some(program) = program(capability) else { return };
+        let ptx = std::fs::read_to_string(kernels().join(format!("forward.sm_{capability}.ptx"))).unwrap();
+        let listed = run(program, &["--names"]).stdout;
+        assert_eq!(names(&String::from_utf8(listed).unwrap()), entries(&ptx), "sm_{capability}");
+    }
+}
+
+/// Per kernel the bytes of its parameters, out of `--names`.
+fn names(listed: &str) -> BTreeMap<String, Vec<u32>> {
+    let entry = |line: &str| {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap().to_owned();
+        (name, words.map(|bytes| bytes.parse().unwrap()).collect())
+    };
+    listed.lines().map(entry).collect()
+}
+
+/// The same out of PTX, where an entry reads `.visible .entry NAME(`, then `.param .TYPE NAME_param_0,` per parameter.
+fn entries(ptx: &str) -> BTreeMap<String, Vec<u32>> {
+    let entry = |text: &str| {
+        let (name, rest) = text.split_once('(').unwrap();
+        let types = rest.split_once(')').unwrap().0.lines().filter_map(|line| line.trim().strip_prefix(".param ."));
+        let bytes = |line: &str| line.split(' ').next().unwrap().trim_start_matches(char::is_alphabetic).to_owned();
+        (name.to_owned(), types.map(|line| bytes(line).parse::<u32>().unwrap() / 8).collect())
+    };
+    ptx.split(".visible .entry ").skip(1).map(entry).collect()
+}

@@ -1,0 +1,414 @@
+// Every kernel, launched as a driver would, against f64 arithmetic written down plainly.
+//
+//   kernels                        runs all cases; fails when one does
+//   kernels --ignore-barrier LINE  the same without the barrier of that line in the kernels' source
+//   kernels --names                the kernels' names and the bytes of their parameters
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shim/registry.h"
+#include "shim/shim.h"
+
+struct f16 {
+    unsigned short bits;
+};
+struct bf16 {
+    unsigned short bits;
+};
+
+#include "shim/twins.h"
+
+float widen(bf16 value) { return __uint_as_float(static_cast<unsigned>(value.bits) << 16); }
+float widen(float value) { return value; }
+void narrow(float value, float& to) { to = value; }
+
+template <class T>
+struct Type;
+template <>
+struct Type<float> {
+    static constexpr const char* NAME = "f32";
+    static constexpr double ROUNDING = 0x1p-24, SMALLEST = 0x1p-149;
+};
+template <>
+struct Type<f16> {
+    static constexpr const char* NAME = "f16";
+    static constexpr double ROUNDING = 0x1p-11, SMALLEST = 0x1p-24;
+};
+template <>
+struct Type<bf16> {
+    static constexpr const char* NAME = "bf16";
+    static constexpr double ROUNDING = 0x1p-8, SMALLEST = 0x1p-133;
+};
+
+// What f32 arithmetic may be off by, of 1 or of the result when that is larger.
+constexpr double F32_ERROR = 1e-5;
+
+// ---- Memory that ends where the page ends, so that reading or writing on is noticed ----
+
+template <class T>
+class Array {
+  public:
+    explicit Array(size_t count) : count(count) {
+        const size_t page = sysconf(_SC_PAGESIZE), bytes = count * sizeof(T);
+        mapped = (bytes + 2 * page) / page * page + page;
+        memory = static_cast<unsigned char*>(mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        if (memory == MAP_FAILED || mprotect(memory + mapped - page, page, PROT_NONE) != 0) abort();
+        memset(memory, emulated::POISON, mapped - page);
+        data = reinterpret_cast<T*>(memory + (mapped - page - bytes) / 16 * 16);
+    }
+
+    ~Array() { munmap(memory, mapped); }
+
+    Array(const Array&) = delete;
+
+    double operator[](size_t at) const { return widen(data[at]); }
+
+    void set(size_t at, float value) { narrow(value, data[at]); }
+
+    // Whether nobody wrote before the first element.
+    bool is_clean_before() const {
+        return std::all_of(memory, reinterpret_cast<unsigned char*>(data),
+                           [](unsigned char byte) { return byte == emulated::POISON; });
+    }
+
+    T* data;
+    size_t count;
+
+  private:
+    unsigned char* memory;
+    size_t mapped;
+};
+
+// Uniform in [-1, 1).
+struct Random {
+    uint64_t state;
+
+    float operator()() {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        return static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31f;
+    }
+};
+
+template <class T>
+void fill(Array<T>& array, uint64_t seed, float spread, float middle = 0.0f) {
+    Random random{seed};
+    for (size_t at = 0; at < array.count; ++at) array.set(at, middle + spread * random());
+}
+
+// ---- Launching and comparing ----
+
+const KernelEntry* find(const std::string& name) {
+    unsigned count;
+    const KernelEntry* entries = emulated_kernels(&count);
+    for (unsigned at = 0; at < count; ++at) {
+        if (name == entries[at].name) return &entries[at];
+    }
+    fprintf(stderr, "there is no kernel %s\n", name.c_str());
+    exit(2);
+}
+
+template <class... Parameters>
+void launch(const std::string& name, Dim3 grid, unsigned block, Parameters... parameters) {
+    const KernelEntry* kernel = find(name);
+    const unsigned bytes[] = {sizeof(Parameters)...};
+    void* pointers[] = {&parameters...};
+    if (kernel->param_count != sizeof...(Parameters) || memcmp(bytes, kernel->param_bytes, sizeof bytes) != 0) {
+        fprintf(stderr, "%s takes other parameters\n", name.c_str());
+        exit(2);
+    }
+    kernel->launch(grid, {block, 1, 1}, 0, pointers);
+}
+
+unsigned ceil_div(long long a, long long b) { return static_cast<unsigned>((a + b - 1) / b); }
+
+int failures = 0;
+
+void report(const std::string& name, bool passed, double worst) {
+    printf("%s %s: worst error %.3f of what is allowed\n", passed ? "ok  " : "FAIL", name.c_str(), worst);
+    if (passed) return;
+    ++failures;
+    exit(1);
+}
+
+struct Expected {
+    double value;
+    // What may come on top of rounding the result to T.
+    double slack;
+};
+
+template <class T>
+void compare(const std::string& name, const Array<T>& got, const std::function<Expected(size_t)>& expected) {
+    double worst = 0.0;
+    for (size_t at = 0; at < got.count; ++at) {
+        const Expected want = expected(at);
+        const double allowed = Type<T>::ROUNDING * fabs(want.value) + Type<T>::SMALLEST + want.slack;
+        const double error = fabs(got[at] - want.value) / allowed;
+        // Not `max`, which would lose a NaN.
+        if (!(error <= worst)) worst = error;
+    }
+    report(name, worst <= 1.0 && got.is_clean_before(), worst);
+}
+
+double f32_slack(double value) { return F32_ERROR * std::max(1.0, fabs(value)); }
+
+template <class T>
+std::string kernel(const char* base) {
+    return std::string(base) + "_" + Type<T>::NAME;
+}
+
+template <class... Numbers>
+std::string called(const std::string& kernel, Numbers... numbers) {
+    std::string name = kernel;
+    ((name += " " + std::to_string(numbers)), ...);
+    return name;
+}
+
+// ---- The kernels ----
+
+template <class T>
+void patchify(int images, int rows, int columns, int patch, int padded) {
+    const size_t line = static_cast<size_t>(columns) * patch * 3, used = static_cast<size_t>(patch) * patch * 3;
+    Array<unsigned char> pixels(images * rows * patch * line);
+    for (size_t at = 0; at < pixels.count; ++at) pixels.data[at] = static_cast<unsigned char>(at * 37 + at / 251);
+    Array<T> patches(static_cast<size_t>(images) * rows * columns * padded);
+    const std::string name = kernel<T>("patchify");
+    launch(name, Dim3{unsigned(rows * columns), unsigned(images), 1}, 128, pixels.data, patches.data, rows, columns, patch,
+           padded);
+    compare<T>(called(name, images, rows, columns, patch, padded), patches, [&](size_t at) -> Expected {
+        const size_t place = at % padded, which = at / padded % (rows * columns), image = at / padded / (rows * columns);
+        if (place >= used) return {0.0, 0.0};
+        const size_t y = which / columns * patch + place / (patch * 3);
+        const size_t x = which % columns * patch * 3 + place % (patch * 3);
+        return {pixels.data[(image * rows * patch + y) * line + x] - 128.0, 0.0};
+    });
+}
+
+template <class T>
+void embed(int images, int tokens, int prefix, int hidden) {
+    Array<T> patches(static_cast<size_t>(images) * (tokens - prefix) * hidden);
+    Array<float> base(static_cast<size_t>(tokens) * hidden);
+    Array<T> x(static_cast<size_t>(images) * tokens * hidden);
+    fill(patches, 1, 2.0f);
+    fill(base, 2, 1.0f);
+    const std::string name = kernel<T>("embed");
+    launch(name, Dim3{unsigned(tokens), unsigned(images), 1}, 128, patches.data, base.data, x.data, tokens, prefix, hidden);
+    compare<T>(called(name, images, tokens, prefix, hidden), x, [&](size_t at) -> Expected {
+        const int column = at % hidden, token = at / hidden % tokens, image = at / hidden / tokens;
+        const size_t patch = (static_cast<size_t>(image) * (tokens - prefix) + token - prefix) * hidden + column;
+        const double sum = base[static_cast<size_t>(token) * hidden + column] + (token >= prefix ? patches[patch] : 0.0);
+        return {sum, 0x1p-24 * fabs(sum)};
+    });
+}
+
+struct Moments {
+    double mean, rate;
+};
+
+template <class T>
+Moments moments(const Array<T>& x, size_t row, int width, double eps) {
+    double mean = 0.0, squares = 0.0;
+    for (int column = 0; column < width; ++column) mean += x[row * width + column] / width;
+    for (int column = 0; column < width; ++column) squares += pow(x[row * width + column] - mean, 2) / width;
+    return {mean, 1.0 / sqrt(squares + eps)};
+}
+
+template <class T>
+void layer_norm(int rows, int width, float middle) {
+    const float eps = 1e-6f;
+    Array<T> x(static_cast<size_t>(rows) * width), y(static_cast<size_t>(rows) * width);
+    Array<float> scale(width), shift(width);
+    fill(x, 3, 2.0f, middle);
+    fill(scale, 4, 1.0f);
+    fill(shift, 5, 1.0f);
+    const std::string name = kernel<T>("layer_norm");
+    launch(name, Dim3{ceil_div(rows, 4), 1, 1}, 128, x.data, scale.data, shift.data, y.data, rows, width, eps);
+    std::vector<Moments> of;
+    for (int row = 0; row < rows; ++row) of.push_back(moments(x, row, width, eps));
+    compare<T>(called(name, rows, width, int(middle)), y, [&](size_t at) -> Expected {
+        const auto [mean, rate] = of[at / width];
+        const double value = (x[at] - mean) * rate * scale[at % width] + shift[at % width];
+        // The mean of many values is off by some roundings of its own size.
+        return {value, f32_slack(value) + 0x1p-22 * fabs(mean) * rate};
+    });
+}
+
+template <class T>
+void gelu(size_t n) {
+    Array<T> x(n), before(n);
+    fill(x, 6, 6.0f);
+    memcpy(before.data, x.data, n * sizeof(T));
+    const std::string name = kernel<T>("gelu");
+    launch(name, Dim3{ceil_div(n, 2048), 1, 1}, 256, x.data, static_cast<long long>(n));
+    compare<T>(called(name, n), x, [&](size_t at) -> Expected {
+        const double value = before[at] * 0.5 * erfc(-before[at] * sqrt(0.5));
+        return {value, f32_slack(value)};
+    });
+}
+
+template <class T>
+void swiglu(int rows, int width) {
+    Array<T> x(static_cast<size_t>(rows) * 2 * width), y(static_cast<size_t>(rows) * width);
+    fill(x, 7, 9.0f);
+    // Where an exponential overflows.
+    x.set(0, -200.0f);
+    const std::string name = kernel<T>("swiglu");
+    launch(name, Dim3{ceil_div(static_cast<long long>(rows) * width, 2048), 1, 1}, 256, x.data, y.data,
+           static_cast<long long>(rows), width);
+    compare<T>(called(name, rows, width), y, [&](size_t at) -> Expected {
+        const size_t gate = at / width * 2 * width + at % width;
+        const double value = x[gate] / (1.0 + exp(-x[gate])) * x[gate + width];
+        return {value, f32_slack(value)};
+    });
+}
+
+// For each element of the result: its value, and the same sum of the values' magnitudes.
+template <class T>
+std::vector<std::pair<double, double>> attend(const Array<T>& qkv, int images, int tokens, int heads, int dim, double scale) {
+    const size_t width = static_cast<size_t>(heads) * dim;
+    std::vector<std::pair<double, double>> results(images * tokens * width);
+    std::vector<double> weights(tokens);
+    for (int image = 0; image < images; ++image) {
+        for (int head = 0; head < heads; ++head) {
+            const auto at = [&](int token, int which, int d) {
+                return qkv[((static_cast<size_t>(image) * tokens + token) * 3 + which) * width + head * dim + d];
+            };
+            for (int query = 0; query < tokens; ++query) {
+                double highest = -INFINITY, total = 0.0;
+                for (int key = 0; key < tokens; ++key) {
+                    weights[key] = 0.0;
+                    for (int d = 0; d < dim; ++d) weights[key] += scale * at(query, 0, d) * at(key, 1, d);
+                    highest = std::max(highest, weights[key]);
+                }
+                for (double& weight : weights) total += weight = exp(weight - highest);
+                for (int key = 0; key < tokens; ++key) {
+                    for (int d = 0; d < dim; ++d) {
+                        auto& [value, magnitude] = results[(image * tokens + query) * width + head * dim + d];
+                        value += weights[key] / total * at(key, 2, d);
+                        magnitude += weights[key] / total * fabs(at(key, 2, d));
+                    }
+                }
+            }
+        }
+    }
+    return results;
+}
+
+// `on_tensor_cores`: the weights are rounded to T before they meet the values.
+template <class T>
+void attention(int images, int tokens, int heads, int dim, bool on_tensor_cores) {
+    const size_t width = static_cast<size_t>(heads) * dim;
+    Array<T> qkv(images * tokens * width * 3), out(images * tokens * width);
+    fill(qkv, 8 + tokens, 2.0f);
+    // Large enough that few keys carry a query, so that a key too many or too few shows.
+    const float scale = 2.0f / sqrtf(static_cast<float>(dim));
+    const Dim3 grid{ceil_div(tokens, 64), unsigned(heads), unsigned(images)};
+    const std::string name = kernel<T>(on_tensor_cores ? "attention_mma" : "attention");
+    if (on_tensor_cores) {
+        launch(name, grid, 128, qkv.data, out.data, tokens, heads, scale);
+    } else {
+        launch(name, grid, 128, qkv.data, out.data, tokens, heads, dim, scale);
+    }
+    const auto results = attend(qkv, images, tokens, heads, dim, scale);
+    compare<T>(called(name, images, tokens, heads, dim), out, [&](size_t at) -> Expected {
+        const auto [value, magnitude] = results[at];
+        return {value, f32_slack(value) + (on_tensor_cores ? Type<T>::ROUNDING * magnitude : 0.0)};
+    });
+}
+
+template <class T>
+void pool(int images, int tokens, int prefix, int width, int mode) {
+    const float eps = 1e-6f;
+    const int wide = mode == 2 ? 2 * width : width;
+    Array<T> x(static_cast<size_t>(images) * tokens * width);
+    Array<float> scale(width), shift(width), out(static_cast<size_t>(images) * wide);
+    fill(x, 9, 3.0f, 0.5f);
+    fill(scale, 10, 1.0f);
+    fill(shift, 11, 1.0f);
+    const std::string name = kernel<T>("pool");
+    launch(name, Dim3{unsigned(images), 1, 1}, 256, x.data, scale.data, shift.data, out.data, tokens, prefix, width, mode, eps);
+    std::vector<double> classes(images * width), means(images * width);
+    for (int image = 0; image < images; ++image) {
+        for (int token = 0; token < tokens; ++token) {
+            const size_t row = static_cast<size_t>(image) * tokens + token;
+            const auto [mean, rate] = moments(x, row, width, eps);
+            for (int column = 0; column < width; ++column) {
+                const double value = (x[row * width + column] - mean) * rate * scale[column] + shift[column];
+                if (token == 0) classes[image * width + column] = value;
+                if (token >= prefix) means[image * width + column] += value / (tokens - prefix);
+            }
+        }
+    }
+    compare<float>(called(name, images, tokens, prefix, width, mode), out, [&](size_t at) -> Expected {
+        const size_t image = at / wide, column = at % wide;
+        const bool is_class = mode == 0 || (mode == 2 && column < static_cast<size_t>(width));
+        const double value = (is_class ? classes : means)[image * width + column % width];
+        return {value, f32_slack(value)};
+    });
+}
+
+// ---- All of it ----
+
+template <class T>
+void check(bool tensor_cores) {
+    patchify<T>(2, 3, 5, 14, 592);
+    patchify<T>(1, 2, 2, 16, 768);
+    patchify<T>(2, 4, 1, 4, 64);
+    patchify<T>(1, 1, 1, 14, 1664);
+    embed<T>(2, 5, 1, 64);
+    embed<T>(1, 9, 5, 1536);
+    embed<T>(3, 4, 0, 8);
+    for (int width : {8, 64, 72, 192, 384, 768, 1024, 1536, 2048}) layer_norm<T>(5, width, 0.0f);
+    layer_norm<T>(1, 384, 0.0f);
+    layer_norm<T>(257, 384, 0.0f);
+    layer_norm<T>(8, 768, 1000.0f);
+    for (size_t n : {8, 2048, 2056, 10000}) gelu<T>(n);
+    swiglu<T>(1, 8);
+    swiglu<T>(5, 64);
+    swiglu<T>(65, 1536);
+    swiglu<T>(3, 4096);
+    for (int tokens : {1, 5, 64, 65, 257}) attention<T>(tokens < 64 ? 2 : 1, tokens, 3, 64, false);
+    for (int dim : {4, 32, 60, 68, 80, 128}) attention<T>(2, 65, 2, dim, false);
+    if (tensor_cores) {
+        for (int tokens : {1, 5, 16, 17, 63, 64, 65, 128, 130, 257}) attention<T>(2, tokens, 3, 64, true);
+    }
+    for (int mode : {0, 1, 2}) {
+        pool<T>(2, 5, 1, 64, mode);
+        pool<T>(1, 261, 5, 384, mode);
+        pool<T>(1, 600, 1, 192, mode);
+        pool<T>(1, 3, 1, 2048, mode);
+    }
+    pool<T>(2, 1, 1, 64, 0);
+}
+
+int main(int argc, char** argv) {
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    if (argc == 2 && strcmp(argv[1], "--names") == 0) {
+        unsigned count;
+        const KernelEntry* entries = emulated_kernels(&count);
+        for (unsigned at = 0; at < count; ++at) {
+            printf("%s", entries[at].name);
+            for (unsigned p = 0; p < entries[at].param_count; ++p) printf(" %u", entries[at].param_bytes[p]);
+            printf("\n");
+        }
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "--ignore-barrier") == 0) emulated::ignored_barrier = atoi(argv[2]);
+    check<float>(false);
+    check<f16>(true);
+#if __CUDA_ARCH__ >= 800
+    check<bf16>(true);
+#endif
+    return 0;
+}
