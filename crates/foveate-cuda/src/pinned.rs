@@ -15,9 +15,11 @@ pub struct Pinned {
     device: Device,
     start: *mut u8,
     bytes: usize,
-    /// Behind the last copy that it took part in.
-    copied: Event,
-    /// Whether that may not have happened yet.
+    /// Behind its last copy on each device that it was lent to.
+    copied: Vec<Event>,
+    /// Which of them is behind its last copy of all.
+    last: usize,
+    /// Whether that one may not have happened yet.
     is_lent: AtomicBool,
 }
 
@@ -35,7 +37,7 @@ impl Pinned {
     /// # Errors
     /// What the driver says.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
-        let (copied, bytes) = (Event::new(device)?, bytes.max(1));
+        let (copied, bytes) = (vec![Event::new(device)?], bytes.max(1));
         let mut start = std::ptr::null_mut();
         // SAFETY: `start` is a place for the address; then, the memory behind it is that large and nobody else's.
         device.call("cuMemHostAlloc", |driver| unsafe {
@@ -45,7 +47,8 @@ impl Pinned {
             }
             status
         })?;
-        Ok(Self { device: device.clone(), start: start.cast(), bytes, copied, is_lent: AtomicBool::new(false) })
+        let (device, start) = (device.clone(), start.cast());
+        Ok(Self { device, start, bytes, copied, last: 0, is_lent: AtomicBool::new(false) })
     }
 
     /// Bytes that it holds.
@@ -93,19 +96,28 @@ impl Pinned {
     ) -> Result<(), CudaError> {
         if self.is_lent.load(Ordering::Acquire) {
             // Whoever waits for this copy then waits for the one before it too.
-            stream.wait(&self.copied)?;
+            stream.wait(&self.copied[self.last])?;
         }
+        self.last = self.event_of(stream.device())?;
         self.is_lent.store(true, Ordering::Release);
-        begin(self.start).and_then(|()| stream.record(&self.copied)).inspect_err(|_| {
+        begin(self.start).and_then(|()| stream.record(&self.copied[self.last])).inspect_err(|_| {
             // Begun or not, it is over after this; an error here means that the context is lost and its copies with it.
             let _ = stream.synchronize();
         })
     }
 
+    fn event_of(&mut self, device: &Device) -> Result<usize, CudaError> {
+        if let Some(at) = self.copied.iter().position(|event| event.device() == device) {
+            return Ok(at);
+        }
+        self.copied.push(Event::new(device)?);
+        Ok(self.copied.len() - 1)
+    }
+
     fn wait(&self) {
         if self.is_lent.load(Ordering::Acquire) {
             // An error means that the context is lost, and the copy with it.
-            let _ = self.copied.synchronize();
+            let _ = self.copied[self.last].synchronize();
             self.is_lent.store(false, Ordering::Release);
         }
     }

@@ -148,6 +148,11 @@ impl Event {
         Ok(Self { device: device.clone(), handle })
     }
 
+    /// Whose clock it is by.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Waits until it has happened, as it was last recorded; returns at once if it never was.
     ///
     /// # Errors

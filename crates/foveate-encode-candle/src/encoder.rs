@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::{Model, ModelError};
-use foveate_encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap};
 use rayon::prelude::*;
 
 use crate::kernel::Isa;
@@ -56,12 +56,6 @@ impl CandleEncoder {
             divided: (0..divided).map(|_| Lane::new(&network, parts)).collect(),
             network,
         })
-    }
-
-    /// The same from the model as the registry hands it over, a [`foveate_dinov2::Model`].
-    pub(crate) fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let model = model.downcast_ref::<Model>();
-        Self::new(model.ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?, options)
     }
 }
 
@@ -146,7 +140,7 @@ impl Lane {
 fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
     options.settings(&[])?;
     if options.device != "cpu" {
-        let reason = "the candle backend is compiled in for the CPU only; use `cpu`".to_owned();
+        let reason = "this forward is the CPU's; its device is `cpu`".to_owned();
         return Err(EncodeError::Device { device: options.device.clone(), reason });
     }
     match options.dtype {

@@ -1,27 +1,69 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod encoder;
 mod kernel;
 mod network;
 mod tensors;
 
+#[cfg(feature = "cuda")]
+pub use cuda::CudaEncoder;
 pub use encoder::CandleEncoder;
 pub use tensors::TensorEncoder;
 
 use foveate_core::{Health, RegistryError};
-use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderRegistry};
+use foveate_dinov2::Model;
+use foveate_encode::{AnyModel, EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "candle";
+
+const ABOUT: &str = if cfg!(feature = "cuda") {
+    "DINOv2 in kernels of our own: on the CPU (f32), and on NVIDIA GPUs (f32, f16, bf16)"
+} else {
+    "DINOv2 in pure Rust on the CPU (f32)"
+};
 
 /// Adds this backend to `registry`.
 ///
 /// # Errors
 /// When a backend of the same name is registered already.
 pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
-    let open = |model: &_, options: &_| -> Result<Box<dyn Encoder>, EncodeError> {
-        Ok(Box::new(CandleEncoder::open(model, options)?))
-    };
-    let backend = EncoderBackend::new(NAME, "DINOv2 in pure Rust on the CPU (f32)", open);
-    registry.register(backend.with_health(|| Health::all_rust().on(["cpu".to_owned()])))
+    registry.register(EncoderBackend::new(NAME, ABOUT, open).with_health(health))
+}
+
+/// The forward for the device that is asked for.
+fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+    let model = model.downcast_ref::<Model>();
+    let model = model.ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?;
+    match options.device.as_str() {
+        "cpu" => Ok(Box::new(CandleEncoder::new(model, options)?)),
+        device if device.starts_with("cuda") => open_cuda(model, options),
+        device => Err(EncodeError::Device {
+            device: device.to_owned(),
+            reason: "there is no such kind of device; it is `cpu`, `cuda` or `cuda:N`".to_owned(),
+        }),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn open_cuda(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+    Ok(Box::new(CudaEncoder::new(model, options)?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_cuda(_: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+    let reason = "built without CUDA: rebuild with `-F candle-cuda`".to_owned();
+    Err(EncodeError::Device { device: options.device.clone(), reason })
+}
+
+#[cfg(feature = "cuda")]
+fn health() -> Health {
+    cuda::health()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn health() -> Health {
+    Health::all_rust().on(["cpu".to_owned()])
 }

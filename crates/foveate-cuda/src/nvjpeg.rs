@@ -1,0 +1,563 @@
+//! JPEG decoding with nvJPEG, found at run time.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, OnceLock};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::driver::{Driver, Handle as Raw};
+use crate::error::CudaError;
+use crate::library::{self, functions};
+use crate::pinned::Pinned;
+use crate::stream::{Event, Stream};
+
+type Status = c_int;
+
+/// `nvjpegImage_t`: where the planes go; an interleaved picture is plane 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Image {
+    channel: [*mut u8; 4],
+    pitch: [usize; 4],
+}
+
+functions! {
+    /// Declared as in nvJPEG 11.1 and unchanged since.
+    Functions {
+        fn nvjpegGetProperty(c_int, *mut c_int) -> Status;
+        fn nvjpegCreateEx(c_int, *mut c_void, *mut c_void, c_uint, *mut Raw) -> Status;
+        fn nvjpegDestroy(Raw) -> Status;
+        fn nvjpegJpegStateCreate(Raw, *mut Raw) -> Status;
+        fn nvjpegJpegStateDestroy(Raw) -> Status;
+        fn nvjpegJpegStreamCreate(Raw, *mut Raw) -> Status;
+        fn nvjpegJpegStreamDestroy(Raw) -> Status;
+        fn nvjpegJpegStreamParse(Raw, *const u8, usize, c_int, c_int, Raw) -> Status;
+        fn nvjpegJpegStreamParseHeader(Raw, *const u8, usize, Raw) -> Status;
+        fn nvjpegJpegStreamGetFrameDimensions(Raw, *mut c_uint, *mut c_uint) -> Status;
+        fn nvjpegDecodeBatchedInitialize(Raw, Raw, c_int, c_int, c_int) -> Status;
+        fn nvjpegDecodeBatchedSupported(Raw, Raw, *mut c_int) -> Status;
+        fn nvjpegDecodeBatched(Raw, Raw, *const *const u8, *const usize, *mut Image, Raw) -> Status;
+        fn nvjpegDecodeParamsCreate(Raw, *mut Raw) -> Status;
+        fn nvjpegDecodeParamsDestroy(Raw) -> Status;
+        fn nvjpegDecodeParamsSetOutputFormat(Raw, c_int) -> Status;
+        fn nvjpegDecoderCreate(Raw, c_int, *mut Raw) -> Status;
+        fn nvjpegDecoderDestroy(Raw) -> Status;
+        fn nvjpegDecoderJpegSupported(Raw, Raw, Raw, *mut c_int) -> Status;
+        fn nvjpegDecoderStateCreate(Raw, Raw, *mut Raw) -> Status;
+        fn nvjpegBufferPinnedCreate(Raw, *mut c_void, *mut Raw) -> Status;
+        fn nvjpegBufferPinnedDestroy(Raw) -> Status;
+        fn nvjpegBufferDeviceCreate(Raw, *mut c_void, *mut Raw) -> Status;
+        fn nvjpegBufferDeviceDestroy(Raw) -> Status;
+        fn nvjpegStateAttachPinnedBuffer(Raw, Raw) -> Status;
+        fn nvjpegStateAttachDeviceBuffer(Raw, Raw) -> Status;
+        fn nvjpegDecodeJpegHost(Raw, Raw, Raw, Raw, Raw) -> Status;
+        fn nvjpegDecodeJpegTransferToDevice(Raw, Raw, Raw, Raw, Raw) -> Status;
+        fn nvjpegDecodeJpegDevice(Raw, Raw, Raw, *mut Image, Raw) -> Status;
+    }
+}
+
+// The numbers below are nvJPEG's.
+const BACKEND_DEFAULT: c_int = 0;
+const BACKEND_HYBRID: c_int = 1;
+const BACKEND_GPU_HYBRID: c_int = 2;
+const BACKEND_HARDWARE: c_int = 3;
+/// libjpeg's way of upsampling chroma, instead of repeating samples.
+const UPSAMPLING_WITH_INTERPOLATION: c_uint = 1 << 5;
+const OUTPUT_RGB_INTERLEAVED: c_int = 5;
+const INVALID_PARAMETER: Status = 2;
+const ARCH_MISMATCH: Status = 7;
+/// `NVJPEG_STATUS_…` in order.
+const STATUS_NAMES: [&str; 11] = [
+    "SUCCESS",
+    "NOT_INITIALIZED",
+    "INVALID_PARAMETER",
+    "BAD_JPEG",
+    "JPEG_NOT_SUPPORTED",
+    "ALLOCATOR_FAILURE",
+    "EXECUTION_FAILED",
+    "ARCH_MISMATCH",
+    "INTERNAL_ERROR",
+    "IMPLEMENTATION_NOT_SUPPORTED",
+    "INCOMPLETE_BITSTREAM",
+];
+
+/// The library, loaded once.
+struct Library {
+    functions: Functions,
+    path: String,
+}
+
+const REMEDY: &str = "install CUDA's nvJPEG, or `pip install nvidia-nvjpeg-cu12` (`nvidia-nvjpeg` for CUDA 13) and name \
+                      its lib folder in FOVEATE_CUDA_LIB";
+
+impl Library {
+    fn get() -> Result<&'static Self, CudaError> {
+        static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
+        let driver = Driver::get()?.version.major;
+        LIBRARY.get_or_init(|| Self::load(driver)).as_ref().map_err(Clone::clone)
+    }
+
+    fn load(driver: u32) -> Result<Self, CudaError> {
+        let missing = |reason| CudaError::Library { name: "nvJPEG", reason, remedy: REMEDY };
+        let names = library::names("libnvjpeg.so", driver);
+        let (library, path) = library::load(&names, &library::folders()).map_err(missing)?;
+        let functions = Functions::of(library).map_err(|name| missing(format!("{path} has no {name}")))?;
+        Ok(Self { functions, path })
+    }
+
+    /// What `function` answered: done, or not with this image, which leaves everything as it was.
+    fn done(&self, function: &'static str, status: Status) -> Result<bool, CudaError> {
+        match status {
+            0 => Ok(true),
+            // Invalid parameters, bad and unsupported JPEGs, no implementation for it, an incomplete bitstream.
+            2..=4 | 9 | 10 => Ok(false),
+            _ => Err(call_error(function, status)),
+        }
+    }
+
+    fn check(&self, function: &'static str, status: Status) -> Result<(), CudaError> {
+        if status == 0 { Ok(()) } else { Err(call_error(function, status)) }
+    }
+}
+
+fn call_error(function: &'static str, status: Status) -> CudaError {
+    let name = usize::try_from(status).ok().and_then(|number| STATUS_NAMES.get(number));
+    let name = name.map_or_else(|| format!("error {status}"), |name| format!("NVJPEG_STATUS_{name}"));
+    CudaError::Call { function, name, detail: String::new() }
+}
+
+/// Finds the library: `nvJPEG 12.4.0 (libnvjpeg.so.12)`, its release and what it was loaded as. Needs the driver, but no
+/// device.
+///
+/// # Errors
+/// [`CudaError::Library`] when it is not there, saying what was tried; those of [`Device::names`].
+pub fn find() -> Result<String, CudaError> {
+    let library = Library::get()?;
+    let mut release = [0; 3];
+    for (property, number) in (0..).zip(&mut release) {
+        // SAFETY: `number` is a place for the number; 0, 1 and 2 are a release's parts.
+        let status = unsafe { (library.functions.nvjpegGetProperty)(property, number) };
+        library.check("nvjpegGetProperty", status)?;
+    }
+    let [major, minor, patch] = release;
+    Ok(format!("nvJPEG {major}.{minor}.{patch} ({})", library.path))
+}
+
+/// nvJPEG on a device. Clones are the same.
+#[derive(Clone)]
+pub struct Handle(Arc<Opened>);
+
+struct Opened {
+    library: &'static Library,
+    device: Device,
+    handle: Raw,
+    has_engines: bool,
+}
+
+/// Which processor does a JPEG's Huffman decoding, which goes bit by bit, where no decoding engine does it all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Huffman {
+    /// The host's. Takes baseline and progressive files.
+    Host,
+    /// The device's. Takes baseline files.
+    Device,
+}
+
+/// Where a picture goes, RGB8 `[height, width, 3]`, rows without padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The memory that it is a part of.
+    pub buffer: &'a Buffer,
+    /// Bytes before it.
+    pub offset: usize,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Target<'_> {
+    fn image(&self, device: &Device) -> Result<Image, CudaError> {
+        let pitch = self.width as usize * 3;
+        self.buffer.check_room((self.height as usize).saturating_mul(pitch).saturating_add(self.offset))?;
+        if self.buffer.device() != device {
+            return Err(CudaError::Misfit("a buffer of another device".to_owned()));
+        }
+        let start = std::ptr::without_provenance_mut(self.buffer.address() as usize + self.offset);
+        let none = std::ptr::null_mut();
+        Ok(Image { channel: [start, none, none, none], pitch: [pitch, 0, 0, 0] })
+    }
+}
+
+impl Handle {
+    /// Finds the library and starts it on `device`, with the chip's decoding engines where they are wanted and there.
+    ///
+    /// # Errors
+    /// [`CudaError::Library`] when it is not there; what it says otherwise.
+    pub fn new(device: &Device, engines: bool) -> Result<Self, CudaError> {
+        let library = Library::get()?;
+        if engines {
+            match Self::create(library, device, BACKEND_HARDWARE)? {
+                Ok(handle) => return Ok(Self::opened(library, device, handle, true)),
+                Err(ARCH_MISMATCH) => {}
+                Err(status) => return Err(call_error("nvjpegCreateEx", status)),
+            }
+        }
+        let handle = Self::create(library, device, BACKEND_DEFAULT)?;
+        let handle = handle.map_err(|status| call_error("nvjpegCreateEx", status))?;
+        Ok(Self::opened(library, device, handle, false))
+    }
+
+    fn opened(library: &'static Library, device: &Device, handle: Raw, has_engines: bool) -> Self {
+        Self(Arc::new(Opened { library, device: device.clone(), handle, has_engines }))
+    }
+
+    /// Starts the library; releases that refuse the flag know only their own way of upsampling.
+    fn create(library: &Library, device: &Device, backend: c_int) -> Result<Result<Raw, Status>, CudaError> {
+        // The library works in the thread's context.
+        device.call("cuCtxSetCurrent", |_| 0)?;
+        let create = |flags| {
+            let (mut handle, none) = (Raw::NULL, std::ptr::null_mut());
+            // SAFETY: `handle` is a place for the handle; without allocators it uses its own.
+            let status = unsafe { (library.functions.nvjpegCreateEx)(backend, none, none, flags, &mut handle) };
+            if status == 0 { Ok(handle) } else { Err(status) }
+        };
+        Ok(match create(UPSAMPLING_WITH_INTERPOLATION) {
+            Err(INVALID_PARAMETER) => create(0),
+            other => other,
+        })
+    }
+
+    /// Whether the chip decodes by itself, with engines that do nothing else.
+    pub fn has_engines(&self) -> bool {
+        self.0.has_engines
+    }
+
+    /// Makes one of the library's objects on the thread's context.
+    fn object(
+        &self,
+        function: &'static str,
+        make: impl FnOnce(&Functions, Raw, &mut Raw) -> Status,
+        // SAFETY: a type; `Object::drop` says why the call is sound.
+        destroy: impl FnOnce(&Functions) -> unsafe extern "C" fn(Raw) -> Status,
+    ) -> Result<Object, CudaError> {
+        let Opened { library, device, handle, .. } = &*self.0;
+        device.call("cuCtxSetCurrent", |_| 0)?;
+        let mut raw = Raw::NULL;
+        library.check(function, make(&library.functions, *handle, &mut raw))?;
+        Ok(Object { handle: self.clone(), raw, destroy: destroy(&library.functions) })
+    }
+
+    fn stream(&self) -> Result<Object, CudaError> {
+        self.object(
+            "nvjpegJpegStreamCreate",
+            // SAFETY: the handle is alive, `raw` a place for the object.
+            |functions, handle, raw| unsafe { (functions.nvjpegJpegStreamCreate)(handle, raw) },
+            |functions| functions.nvjpegJpegStreamDestroy,
+        )
+    }
+
+    /// Whether the parsed `header` is of the picture that somebody has made room for.
+    fn is_of_size(&self, header: &Object, target: [u32; 2]) -> Result<bool, CudaError> {
+        let library = self.0.library;
+        let [mut width, mut height] = [0; 2];
+        // SAFETY: the header was parsed; both are places for a number.
+        let status =
+            unsafe { (library.functions.nvjpegJpegStreamGetFrameDimensions)(header.raw, &mut width, &mut height) };
+        Ok(library.done("nvjpegJpegStreamGetFrameDimensions", status)? && [width, height] == target)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _ = self.device.synchronize();
+        // SAFETY: the handle is its own, and nothing that the device was given still uses it.
+        unsafe { (self.library.functions.nvjpegDestroy)(self.handle) };
+    }
+}
+
+/// One of the library's objects, and how it is destroyed.
+struct Object {
+    handle: Handle,
+    raw: Raw,
+    // SAFETY: a type; `drop` says why the call is sound.
+    destroy: unsafe extern "C" fn(Raw) -> Status,
+}
+
+impl Drop for Object {
+    /// Errors have nobody to go to: they mean that the context is lost, and its objects with it.
+    fn drop(&mut self) {
+        let _ = self.handle.0.device.call("cuCtxSetCurrent", |_| 0);
+        // SAFETY: the object is its own. Who owns it has waited for what the device was given with it.
+        unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+/// Decodes images one by one: the host's part before [`Self::decode`] returns, the device's part behind it. Two lanes
+/// that take turns keep both at work.
+pub struct Lane {
+    handle: Handle,
+    state: Object,
+    pinned: Object,
+    buffer: Object,
+    stream: Object,
+    params: Object,
+    decoder: Object,
+    /// Behind the device's part of the last image.
+    done: Event,
+}
+
+impl Lane {
+    /// One with its own memory between host and device, which grows to the largest image's.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn new(handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
+        let backend = match huffman {
+            Huffman::Host => BACKEND_HYBRID,
+            Huffman::Device => BACKEND_GPU_HYBRID,
+        };
+        let none = std::ptr::null_mut();
+        let decoder = handle.object(
+            "nvjpegDecoderCreate",
+            // SAFETY: the handle is alive, `raw` a place for the object; so in all of these.
+            |functions, handle, raw| unsafe { (functions.nvjpegDecoderCreate)(handle, backend, raw) },
+            |functions| functions.nvjpegDecoderDestroy,
+        )?;
+        let state = handle.object(
+            "nvjpegDecoderStateCreate",
+            // SAFETY: as above; the decoder is alive too.
+            |functions, handle, raw| unsafe { (functions.nvjpegDecoderStateCreate)(handle, decoder.raw, raw) },
+            |functions| functions.nvjpegJpegStateDestroy,
+        )?;
+        let pinned = handle.object(
+            "nvjpegBufferPinnedCreate",
+            // SAFETY: as above; without an allocator it uses its own.
+            |functions, handle, raw| unsafe { (functions.nvjpegBufferPinnedCreate)(handle, none, raw) },
+            |functions| functions.nvjpegBufferPinnedDestroy,
+        )?;
+        let buffer = handle.object(
+            "nvjpegBufferDeviceCreate",
+            // SAFETY: as above.
+            |functions, handle, raw| unsafe { (functions.nvjpegBufferDeviceCreate)(handle, none, raw) },
+            |functions| functions.nvjpegBufferDeviceDestroy,
+        )?;
+        let params = handle.object(
+            "nvjpegDecodeParamsCreate",
+            // SAFETY: as above.
+            |functions, handle, raw| unsafe { (functions.nvjpegDecodeParamsCreate)(handle, raw) },
+            |functions| functions.nvjpegDecodeParamsDestroy,
+        )?;
+        let stream = handle.stream()?;
+        let done = Event::new(&handle.0.device)?;
+        let lane = Self { handle: handle.clone(), state, pinned, buffer, stream, params, decoder, done };
+        lane.attach()?;
+        Ok(lane)
+    }
+
+    fn attach(&self) -> Result<(), CudaError> {
+        let library = self.handle.0.library;
+        let Functions {
+            nvjpegDecodeParamsSetOutputFormat: set_format,
+            nvjpegStateAttachPinnedBuffer: attach_pinned,
+            nvjpegStateAttachDeviceBuffer: attach_device,
+            ..
+        } = library.functions;
+        // SAFETY: the objects are alive, and stay so as long as the state.
+        let statuses = unsafe {
+            [
+                ("nvjpegDecodeParamsSetOutputFormat", set_format(self.params.raw, OUTPUT_RGB_INTERLEAVED)),
+                ("nvjpegStateAttachPinnedBuffer", attach_pinned(self.state.raw, self.pinned.raw)),
+                ("nvjpegStateAttachDeviceBuffer", attach_device(self.state.raw, self.buffer.raw)),
+            ]
+        };
+        statuses.into_iter().try_for_each(|(function, status)| library.check(function, status))
+    }
+
+    /// Decodes `jpeg` into `target`: the picture is there once `stream` has done what it was given. `false` when the
+    /// library cannot decode it, or finds it of another size than `target`'s; what is in `target` is unspecified then.
+    ///
+    /// Waits for the device's part of this lane's image before.
+    ///
+    /// # Errors
+    /// [`CudaError::Misfit`] when there is no room for the target; what the library says otherwise.
+    pub fn decode(&mut self, stream: &Stream, jpeg: &[u8], target: &Target<'_>) -> Result<bool, CudaError> {
+        let Opened { library, device, handle, .. } = &*self.handle.0;
+        let mut image = target.image(device)?;
+        // The library's own memory for the lane is the device's until then.
+        self.done.synchronize()?;
+        if !self.parse(jpeg, [target.width, target.height])? {
+            return Ok(false);
+        }
+        device.call("cuCtxSetCurrent", |_| 0)?;
+        let [decoder, state, params, parsed] = [&self.decoder, &self.state, &self.params, &self.stream].map(|o| o.raw);
+        let functions = &library.functions;
+        // SAFETY: the objects are alive and belong together, and `jpeg`, which was parsed, is read in this call alone.
+        let status = unsafe { (functions.nvjpegDecodeJpegHost)(*handle, decoder, state, params, parsed) };
+        if !library.done("nvjpegDecodeJpegHost", status)? {
+            return Ok(false);
+        }
+        stream.need(target.buffer.allocation());
+        // SAFETY: as above; the target is as large as the picture, whose size is the parsed one, and is freed only after
+        // what the device was given. The lane's memory is not touched before `done`.
+        let (transferred, decoded) = unsafe {
+            let to_device = functions.nvjpegDecodeJpegTransferToDevice;
+            let transferred = to_device(*handle, decoder, state, parsed, stream.handle());
+            let on_device = functions.nvjpegDecodeJpegDevice;
+            let decode = || on_device(*handle, decoder, state, &mut image, stream.handle());
+            (transferred, if transferred == 0 { decode() } else { 0 })
+        };
+        stream.record(&self.done)?;
+        Ok(library.done("nvjpegDecodeJpegTransferToDevice", transferred)?
+            && library.done("nvjpegDecodeJpegDevice", decoded)?)
+    }
+
+    /// Whether the library can decode it, and finds it of this size.
+    fn parse(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
+        let Opened { library, handle, .. } = &*self.handle.0;
+        let (functions, parsed) = (&library.functions, self.stream.raw);
+        // SAFETY: the bytes are that many; they are not kept beyond `decode`.
+        let status =
+            unsafe { (functions.nvjpegJpegStreamParse)(*handle, jpeg.as_ptr(), jpeg.len(), 0, 0, parsed) };
+        if !library.done("nvjpegJpegStreamParse", status)? || !self.handle.is_of_size(&self.stream, size)? {
+            return Ok(false);
+        }
+        let mut unsupported: c_int = 1;
+        // SAFETY: the objects are alive, and `unsupported` is a place for the answer.
+        let status = unsafe {
+            (functions.nvjpegDecoderJpegSupported)(self.decoder.raw, parsed, self.params.raw, &mut unsupported)
+        };
+        Ok(library.done("nvjpegDecoderJpegSupported", status)? && unsupported == 0)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // An error means that the context is lost, and the work with it.
+        let _ = self.done.synchronize();
+    }
+}
+
+/// Decodes images many at a time on the chip's engines.
+pub struct Engines {
+    handle: Handle,
+    state: Object,
+    header: Object,
+    /// The size that the library has prepared for.
+    batch: usize,
+    /// The encoded images, in memory that the engines read by themselves.
+    bytes: Option<Pinned>,
+    /// Behind the last batch.
+    done: Event,
+}
+
+impl Engines {
+    /// Of a handle that has some; `None` of another one.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn new(handle: &Handle) -> Result<Option<Self>, CudaError> {
+        if !handle.has_engines() {
+            return Ok(None);
+        }
+        let state = handle.object(
+            "nvjpegJpegStateCreate",
+            // SAFETY: the handle is alive, `raw` a place for the object.
+            |functions, handle, raw| unsafe { (functions.nvjpegJpegStateCreate)(handle, raw) },
+            |functions| functions.nvjpegJpegStateDestroy,
+        )?;
+        let (header, done) = (handle.stream()?, Event::new(&handle.0.device)?);
+        Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, bytes: None, done }))
+    }
+
+    /// Whether the engines can decode `jpeg`, and the library finds it of this size: `[width, height]`.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn take(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
+        let Opened { library, handle, .. } = &*self.handle.0;
+        let (functions, header) = (&library.functions, self.header.raw);
+        // SAFETY: the bytes are that many, and read in this call alone.
+        let status =
+            unsafe { (functions.nvjpegJpegStreamParseHeader)(*handle, jpeg.as_ptr(), jpeg.len(), header) };
+        if !library.done("nvjpegJpegStreamParseHeader", status)? || !self.handle.is_of_size(&self.header, size)? {
+            return Ok(false);
+        }
+        let mut unsupported: c_int = 1;
+        // SAFETY: the objects are alive, and `unsupported` is a place for the answer.
+        let status = unsafe { (functions.nvjpegDecodeBatchedSupported)(*handle, header, &mut unsupported) };
+        Ok(library.done("nvjpegDecodeBatchedSupported", status)? && unsupported == 0)
+    }
+
+    /// Decodes images that [`Self::take`] takes into their targets: they are there once `stream` has done what it was
+    /// given. `false` when the library refuses them, all together; what is in the targets is unspecified then.
+    ///
+    /// Waits for the last batch before. The bytes are copied.
+    ///
+    /// # Errors
+    /// [`CudaError::Misfit`] when there is no room for a target; what the library says otherwise.
+    pub fn decode(&mut self, stream: &Stream, jpegs: &[(&[u8], Target<'_>)]) -> Result<bool, CudaError> {
+        // The memory for the bytes and the library's own are the device's until then.
+        self.done.synchronize()?;
+        let images: Result<Vec<Image>, CudaError> =
+            jpegs.iter().map(|(_, target)| target.image(&self.handle.0.device)).collect();
+        let (mut images, pointers) = (images?, self.load(jpegs)?);
+        let lengths: Vec<usize> = jpegs.iter().map(|(bytes, _)| bytes.len()).collect();
+        if !self.prepare(jpegs.len())? {
+            return Ok(false);
+        }
+        jpegs.iter().for_each(|(_, target)| stream.need(target.buffer.allocation()));
+        let Opened { library, handle, .. } = &*self.handle.0;
+        // SAFETY: there are as many pointers, lengths and images as the library was prepared for. The bytes stay until
+        // `done`; the targets have room for pictures of the sizes that `take` compared, and are freed only after what the
+        // device was given.
+        let status = unsafe {
+            let decode = library.functions.nvjpegDecodeBatched;
+            let (bytes, images) = (pointers.as_ptr(), images.as_mut_ptr());
+            decode(*handle, self.state.raw, bytes, lengths.as_ptr(), images, stream.handle())
+        };
+        stream.record(&self.done)?;
+        library.done("nvjpegDecodeBatched", status)
+    }
+
+    fn prepare(&mut self, batch: usize) -> Result<bool, CudaError> {
+        let Opened { library, device, handle, .. } = &*self.handle.0;
+        device.call("cuCtxSetCurrent", |_| 0)?;
+        if self.batch == batch {
+            return Ok(true);
+        }
+        let count = c_int::try_from(batch).unwrap_or(c_int::MAX);
+        // SAFETY: the objects are alive, and the state is not at work.
+        let status = unsafe {
+            let initialize = library.functions.nvjpegDecodeBatchedInitialize;
+            initialize(*handle, self.state.raw, count, 1, OUTPUT_RGB_INTERLEAVED)
+        };
+        let ready = library.done("nvjpegDecodeBatchedInitialize", status)?;
+        self.batch = if ready { batch } else { 0 };
+        Ok(ready)
+    }
+
+    /// Copies the images' bytes one behind the other, and says where each begins.
+    fn load(&mut self, jpegs: &[(&[u8], Target<'_>)]) -> Result<Vec<*const u8>, CudaError> {
+        let bytes = jpegs.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
+        let kept = self.bytes.take().filter(|pinned| pinned.bytes() >= bytes);
+        let mut pinned = kept.map_or_else(|| Pinned::new(&self.handle.0.device, bytes), Ok)?;
+        let mut free = pinned.as_mut_slice();
+        let mut pointers = Vec::with_capacity(jpegs.len());
+        for (bytes, _) in jpegs {
+            let (place, rest) = free.split_at_mut(bytes.len());
+            place.copy_from_slice(bytes);
+            pointers.push(place.as_ptr());
+            free = rest;
+        }
+        self.bytes = Some(pinned);
+        Ok(pointers)
+    }
+}
+
+impl Drop for Engines {
+    fn drop(&mut self) {
+        // An error means that the context is lost, and the work with it.
+        let _ = self.done.synchronize();
+    }
+}

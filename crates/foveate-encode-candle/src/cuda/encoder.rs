@@ -1,0 +1,365 @@
+//! The encoder: batches on their way through the device.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foveate_core::{BatchMemory, PixelBatch, VectorBuf};
+use foveate_cuda::blaslt::Element;
+use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
+use foveate_dinov2::Model;
+use foveate_encode::{
+    Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderOptions, EncoderSpec,
+    Overlap, Place,
+};
+
+use super::clock::{Clock, Marks};
+use super::geometry::Geometry;
+use super::network::Network;
+use super::settings::Settings;
+use super::{fault, ordinal, unavailable};
+
+/// Batches under way at once: one on its way to the device, one being computed, one on its way back.
+const DEPTH: usize = 3;
+/// The first devices that have what the kernels use.
+const OLDEST: (u32, u32) = (7, 5);
+/// The first that multiply bfloat16.
+const OLDEST_BF16: (u32, u32) = (8, 0);
+
+/// DINOv2 on an NVIDIA GPU, in f32, f16 or bf16.
+///
+/// It keeps up to three batches under way ([`Overlap`]); [`Encoder::encode`] is one alone.
+pub struct CudaEncoder {
+    spec: EncoderSpec,
+    device: Device,
+    network: Network,
+    streams: Streams,
+    slots: Vec<Slot>,
+    /// The slot of the next batch.
+    next: usize,
+    /// Oldest first.
+    flights: VecDeque<Flight>,
+    clock: Clock,
+    /// The slot that has the last batch's pixels, and how many images they are.
+    resident: Option<(usize, usize)>,
+}
+
+/// Copies and kernels wait for each other through events alone.
+struct Streams {
+    copy_in: Stream,
+    compute: Stream,
+    copy_out: Stream,
+}
+
+/// The memory of a batch under way. It is used again only after its batch was collected, when all of that is done.
+struct Slot {
+    pixels: Buffer,
+    /// For batches that the device cannot read by itself; taken when there is one.
+    staging: Option<Pinned>,
+    rows: Buffer,
+    collected: Pinned,
+    marks: Marks,
+}
+
+/// A batch under way.
+struct Flight {
+    slot: usize,
+    images: usize,
+    /// What is to be given back.
+    batch: Option<Batch>,
+    asked: Instant,
+}
+
+/// Where a batch's pixels are.
+enum Source<'a> {
+    /// In memory of the host that the device cannot read by itself.
+    Host(&'a [u8]),
+    /// In memory of the host that it can.
+    Pinned(&'a mut Pinned),
+    /// On the device.
+    Device(&'a DevicePixels),
+    /// In the slot, from before.
+    Resident,
+}
+
+impl CudaEncoder {
+    /// Opens the device `options.device` (`cuda` or `cuda:N`), puts the weights of `model` on it in the precision
+    /// `options.dtype`, and takes all memory for batches of `options.max_batch` images. `options.threads` is not used.
+    ///
+    /// # Errors
+    /// [`EncodeError::Device`] for a device, driver or library that is missing or too old; [`EncodeError::Unsupported`] for a
+    /// setting that there is not, a precision that the device does not have, and layers whose widths are not multiples of
+    /// 8; [`EncodeError::Model`] for a model whose tensors are not all there or whose input is not a whole number of
+    /// patches; [`EncodeError::Engine`] when the device's memory does not suffice.
+    pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let settings = Settings::new(options)?;
+        let refused = |error| unavailable(&options.device, error);
+        let device = Device::open(number(&options.device)?).map_err(refused)?;
+        let element = element(&device, options)?;
+        let spec = EncoderSpec { batch_invariant: false, ..crate::encoder::spec(model, options) };
+        let geometry = Geometry::new(model, spec.max_batch, options.pooling)?;
+        let network = Network::new(&device, model, geometry, element, settings, &spec)?;
+        let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();
+        Ok(Self {
+            slots: slots.map_err(refused)?,
+            streams: Streams::new(&device).map_err(refused)?,
+            clock: Clock::new(&device).map_err(refused)?,
+            spec,
+            device,
+            network,
+            next: 0,
+            flights: VecDeque::with_capacity(DEPTH),
+            resident: None,
+        })
+    }
+
+    /// Bytes of the device's memory that batches pass through, beside the weights and the pixels and rows of the batches
+    /// under way.
+    pub fn workspace_bytes(&self) -> usize {
+        self.network.workspace_bytes()
+    }
+
+    /// Begins to encode `images` images, into the next slot.
+    fn begin(&mut self, source: Source<'_>, images: usize) -> Result<Flight, EncodeError> {
+        let asked = Instant::now();
+        let slot = if matches!(source, Source::Resident) { self.last_slot() } else { self.next };
+        let is_kept = !matches!(source, Source::Device(_));
+        self.launch(slot, source, images).map_err(|error| self.abandon(error))?;
+        self.next = (slot + 1) % DEPTH;
+        self.resident = is_kept.then_some((slot, images));
+        Ok(Flight { slot, images, batch: None, asked })
+    }
+
+    fn last_slot(&self) -> usize {
+        (self.next + DEPTH - 1) % DEPTH
+    }
+
+    fn launch(&mut self, slot: usize, source: Source<'_>, images: usize) -> Result<(), CudaError> {
+        let Self { device, network, streams, slots, .. } = self;
+        let (slot, geometry) = (&mut slots[slot], *network.geometry());
+        let pixels = slot.copy_in(device, &streams.copy_in, source, images * geometry.image_bytes())?;
+        let Slot { rows, collected, marks, .. } = slot;
+
+        streams.compute.wait(&marks.copy_in[1])?;
+        streams.compute.record(&marks.forward[0])?;
+        network.forward(&streams.compute, images, &pixels, rows)?;
+        streams.compute.record(&marks.forward[1])?;
+
+        streams.copy_out.wait(&marks.forward[1])?;
+        streams.copy_out.record(&marks.copy_out[0])?;
+        streams.copy_out.download(rows, collected, images * geometry.dim() * size_of::<f32>())?;
+        streams.copy_out.record(&marks.copy_out[1])
+    }
+
+    /// Waits for a batch, and gives its rows.
+    fn finish(&mut self, flight: &Flight, out: &mut VectorBuf) -> Result<EncodeSpans, EncodeError> {
+        let Self { spec, slots, clock, .. } = self;
+        let Slot { collected, marks, .. } = &mut slots[flight.slot];
+        let rows = marks.copy_out[1].synchronize().and_then(|()| {
+            let spans = clock.spans(marks, flight.asked, Instant::now())?;
+            Ok((spans, collected.as_f32(flight.images * spec.dim)?))
+        });
+        match rows {
+            Ok((spans, rows)) => {
+                out.reset(flight.images, spec.dim).copy_from_slice(rows);
+                Ok(spans)
+            }
+            Err(error) => Err(self.abandon(error)),
+        }
+    }
+
+    /// Gives up what is under way.
+    fn abandon(&mut self, error: CudaError) -> EncodeError {
+        // Slots are used again only when the device is done with them; if it never will be, they are not.
+        let _ = self.device.synchronize();
+        self.flights.clear();
+        self.resident = None;
+        fault(error)
+    }
+
+    fn check_idle(&self) -> Result<(), EncodeError> {
+        if self.flights.is_empty() {
+            return Ok(());
+        }
+        Err(EncodeError::Batch(format!("{} batches are under way; collect them first", self.flights.len())))
+    }
+
+    fn check_batch(&self, batch: &Batch) -> Result<(), EncodeError> {
+        let image = self.network.geometry().image_bytes();
+        let problem = if self.flights.len() == DEPTH {
+            format!("{DEPTH} batches are under way; collect one first")
+        } else if batch.size != self.spec.input {
+            format!("images are {}, not {}", batch.size, self.spec.input)
+        } else if batch.images == 0 || batch.images > self.spec.max_batch {
+            format!("{} images, not 1 to {}", batch.images, self.spec.max_batch)
+        } else if batch.memory.bytes() / image < batch.images {
+            format!("{} images in {} bytes", batch.images, batch.memory.bytes())
+        } else {
+            return Ok(());
+        };
+        Err(EncodeError::Batch(problem))
+    }
+}
+
+impl Encoder for CudaEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.spec.check(batch)?;
+        self.check_idle()?;
+        let flight = self.begin(Source::Host(batch.as_slice()), batch.len())?;
+        Ok(self.finish(&flight, out)?.times())
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.check_idle()?;
+        let Some((_, images)) = self.resident else {
+            let reason = "no batch is on the device: none was encoded yet, or the last one lay in its caller's memory";
+            return Err(EncodeError::Unsupported(reason.to_owned()));
+        };
+        let flight = self.begin(Source::Resident, images)?;
+        Ok(self.finish(&flight, out)?.times())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        Some(self)
+    }
+}
+
+impl Overlap for CudaEncoder {
+    fn depth(&mut self) -> usize {
+        DEPTH
+    }
+
+    fn allocator(&mut self, place: Place) -> Allocate {
+        let device = self.device.clone();
+        Arc::new(move |bytes| {
+            let memory: Box<dyn BatchMemory> = match place {
+                Place::Host => Box::new(Pinned::new(&device, bytes).map_err(fault)?),
+                Place::Device => Box::new(DevicePixels::new(&device, bytes).map_err(fault)?),
+            };
+            Ok(memory)
+        })
+    }
+
+    fn submit(&mut self, mut batch: Batch) -> Result<(), EncodeError> {
+        self.check_batch(&batch)?;
+        let source = Source::of(batch.memory.as_mut(), &self.device)?;
+        let flight = self.begin(source, batch.images)?;
+        self.flights.push_back(Flight { batch: Some(batch), ..flight });
+        Ok(())
+    }
+
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let nothing = || EncodeError::Batch("no batch is under way".to_owned());
+        let mut flight = self.flights.pop_front().ok_or_else(nothing)?;
+        let spans = self.finish(&flight, out)?;
+        let batch = flight.batch.take().ok_or_else(nothing)?;
+        Ok(Collected { batch, spans })
+    }
+}
+
+impl Streams {
+    fn new(device: &Device) -> Result<Self, CudaError> {
+        let stream = || Stream::new(device);
+        Ok(Self { copy_in: stream()?, compute: stream()?, copy_out: stream()? })
+    }
+}
+
+impl Slot {
+    fn new(device: &Device, geometry: &Geometry, max_batch: usize) -> Result<Self, CudaError> {
+        let rows = max_batch * geometry.dim() * size_of::<f32>();
+        Ok(Self {
+            pixels: Buffer::zeroed(device, max_batch * geometry.image_bytes())?,
+            staging: None,
+            rows: Buffer::zeroed(device, rows)?,
+            collected: Pinned::new(device, rows)?,
+            marks: Marks::new(device)?,
+        })
+    }
+
+    /// Gives `stream` what brings `bytes` of pixels to the device, and says where they will be.
+    fn copy_in(
+        &mut self,
+        device: &Device,
+        stream: &Stream,
+        source: Source<'_>,
+        bytes: usize,
+    ) -> Result<Buffer, CudaError> {
+        let [begin, end] = &self.marks.copy_in;
+        let pixels = match source {
+            Source::Host(pixels) => {
+                let staging = match &mut self.staging {
+                    Some(staging) => staging,
+                    none => none.insert(Pinned::new(device, self.pixels.bytes())?),
+                };
+                staging.as_mut_slice()[..bytes].copy_from_slice(&pixels[..bytes]);
+                stream.record(begin)?;
+                stream.upload(staging, &self.pixels, bytes)?;
+                &self.pixels
+            }
+            Source::Pinned(pinned) => {
+                stream.record(begin)?;
+                stream.upload(pinned, &self.pixels, bytes)?;
+                &self.pixels
+            }
+            Source::Device(pixels) => {
+                pixels.wait_on(stream)?;
+                stream.record(begin)?;
+                pixels.buffer()
+            }
+            Source::Resident => {
+                stream.record(begin)?;
+                &self.pixels
+            }
+        };
+        stream.record(end)?;
+        Ok(pixels.clone())
+    }
+}
+
+impl<'a> Source<'a> {
+    /// # Errors
+    /// [`EncodeError::Batch`] for memory that neither the host nor `device` can read.
+    fn of(memory: &'a mut dyn BatchMemory, device: &Device) -> Result<Self, EncodeError> {
+        let source = if memory.as_any().is::<Pinned>() {
+            memory.as_any_mut().downcast_mut().map(Source::Pinned)
+        } else if memory.as_any().is::<DevicePixels>() {
+            memory
+                .as_any()
+                .downcast_ref()
+                .filter(|pixels: &&DevicePixels| pixels.device() == device)
+                .map(Source::Device)
+        } else {
+            memory.host().map(Source::Host)
+        };
+        source.ok_or_else(|| EncodeError::Batch(format!("its memory is neither the host's nor that of {device:?}")))
+    }
+}
+
+fn number(device: &str) -> Result<usize, EncodeError> {
+    ordinal(device).ok_or_else(|| EncodeError::Device {
+        device: device.to_owned(),
+        reason: "a device is called `cuda` or `cuda:N`".to_owned(),
+    })
+}
+
+fn element(device: &Device, options: &EncoderOptions) -> Result<Element, EncodeError> {
+    let (major, minor) = device.compute_capability();
+    let what = format!("{} (compute capability {major}.{minor})", device.name());
+    if (major, minor) < OLDEST {
+        let reason = format!("{what} is too old; {}.{} is the least", OLDEST.0, OLDEST.1);
+        return Err(EncodeError::Device { device: options.device.clone(), reason });
+    }
+    match options.dtype {
+        DType::F32 => Ok(Element::F32),
+        DType::F16 => Ok(Element::F16),
+        DType::Bf16 if (major, minor) >= OLDEST_BF16 => Ok(Element::Bf16),
+        DType::Bf16 => {
+            Err(EncodeError::Unsupported(format!("bf16 on {what}, which has no instructions for it; use f16")))
+        }
+        other => Err(EncodeError::Unsupported(format!("{} on CUDA", other.name()))),
+    }
+}

@@ -1,0 +1,104 @@
+//! The sizes of a model's forward.
+
+use foveate_core::CHANNELS;
+use foveate_dinov2::Model;
+use foveate_dinov2::parts::Parts;
+use foveate_encode::{EncodeError, Pooling};
+
+/// Largest grid of a kernel in its second and third direction, where the images are.
+const MOST_IMAGES: usize = 65_535;
+/// Rows of the patches' product are padded to so many columns, which the matrix units read whole.
+const PATCH_STEP: usize = 16;
+
+/// The sizes of a model's forward, per image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    /// Patches down and across.
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Side of a patch in pixels.
+    pub(super) patch: usize,
+    /// A patch's samples, and zeros behind them.
+    pub(super) padded: usize,
+    pub(super) tokens: usize,
+    /// Tokens before the patches'.
+    pub(super) prefix: usize,
+    pub(super) hidden: usize,
+    pub(super) heads: usize,
+    /// Width of the MLP's hidden layer.
+    pub(super) mlp: usize,
+    pub(super) swiglu: bool,
+    pub(super) pooling: Pooling,
+}
+
+impl Geometry {
+    /// # Errors
+    /// [`EncodeError::Model`] when the input is not a whole number of patches, [`EncodeError::Unsupported`] for widths
+    /// that the kernels cannot divide among threads and for too large a batch.
+    pub(super) fn new(model: &Model, max_batch: usize, pooling: Pooling) -> Result<Self, EncodeError> {
+        let (config, parts) = (&model.config, Parts::new(model).map_err(crate::encoder::unusable)?);
+        let geometry = Self {
+            rows: parts.grid().height,
+            columns: parts.grid().width,
+            patch: config.patch_size,
+            padded: (config.patch_size * config.patch_size * CHANNELS).next_multiple_of(PATCH_STEP),
+            tokens: parts.tokens(),
+            prefix: config.prefix_tokens(),
+            hidden: config.hidden_size,
+            heads: config.num_attention_heads,
+            mlp: config.mlp_hidden,
+            swiglu: config.use_swiglu_ffn,
+            pooling,
+        };
+        geometry.check(max_batch)?;
+        Ok(geometry)
+    }
+
+    fn check(&self, max_batch: usize) -> Result<(), EncodeError> {
+        let unsupported = |what: String| Err(EncodeError::Unsupported(format!("on CUDA: {what}")));
+        if !self.hidden.is_multiple_of(8) || !self.mlp.is_multiple_of(8) {
+            return unsupported(format!("layers {} and {} wide; widths are multiples of 8", self.hidden, self.mlp));
+        }
+        let head = self.head();
+        if head * self.heads != self.hidden || !head.is_multiple_of(4) || head > 128 {
+            return unsupported(format!("heads {head} wide; a head is a multiple of 4 wide, 128 at most"));
+        }
+        if max_batch > MOST_IMAGES {
+            return unsupported(format!("batches of {max_batch} images; {MOST_IMAGES} at most"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of an image.
+    pub(super) fn image_bytes(&self) -> usize {
+        self.rows * self.columns * self.patch * self.patch * CHANNELS
+    }
+
+    pub(super) fn patches(&self) -> usize {
+        self.rows * self.columns
+    }
+
+    /// Width of a head.
+    pub(super) fn head(&self) -> usize {
+        self.hidden / self.heads.max(1)
+    }
+
+    /// What the MLP's first product gives: with SwiGLU, gates and values.
+    pub(super) fn mlp_inputs(&self) -> usize {
+        if self.swiglu { 2 * self.mlp } else { self.mlp }
+    }
+
+    /// Components of a vector.
+    pub(super) fn dim(&self) -> usize {
+        self.pooling.dim(self.hidden)
+    }
+
+    /// What the kernel calls the pooling.
+    pub(super) fn pooling_code(&self) -> i32 {
+        match self.pooling {
+            Pooling::Cls => 0,
+            Pooling::Mean => 1,
+            Pooling::ClsMean => 2,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Our kernels, each behind a function that checks what the compiler cannot: that no block reaches beyond its buffers.
+
+use foveate_cuda::blaslt::Element;
+use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
+
+use super::geometry::Geometry;
+
+/// The kernels for compute capability 7.5, and those for 8.0, which every later device takes too.
+const PTX: [&str; 2] =
+    [include_str!("../../kernels/forward.sm_75.ptx"), include_str!("../../kernels/forward.sm_80.ptx")];
+
+/// Width of a head that the tensor cores' attention is for.
+pub(super) const TENSOR_HEAD: usize = 64;
+
+/// The kernels for one element type, compiled for a device. Their arrays are row-major; `kernels/forward.cu` says what
+/// each computes. What is called `x` is of the element type, factors and offsets are f32.
+pub(super) struct Kernels {
+    element: Element,
+    patchify: Kernel,
+    embed: Kernel,
+    layer_norm: Kernel,
+    gelu: Kernel,
+    swiglu: Kernel,
+    attention: Kernel,
+    /// In the element types that tensor cores multiply.
+    attention_mma: Option<Kernel>,
+    pool: Kernel,
+}
+
+/// A LayerNorm's factors and offsets.
+pub(super) struct Norm {
+    pub(super) scale: Buffer,
+    pub(super) shift: Buffer,
+    pub(super) eps: f32,
+}
+
+/// Elements that a block of `gelu` and `swiglu` computes.
+const ACTIVATIONS: usize = 2048;
+/// Queries that a block of either attention computes.
+const QUERIES: usize = 64;
+/// Rows that a block of `layer_norm` computes.
+const NORMS: usize = 4;
+
+impl Kernels {
+    pub(super) fn new(device: &Device, element: Element) -> Result<Self, CudaError> {
+        let ptx = if device.compute_capability() < (8, 0) { PTX[0] } else { PTX[1] };
+        let module = Module::from_ptx(device, ptx)?;
+        let suffix = match element {
+            Element::F32 => "f32",
+            Element::F16 => "f16",
+            Element::Bf16 => "bf16",
+        };
+        let kernel = |name: &str| module.kernel(&format!("{name}_{suffix}"));
+        Ok(Self {
+            element,
+            patchify: kernel("patchify")?,
+            embed: kernel("embed")?,
+            layer_norm: kernel("layer_norm")?,
+            gelu: kernel("gelu")?,
+            swiglu: kernel("swiglu")?,
+            attention: kernel("attention")?,
+            attention_mma: if element == Element::F32 { None } else { Some(kernel("attention_mma")?) },
+            pool: kernel("pool")?,
+        })
+    }
+
+    /// `pixels` `[images, height, width, 3]` u8 to `patches` `[images · patches, padded]`.
+    pub(super) fn patchify(
+        &self,
+        stream: &Stream,
+        geometry: &Geometry,
+        images: usize,
+        pixels: &Buffer,
+        patches: &Buffer,
+    ) -> Result<(), CudaError> {
+        let Geometry { rows, columns, patch, padded, .. } = *geometry;
+        check(pixels, images * geometry.image_bytes())?;
+        self.check(patches, images * rows * columns * padded)?;
+        let args = [Arg::Buffer(pixels), Arg::Buffer(patches), int(rows)?, int(columns)?, int(patch)?, int(padded)?];
+        let grid = [size(rows * columns)?, size(images)?, 1];
+        // SAFETY: these are its arguments; it reads every pixel and writes every element of what was checked above.
+        unsafe { self.patchify.launch(stream, grid, 128, &args) }
+    }
+
+    /// `patches` `[images · patches, hidden]` and `base` `[tokens, hidden]` to `x` `[images · tokens, hidden]`.
+    pub(super) fn embed(
+        &self,
+        stream: &Stream,
+        geometry: &Geometry,
+        images: usize,
+        patches: &Buffer,
+        base: &Buffer,
+        x: &Buffer,
+    ) -> Result<(), CudaError> {
+        let Geometry { tokens, prefix, hidden, .. } = *geometry;
+        self.check(patches, images * (tokens - prefix) * hidden)?;
+        check(base, tokens * hidden * size_of::<f32>())?;
+        self.check(x, images * tokens * hidden)?;
+        let args = [Arg::Buffer(patches), Arg::Buffer(base), Arg::Buffer(x), int(tokens)?, int(prefix)?, int(hidden)?];
+        // SAFETY: these are its arguments; a block reads and writes one token's row of what was checked above.
+        unsafe { self.embed.launch(stream, [size(tokens)?, size(images)?, 1], 128, &args) }
+    }
+
+    /// `x` `[rows, width]` to `y` of the same shape.
+    pub(super) fn layer_norm(
+        &self,
+        stream: &Stream,
+        [rows, width]: [usize; 2],
+        x: &Buffer,
+        norm: &Norm,
+        y: &Buffer,
+    ) -> Result<(), CudaError> {
+        self.check(x, rows * width)?;
+        self.check(y, rows * width)?;
+        norm.check(width)?;
+        let args = [
+            Arg::Buffer(x),
+            Arg::Buffer(&norm.scale),
+            Arg::Buffer(&norm.shift),
+            Arg::Buffer(y),
+            int(rows)?,
+            int(width)?,
+            Arg::F32(norm.eps),
+        ];
+        // SAFETY: these are its arguments; warps beyond `rows` do nothing, the others stay in their row.
+        unsafe { self.layer_norm.launch(stream, [size(rows.div_ceil(NORMS))?, 1, 1], 128, &args) }
+    }
+
+    /// `x` `[count]` in place; `count` is a multiple of 8.
+    pub(super) fn gelu(&self, stream: &Stream, count: usize, x: &Buffer) -> Result<(), CudaError> {
+        self.check(x, count)?;
+        let args = [Arg::Buffer(x), long(count)?];
+        // SAFETY: these are its arguments; threads beyond `count` do nothing.
+        unsafe { self.gelu.launch(stream, [size(count.div_ceil(ACTIVATIONS))?, 1, 1], 256, &args) }
+    }
+
+    /// `x` `[rows, 2 · width]` to `y` `[rows, width]`; `width` is a multiple of 8.
+    pub(super) fn swiglu(
+        &self,
+        stream: &Stream,
+        [rows, width]: [usize; 2],
+        x: &Buffer,
+        y: &Buffer,
+    ) -> Result<(), CudaError> {
+        self.check(x, rows * 2 * width)?;
+        self.check(y, rows * width)?;
+        let args = [Arg::Buffer(x), Arg::Buffer(y), long(rows)?, int(width)?];
+        let grid = [size((rows * width).div_ceil(ACTIVATIONS))?, 1, 1];
+        // SAFETY: these are its arguments; threads beyond `rows · width` do nothing.
+        unsafe { self.swiglu.launch(stream, grid, 256, &args) }
+    }
+
+    /// `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`; on tensor cores where these can
+    /// and `tensor_cores` says so.
+    pub(super) fn attention(
+        &self,
+        stream: &Stream,
+        geometry: &Geometry,
+        images: usize,
+        tensor_cores: bool,
+        qkv: &Buffer,
+        out: &Buffer,
+    ) -> Result<(), CudaError> {
+        let Geometry { tokens, hidden, heads, .. } = *geometry;
+        let dim = geometry.head();
+        self.check(qkv, images * tokens * 3 * hidden)?;
+        self.check(out, images * tokens * hidden)?;
+        let (kernel, has_dim) = match &self.attention_mma {
+            Some(kernel) if tensor_cores && dim == TENSOR_HEAD => (kernel, false),
+            _ => (&self.attention, true),
+        };
+        let scale = Arg::F32(1.0 / (dim as f32).sqrt());
+        let (qkv, out, tokens_arg, heads_arg) = (Arg::Buffer(qkv), Arg::Buffer(out), int(tokens)?, int(heads)?);
+        let with_dim = [qkv, out, tokens_arg, heads_arg, int(dim)?, scale];
+        let without = [qkv, out, tokens_arg, heads_arg, scale];
+        let args = if has_dim { &with_dim[..] } else { &without[..] };
+        let grid = [size(tokens.div_ceil(QUERIES))?, size(heads)?, size(images)?];
+        // SAFETY: these are the chosen kernel's arguments; queries and keys beyond `tokens` are neither read nor
+        // written, the others stay in their image and head.
+        unsafe { kernel.launch(stream, grid, 128, args) }
+    }
+
+    /// `x` `[images · tokens, hidden]` to f32 rows `[images, vector]`, after the last LayerNorm.
+    pub(super) fn pool(
+        &self,
+        stream: &Stream,
+        geometry: &Geometry,
+        images: usize,
+        x: &Buffer,
+        norm: &Norm,
+        out: &Buffer,
+    ) -> Result<(), CudaError> {
+        let Geometry { tokens, prefix, hidden, pooling, .. } = *geometry;
+        self.check(x, images * tokens * hidden)?;
+        norm.check(hidden)?;
+        check(out, images * pooling.dim(hidden) * size_of::<f32>())?;
+        let args = [
+            Arg::Buffer(x),
+            Arg::Buffer(&norm.scale),
+            Arg::Buffer(&norm.shift),
+            Arg::Buffer(out),
+            int(tokens)?,
+            int(prefix)?,
+            int(hidden)?,
+            Arg::I32(geometry.pooling_code()),
+            Arg::F32(norm.eps),
+        ];
+        // SAFETY: these are its arguments; a block reads one image's tokens and writes one row of what was checked above.
+        unsafe { self.pool.launch(stream, [size(images)?, 1, 1], 256, &args) }
+    }
+
+    fn check(&self, buffer: &Buffer, elements: usize) -> Result<(), CudaError> {
+        check(buffer, elements * self.element.bytes())
+    }
+}
+
+impl Norm {
+    fn check(&self, width: usize) -> Result<(), CudaError> {
+        check(&self.scale, width * size_of::<f32>())?;
+        check(&self.shift, width * size_of::<f32>())
+    }
+}
+
+fn check(buffer: &Buffer, bytes: usize) -> Result<(), CudaError> {
+    if bytes <= buffer.bytes() {
+        return Ok(());
+    }
+    Err(CudaError::Misfit(format!("a kernel needs {bytes} bytes of a buffer that has {}", buffer.bytes())))
+}
+
+fn int(value: usize) -> Result<Arg<'static>, CudaError> {
+    i32::try_from(value).map(Arg::I32).map_err(|_| too_large(value))
+}
+
+fn long(value: usize) -> Result<Arg<'static>, CudaError> {
+    i64::try_from(value).map(Arg::I64).map_err(|_| too_large(value))
+}
+
+fn size(value: usize) -> Result<u32, CudaError> {
+    u32::try_from(value).map_err(|_| too_large(value))
+}
+
+fn too_large(value: usize) -> CudaError {
+    CudaError::Misfit(format!("{value} is too large for a kernel"))
+}

@@ -1,0 +1,144 @@
+//! A model's parameters on a device, with all that can be folded into them folded in f32 and rounded once.
+
+use foveate_cuda::blaslt::Element;
+use foveate_cuda::{Buffer, CudaError, Device};
+use foveate_dinov2::parts::{self, Parts};
+use foveate_dinov2::{Model, ModelError};
+use foveate_encode::EncodeError;
+use half::{bf16, f16};
+
+use super::geometry::Geometry;
+use super::kernels::Norm;
+
+/// Pixels are centred by this before they are multiplied: small integers, which are exact in every precision.
+const CENTRE: f64 = 128.0;
+
+/// A model's parameters.
+pub(super) struct Weights {
+    /// `[hidden, padded]`, for centred pixels.
+    pub(super) patch: Buffer,
+    /// `[tokens, hidden]` f32: what a token is before its patch is added, the patches' bias included.
+    pub(super) base: Buffer,
+    pub(super) blocks: Vec<Block>,
+    pub(super) norm: Norm,
+}
+
+/// One transformer block's.
+pub(super) struct Block {
+    pub(super) norm1: Norm,
+    /// Queries, keys and values.
+    pub(super) qkv: Linear,
+    /// Attention's output, LayerScale folded in.
+    pub(super) output: Linear,
+    pub(super) norm2: Norm,
+    pub(super) mlp_input: Linear,
+    /// LayerScale folded in.
+    pub(super) mlp_output: Linear,
+}
+
+/// `y = x · weightᵀ + bias`.
+pub(super) struct Linear {
+    /// `[outputs, inputs]`.
+    pub(super) weight: Buffer,
+    /// `[outputs]`.
+    pub(super) bias: Buffer,
+}
+
+impl Weights {
+    /// # Errors
+    /// [`EncodeError::Model`] for a tensor that is missing or of another shape; what `refused` makes of the device's.
+    pub(super) fn new(
+        device: &Device,
+        model: &Model,
+        geometry: &Geometry,
+        element: Element,
+        refused: &dyn Fn(CudaError) -> EncodeError,
+    ) -> Result<Self, EncodeError> {
+        let parts = Parts::new(model).map_err(unusable)?;
+        let upload = Upload { device, element, eps: model.config.layer_norm_eps as f32 };
+        let embedding = parts.embedding().map_err(unusable)?;
+        let blocks = (0..model.config.num_hidden_layers)
+            .map(|layer| upload.block(parts.block(layer).map_err(unusable)?).map_err(refused))
+            .collect::<Result<_, EncodeError>>()?;
+        Ok(Self {
+            patch: upload.values(&padded(&embedding.patch, geometry.padded)).map_err(refused)?,
+            base: Buffer::from_slice(device, &base(&embedding, geometry)).map_err(refused)?,
+            blocks,
+            norm: upload.norm(&parts.final_norm().map_err(unusable)?).map_err(refused)?,
+        })
+    }
+}
+
+fn unusable(error: ModelError) -> EncodeError {
+    crate::encoder::unusable(error)
+}
+
+/// Every row of a layer's weights followed by zeros up to `width`.
+fn padded(layer: &parts::Linear<'_>, width: usize) -> Vec<f32> {
+    let mut out = vec![0.0; layer.bias.len() * width];
+    for (out, row) in out.chunks_exact_mut(width).zip(layer.weight.chunks_exact(layer.inputs)) {
+        out[..layer.inputs].copy_from_slice(row);
+    }
+    out
+}
+
+/// The tokens' base, and for those of patches their bias and what the centring took away, summed in f64.
+fn base(embedding: &parts::Embedding<'_>, geometry: &Geometry) -> Vec<f32> {
+    let patch = &embedding.patch;
+    let rows = patch.weight.chunks_exact(patch.inputs);
+    let sums = rows.map(|row| row.iter().map(|&weight| f64::from(weight)).sum::<f64>());
+    let offsets: Vec<f64> = sums.zip(&*patch.bias).map(|(sum, &bias)| f64::from(bias) + CENTRE * sum).collect();
+    let mut base = embedding.base.clone();
+    for token in base.chunks_exact_mut(geometry.hidden).skip(geometry.prefix) {
+        token.iter_mut().zip(&offsets).for_each(|(value, offset)| *value = (f64::from(*value) + offset) as f32);
+    }
+    base
+}
+
+/// Puts a model's parts on a device.
+struct Upload<'a> {
+    device: &'a Device,
+    element: Element,
+    eps: f32,
+}
+
+impl Upload<'_> {
+    /// In the element type, to nearest.
+    fn values(&self, values: &[f32]) -> Result<Buffer, CudaError> {
+        match self.element {
+            Element::F32 => Buffer::from_slice(self.device, values),
+            Element::F16 => self.rounded(values, f16::from_f32),
+            Element::Bf16 => self.rounded(values, bf16::from_f32),
+        }
+    }
+
+    fn rounded<T: foveate_cuda::Plain>(&self, values: &[f32], round: fn(f32) -> T) -> Result<Buffer, CudaError> {
+        let values: Vec<T> = values.iter().map(|&value| round(value)).collect();
+        Buffer::from_slice(self.device, &values)
+    }
+
+    fn linear(&self, layer: &parts::Linear<'_>) -> Result<Linear, CudaError> {
+        Ok(Linear { weight: self.values(&layer.weight)?, bias: self.values(&layer.bias)? })
+    }
+
+    fn norm(&self, norm: &parts::Norm<'_>) -> Result<Norm, CudaError> {
+        let upload = |values: &[f32]| Buffer::from_slice(self.device, values);
+        Ok(Norm { scale: upload(&norm.scale)?, shift: upload(&norm.shift)?, eps: self.eps })
+    }
+
+    fn block(&self, block: parts::Block<'_>) -> Result<Block, CudaError> {
+        let mut qkv = block.query;
+        for layer in [&block.key, &block.value] {
+            qkv.weight.to_mut().extend_from_slice(&layer.weight);
+            qkv.bias.to_mut().extend_from_slice(&layer.bias);
+        }
+        Ok(Block {
+            norm1: self.norm(&block.norm1)?,
+            qkv: self.linear(&qkv)?,
+            output: self.linear(&block.output.scaled(&block.scale1))?,
+            norm2: self.norm(&block.norm2)?,
+            mlp_input: self.linear(&block.mlp.input)?,
+            mlp_output: self.linear(&block.mlp.output.scaled(&block.scale2))?,
+        })
+    }
+}
