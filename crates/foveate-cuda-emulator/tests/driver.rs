@@ -5,6 +5,7 @@ mod common;
 use common::{child, dies, in_every_order, inside, text};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
+use cudarc::nvrtc::Ptx;
 use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, PinnedHostSlice};
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ fn copies_arrive() {
             let mut sink = pinned(&context, &numbers(0));
             stream.memcpy_htod(&source, &mut second).unwrap();
             stream.memcpy_dtoh(&second, &mut sink).unwrap();
-            // Reading waits for the copies.
+            // Cudarc itself forgets this wait where there is one stream alone.
+            stream.synchronize().unwrap();
             assert_eq!(sink.as_slice().unwrap(), numbers(3));
         }
     }
@@ -153,4 +155,401 @@ fn a_missing_wait_shows() {
         let Some(output) = child("a_missing_wait_shows", &[("CUDA_EMULATOR_ORDER", order)]) else { return };
         assert_eq!(text(&output).contains("stale values"), shows, "{order}: {}", text(&output));
     }
+}
+
+#[test]
+fn pinned_memory_that_is_reused_too_early_shows() {
+    fn body() {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        let mut memory = stream.alloc_zeros::<u32>(N).unwrap();
+        let mut source = pinned(&context, &numbers(1));
+        copy_in(&stream, &source, &mut memory);
+        source.as_mut_slice().unwrap().fill(7);
+        assert_eq!(stream.clone_dtoh(&memory).unwrap(), vec![7; N], "the copy took what was there when it ran");
+    }
+    if inside() {
+        return body();
+    }
+    let Some(output) = child("pinned_memory_that_is_reused_too_early_shows", &[]) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn pinned_memory_that_is_freed_too_early_ends_the_process() {
+    dies("pinned_memory_that_is_freed_too_early_ends_the_process", "pinned memory was freed while a copy still needed it", || {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        let mut memory = stream.alloc_zeros::<u32>(N).unwrap();
+        let source = pinned(&context, &numbers(1));
+        copy_in(&stream, &source, &mut memory);
+        drop(source);
+        stream.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn a_copy_beyond_its_memory_ends_the_process() {
+    dies("a_copy_beyond_its_memory_ends_the_process", "leave an allocation of 4000", || {
+        let stream = plain_context().new_stream().unwrap();
+        let memory = stream.alloc_zeros::<u32>(N).unwrap();
+        // SAFETY: it is not, which is the point.
+        let longer = unsafe { stream.upgrade_device_ptr::<u32>(memory.leak(), N + 1) };
+        let _ = stream.clone_dtoh(&longer);
+    });
+}
+
+#[test]
+fn memory_that_was_freed_ends_the_process() {
+    dies("memory_that_was_freed_ends_the_process", "was freed", || {
+        let stream = plain_context().new_stream().unwrap();
+        let memory = stream.alloc_zeros::<u32>(N).unwrap();
+        let address = memory.leak();
+        // SAFETY: it is not, which is the point.
+        unsafe {
+            drop(stream.upgrade_device_ptr::<u32>(address, N));
+            let _ = result::memcpy_dtoh_async(&mut numbers(0), address, stream.cu_stream());
+        }
+    });
+}
+
+#[test]
+fn host_memory_in_the_place_of_device_memory_ends_the_process() {
+    dies("host_memory_in_the_place_of_device_memory_ends_the_process", "is no device pointer", || {
+        let stream = plain_context().new_stream().unwrap();
+        let host = numbers(0);
+        // SAFETY: it is not, which is the point.
+        let _ = unsafe { result::memcpy_dtoh_async(&mut numbers(0), host.as_ptr() as u64, stream.cu_stream()) };
+    });
+}
+
+#[test]
+fn the_host_cannot_read_device_memory() {
+    fn body() {
+        let stream = plain_context().default_stream();
+        let address = stream.clone_htod(&numbers(0)).unwrap().leak();
+        stream.synchronize().unwrap();
+        // SAFETY: it is not, which is the point.
+        let value = unsafe { std::ptr::read_volatile(address as *const u32) };
+        panic!("read {value}");
+    }
+    if inside() {
+        return body();
+    }
+    let Some(output) = child("the_host_cannot_read_device_memory", &[]) else { return };
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    const SIGSEGV: i32 = 11;
+    assert_eq!(signal, Some(SIGSEGV), "{}", text(&output));
+}
+
+#[test]
+fn devices_have_memories_of_their_own() {
+    fn body() {
+        let (first, second) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());
+        let (here, there) = (first.new_stream().unwrap(), second.new_stream().unwrap());
+        let source = here.clone_htod(&numbers(1)).unwrap();
+        let mut copy = there.alloc_zeros::<u32>(N).unwrap();
+        there.memcpy_dtod(&source, &mut copy).unwrap();
+        assert_eq!(there.clone_dtoh(&copy).unwrap(), numbers(1));
+        assert_eq!(first.mem_get_info().unwrap(), second.mem_get_info().unwrap());
+    }
+    in_every_order("devices_have_memories_of_their_own", &[("CUDA_EMULATOR_DEVICES", "2")], body);
+}
+
+#[test]
+fn memory_of_another_device_ends_the_process() {
+    fn body() {
+        let (first, second) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());
+        let address = first.default_stream().clone_htod(&numbers(0)).unwrap().leak();
+        first.synchronize().unwrap();
+        let stream = second.new_stream().unwrap();
+        // SAFETY: it is not, which is the point.
+        let _ = unsafe { result::memcpy_dtoh_async(&mut numbers(0), address, stream.cu_stream()) };
+    }
+    if inside() {
+        return body();
+    }
+    let Some(output) = child("memory_of_another_device_ends_the_process", &[("CUDA_EMULATOR_DEVICES", "2")]) else { return };
+    assert!(text(&output).contains("belongs to another device"), "{}", text(&output));
+}
+
+#[test]
+fn memory_runs_out_and_comes_back() {
+    fn body() {
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.default_stream();
+        let half = stream.alloc_zeros::<u8>(1 << 19).unwrap();
+        let more = stream.alloc_zeros::<u8>((1 << 19) + 1).unwrap_err();
+        assert_eq!(more.0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        drop(half);
+        // The free is enqueued; an allocation that needs it waits for it.
+        let whole = stream.alloc_zeros::<u8>(1 << 20).unwrap();
+        assert_eq!(context.mem_get_info().unwrap(), (0, 1 << 20));
+        drop(whole);
+        context.synchronize().unwrap();
+        assert_eq!(context.mem_get_info().unwrap(), (1 << 20, 1 << 20));
+    }
+    in_every_order("memory_runs_out_and_comes_back", &[("CUDA_EMULATOR_MEMORY", "1048576")], body);
+}
+
+#[test]
+fn events_tell_the_time() {
+    fn body() {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        let (start, middle, end) = (timed(&context), timed(&context), timed(&context));
+        assert_eq!(start.elapsed_ms(&end).unwrap_err().0, CUresult::CUDA_ERROR_INVALID_HANDLE, "never recorded");
+        start.record(&stream).unwrap();
+        let mut memory = stream.alloc_zeros::<u32>(1 << 20).unwrap();
+        middle.record(&stream).unwrap();
+        stream.memset_zeros(&mut memory).unwrap();
+        end.record(&stream).unwrap();
+        end.synchronize().unwrap();
+        let (first, second) = (start.elapsed_ms(&middle).unwrap(), middle.elapsed_ms(&end).unwrap());
+        let whole = start.elapsed_ms(&end).unwrap();
+        assert!(first > 0.0 && second > 0.0 && (first + second - whole).abs() < 0.01, "{first} + {second} = {whole}");
+        let untimed = context.new_event(None).unwrap();
+        untimed.record(&stream).unwrap();
+        untimed.synchronize().unwrap();
+        assert_eq!(start.elapsed_ms(&untimed).unwrap_err().0, CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    in_every_order("events_tell_the_time", &[], body);
+}
+
+#[test]
+fn whoever_asks_twice_has_waited() {
+    fn body() {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        let event = timed(&context);
+        event.record(&stream).unwrap();
+        assert!(!event.try_is_complete().unwrap(), "late means that it is not done yet");
+        assert!(event.try_is_complete().unwrap());
+    }
+    if inside() {
+        return body();
+    }
+    let Some(output) = child("whoever_asks_twice_has_waited", &[("CUDA_EMULATOR_ORDER", "late")]) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn the_default_stream_and_blocking_streams_wait_for_each_other() {
+    fn body() {
+        let context = plain_context();
+        let default = context.default_stream();
+        let raw = result::stream::create(result::stream::StreamKind::Default).unwrap();
+        // SAFETY: destroyed below, after its last use.
+        let blocking = unsafe { context.wrap_borrowed_stream(raw) };
+        for _ in 0..10 {
+            let mut memory = default.alloc_zeros::<u32>(N).unwrap();
+            blocking.memcpy_htod(&numbers(5), &mut memory).unwrap();
+            let mut sink = pinned(&context, &numbers(0));
+            copy_out(&default, &memory, &mut sink);
+            let event = timed(&context);
+            event.record(&blocking).unwrap();
+            event.synchronize().unwrap();
+            assert_eq!(sink.as_slice().unwrap(), numbers(5));
+        }
+        context.synchronize().unwrap();
+        drop(blocking);
+        // SAFETY: nobody uses it any more.
+        unsafe { result::stream::destroy(raw) }.unwrap();
+    }
+    in_every_order("the_default_stream_and_blocking_streams_wait_for_each_other", &[], body);
+}
+
+const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+const NO_FLAGS: CUgraphInstantiate_flags = CUgraphInstantiate_flags(0);
+
+#[test]
+fn a_graph_runs_what_was_captured_again() {
+    fn body() {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        let mut memory = stream.alloc_zeros::<u32>(N).unwrap();
+        let mut copy = stream.alloc_zeros::<u32>(N).unwrap();
+        let mut source = pinned(&context, &numbers(1));
+        stream.synchronize().unwrap();
+        stream.begin_capture(GLOBAL).unwrap();
+        copy_in(&stream, &source, &mut memory);
+        stream.memcpy_dtod(&memory, &mut copy).unwrap();
+        let graph = stream.end_capture(NO_FLAGS).unwrap().unwrap();
+        assert_eq!(stream.clone_dtoh(&copy).unwrap(), vec![0; N], "capturing runs nothing");
+        for round in 0..3 {
+            source.as_mut_slice().unwrap().copy_from_slice(&numbers(round));
+            graph.launch().unwrap();
+            assert_eq!(stream.clone_dtoh(&copy).unwrap(), numbers(round));
+        }
+    }
+    in_every_order("a_graph_runs_what_was_captured_again", &[], body);
+}
+
+#[test]
+fn a_capture_follows_events_into_other_streams() {
+    fn body() {
+        let context = plain_context();
+        let (stream, side) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        let (fork, join) = (context.new_event(None).unwrap(), context.new_event(None).unwrap());
+        let mut memory = stream.alloc_zeros::<u32>(N).unwrap();
+        let mut copy = stream.alloc_zeros::<u32>(N).unwrap();
+        let source = pinned(&context, &numbers(1));
+        stream.synchronize().unwrap();
+        stream.begin_capture(GLOBAL).unwrap();
+        copy_in(&stream, &source, &mut memory);
+        fork.record(&stream).unwrap();
+        side.wait(&fork).unwrap();
+        side.memcpy_dtod(&memory, &mut copy).unwrap();
+        assert_eq!(side.capture_status().unwrap(), sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        assert_eq!(fork.synchronize().unwrap_err().0, CUresult::CUDA_ERROR_CAPTURED_EVENT);
+        join.record(&side).unwrap();
+        stream.wait(&join).unwrap();
+        let graph = stream.end_capture(NO_FLAGS).unwrap().unwrap();
+        assert_eq!(side.capture_status().unwrap(), sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE);
+        graph.launch().unwrap();
+        assert_eq!(stream.clone_dtoh(&copy).unwrap(), numbers(1));
+    }
+    in_every_order("a_capture_follows_events_into_other_streams", &[], body);
+}
+
+/// What ends a capture with an error, and which.
+#[test]
+fn a_capture_refuses_what_it_cannot_hold() {
+    fn fails_with(error: CUresult, spoil: impl FnOnce(&Arc<CudaContext>, &Arc<CudaStream>, &Arc<CudaStream>) -> Result<(), DriverError>) {
+        let context = plain_context();
+        let (stream, side) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        stream.begin_capture(GLOBAL).unwrap();
+        assert_eq!(spoil(&context, &stream, &side).unwrap_err().0, error);
+        let ended = stream.end_capture(NO_FLAGS).map(|_| ()).unwrap_err();
+        assert_eq!(ended.0, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        // And the stream is as before.
+        stream.synchronize().unwrap();
+    }
+    fn body() {
+        let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        fails_with(unsupported, |_, stream, _| stream.synchronize());
+        fails_with(unsupported, |context, _, _| context.synchronize());
+        // SAFETY: refused.
+        fails_with(unsupported, |_, _, _| unsafe { result::malloc_sync(16) }.map(|_| ()));
+        fails_with(unsupported, |context, _, _| unsafe { context.alloc_pinned::<u32>(4) }.map(|_| ()));
+        fails_with(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION, |context, stream, side| {
+            let event = context.new_event(None)?;
+            event.record(side)?;
+            stream.wait(&event)
+        });
+        unjoined();
+    }
+    fn unjoined() {
+        let context = plain_context();
+        let (stream, side) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        let mut memory = side.alloc_zeros::<u32>(N).unwrap();
+        context.synchronize().unwrap();
+        stream.begin_capture(GLOBAL).unwrap();
+        let fork = context.new_event(None).unwrap();
+        fork.record(&stream).unwrap();
+        side.wait(&fork).unwrap();
+        side.memset_zeros(&mut memory).unwrap();
+        let ended = stream.end_capture(NO_FLAGS).map(|_| ()).unwrap_err();
+        assert_eq!(ended.0, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        context.synchronize().unwrap();
+    }
+    in_every_order("a_capture_refuses_what_it_cannot_hold", &[], body);
+}
+
+#[test]
+fn host_functions_run_in_their_stream_and_may_not_call() {
+    fn body() {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        static SEEN: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+        unsafe extern "C" fn ask(_: *mut std::ffi::c_void) {
+            let mut count = 0;
+            // SAFETY: `count` is a place for the number.
+            let status = unsafe { sys::cuDeviceGetCount(&mut count) };
+            SEEN.store(status as i32, std::sync::atomic::Ordering::SeqCst);
+        }
+        // SAFETY: the function reads nothing that could be gone.
+        unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(ask), std::ptr::null_mut()) }.result().unwrap();
+        stream.synchronize().unwrap();
+        let answer = SEEN.load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(answer, CUresult::CUDA_ERROR_NOT_PERMITTED as i32);
+    }
+    in_every_order("host_functions_run_in_their_stream_and_may_not_call", &[], body);
+}
+
+#[test]
+fn modules_need_ptx_for_this_device() {
+    fn body() {
+        let context = CudaContext::new(0).unwrap();
+        let load = |text: &str| context.load_module(Ptx::from_src(text)).map(|_| ()).map_err(|error| error.0);
+        assert_eq!(load("int main() {}"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
+        assert_eq!(load(".version 7.5\n.target sm_90\n.address_size 64"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
+        assert_eq!(load(".version 99.0\n.target sm_80"), Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
+        assert_eq!(load("\u{7f}ELF"), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+        let module = context.load_module(Ptx::from_src(GELU)).unwrap();
+        assert_eq!(module.load_function("gelu_f16").map(|_| ()).unwrap_err().0, CUresult::CUDA_ERROR_NOT_FOUND);
+        assert_eq!(module.load_function("nobodys_kernel").map(|_| ()).unwrap_err().0, CUresult::CUDA_ERROR_NOT_FOUND);
+        let gelu = module.load_function("gelu_f32").unwrap();
+        assert_eq!(gelu.shared_size_bytes().unwrap(), 4 * 32 + 16);
+        assert_eq!(gelu.max_threads_per_block().unwrap(), 256);
+        assert_eq!(gelu.ptx_version().unwrap(), 75);
+    }
+    in_every_order("modules_need_ptx_for_this_device", &[], body);
+}
+
+/// The interface of a kernel that the emulator has, with what a parser has to get past.
+const GELU: &str = "//
+.version 7.5 // .entry not_this(
+.target sm_75
+.address_size 64
+/* .entry nor_this() {} */
+.shared .align 4 .b8 table[16];
+.extern .shared .align 16 .b8 dynamic[];
+.func helper(.param .b64 p) { ret; }
+.visible .entry gelu_f32(
+    .param .u64 .ptr .global .align 16 gelu_f32_param_0,
+    .param .u64 gelu_f32_param_1
+)
+.maxntid 256, 1, 1
+{
+    .shared .align 4 .b32 own[32];
+    { mov.u64 %rd1, table; mov.u64 %rd2, table; mov.u64 %rd3, dynamic; }
+    ret;
+}
+.visible .entry nobodys_kernel() { ret; }
+";
+
+#[test]
+fn a_kernel_runs_with_the_arguments_of_its_launch() {
+    use cudarc::driver::{LaunchConfig, PushKernelArg};
+    fn body() {
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let mut x = stream.clone_htod(&[1.0f32; 16]).unwrap();
+        let mut count = 8_i64;
+        let launch = |threads| LaunchConfig { grid_dim: (1, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: these are the kernel's parameters.
+        unsafe {
+            let refused = stream.launch_builder(&gelu).arg(&mut x).arg(&count).launch(launch(512)).unwrap_err();
+            assert_eq!(refused.0, CUresult::CUDA_ERROR_INVALID_VALUE, "compiled for 256 threads");
+            stream.launch_builder(&gelu).arg(&mut x).arg(&count).launch(launch(256)).unwrap();
+        }
+        // The launch has copied its arguments.
+        count += 8;
+        let values = stream.clone_dtoh(&x).unwrap();
+        assert!(values[..8].iter().all(|value| (value - 0.841_345).abs() < 1e-5), "{count} {values:?}");
+        assert_eq!(values[8..], [1.0; 8]);
+    }
+    in_every_order("a_kernel_runs_with_the_arguments_of_its_launch", &[], body);
+}
+
+#[test]
+fn old_ptx_ends_the_process() {
+    dies("old_ptx_ends_the_process", "takes other parameters than its source", || {
+        let context = CudaContext::new(0).unwrap();
+        let old = GELU.replace(".param .u64 gelu_f32_param_1", ".param .u32 gelu_f32_param_1");
+        let module = context.load_module(Ptx::from_src(old)).unwrap();
+        let _ = module.load_function("gelu_f32");
+    });
 }

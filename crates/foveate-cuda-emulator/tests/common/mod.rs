@@ -5,12 +5,12 @@
 use std::process::{Command, Output};
 
 /// The orders in which a correct program gives the same result.
-pub const ORDERS: [&str; 5] = ["late", "eager", "random:1", "random:2", "random:3"];
+pub(crate) const ORDERS: [&str; 5] = ["late", "eager", "random:1", "random:2", "random:3"];
 
 const MARK: &str = "CUDA_EMULATOR_TEST";
 
 /// Whether this process is one of those that [`child`] starts, with the emulator loaded.
-pub fn inside() -> bool {
+pub(crate) fn inside() -> bool {
     let inside = std::env::var_os(MARK).is_some();
     if inside {
         foveate_cuda_emulator::load().expect("the parent loaded it too");
@@ -20,7 +20,7 @@ pub fn inside() -> bool {
 
 /// Runs one test of this program again, in a process with these variables. None, and a line that says so, where the
 /// emulator cannot be built.
-pub fn child(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
+pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
     if let Err(reason) = foveate_cuda_emulator::load() {
         eprintln!("skipped: {reason}");
         return None;
@@ -33,7 +33,7 @@ pub fn child(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
 }
 
 /// Runs `body` once in every order, each in a process of its own. `test` is the calling test's name.
-pub fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn()) {
+pub(crate) fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn()) {
     if inside() {
         return body();
     }
@@ -45,7 +45,7 @@ pub fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn()) {
 }
 
 /// Runs `body` in a process that has to end with this message.
-pub fn dies(test: &str, message: &str, body: fn()) {
+pub(crate) fn dies(test: &str, message: &str, body: fn()) {
     if inside() {
         return body();
     }
@@ -53,6 +53,6 @@ pub fn dies(test: &str, message: &str, body: fn()) {
     assert!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
 }
 
-pub fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
