@@ -457,7 +457,7 @@ fn a_fault_of_one_of_two_encoders_stops_the_run_and_keeps_what_was_done() {
     assert_eq!(job.run().unwrap_err().to_string(), "encode: encoder failed: out of device memory");
     let stored = disk.lock().unwrap().clone();
     let kept = stored.watermark.unwrap_or(0);
-    assert!(kept <= 96 && kept % 8 == 0, "{kept}");
+    assert!(kept <= 96 && kept.is_multiple_of(8), "{kept}");
     check_stored(&stored, 0..kept);
 }
 
