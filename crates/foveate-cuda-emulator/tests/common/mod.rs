@@ -40,8 +40,13 @@ pub(crate) fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn())
     for order in ORDERS {
         let variables = [variables, &[("CUDA_EMULATOR_ORDER", order)]].concat();
         let Some(output) = child(test, &variables) else { return };
-        assert!(output.status.success(), "order {order}:\n{}", text(&output));
+        passed(&output);
     }
+}
+
+/// The child ran its test, and that passed.
+pub(crate) fn passed(output: &Output) {
+    assert!(output.status.success() && text(output).contains("1 passed"), "{}", text(output));
 }
 
 /// Runs `body` in a process that has to end with this message.
