@@ -71,12 +71,9 @@ impl Library {
         LIBRARY.get_or_init(|| Self::load(driver)).as_ref().map_err(Clone::clone)
     }
 
-    /// A library does not start on a driver of an older release than its own.
     fn load(driver: u32) -> Result<Self, CudaError> {
-        let releases = [13, 12, 11].into_iter().filter(|&release| release <= driver);
-        let mut names: Vec<String> = releases.map(|release| format!("libcublasLt.so.{release}")).collect();
-        names.push("libcublasLt.so".to_owned());
         let missing = |reason| CudaError::Library { name: "cuBLASLt", reason, remedy: REMEDY };
+        let names = library::names("libcublasLt.so", driver);
         let (library, path) = library::load(&names, &library::folders()).map_err(missing)?;
         let functions = Functions::of(library).map_err(|name| missing(format!("{path} has no {name}")))?;
         Ok(Self { functions, path })

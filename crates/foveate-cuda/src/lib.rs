@@ -16,6 +16,8 @@ mod library;
 #[allow(unsafe_code)]
 mod module;
 #[allow(unsafe_code)]
+pub mod nvjpeg;
+#[allow(unsafe_code)]
 mod pinned;
 mod pixels;
 #[allow(unsafe_code)]

@@ -65,6 +65,13 @@ fn reason(error: &libloading::Error) -> String {
     one_line(&std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string))
 }
 
+/// The names of a library of CUDA's, the newest release first: it does not start on a driver of an older release (`driver`)
+/// than its own.
+pub(crate) fn names(stem: &str, driver: u32) -> Vec<String> {
+    let releases = [13, 12, 11].into_iter().filter(|&release| release <= driver);
+    releases.map(|release| format!("{stem}.{release}")).chain([stem.to_owned()]).collect()
+}
+
 /// Where CUDA's libraries may lie besides the loader's path: the folders named in `FOVEATE_CUDA_LIB` (colons between
 /// them), `lib64` of `CUDA_HOME` and `CUDA_PATH`, the usual place, and NVIDIA's wheels in the active Python environment.
 pub(crate) fn folders() -> Vec<PathBuf> {

@@ -404,7 +404,7 @@ impl Lane {
             let to_device = functions.nvjpegDecodeJpegTransferToDevice;
             let transferred = to_device(*handle, decoder, state, parsed, stream.handle());
             let on_device = functions.nvjpegDecodeJpegDevice;
-            let decode = || on_device(*handle, decoder, state, &mut image, stream.handle());
+            let mut decode = || on_device(*handle, decoder, state, &mut image, stream.handle());
             (transferred, if transferred == 0 { decode() } else { 0 })
         };
         stream.record(&self.done)?;
@@ -417,8 +417,7 @@ impl Lane {
         let Opened { library, handle, .. } = &*self.handle.0;
         let (functions, parsed) = (&library.functions, self.stream.raw);
         // SAFETY: the bytes are that many; they are not kept beyond `decode`.
-        let status =
-            unsafe { (functions.nvjpegJpegStreamParse)(*handle, jpeg.as_ptr(), jpeg.len(), 0, 0, parsed) };
+        let status = unsafe { (functions.nvjpegJpegStreamParse)(*handle, jpeg.as_ptr(), jpeg.len(), 0, 0, parsed) };
         if !library.done("nvjpegJpegStreamParse", status)? || !self.handle.is_of_size(&self.stream, size)? {
             return Ok(false);
         }
@@ -475,11 +474,11 @@ impl Engines {
     /// # Errors
     /// What the library says.
     pub fn take(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
-        let Opened { library, handle, .. } = &*self.handle.0;
+        let Opened { library, device, handle, .. } = &*self.handle.0;
+        device.call("cuCtxSetCurrent", |_| 0)?;
         let (functions, header) = (&library.functions, self.header.raw);
         // SAFETY: the bytes are that many, and read in this call alone.
-        let status =
-            unsafe { (functions.nvjpegJpegStreamParseHeader)(*handle, jpeg.as_ptr(), jpeg.len(), header) };
+        let status = unsafe { (functions.nvjpegJpegStreamParseHeader)(*handle, jpeg.as_ptr(), jpeg.len(), header) };
         if !library.done("nvjpegJpegStreamParseHeader", status)? || !self.handle.is_of_size(&self.header, size)? {
             return Ok(false);
         }

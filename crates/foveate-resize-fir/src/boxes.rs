@@ -3,8 +3,8 @@
 
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
 use foveate_resize::ResizePlan;
+use foveate_resize::axis::{Axis, axes, vertical_first};
 
-use crate::axis::{Axis, axes, vertical_first};
 use crate::rows::{Out, source_row};
 
 /// Bits after the point in a weight.

@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod axis;
 mod boxes;
 mod opencv;
 mod pillow;

@@ -2,56 +2,16 @@
 
 use foveate_core::{CHANNELS, ImageView, ImageViewMut};
 use foveate_resize::ResizePlan;
+use foveate_resize::axis::{Axis, axes};
+use foveate_resize::opencv_linear::{Edge, Tap, tap};
 
-use crate::axis::{Axis, axes};
 use crate::rows::{Out, source_row};
-
-/// 1.0 in the weights' fixed point.
-const ONE: f32 = 2048.0;
-
-/// One output pixel along one axis: between source pixels `first` and `second`, weights of 2048 in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tap {
-    first: u32,
-    second: u32,
-    weights: [i16; 2],
-}
-
-/// What happens to a tap that reaches over the image's edge. Both repeat the edge pixel, with different rounding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Edge {
-    /// All weight on the edge pixel (OpenCV's columns).
-    Snap,
-    /// The edge pixel twice, the weights as they are (OpenCV's rows).
-    Repeat,
-}
 
 /// The taps of one axis, kept until another geometry comes.
 #[derive(Debug, Default)]
 struct Taps {
     key: Option<(Axis, Edge)>,
     taps: Vec<Tap>,
-}
-
-/// Source pixels per output pixel, computed as OpenCV does (the reciprocal of a quotient).
-fn scale(axis: Axis) -> f64 {
-    1.0 / (f64::from(axis.target) / axis.len)
-}
-
-fn tap(axis: Axis, target: u32, edge: Edge) -> Tap {
-    let last = i64::from(axis.whole) - 1;
-    let position = ((f64::from(target) + 0.5) * scale(axis) - 0.5 + axis.at) as f32;
-    let floor = position.floor();
-    let (mut at, mut fraction) = (floor as i64, position - floor);
-    if edge == Edge::Snap && !(0..last).contains(&at) {
-        (at, fraction) = (at.clamp(0, last), 0.0);
-    }
-    let fixed = |weight: f32| (weight * ONE).round_ties_even() as i16;
-    Tap {
-        first: at.clamp(0, last) as u32,
-        second: (at + 1).clamp(0, last) as u32,
-        weights: [fixed(1.0 - fraction), fixed(fraction)],
-    }
 }
 
 impl Taps {

@@ -7,9 +7,8 @@
 use fast_image_resize::images::{CroppedImageMut, Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions};
 use foveate_core::{ImageView, ImageViewMut, Size};
+use foveate_resize::axis::{Axis, axes, vertical_first};
 use foveate_resize::{Filter, ResizeError, ResizePlan};
-
-use crate::axis::{Axis, axes, vertical_first};
 
 /// A convolution kernel and how far it reaches to each side, in output pixels (when shrinking).
 #[derive(Clone, Copy, Debug)]

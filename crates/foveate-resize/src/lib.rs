@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+pub mod axis;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod geometry;
+pub mod opencv_linear;
 mod plan;
 
 use foveate_core::{Backend, FaultScope, Health, ImageView, ImageViewMut, Registry};

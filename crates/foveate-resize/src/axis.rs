@@ -1,21 +1,26 @@
-//! A plan, one axis at a time.
+//! A plan, one axis at a time: for resizers that do one pass along each.
 
 use foveate_core::Size;
-use foveate_resize::ResizePlan;
+
+use crate::ResizePlan;
 
 /// One axis of a resample: `len` source pixels from `at`, in a source of `whole`, become `target` pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Axis {
-    pub(crate) at: f64,
-    pub(crate) len: f64,
-    pub(crate) whole: u32,
-    pub(crate) target: u32,
+pub struct Axis {
+    /// First source pixel; between two in general.
+    pub at: f64,
+    /// Source pixels, of which the last may be a part.
+    pub len: f64,
+    /// Pixels of the source.
+    pub whole: u32,
+    /// Pixels of the result.
+    pub target: u32,
 }
 
 impl Axis {
     /// The part of a plan along one axis, with what rounding let stick out of the image cut off: fast_image_resize
     /// refuses a box that leaves the image by the last bit.
-    pub(crate) fn new(at: f64, len: f64, whole: u32, target: u32) -> Self {
+    pub fn new(at: f64, len: f64, whole: u32, target: u32) -> Self {
         let at = at.max(0.0);
         let mut len = len.min(f64::from(whole) - at);
         if at + len > f64::from(whole) {
@@ -25,18 +30,18 @@ impl Axis {
     }
 
     /// Pixels `[0, len)`, unchanged.
-    pub(crate) fn unchanged(len: u32) -> Self {
+    pub fn unchanged(len: u32) -> Self {
         Self { at: 0.0, len: f64::from(len), whole: len, target: len }
     }
 
     /// Whether it only copies pixels.
-    pub(crate) fn is_copy(self) -> bool {
+    pub fn is_copy(self) -> bool {
         self.len == f64::from(self.target) && self.at.fract() == 0.0
     }
 
     /// The source pixels `[first, end)` that any output pixel may read, through a kernel that reaches `support` output
     /// pixels to each side.
-    pub(crate) fn reads(self, support: f64) -> (u32, u32) {
+    pub fn reads(self, support: f64) -> (u32, u32) {
         let scale = self.len / f64::from(self.target);
         let reach = support * scale.max(1.0) - 0.5 * scale; // from the first and last outputs' centres
         let first = (self.at - reach).floor().max(0.0) as u32;
@@ -45,23 +50,23 @@ impl Axis {
     }
 
     /// The same samples in an image that holds only pixels `[first, end)` of the source.
-    pub(crate) fn within(self, (first, end): (u32, u32)) -> Self {
+    pub fn within(self, (first, end): (u32, u32)) -> Self {
         Self { at: self.at - f64::from(first), whole: end - first, ..self }
     }
 
     /// A shrink by two on whole pixel pairs.
-    pub(crate) fn halves(self) -> bool {
+    pub fn halves(self) -> bool {
         self.len == 2.0 * f64::from(self.target) && self.at.fract() == 0.0
     }
 
     /// A copy of pixels `[first, end)`.
-    pub(crate) fn copy_of((first, end): (u32, u32), whole: u32) -> Self {
+    pub fn copy_of((first, end): (u32, u32), whole: u32) -> Self {
         Self { at: f64::from(first), len: f64::from(end - first), whole, target: end - first }
     }
 }
 
-/// Both axes of a plan: columns, then rows.
-pub(crate) fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
+/// Both axes of a plan for a `source` that it fits ([`ResizePlan::check`]): columns, then rows.
+pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
     let (part, target) = (plan.source, plan.placement.size);
     [
         Axis::new(part.x, part.width, source.width, target.width),
@@ -70,7 +75,7 @@ pub(crate) fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
 }
 
 /// Whether Pillow (since 13) runs the vertical pass first, for a whole image of `source` that becomes `scaled`.
-pub(crate) fn vertical_first(source: Size, scaled: Size) -> bool {
+pub fn vertical_first(source: Size, scaled: Size) -> bool {
     let shrink = |from: u32, to: u32| i64::from(from) - i64::from(to);
     let height = shrink(source.height, scaled.height);
     height > 0 && height > 2 * shrink(source.width, scaled.width)

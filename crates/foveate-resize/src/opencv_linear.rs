@@ -1,0 +1,49 @@
+//! Where OpenCV's `resize(…, INTER_LINEAR)` on u8 looks, and how much each neighbour counts: one tap per output pixel and
+//! axis.
+
+use crate::axis::Axis;
+
+/// 1.0 in the weights' fixed point.
+const ONE: f32 = 2048.0;
+
+/// One output pixel along one axis: between source pixels `first` and `second`, weights of 2048 in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tap {
+    /// The source pixel before it.
+    pub first: u32,
+    /// The source pixel behind it; the same one at an edge.
+    pub second: u32,
+    /// How much each counts, in 2048ths.
+    pub weights: [i16; 2],
+}
+
+/// What happens to a tap that reaches over the image's edge. Both repeat the edge pixel, with different rounding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Edge {
+    /// All weight on the edge pixel (OpenCV's columns).
+    Snap,
+    /// The edge pixel twice, the weights as they are (OpenCV's rows).
+    Repeat,
+}
+
+/// Source pixels per output pixel, computed as OpenCV does (the reciprocal of a quotient).
+fn scale(axis: Axis) -> f64 {
+    1.0 / (f64::from(axis.target) / axis.len)
+}
+
+/// The tap of output pixel `target`.
+pub fn tap(axis: Axis, target: u32, edge: Edge) -> Tap {
+    let last = i64::from(axis.whole) - 1;
+    let position = ((f64::from(target) + 0.5) * scale(axis) - 0.5 + axis.at) as f32;
+    let floor = position.floor();
+    let (mut at, mut fraction) = (floor as i64, position - floor);
+    if edge == Edge::Snap && !(0..last).contains(&at) {
+        (at, fraction) = (at.clamp(0, last), 0.0);
+    }
+    let fixed = |weight: f32| (weight * ONE).round_ties_even() as i16;
+    Tap {
+        first: at.clamp(0, last) as u32,
+        second: (at + 1).clamp(0, last) as u32,
+        weights: [fixed(1.0 - fraction), fixed(fraction)],
+    }
+}
