@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![cfg(unix)]
+// What this crate builds is loaded by dlopen, and called as C is.
+#![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char, c_int};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -49,6 +51,8 @@ pub fn load() -> Result<(), String> {
     LOADED.get_or_init(open_all).as_ref().map(|_| ()).map_err(Clone::clone)
 }
 
+type SetOrder = extern "C" fn(*const c_char) -> c_int;
+
 /// Loads the emulator and sets the order in which this process's streams run from now on: what `CUDA_EMULATOR_ORDER`
 /// says at the start (`late`, `eager`, `random:SEED`).
 ///
@@ -59,11 +63,12 @@ pub fn set_order(order: &str) -> Result<(), String> {
     load()?;
     let name = CString::new(order).map_err(|error| error.to_string())?;
     let path = folder()?.join(DRIVER);
-    // SAFETY: the library is loaded already, so nothing is initialized here, and the function has this signature.
+    // SAFETY: the library is loaded already, so nothing is initialized here; the function has this signature, and takes
+    // a text that ends with a zero.
     let status = unsafe {
         let driver = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
-        let set = driver.get::<unsafe extern "C" fn(*const std::ffi::c_char) -> i32>(b"cuda_emulator_set_order\0");
-        set.map_err(|error| error.to_string())?(name.as_ptr())
+        let set = driver.get::<SetOrder>(b"cuda_emulator_set_order\0").map_err(|error| error.to_string())?;
+        set(name.as_ptr())
     };
     if status == 0 { Ok(()) } else { Err(format!("the emulator has no order {order:?}")) }
 }
@@ -178,9 +183,10 @@ fn files_of(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Cargo's target folder: it carries a tag, and this process's program lies in it.
+/// Cargo's target folder: it carries a tag, and this process's program lies in it, unless it is one of rustdoc's.
 fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let tagged = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
-    tagged.map_or_else(|| Path::new(CRATE).join("../../target"), Path::to_path_buf)
+    let named = || std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    tagged.map(Path::to_path_buf).or_else(named).unwrap_or_else(|| Path::new(CRATE).join("../../target"))
 }

@@ -1,5 +1,8 @@
 //! The emulated driver through cudarc, in every order.
 
+// Raw calls, and the mistakes that the emulator has to notice; helpers of tests fail as tests do.
+#![allow(unsafe_code, clippy::unwrap_used)]
+
 mod common;
 
 use common::{child, dies, in_every_order, inside, passed, text};
@@ -12,6 +15,7 @@ use cudarc::nvrtc::Ptx;
 use std::sync::Arc;
 
 const N: usize = 1000;
+const SIGSEGV: i32 = 11;
 
 fn numbers(from: u32) -> Vec<u32> {
     (from..).take(N).collect()
@@ -244,7 +248,6 @@ fn the_host_cannot_read_device_memory() {
     }
     let Some(output) = child("the_host_cannot_read_device_memory", &[]) else { return };
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
-    const SIGSEGV: i32 = 11;
     assert_eq!(signal, Some(SIGSEGV), "{}", text(&output));
 }
 
@@ -442,7 +445,13 @@ fn a_capture_refuses_what_it_cannot_hold() {
         fails_with(unsupported, |context, _, _| context.synchronize());
         // SAFETY: refused.
         fails_with(unsupported, |_, _, _| unsafe { result::malloc_sync(16) }.map(|_| ()));
+        // SAFETY: refused.
         fails_with(unsupported, |context, _, _| unsafe { context.alloc_pinned::<u32>(4) }.map(|_| ()));
+        fails_with(unsupported, |context, _, side| {
+            let event = context.new_event(None)?;
+            event.record(side)?;
+            event.try_is_complete().map(|_| ())
+        });
         fails_with(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION, |context, stream, side| {
             let event = context.new_event(None)?;
             event.record(side)?;
@@ -473,6 +482,7 @@ fn host_functions_run_in_their_stream_and_may_not_call() {
         let context = plain_context();
         let stream = context.new_stream().unwrap();
         static SEEN: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+        // SAFETY: it is safe; the driver's type says otherwise.
         unsafe extern "C" fn ask(_: *mut std::ffi::c_void) {
             let mut count = 0;
             // SAFETY: `count` is a place for the number.
@@ -553,6 +563,39 @@ fn a_kernel_runs_with_the_arguments_of_its_launch() {
         assert_eq!(values[8..], [1.0; 8]);
     }
     in_every_order("a_kernel_runs_with_the_arguments_of_its_launch", &[], body);
+}
+
+#[test]
+fn a_kernel_that_leaves_its_memory_crashes() {
+    use cudarc::driver::{LaunchConfig, PushKernelArg};
+    if inside() {
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let mut x = stream.clone_htod(&[1.0f32; 64]).unwrap();
+        let launch = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: it is not, which is the point: there are 64 and not 72.
+        unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&72_i64).launch(launch) }.unwrap();
+        return stream.synchronize().unwrap();
+    }
+    let Some(output) = child("a_kernel_that_leaves_its_memory_crashes", &[]) else { return };
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGSEGV), "{}", text(&output));
+}
+
+/// A capture that nobody ended does not stand in the way of the next one.
+#[test]
+fn a_stream_that_goes_takes_its_capture_along() {
+    fn body() {
+        let context = plain_context();
+        let lost = context.new_stream().unwrap();
+        lost.begin_capture(GLOBAL).unwrap();
+        drop(lost);
+        let stream = context.default_stream();
+        let memory = stream.clone_htod(&numbers(1)).unwrap();
+        assert_eq!(stream.clone_dtoh(&memory).unwrap(), numbers(1));
+        context.synchronize().unwrap();
+    }
+    in_every_order("a_stream_that_goes_takes_its_capture_along", &[], body);
 }
 
 #[test]

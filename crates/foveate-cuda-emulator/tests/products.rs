@@ -1,5 +1,8 @@
 //! The emulated cuBLASLt through cudarc, against plain sums in f64.
 
+// Raw calls, and the mistakes that the emulator has to notice; helpers of tests fail as tests do.
+#![allow(unsafe_code, clippy::unwrap_used)]
+
 mod common;
 
 use std::ffi::c_void;

@@ -105,6 +105,9 @@ constexpr int LAST_ATTRIBUTE = 143;
 
 void reset(Machine& machine, Lock& lock, Device& device) {
     machine.complete_device(lock, device);
+    for (auto& [handle, stream] : machine.streams.all()) {
+        if (stream->device == &device) machine.abandon_capture(*stream);
+    }
     machine.streams.remove_if([&](Stream& stream) { return stream.device == &device; });
     machine.events.remove_if([&](Event& event) { return event.device == &device; });
     machine.graphs.remove_if([&](Graph& graph) { return graph.device == &device; });

@@ -1,5 +1,6 @@
 // libcuda.so.1: modules, functions, launches.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 
@@ -15,7 +16,25 @@ enum Attribute { MAX_THREADS = 1, MAX_GRID_X = 5, MAX_GRID_YZ = 6, PROCESSORS = 
 // The newest PTX that a driver of CUDA 12.9 reads.
 constexpr int NEWEST_PTX = 88;
 
-Ptx load_ptx(const Machine& machine, const void* image) {
+// What cuModuleLoadDataEx may be told: here, where complaints go.
+struct Options {
+    char* log = nullptr;
+    size_t bytes = 0;
+
+    Options(unsigned count, const int* names, void* const* values) {
+        constexpr int ERROR_LOG = 5, ERROR_LOG_BYTES = 6;
+        for (unsigned index = 0; index < count; index++) {
+            if (names[index] == ERROR_LOG) log = static_cast<char*>(values[index]);
+            if (names[index] == ERROR_LOG_BYTES) bytes = reinterpret_cast<size_t>(values[index]);
+        }
+    }
+
+    void say(const std::string& complaint) const {
+        if (log != nullptr && bytes > 0) std::snprintf(log, bytes, "emulated ptxas: %s", complaint.c_str());
+    }
+};
+
+Ptx load_ptx(const Machine& machine, const void* image, const Options& options) {
     static const unsigned char ELF[] = {0x7f, 'E', 'L', 'F'};
     static const unsigned char FAT[] = {0x50, 0xed, 0x55, 0xba};
     require(image != nullptr);
@@ -26,10 +45,14 @@ Ptx load_ptx(const Machine& machine, const void* image) {
     try {
         ptx = parse_ptx(static_cast<const char*>(image));
     } catch (const std::invalid_argument& problem) {
+        options.say(problem.what());
         throw CUDA_ERROR_INVALID_PTX;
     }
     require(ptx.version <= NEWEST_PTX, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
-    require(ptx.target <= machine.major * 10 + machine.minor, CUDA_ERROR_INVALID_PTX);
+    if (ptx.target > machine.major * 10 + machine.minor) {
+        options.say("the PTX is for sm_" + std::to_string(ptx.target) + ", newer than this device");
+        throw CUDA_ERROR_INVALID_PTX;
+    }
     return ptx;
 }
 
@@ -105,12 +128,12 @@ void check_launch(const Function& function, const CUlaunchConfig& config) {
 
 }  // namespace
 
-EXPORTED CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, void*, void**) {
+EXPORTED CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, int* names, void** values) {
     return api([&](Machine& machine, Lock&) {
         Device& device = current_device();
         require(module != nullptr);
         machine.refuse_in_capture();
-        *module = machine.modules.add(std::make_unique<Module>(Module{&device, load_ptx(machine, image)}));
+        *module = machine.modules.add(std::make_unique<Module>(Module{&device, load_ptx(machine, image, Options(count, names, values))}));
     });
 }
 

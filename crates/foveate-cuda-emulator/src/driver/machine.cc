@@ -274,19 +274,33 @@ std::unique_ptr<Graph> Machine::end_capture(Stream& stream) {
     // Whatever forked streams did has to be waited for by the stream that began.
     std::vector<bool> joined = reachable(capture->graph, stream.frontier);
     bool all_joined = true;
-    for (Stream* other : std::set(capture->streams)) {
+    for (Stream* other : capture->streams) {
         for (size_t step : other->frontier) all_joined &= joined[step];
-        leave_capture(*other);
     }
-    capture->ended = true;
-    std::erase(captures_, capture);
+    end(capture);
     require(!capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     require(all_joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     return std::make_unique<Graph>(std::move(capture->graph));
 }
 
+void Machine::end(const std::shared_ptr<Capture>& capture) {
+    for (Stream* stream : std::set(capture->streams)) leave_capture(*stream);
+    capture->ended = true;
+    std::erase(captures_, capture);
+}
+
+void Machine::abandon_capture(Stream& stream) {
+    std::shared_ptr<Capture> capture = stream.capture;
+    if (!capture) return;
+    capture->invalid = true;
+    if (capture->origin == &stream) {
+        end(capture);
+    } else {
+        leave_capture(stream);
+    }
+}
+
 void Machine::leave_capture(Stream& stream) {
-    if (!stream.capture) return;
     stream.capture->streams.erase(&stream);
     stream.capture = nullptr;
     stream.frontier.clear();

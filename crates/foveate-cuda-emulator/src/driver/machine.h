@@ -174,13 +174,16 @@ public:
     // Calls that a capture under way forbids.
     void refuse_in_capture();
     void refuse_in_capture_of(Stream& stream);
-    void leave_capture(Stream& stream);
+    // Forgets a capture's part of a stream that goes, and all of it where the capture began there.
+    void abandon_capture(Stream& stream);
 
 private:
     Machine();
     void run(Lock& lock, const NodePtr& node);
     std::vector<NodePtr> before(Stream& stream);
     void refuse_implicit_capture(Stream& stream);
+    void leave_capture(Stream& stream);
+    void end(const std::shared_ptr<Capture>& capture);
     void add_pending(NodePtr node);
 
     enum class Order { Late, Eager, Random };

@@ -32,9 +32,8 @@ EXPORTED CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, i
 EXPORTED CUresult cuStreamDestroy_v2(CUstream handle) {
     return api([&](Machine& machine, Lock&) {
         Stream& stream = *machine.streams.find(handle);
-        // What it holds still runs; a capture loses a member.
-        if (stream.capture) stream.capture->invalid = true;
-        machine.leave_capture(stream);
+        // What it holds still runs.
+        machine.abandon_capture(stream);
         machine.streams.remove(handle);
     });
 }
@@ -117,6 +116,7 @@ EXPORTED CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 EXPORTED CUresult cuEventQuery(CUevent handle) {
     return api([&](Machine& machine, Lock& lock) {
         Event& event = usable_event(machine, handle);
+        machine.refuse_in_capture();
         require(machine.poll(lock, event.node), CUDA_ERROR_NOT_READY);
     });
 }
