@@ -6,6 +6,7 @@
 mod bench_matrix;
 mod ci;
 mod examples;
+mod kernels;
 mod lex;
 mod report;
 mod rules;
@@ -26,6 +27,7 @@ cargo xtask test [ARGS...]    the README's test command, with ARGS added to it
 cargo xtask setup [--only FEATURE,...] [--check]
                               what the native backends need, on Debian and Ubuntu; --check only reports
 cargo xtask examples          build and run every package of examples/, and check what each pulls in
+cargo xtask kernels [--check] the CUDA kernels into the PTX beside them; --check only compares
 cargo xtask bench-matrix [--quick] [--model M] [--photos P] [--images N] [--samples N] [--passes N] [--out DIR] [--name NAME]
                               the whole pipeline under every backend that this machine can run: a CSV file and a table
 cargo xtask report [--photos P]
@@ -51,6 +53,7 @@ fn run(args: &[String]) -> Result<()> {
         "test" => ci::test(&root(), rest),
         "setup" => setup::run(&root(), rest),
         "examples" => examples::run(&root()),
+        "kernels" => kernels::run(&root(), rest),
         "bench-matrix" => bench_matrix::run(&root(), rest),
         "report" => report::run(&root(), rest),
         "goldens" => goldens(rest),

@@ -25,11 +25,12 @@ struct Component {
     wheels: Option<Wheels>,
 }
 
-struct Wheels {
+/// What is kept out of some of PyPI's wheels.
+pub(crate) struct Wheels {
     /// With versions, as pip takes them.
-    requirements: &'static [&'static str],
+    pub(crate) requirements: &'static [&'static str],
     /// Members that are kept, as Python's fnmatch patterns.
-    keep: &'static [&'static str],
+    pub(crate) keep: &'static [&'static str],
 }
 
 const COMPONENTS: [Component; 5] = [
@@ -96,7 +97,8 @@ pub(crate) const FEATURES: [&str; COMPONENTS.len()] = {
 
 /// What pip runs on.
 const PIP_PACKAGES: [&str; 2] = ["python3", "python3-pip"];
-const THIRD_PARTY: &str = "third_party";
+/// Folder in the workspace for what others made; git ignores it.
+pub(crate) const THIRD_PARTY: &str = "third_party";
 /// In a component's folder: the requirements that it was made from.
 const STAMP: &str = "requirements.txt";
 const ENVIRONMENT: &str = ".cargo/native.toml";
@@ -145,8 +147,40 @@ fn folder(root: &Path, component: &Component) -> PathBuf {
 }
 
 impl Wheels {
-    fn are_in(&self, folder: &Path) -> bool {
+    pub(crate) fn are_in(&self, folder: &Path) -> bool {
         fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == self.requirements.join("\n"))
+    }
+
+    /// Downloads them for this architecture, whatever the version of the Python that pip runs on, and keeps in `folder`
+    /// what is to be kept and nothing else.
+    pub(crate) fn unpack(&self, folder: &Path) -> Result<()> {
+        const EXTRACT: &str = "import fnmatch, glob, os, sys, zipfile
+folder, patterns = sys.argv[1], sys.argv[2:]
+for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            if any(fnmatch.fnmatch(member.filename, pattern) for pattern in patterns):
+                path = archive.extract(member, folder)
+                if member.external_attr >> 16 & 0o100:
+                    os.chmod(path, 0o755)";
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        let downloads = folder.join("wheels");
+        fs::create_dir_all(&downloads)?;
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+        pip.args(["--only-binary=:all:", "--python-version", "3.12", "--dest"]).arg(&downloads);
+        // Told a platform, pip takes wheels for exactly that one, so every glibc up to Debian 12's is named.
+        let tags = (5..=36).rev().map(|minor| format!("manylinux_2_{minor}")).chain(["manylinux2014".to_owned()]);
+        for tag in tags {
+            pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
+        }
+        execute(pip.args(self.requirements))?;
+        execute(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(self.keep))?;
+        fs::remove_dir_all(&downloads)?;
+        fs::write(folder.join(STAMP), self.requirements.join("\n"))?;
+        Ok(())
     }
 }
 
@@ -247,38 +281,9 @@ fn libraries(
         if output("python3", &["-m", "pip", "--version"]).is_none() {
             packages(apt, &PIP_PACKAGES, check, missing)?;
         }
-        unpack(&folder, wheels).with_context(|| format!("cannot get {names} from PyPI"))?;
-        fs::write(folder.join(STAMP), wheels.requirements.join("\n"))?;
+        wheels.unpack(&folder).with_context(|| format!("cannot get {names} from PyPI"))?;
         println!("  {THIRD_PARTY}/{}: {names}, unpacked", component.feature);
     }
-    Ok(())
-}
-
-/// Downloads wheels for this architecture, whatever the version of the Python that pip runs on, and keeps what is named.
-fn unpack(folder: &Path, wheels: &Wheels) -> Result<()> {
-    const EXTRACT: &str = "import fnmatch, glob, os, sys, zipfile
-folder, patterns = sys.argv[1], sys.argv[2:]
-for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
-    with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
-                archive.extract(name, folder)";
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    let downloads = folder.join("wheels");
-    fs::create_dir_all(&downloads)?;
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
-    pip.args(["--python-version", "3.12", "--dest"]).arg(&downloads);
-    // Told a platform, pip takes wheels for exactly that one, so every glibc up to Debian 12's is named.
-    let tags = (5..=36).rev().map(|minor| format!("manylinux_2_{minor}")).chain(["manylinux2014".to_owned()]);
-    for tag in tags {
-        pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
-    }
-    execute(pip.args(wheels.requirements))?;
-    execute(Command::new("python3").args(["-c", EXTRACT]).arg(folder).args(wheels.keep))?;
-    fs::remove_dir_all(&downloads)?;
     Ok(())
 }
 
@@ -357,7 +362,7 @@ impl Found {
 }
 
 /// What a folder holds, sorted; nothing when it cannot be read.
-fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();

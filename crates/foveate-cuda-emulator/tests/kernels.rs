@@ -1,4 +1,5 @@
 //! The CUDA kernels, compiled for the host through the emulator's shim, against f64 arithmetic (`kernels/kernels.cc`).
+#![allow(clippy::unwrap_used)] // the lint exempts test functions, not their helpers
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

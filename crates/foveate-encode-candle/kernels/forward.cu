@@ -108,6 +108,13 @@ __device__ __forceinline__ float exp2_approx(float value) {
     return power;
 }
 
+// Within 1 unit in the last place; 0 of infinity.
+__device__ __forceinline__ float reciprocal_approx(float value) {
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
+    return reciprocal;
+}
+
 // Four 8 x 8 matrices of 2-byte elements out of shared memory, one fragment of each per lane. Lanes 8m..8m+8 bring the
 // addresses of matrix m's rows.
 __device__ __forceinline__ void load_matrices(unsigned (&fragments)[4], const uint4* row) {
@@ -396,7 +403,23 @@ __device__ __forceinline__ void layer_norm(
 
 constexpr int ACTIVATIONS_PER_THREAD = 8;
 
-// x [n], in place: x * Phi(x), with the error function itself. `n` is a multiple of 8.
+// x * Phi(x), by the error function: for two-byte elements by formula 7.1.26 of Abramowitz and Stegun, "Handbook of
+// Mathematical Functions", whose error is below 1.5e-7 and which leaves the kernel waiting for memory alone.
+template <class T>
+__device__ __forceinline__ float gelu_of(float x) {
+    if constexpr (sizeof(T) == 4) {
+        return x * (0.5f + 0.5f * erff(x * SQRT_HALF));
+    } else {
+        const float t = reciprocal_approx(fmaf(0.3275911f * SQRT_HALF, fabsf(x), 1.0f));
+        float tail = fmaf(1.061405429f, t, -1.453152027f);
+        tail = fmaf(tail, t, 1.421413741f);
+        tail = fmaf(tail, t, -0.284496736f);
+        tail = fmaf(tail, t, 0.254829592f) * t * exp2_approx(x * x * (-0.5f * LOG2_E));
+        return fmaxf(x, 0.0f) - 0.5f * fabsf(x) * tail;
+    }
+}
+
+// x [n], in place: gelu(x). `n` is a multiple of 8.
 template <class T>
 __device__ __forceinline__ void gelu(T* x, long long n) {
     const long long block = static_cast<long long>(blockIdx.x) * blockDim.x * ACTIVATIONS_PER_THREAD;
@@ -407,7 +430,7 @@ __device__ __forceinline__ void gelu(T* x, long long n) {
         float values[PACK<T>];
         load(x + first, values);
 #pragma unroll
-        for (int at = 0; at < PACK<T>; ++at) values[at] *= 0.5f + 0.5f * erff(values[at] * SQRT_HALF);
+        for (int at = 0; at < PACK<T>; ++at) values[at] = gelu_of<T>(values[at]);
         store(x + first, values);
     }
 }
@@ -428,7 +451,9 @@ __device__ __forceinline__ void swiglu(const T* __restrict__ x, T* __restrict__ 
         load(gates, gate);
         load(gates + width, values);
 #pragma unroll
-        for (int at = 0; at < PACK<T>; ++at) values[at] *= gate[at] / (1.0f + expf(-gate[at]));
+        for (int at = 0; at < PACK<T>; ++at) {
+            values[at] *= gate[at] * reciprocal_approx(1.0f + exp2_approx(-LOG2_E * gate[at]));
+        }
         store(y + static_cast<long long>(row) * width + column, values);
     }
 }
@@ -497,13 +522,13 @@ struct Attention {
 #pragma unroll
         for (int i = 0; i < QUERIES_EACH; ++i) {
             const int query = first_query + ty + 8 * i;
-            const float total = lanes_sum<16>(sum[i]);
+            const float norm = 1.0f / lanes_sum<16>(sum[i]);
 #pragma unroll
             for (int c = 0; c < COLUMNS_EACH; ++c) {
                 const int column = tx * 4 + c * 64;
                 if (query >= tokens || column >= dim) continue;
                 const float* r = &result[i][c * 4];
-                const float4 values = make_float4(r[0] / total, r[1] / total, r[2] / total, r[3] / total);
+                const float4 values = make_float4(r[0] * norm, r[1] * norm, r[2] * norm, r[3] * norm);
                 store_quad(to + query * width + column, values);
             }
         }
@@ -512,7 +537,7 @@ struct Attention {
     // scores = queries * keys^T
     static __device__ __forceinline__ void score(
         const float* queries, const float* keys, int ty, int tx, float (&scores)[QUERIES_EACH][KEYS_EACH]) {
-#pragma unroll 4
+#pragma unroll 2
         for (int d = 0; d < DIM; d += 4) {
             float4 k[KEYS_EACH];
 #pragma unroll
@@ -559,7 +584,7 @@ struct Attention {
     // result += weights * values
     static __device__ __forceinline__ void mix(
         const float* weights, const float* values, int ty, int tx, float (&result)[QUERIES_EACH][COLUMNS_EACH * 4]) {
-#pragma unroll 2
+#pragma unroll 1
         for (int key = 0; key < KEYS; key += 4) {
             float4 v[4][COLUMNS_EACH];
 #pragma unroll
@@ -598,8 +623,10 @@ __device__ __forceinline__ void attention(
     if (dim <= 64) {
         Usual::run(floats, qkv, out, first, tokens, heads, dim, scale);
     } else {
-        Wide::run(floats, qkv, out, first, tokens, heads, dim, scale);
-        Wide::run(floats, qkv, out, first + QUERIES / 2, tokens, heads, dim, scale);
+#pragma unroll 1
+        for (int half = 0; half < QUERIES; half += QUERIES / 2) {
+            Wide::run(floats, qkv, out, first + half, tokens, heads, dim, scale);
+        }
     }
 }
 
@@ -793,63 +820,44 @@ __device__ __forceinline__ void attention_mma(
 
 enum Pooling { CLASS, MEAN, CLASS_AND_MEAN };
 
-constexpr int POOLED_AT_ONCE = 256;
-
-// Adds up `count` rows as LayerNorm has them before scale and shift; `use(column, sums)` gets two columns at a time.
-template <class T, class Use>
-__device__ __forceinline__ void add_normalized(
-    const T* __restrict__ rows, int count, int width, float eps, float2 (&moments)[POOLED_AT_ONCE], Use use) {
-    __syncthreads();
-    for (int row = threadIdx.x / WARP; row < count; row += blockDim.x / WARP) {
-        const float2 found = Row<T>(rows + static_cast<long long>(row) * width, width).moments(eps);
-        if (threadIdx.x % WARP == 0) moments[row] = found;
-    }
-    __syncthreads();
-    for (int column = threadIdx.x * 2; column < width; column += blockDim.x * 2) {
-        float2 sums = make_float2(0.0f, 0.0f);
-#pragma unroll 8
-        for (int row = 0; row < count; ++row) {
-            const float2 values = load_pair(rows + static_cast<long long>(row) * width + column);
-            sums.x += (values.x - moments[row].x) * moments[row].y;
-            sums.y += (values.y - moments[row].x) * moments[row].y;
-        }
-        use(column, sums);
-    }
-}
-
 // x [images, tokens, width] -> out [images, width] (f32), or [images, 2 * width] for CLASS_AND_MEAN: after LayerNorm,
 // token 0, the mean of the tokens from `prefix` on, or both beside each other.
 template <class T>
 __device__ __forceinline__ void pool(
     const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, float* __restrict__ out,
     int tokens, int prefix, int width, int mode, float eps) {
-    SHARED_ARRAY(float2, moments, POOLED_AT_ONCE);
-    const T* rows = x + static_cast<long long>(blockIdx.x) * tokens * width;
-    float* to = out + static_cast<long long>(blockIdx.x) * width * (mode == CLASS_AND_MEAN ? 2 : 1);
-    if (mode != MEAN) {
-        add_normalized(rows, 1, width, eps, moments, [&](int column, float2 sums) {
-            to[column] = sums.x * scale[column] + shift[column];
-            to[column + 1] = sums.y * scale[column + 1] + shift[column + 1];
-        });
-    }
-    if (mode == CLASS) return;
-    if (mode == CLASS_AND_MEAN) to += width;
-    for (int first = prefix; first < tokens; first += POOLED_AT_ONCE) {
-        const T* tile = rows + static_cast<long long>(first) * width;
-        add_normalized(tile, min(POOLED_AT_ONCE, tokens - first), width, eps, moments, [&](int column, float2 sums) {
-            // A thread meets the same columns in every tile, so the output holds the sums so far.
-            if (first > prefix) {
-                sums.x += to[column];
-                sums.y += to[column + 1];
+    constexpr int SPAN = 256;
+    SHARED_ARRAY(float2, moments, SPAN);
+    const T* of_image = x + static_cast<long long>(blockIdx.x) * tokens * width;
+    float* of_class = out + static_cast<long long>(blockIdx.x) * width * (mode == CLASS_AND_MEAN ? 2 : 1);
+    float* of_mean = of_class + (mode == CLASS_AND_MEAN ? width : 0);
+    const int patches = tokens - prefix, spans = mode == CLASS ? 0 : (patches + SPAN - 1) / SPAN;
+    // The class token is the span before the first.
+    for (int span = mode == MEAN ? 0 : -1; span < spans; ++span) {
+        const bool is_class = span < 0;
+        const int done = is_class ? 0 : span * SPAN, count = is_class ? 1 : min(SPAN, patches - done);
+        const bool is_last = is_class || done + count == patches;
+        const float share = is_class ? 1.0f : 1.0f / patches;
+        const T* rows = of_image + static_cast<long long>(is_class ? 0 : prefix + done) * width;
+        float* to = is_class ? of_class : of_mean;
+        __syncthreads();
+        for (int row = threadIdx.x / WARP; row < count; row += blockDim.x / WARP) {
+            const float2 found = Row<T>(rows + static_cast<long long>(row) * width, width).moments(eps);
+            if (threadIdx.x % WARP == 0) moments[row] = found;
+        }
+        __syncthreads();
+        for (int column = threadIdx.x * 2; column < width; column += blockDim.x * 2) {
+            // A thread meets the same columns in every span, so the output holds the sums so far.
+            float2 sums = done > 0 ? make_float2(to[column], to[column + 1]) : make_float2(0.0f, 0.0f);
+#pragma unroll 8
+            for (int row = 0; row < count; ++row) {
+                const float2 values = load_pair(rows + static_cast<long long>(row) * width + column);
+                sums.x += (values.x - moments[row].x) * moments[row].y;
+                sums.y += (values.y - moments[row].x) * moments[row].y;
             }
-            if (first + POOLED_AT_ONCE >= tokens) {
-                const float share = 1.0f / (tokens - prefix);
-                sums.x = sums.x * share * scale[column] + shift[column];
-                sums.y = sums.y * share * scale[column + 1] + shift[column + 1];
-            }
-            to[column] = sums.x;
-            to[column + 1] = sums.y;
-        });
+            to[column] = is_last ? sums.x * share * scale[column] + shift[column] : sums.x;
+            to[column + 1] = is_last ? sums.y * share * scale[column + 1] + shift[column + 1] : sums.y;
+        }
     }
 }
 
@@ -876,7 +884,7 @@ __device__ __forceinline__ void pool(
         const T* qkv, T* out, int tokens, int heads, int dim, float scale) {                                             \
         attention<T>(qkv, out, tokens, heads, dim, scale);                                                               \
     }                                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256) pool_##T(                                                          \
+    extern "C" __global__ void __launch_bounds__(256, 1) pool_##T(                                                       \
         const T* x, const float* scale, const float* shift, float* out, int tokens, int prefix, int width, int mode,     \
         float eps) {                                                                                                     \
         pool<T>(x, scale, shift, out, tokens, prefix, width, mode, eps);                                                 \

@@ -65,8 +65,11 @@ constexpr unsigned WARP = 32;
 // NaN in every floating-point type: what memory holds that nobody has written.
 constexpr unsigned char POISON = 0xff;
 
-// Waits for every thread of the block.
-void barrier();
+// Waits for every thread of the block, unless `line` is to be ignored.
+void barrier(unsigned line);
+
+// The line of a barrier that does nothing, or 0: for showing that a test needs it.
+extern unsigned ignored_barrier;
 
 // Waits for every lane of the warp. Then `operation` is called once, with what each lane brought.
 void collective(void (*operation)(void* const (&lanes)[WARP]), void* mine);
@@ -97,7 +100,7 @@ struct Shared {
     static thread_local emulated::Shared<type[count]> name##_in_shared; \
     auto& name = name##_in_shared.value
 
-inline void __syncthreads() { emulated::barrier(); }
+inline void __syncthreads(unsigned line = __builtin_LINE()) { emulated::barrier(line); }
 
 inline float __shfl_xor_sync(unsigned lanes, float value, int mask) {
     struct Lane {

@@ -59,6 +59,9 @@ inline float exp2_approx(float value) {
     return power < 0x1p-126f ? 0.0f : power;
 }
 
+// rcp.approx.ftz.f32
+inline float reciprocal_approx(float value) { return 1.0f / value; }
+
 // The elements of a fragment's register.
 template <class T>
 void split(unsigned word, float* to) {

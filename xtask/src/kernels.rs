@@ -1,0 +1,176 @@
+//! `cargo xtask kernels`: the CUDA sources into the PTX that is committed beside them.
+//!
+//! Nobody who builds the project needs CUDA's compiler, and what ships is known to the byte: NVRTC and ptxas come out of
+//! PyPI's wheels, of pinned versions. NVRTC is the oldest of CUDA 12, since a driver takes PTX that is no newer than
+//! itself; ptxas is the newest, since it knows more devices. It stands in for the driver's compiler.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::setup::{THIRD_PARTY, Wheels, entries};
+
+const COMPILER: Wheels = Wheels {
+    requirements: &["nvidia-cuda-nvrtc-cu12==12.0.140", "nvidia-cuda-nvcc-cu12==12.9.86"],
+    keep: &["nvidia/cuda_nvrtc/lib/libnvrtc*", "nvidia/cuda_nvcc/bin/ptxas", "*/License.txt"],
+};
+/// Compute capabilities, times ten, whose machine code the PTX has to become: each from the one it is written for on.
+const DEVICES: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
+
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
+    let check = match args {
+        [] => false,
+        [flag] if flag == "--check" => true,
+        _ => bail!("kernels has one argument: --check"),
+    };
+    let compiler = Compiler::get(root)?;
+    let (mut expected, mut stale) = (Vec::new(), Vec::new());
+    for source in files(root, "cu") {
+        for architecture in architectures(&source)? {
+            let path = source.with_extension(format!("sm_{architecture}.ptx"));
+            let ptx = compiler.compile(&source, architecture)?;
+            if fs::read_to_string(&path).ok().as_ref() != Some(&ptx) {
+                if !check {
+                    fs::write(&path, &ptx)?;
+                }
+                stale.push(shown(root, &path));
+            }
+            for device in DEVICES.into_iter().filter(|device| *device >= architecture) {
+                println!("{} on sm_{device}: {}", shown(root, &path), compiler.assemble(&ptx, device)?);
+            }
+            expected.push(path);
+        }
+    }
+    ensure!(!expected.is_empty(), "there is no .cu file under crates/*/kernels");
+    let orphans: Vec<String> =
+        files(root, "ptx").iter().filter(|path| !expected.contains(path)).map(|path| shown(root, path)).collect();
+    ensure!(orphans.is_empty(), "no .cu file is compiled to {}; delete it", orphans.join(", "));
+    match (check, stale.is_empty()) {
+        (_, true) => println!("{} files are what their sources compile to", expected.len()),
+        (false, false) => println!("written: {}", stale.join(", ")),
+        (true, false) => {
+            bail!("not what the source compiles to: {}; run `cargo xtask kernels` and commit", stale.join(", "))
+        }
+    }
+    Ok(())
+}
+
+/// The files with this ending in the crates' `kernels` folders, sorted.
+fn files(root: &Path, ending: &str) -> Vec<PathBuf> {
+    let folders = entries(&root.join("crates")).into_iter().map(|folder| folder.join("kernels"));
+    let mut files: Vec<PathBuf> = folders.flat_map(|folder| entries(&folder)).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == ending));
+    files
+}
+
+fn shown(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+/// The compute capabilities, times ten, that a source is compiled for: its first line, `// arch: 75 80`.
+fn architectures(source: &Path) -> Result<Vec<u32>> {
+    let text = fs::read_to_string(source)?;
+    let named = text.lines().next().and_then(|line| line.strip_prefix("// arch: "));
+    let parsed = named.and_then(|named| named.split(' ').map(|number| number.parse().ok()).collect());
+    parsed.with_context(|| format!("{}: the first line has to be like `// arch: 75 80`", source.display()))
+}
+
+struct Compiler {
+    folder: PathBuf,
+}
+
+impl Compiler {
+    /// Downloads it unless it is there.
+    fn get(root: &Path) -> Result<Self> {
+        let folder = root.join(THIRD_PARTY).join("kernels");
+        if !COMPILER.are_in(&folder) {
+            COMPILER.unpack(&folder).context("cannot get CUDA's compiler from PyPI")?;
+        }
+        Ok(Self { folder })
+    }
+
+    /// The PTX of a source for one compute capability.
+    fn compile(&self, source: &Path, architecture: u32) -> Result<String> {
+        let mut python = Command::new("python3");
+        python.args(["-c", include_str!("nvrtc.py")]);
+        python.arg(self.folder.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12")).arg(source);
+        let ptx = output(python.arg(format!("compute_{architecture}")))?.0;
+        ensure!(ptx.contains(".entry"), "{} has no kernel", source.display());
+        Ok(ptx)
+    }
+
+    /// Has PTX become machine code, with no variable that does not fit in the registers, and says what it takes.
+    fn assemble(&self, ptx: &str, device: u32) -> Result<String> {
+        let (input, code) = (self.folder.join("input.ptx"), self.folder.join("output.cubin"));
+        fs::write(&input, ptx)?;
+        let mut ptxas = Command::new(self.folder.join("nvidia/cuda_nvcc/bin/ptxas"));
+        ptxas.args(["--verbose", "--warn-on-spills", "--warn-on-local-memory-usage", "--warning-as-error"]);
+        let said = output(ptxas.arg(format!("--gpu-name=sm_{device}")).arg("--output-file").arg(&code).arg(&input))?.1;
+        let (kernel, registers) = largest(&said).with_context(|| format!("ptxas said nothing to go by: {said}"))?;
+        Ok(format!("{} kernels, at most {registers} registers ({kernel})", said.matches("Compiling entry").count()))
+    }
+}
+
+/// The kernel that takes the most registers, and how many, out of what ptxas says.
+fn largest(said: &str) -> Option<(&str, u32)> {
+    let mut kernel = None;
+    let mut all = Vec::new();
+    for line in said.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            kernel = rest.split('\'').next();
+        }
+        if let Some((_, rest)) = line.split_once("Used ") {
+            all.push((kernel?, rest.split(' ').next()?.parse().ok()?));
+        }
+    }
+    all.into_iter().max_by_key(|(_, registers)| *registers)
+}
+
+/// What a program prints on standard output and on standard error; an error with the latter when it fails.
+fn output(command: &mut Command) -> Result<(String, String)> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        let problems: Vec<&str> = said.lines().filter(|line| !is_information(line)).collect();
+        bail!("{program} failed ({}):\n{}", output.status, problems.join("\n"));
+    }
+    Ok((String::from_utf8(output.stdout)?, said))
+}
+
+/// Whether ptxas says this of a kernel that has nothing wrong.
+fn is_information(line: &str) -> bool {
+    line.starts_with("ptxas info") || line.contains("bytes stack frame")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_source_names_its_architectures_and_has_their_ptx() {
+        let root = crate::root();
+        let sources = files(&root, "cu");
+        assert!(!sources.is_empty());
+        for source in sources {
+            for architecture in architectures(&source).unwrap() {
+                let ptx = fs::read_to_string(source.with_extension(format!("sm_{architecture}.ptx"))).unwrap();
+                assert!(ptx.contains(&format!(".target sm_{architecture}\n")), "{}", source.display());
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_with_the_most_registers_is_found() {
+        let said = "ptxas info    : Compiling entry function 'small' for 'sm_80'
+ptxas info    : Function properties for small
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 26 registers, used 0 barriers, 388 bytes cmem[0]
+ptxas info    : Compiling entry function 'large' for 'sm_80'
+ptxas info    : Used 142 registers, used 1 barriers, 32768 bytes smem";
+        assert_eq!(largest(said), Some(("large", 142)));
+        assert_eq!(largest(""), None);
+    }
+}

@@ -1,0 +1,37 @@
+"""Compiles one CUDA source through NVRTC: `nvrtc.py LIBRARY SOURCE ARCHITECTURE`, PTX on standard output."""
+
+import ctypes
+import os
+import sys
+
+
+def main(library, source, architecture):
+    nvrtc = ctypes.CDLL(library)
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def call(name, *arguments):
+        status = getattr(nvrtc, name)(*arguments)
+        if status != 0:
+            raise RuntimeError(f"{name}: {nvrtc.nvrtcGetErrorString(status).decode()}")
+
+    def text(what):
+        size = ctypes.c_size_t()
+        call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        call(f"nvrtcGet{what}", program, buffer)
+        return buffer.value
+
+    program = ctypes.c_void_p()
+    with open(source, "rb") as file:
+        # The name without its folder: messages carry it, and so might the output.
+        name = os.path.basename(source).encode()
+        call("nvrtcCreateProgram", ctypes.byref(program), file.read(), name, 0, None, None)
+    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+    try:
+        call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
+    except RuntimeError as error:
+        sys.exit(f"{text('ProgramLog').decode()}{error}")
+    sys.stdout.buffer.write(text("PTX"))
+
+
+main(*sys.argv[1:])
