@@ -10,8 +10,8 @@ extern "C" {
 // nothing can run it any more. Gives a CUresult.
 using CudaEmulatorSubmit = int(void* stream, void (*run)(void*), void* data, void (*release)(void*));
 
-// For use inside such a `run`: where `bytes` bytes of device memory are in this process. Ends the process with a message
-// when they are not all there, not live, or another device's. `what` names the use in that message.
+// For use inside such a `run`: where `bytes` bytes of device memory are in this process. Ends the process with a
+// message when they are not all there, not live, or another device's. `what` names the use in that message.
 using CudaEmulatorAddress = void*(unsigned long long pointer, size_t bytes, const char* what);
 
 }  // extern "C"

@@ -599,6 +599,63 @@ fn a_stream_that_goes_takes_its_capture_along() {
 }
 
 #[test]
+fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
+    use cudarc::driver::{LaunchConfig, PushKernelArg};
+    use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as DYNAMIC;
+    fn body() {
+        let context = plain_context();
+        let stream = context.new_stream().unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let mut x = stream.clone_htod(&[1.0f32; 8]).unwrap();
+        stream.synchronize().unwrap();
+        // Captured and never run: the kernel itself has no use for that memory.
+        stream.begin_capture(GLOBAL).unwrap();
+        let mut launch = |bytes| {
+            let shape = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: bytes };
+            // SAFETY: these are the kernel's parameters.
+            unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&8_i64).launch(shape) }
+                .map(drop)
+                .map_err(|error| error.0)
+        };
+        // 48 KiB for what the kernel declares (144 bytes) and what the launch adds, until more is asked for.
+        let (refused, declared) = (Err(CUresult::CUDA_ERROR_INVALID_VALUE), 144);
+        assert_eq!(launch((48 << 10) - declared), Ok(()));
+        assert_eq!(launch((48 << 10) - declared + 1), refused);
+        let most = (163 << 10) - 144;
+        gelu.set_attribute(DYNAMIC, most).unwrap();
+        assert_eq!(launch(most as u32), Ok(()));
+        assert_eq!(gelu.set_attribute(DYNAMIC, most + 1).map_err(|error| error.0), refused);
+        stream.end_capture(NO_FLAGS).unwrap();
+    }
+    in_every_order("launches_are_held_to_the_shared_memory_that_was_asked_for", &[], body);
+}
+
+/// One graph on two streams: its second run waits for the first, though the streams do not.
+#[test]
+fn launches_of_one_graph_follow_each_other() {
+    use cudarc::driver::{LaunchConfig, PushKernelArg};
+    fn body() {
+        let context = plain_context();
+        let (stream, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let mut x = stream.clone_htod(&[1.0f32; 8]).unwrap();
+        context.synchronize().unwrap();
+        stream.begin_capture(GLOBAL).unwrap();
+        let launch = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: these are the kernel's parameters.
+        unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&8_i64).launch(launch) }.unwrap();
+        let graph = stream.end_capture(NO_FLAGS).unwrap().unwrap();
+        graph.launch().unwrap();
+        // SAFETY: the graph and its memory live until the end of this function.
+        unsafe { result::graph::launch(graph.cu_graph_exec(), other.cu_stream()) }.unwrap();
+        // gelu(gelu(1))
+        let value = other.clone_dtoh(&x).unwrap()[0];
+        assert!((value - 0.673_011).abs() < 1e-5, "{value}");
+    }
+    in_every_order("launches_of_one_graph_follow_each_other", &[], body);
+}
+
+#[test]
 fn old_ptx_ends_the_process() {
     dies("old_ptx_ends_the_process", "takes other parameters than its source", || {
         let context = CudaContext::new(0).unwrap();
@@ -606,4 +663,31 @@ fn old_ptx_ends_the_process() {
         let module = context.load_module(Ptx::from_src(old)).unwrap();
         let _ = module.load_function("gelu_f32");
     });
+}
+
+/// Threads with streams of their own, each of which also waits for what another one's stream does.
+#[test]
+fn threads_share_a_device() {
+    fn body() {
+        let context = plain_context();
+        let shared = context.new_stream().unwrap();
+        let event = timed(&context);
+        let mut memory = shared.clone_htod(&numbers(9)).unwrap();
+        shared.memset_zeros(&mut memory).unwrap();
+        shared.memcpy_htod(&numbers(3), &mut memory).unwrap();
+        event.record(&shared).unwrap();
+        let work = |_| {
+            let stream = context.new_stream().unwrap();
+            for round in 0..50 {
+                stream.wait(&event).unwrap();
+                let mut copy = stream.alloc_zeros::<u32>(N).unwrap();
+                stream.memcpy_dtod(&memory, &mut copy).unwrap();
+                assert_eq!(stream.clone_dtoh(&copy).unwrap(), numbers(3));
+                stream.memcpy_htod(&numbers(round), &mut copy).unwrap();
+                assert_eq!(stream.clone_dtoh(&copy).unwrap(), numbers(round));
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|thread| drop(scope.spawn(move || work(thread)))));
+    }
+    in_every_order("threads_share_a_device", &[], body);
 }

@@ -85,14 +85,15 @@ Status set(T& place, const void* from, size_t bytes) {
 }
 
 Operand operand(const Layout& layout, int32_t transposed) {
-    return {static_cast<Type>(layout.type), transposed != 0, static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.columns),
-            layout.leading, layout.stride};
+    return {static_cast<Type>(layout.type),       transposed != 0, static_cast<int64_t>(layout.rows),
+            static_cast<int64_t>(layout.columns), layout.leading,  layout.stride};
 }
 
 bool is_float(int32_t type) { return type == F32 || type == F16 || type == BF16; }
 
 Status check_types(const Description& of, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
-    bool compute = of.compute == COMPUTE_32F || of.compute == COMPUTE_32F_PEDANTIC || of.compute == COMPUTE_32F_FAST_TF32;
+    bool compute =
+        of.compute == COMPUTE_32F || of.compute == COMPUTE_32F_PEDANTIC || of.compute == COMPUTE_32F_FAST_TF32;
     if (!compute || of.scale != F32 || !is_float(a.type) || a.type != b.type) return NOT_SUPPORTED;
     if (c.type != d.type || (d.type != a.type && d.type != F32)) return NOT_SUPPORTED;
     if (of.compute == COMPUTE_32F_FAST_TF32 && a.type != F32) return NOT_SUPPORTED;
@@ -105,32 +106,48 @@ Status check_types(const Description& of, const Layout& a, const Layout& b, cons
 
 Status check_layout(const Layout& layout, int32_t batch) {
     if (layout.order != 0) return NOT_SUPPORTED;
-    if (layout.rows == 0 || layout.columns == 0 || layout.rows > INT32_MAX || layout.columns > INT32_MAX) return INVALID_VALUE;
+    if (layout.rows == 0 || layout.columns == 0 || layout.rows > INT32_MAX || layout.columns > INT32_MAX)
+        return INVALID_VALUE;
     if (layout.leading < static_cast<int64_t>(layout.rows) || layout.batch != batch || batch < 1) return INVALID_VALUE;
     return SUCCESS;
 }
 
 // The product that these describe, or why there is none.
-Status describe(const Description& of, const Layout& a, const Layout& b, const Layout& c, const Layout& d, Product* product) {
+Status describe(const Description& of, const Layout& a, const Layout& b, const Layout& c, const Layout& d,
+                Product* product) {
     for (const Layout* layout : {&a, &b, &c, &d}) {
         if (Status status = check_layout(*layout, d.batch)) return status;
     }
     if (Status status = check_types(of, a, b, c, d)) return status;
-    int64_t m = static_cast<int64_t>(of.transpose_a ? a.columns : a.rows), k = static_cast<int64_t>(of.transpose_a ? a.rows : a.columns);
-    int64_t n = static_cast<int64_t>(of.transpose_b ? b.rows : b.columns), k_of_b = static_cast<int64_t>(of.transpose_b ? b.columns : b.rows);
+    int64_t m = static_cast<int64_t>(of.transpose_a ? a.columns : a.rows),
+            k = static_cast<int64_t>(of.transpose_a ? a.rows : a.columns);
+    int64_t n = static_cast<int64_t>(of.transpose_b ? b.rows : b.columns),
+            k_of_b = static_cast<int64_t>(of.transpose_b ? b.columns : b.rows);
     auto is_result = [&](const Layout& layout) { return int64_t(layout.rows) == m && int64_t(layout.columns) == n; };
     if (k != k_of_b || !is_result(c) || !is_result(d)) return INVALID_VALUE;
     // Results of a batch must not lie over each other.
     if (d.batch > 1 && d.stride < d.leading * (n - 1) + m) return INVALID_VALUE;
-    *product = Product{m, n, k, d.batch, operand(a, of.transpose_a), operand(b, of.transpose_b), operand(c, 0), operand(d, 0),
-                       of.compute == COMPUTE_32F_FAST_TF32, 0, 0, of.epilogue == EPILOGUE_BIAS, of.bias_stride};
+    *product = Product{m,
+                       n,
+                       k,
+                       d.batch,
+                       operand(a, of.transpose_a),
+                       operand(b, of.transpose_b),
+                       operand(c, 0),
+                       operand(d, 0),
+                       of.compute == COMPUTE_32F_FAST_TF32,
+                       0,
+                       0,
+                       of.epilogue == EPILOGUE_BIAS,
+                       of.bias_stride};
     return SUCCESS;
 }
 
 // What an algorithm was chosen for: another product of the same kind may use it.
 uint64_t kind_of(const Description& of, const Product& product) {
     uint64_t kind = 0;
-    for (int32_t part : {of.compute, int32_t(of.epilogue), of.transpose_a, of.transpose_b, int32_t(product.a.type), int32_t(product.d.type)}) {
+    for (int32_t part : {of.compute, int32_t(of.epilogue), of.transpose_a, of.transpose_b, int32_t(product.a.type),
+                         int32_t(product.d.type)}) {
         kind = kind * 131 + static_cast<uint64_t>(part);
     }
     return kind;
@@ -138,8 +155,8 @@ uint64_t kind_of(const Description& of, const Product& product) {
 
 uint64_t alignment_of(uint64_t pointer) { return pointer == 0 ? 256 : std::min<uint64_t>(256, pointer & -pointer); }
 
-Status check_algorithm(const Algorithm& chosen, const Description& of, const Product& product, const uint64_t (&pointers)[4],
-                       uint64_t workspace, size_t workspace_bytes) {
+Status check_algorithm(const Algorithm& chosen, const Description& of, const Product& product,
+                       const uint64_t (&pointers)[4], uint64_t workspace, size_t workspace_bytes) {
     if (chosen.magic != ALGORITHM_MAGIC) return INVALID_VALUE;
     if (chosen.kind != kind_of(of, product)) return NOT_SUPPORTED;
     if (workspace_bytes < chosen.workspace) return INVALID_VALUE;
@@ -179,9 +196,11 @@ void run(void* data) {
         return of(pointer, extent(operand, product.batch), what);
     };
     size_t bias_elements = static_cast<size_t>((product.batch - 1) * product.bias_stride + product.m);
-    char* bias = product.bias ? of(call.bias, bias_elements * bytes_of(product.d.type), "cublasLtMatmul's bias") : nullptr;
+    char* bias =
+        product.bias ? of(call.bias, bias_elements * bytes_of(product.d.type), "cublasLtMatmul's bias") : nullptr;
     // Whatever lies there is lost, as with a real split product: two streams that share one would show.
-    char* workspace = call.workspace_bytes ? of(call.workspace, call.workspace_bytes, "cublasLtMatmul's workspace") : nullptr;
+    char* workspace =
+        call.workspace_bytes ? of(call.workspace, call.workspace_bytes, "cublasLtMatmul's workspace") : nullptr;
     if (workspace) std::memset(workspace, 0xFF, call.workspace_bytes);
     const char* a = matrix(call.a, product.a, "cublasLtMatmul's A");
     const char* b = matrix(call.b, product.b, "cublasLtMatmul's B");
@@ -199,7 +218,8 @@ bool overlap(uint64_t first, size_t first_bytes, uint64_t second, size_t second_
 Status check_places(const Call& call) {
     const Product& product = call.product;
     size_t d = extent(product.d, product.batch);
-    bool over_factor = overlap(call.a, extent(product.a, product.batch), call.d, d) || overlap(call.b, extent(product.b, product.batch), call.d, d);
+    bool over_factor = overlap(call.a, extent(product.a, product.batch), call.d, d) ||
+                       overlap(call.b, extent(product.b, product.batch), call.d, d);
     if (over_factor) return INVALID_VALUE;
     if (product.beta == 0) return SUCCESS;
     bool same = call.c == call.d && product.c.leading == product.d.leading && product.c.stride == product.d.stride;
@@ -322,21 +342,26 @@ EXPORTED Status cublasLtMatmulPreferenceDestroy(Preference* preference) {
     return SUCCESS;
 }
 
-EXPORTED Status cublasLtMatmulPreferenceSetAttribute(Preference* preference, int attribute, const void* value, size_t bytes) {
+EXPORTED Status cublasLtMatmulPreferenceSetAttribute(Preference* preference, int attribute, const void* value,
+                                                     size_t bytes) {
     if (preference == nullptr) return INVALID_VALUE;
     switch (attribute) {
         case 0: return set(preference->search, value, bytes);
         case 1: return set(preference->workspace, value, bytes);
         case 3: return set(preference->reductions, value, bytes);
-        case 5: case 6: case 7: case 8: return set(preference->alignment[attribute - 5], value, bytes);
+        case 5:
+        case 6:
+        case 7:
+        case 8: return set(preference->alignment[attribute - 5], value, bytes);
         case 9: return set(preference->waves, value, bytes);
         case 12: return set(preference->implementations, value, bytes);
         default: return NOT_SUPPORTED;
     }
 }
 
-EXPORTED Status cublasLtMatmulAlgoGetHeuristic(Handle* handle, Description* of, Layout* a, Layout* b, Layout* c, Layout* d,
-                                               Preference* preference, int requested, HeuristicResult* results, int* count) {
+EXPORTED Status cublasLtMatmulAlgoGetHeuristic(Handle* handle, Description* of, Layout* a, Layout* b, Layout* c,
+                                               Layout* d, Preference* preference, int requested,
+                                               HeuristicResult* results, int* count) {
     if (handle == nullptr || handle->magic != HANDLE_MAGIC) return NOT_INITIALIZED;
     if (!of || !a || !b || !c || !d || !preference || !results || !count || requested < 1) return INVALID_VALUE;
     *count = 0;
@@ -355,11 +380,13 @@ EXPORTED Status cublasLtMatmulAlgoGetHeuristic(Handle* handle, Description* of, 
     return SUCCESS;
 }
 
-EXPORTED Status cublasLtMatmul(Handle* handle, Description* of, const float* alpha, const void* a, Layout* a_layout, const void* b,
-                               Layout* b_layout, const float* beta, const void* c, Layout* c_layout, void* d, Layout* d_layout,
-                               const Algorithm* algorithm, void* workspace, size_t workspace_bytes, void* stream) {
+EXPORTED Status cublasLtMatmul(Handle* handle, Description* of, const float* alpha, const void* a, Layout* a_layout,
+                               const void* b, Layout* b_layout, const float* beta, const void* c, Layout* c_layout,
+                               void* d, Layout* d_layout, const Algorithm* algorithm, void* workspace,
+                               size_t workspace_bytes, void* stream) {
     if (handle == nullptr || handle->magic != HANDLE_MAGIC) return NOT_INITIALIZED;
-    if (!of || !alpha || !beta || !a || !b || !d || !a_layout || !b_layout || !c_layout || !d_layout) return INVALID_VALUE;
+    if (!of || !alpha || !beta || !a || !b || !d || !a_layout || !b_layout || !c_layout || !d_layout)
+        return INVALID_VALUE;
     auto call = std::make_unique<Call>();
     Product& product = call->product;
     if (Status status = describe(*of, *a_layout, *b_layout, *c_layout, *d_layout, &product)) return status;

@@ -38,7 +38,8 @@ void store(char* at, Type type, int64_t index, float value) {
 }
 
 template <Type TYPE>
-void pack_as(const char* from, int64_t across, int64_t along, int64_t count, int64_t depth, int width, bool tf32, float* to) {
+void pack_as(const char* from, int64_t across, int64_t along, int64_t count, int64_t depth, int width, bool tf32,
+             float* to) {
     for (int64_t first = 0; first < count; first += width) {
         for (int lane = 0; lane < width; lane++) {
             bool inside = first + lane < count;
@@ -51,10 +52,10 @@ void pack_as(const char* from, int64_t across, int64_t along, int64_t count, int
     }
 }
 
-// `count` vectors of length `depth` into panels of `width`, whose elements of equal depth are neighbours; what is missing
-// in the last panel is 0. `across` and `along` are the source's steps from vector to vector and in depth.
-void pack(const char* from, Type type, int64_t across, int64_t along, int64_t count, int64_t depth, int width, bool tf32,
-          float* to) {
+// `count` vectors of length `depth` into panels of `width`, whose elements of equal depth are neighbours; what is
+// missing in the last panel is 0. `across` and `along` are the source's steps from vector to vector and in depth.
+void pack(const char* from, Type type, int64_t across, int64_t along, int64_t count, int64_t depth, int width,
+          bool tf32, float* to) {
     switch (type) {
         case F32: return pack_as<F32>(from, across, along, count, depth, width, tf32, to);
         case F16: return pack_as<F16>(from, across, along, count, depth, width, tf32, to);
@@ -89,8 +90,8 @@ struct Range {
 
 int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-void finish(const Product& product, Range rows, Range columns, const float* sums, int64_t leading, const char* c, char* d,
-            const char* bias) {
+void finish(const Product& product, Range rows, Range columns, const float* sums, int64_t leading, const char* c,
+            char* d, const char* bias) {
     for (int64_t column = columns.first; column < columns.end; column++) {
         const float* sum = sums + (column - columns.first) * leading;
         for (int64_t row = rows.first; row < rows.end; row++) {
@@ -102,18 +103,23 @@ void finish(const Product& product, Range rows, Range columns, const float* sums
     }
 }
 
-void multiply_part(const Product& product, Range rows, Range columns, const char* a, const char* b, const char* c, char* d,
-                   const char* bias) {
+void multiply_part(const Product& product, Range rows, Range columns, const char* a, const char* b, const char* c,
+                   char* d, const char* bias) {
     int64_t leading = round_up(rows.count(), ROWS), width = round_up(columns.count(), COLUMNS);
     std::vector<float> sums(static_cast<size_t>(leading * width));
-    std::vector<float> packed_a(static_cast<size_t>(ROW_BLOCK * DEPTH_BLOCK)), packed_b(static_cast<size_t>(width * DEPTH_BLOCK));
+    std::vector<float> packed_a(static_cast<size_t>(ROW_BLOCK * DEPTH_BLOCK)),
+        packed_b(static_cast<size_t>(width * DEPTH_BLOCK));
     // Steps from row to row of op(A) and from column to column of op(B), and in depth.
-    int64_t row_step = product.a.transposed ? product.a.leading : 1, a_step = product.a.transposed ? 1 : product.a.leading;
-    int64_t column_step = product.b.transposed ? 1 : product.b.leading, b_step = product.b.transposed ? product.b.leading : 1;
+    int64_t row_step = product.a.transposed ? product.a.leading : 1,
+            a_step = product.a.transposed ? 1 : product.a.leading;
+    int64_t column_step = product.b.transposed ? 1 : product.b.leading,
+            b_step = product.b.transposed ? product.b.leading : 1;
     for (int64_t p = 0; p < product.k; p += DEPTH_BLOCK) {
         int64_t depth = std::min(DEPTH_BLOCK, product.k - p);
-        const char* from_b = b + (columns.first * column_step + p * b_step) * static_cast<int64_t>(bytes_of(product.b.type));
-        pack(from_b, product.b.type, column_step, b_step, columns.count(), depth, COLUMNS, product.tf32, packed_b.data());
+        const char* from_b =
+            b + (columns.first * column_step + p * b_step) * static_cast<int64_t>(bytes_of(product.b.type));
+        pack(from_b, product.b.type, column_step, b_step, columns.count(), depth, COLUMNS, product.tf32,
+             packed_b.data());
         for (int64_t row = rows.first; row < rows.end; row += ROW_BLOCK) {
             int64_t block = std::min(ROW_BLOCK, rows.end - row);
             const char* from_a = a + (row * row_step + p * a_step) * static_cast<int64_t>(bytes_of(product.a.type));
@@ -154,7 +160,9 @@ void multiply(const Product& product, const char* a, const char* b, const char* 
         return base ? base + index * operand.stride * static_cast<int64_t>(bytes_of(operand.type)) : base;
     };
     for (int64_t index = 0; index < product.batch; index++) {
-        const char* own_bias = bias ? bias + index * product.bias_stride * static_cast<int64_t>(bytes_of(product.d.type)) : nullptr;
-        multiply_one(product, at(a, product.a, index), at(b, product.b, index), at(c, product.c, index), at(d, product.d, index), own_bias);
+        const char* own_bias =
+            bias ? bias + index * product.bias_stride * static_cast<int64_t>(bytes_of(product.d.type)) : nullptr;
+        multiply_one(product, at(a, product.a, index), at(b, product.b, index), at(c, product.c, index),
+                     at(d, product.d, index), own_bias);
     }
 }

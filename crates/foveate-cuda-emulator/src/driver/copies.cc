@@ -195,8 +195,8 @@ EXPORTED CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes
     return enqueue(nullptr, bytes, move(to, from, bytes));
 }
 
-EXPORTED CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_device, CUdeviceptr from, CUcontext from_device, size_t bytes,
-                                    CUstream stream) {
+EXPORTED CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_device, CUdeviceptr from, CUcontext from_device,
+                                    size_t bytes, CUstream stream) {
     return enqueue(stream, bytes, [=] {
         const Memory& memory = Machine::get().memory;
         char* target = memory.address(to, bytes, to_device->ordinal, "copy between devices");

@@ -20,7 +20,8 @@ constexpr ErrorText ERRORS[] = {
     {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU",
+     "no kernel image is available for execution on the device"},
     {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
      "the provided PTX was compiled with an unsupported toolchain"},
@@ -35,13 +36,15 @@ constexpr ErrorText ERRORS[] = {
      "operation failed due to a previous error during capture"},
     {CUDA_ERROR_STREAM_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
      "operation would result in a merge of separate capture sequences"},
-    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "capture was not ended in the same stream as it began"},
     {CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
     {CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
      "dependency created on uncaptured work in another stream"},
     {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
      "operation would make the legacy stream depend on a capturing blocking stream"},
-    {CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+    {CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
     {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
      "attempt to terminate a thread-local capture sequence from another thread"},
 };
@@ -58,45 +61,54 @@ Device& device_of(Machine& machine, CUdevice ordinal) {
     return *machine.devices[ordinal];
 }
 
-// Threads, shared memory of a processor and of a block that asks for it: NVIDIA's tables of compute capabilities.
+// Of a processor: threads, blocks, shared memory; and shared memory of a block that asks for it. From NVIDIA's table of
+// compute capabilities.
 struct Limits {
-    int threads, shared, shared_optin;
+    int threads, blocks, shared, shared_optin;
 };
 
 Limits limits(int capability) {
     switch (capability) {
-        case 75: return {1024, 64 << 10, 64 << 10};
-        case 80: return {2048, 164 << 10, 163 << 10};
-        case 90: return {2048, 228 << 10, 227 << 10};
-        default: return {1536, 100 << 10, 99 << 10};
+        case 75: return {1024, 16, 64 << 10, 64 << 10};
+        case 80: return {2048, 32, 164 << 10, 163 << 10};
+        case 90: return {2048, 32, 228 << 10, 227 << 10};
+        default: return {1536, 24, 100 << 10, 99 << 10};
     }
 }
 
-// By CUdevice_attribute's numbers. What this emulator has nothing to say of is 0.
+// What this emulator has nothing to say of is 0.
 int attribute(const Machine& machine, int number) {
     Limits of = limits(machine.major * 10 + machine.minor);
     switch (number) {
-        case 1: case 2: case 3: return 1024;                // threads per block, and block x, y
-        case 4: return 64;                                  // block z
-        case 5: return 0x7fffffff;                          // grid x
-        case 6: case 7: return 65535;                       // grid y, z
-        case 8: return 48 << 10;                            // shared memory per block
-        case 9: return 64 << 10;                            // constant memory
-        case 10: return 32;                                 // warp
-        case 12: case 82: return 65536;                     // registers per block and processor
-        case 13: return 1'000'000;                          // clock, kHz
-        case 14: return 512;                                // texture alignment
-        case 15: case 19: case 31: case 41: case 78: case 115: return 1;  // overlap, mapping, concurrency, UVA, priorities, pools
-        case 16: return 16;                                 // processors
-        case 38: return 4 << 20;                            // L2
-        case 39: return of.threads;
-        case 40: return 2;                                  // copy engines
-        case 75: return machine.major;
-        case 76: return machine.minor;
-        case 81: return of.shared;
-        case 97: return of.shared_optin;
-        case 106: return machine.major == 8 && machine.minor != 0 ? 24 : (machine.major == 7 ? 16 : 32);  // blocks per processor
-        case 111: return machine.major >= 8 ? 1024 : 0;     // shared memory that CUDA keeps
+        case MAX_THREADS_PER_BLOCK:
+        case MAX_BLOCK_X:
+        case MAX_BLOCK_Y: return 1024;
+        case MAX_BLOCK_Z: return 64;
+        case MAX_GRID_X: return 0x7fffffff;
+        case MAX_GRID_Y:
+        case MAX_GRID_Z: return 65535;
+        case SHARED_PER_BLOCK: return 48 << 10;
+        case CONSTANT_MEMORY: return 64 << 10;
+        case WARP: return 32;
+        case REGISTERS_PER_BLOCK:
+        case REGISTERS_PER_PROCESSOR: return 65536;
+        case CLOCK_KHZ: return 1'000'000;
+        case COPIES_OVERLAP:
+        case MAPS_HOST_MEMORY:
+        case CONCURRENT_KERNELS:
+        case UNIFIED_ADDRESSING:
+        case STREAM_PRIORITIES:
+        case MEMORY_POOLS: return 1;
+        case PROCESSORS: return 16;
+        case L2_BYTES: return 4 << 20;
+        case THREADS_PER_PROCESSOR: return of.threads;
+        case COPY_ENGINES: return 2;
+        case CAPABILITY_MAJOR: return machine.major;
+        case CAPABILITY_MINOR: return machine.minor;
+        case SHARED_PER_PROCESSOR: return of.shared;
+        case SHARED_PER_BLOCK_OPTIN: return of.shared_optin;
+        case BLOCKS_PER_PROCESSOR: return of.blocks;
+        case SHARED_KEPT: return machine.major >= 8 ? 1024 : 0;
         default: return 0;
     }
 }

@@ -6,12 +6,7 @@
 
 #include "driver/machine.h"
 
-int device_attribute(int number);
-
 namespace {
-
-enum Attribute { MAX_THREADS = 1, MAX_GRID_X = 5, MAX_GRID_YZ = 6, PROCESSORS = 16, THREADS_PER_PROCESSOR = 39, SHARED = 81,
-                 SHARED_OPTIN = 97, BLOCKS_PER_PROCESSOR = 106, SHARED_KEPT = 111 };
 
 // The newest PTX that a driver of CUDA 12.9 reads.
 constexpr int NEWEST_PTX = 88;
@@ -59,7 +54,8 @@ Ptx load_ptx(const Machine& machine, const void* image, const Options& options) 
 const KernelEntry* emulated(const std::string& name) {
     unsigned count = 0;
     const KernelEntry* kernels = emulated_kernels(&count);
-    const KernelEntry* found = std::find_if(kernels, kernels + count, [&](auto& kernel) { return name == kernel.name; });
+    const KernelEntry* found =
+        std::find_if(kernels, kernels + count, [&](auto& kernel) { return name == kernel.name; });
     return found == kernels + count ? nullptr : found;
 }
 
@@ -71,7 +67,7 @@ void check_parameters(const Entry& entry, const KernelEntry& kernel) {
 }
 
 unsigned most_threads(const Function& function) {
-    unsigned most = static_cast<unsigned>(device_attribute(MAX_THREADS));
+    unsigned most = static_cast<unsigned>(device_attribute(MAX_THREADS_PER_BLOCK));
     return function.entry.max_threads ? std::min(most, function.entry.max_threads) : most;
 }
 
@@ -80,7 +76,7 @@ int resident_blocks(const Function& function, int threads, size_t dynamic_shared
     size_t shared = function.entry.static_shared + dynamic_shared + device_attribute(SHARED_KEPT);
     int whole_warps = (threads + 31) / 32 * 32;
     int by_threads = device_attribute(THREADS_PER_PROCESSOR) / whole_warps;
-    int by_shared = static_cast<int>(device_attribute(SHARED) / std::max<size_t>(shared, 1));
+    int by_shared = static_cast<int>(device_attribute(SHARED_PER_PROCESSOR) / std::max<size_t>(shared, 1));
     return std::min({by_threads, by_shared, device_attribute(BLOCKS_PER_PROCESSOR)});
 }
 
@@ -117,13 +113,14 @@ struct Arguments {
 
 void check_launch(const Function& function, const CUlaunchConfig& config) {
     auto within = [](unsigned value, int most) { return value >= 1 && value <= static_cast<unsigned>(most); };
-    int yz = device_attribute(MAX_GRID_YZ);
-    require(within(config.gridDimX, device_attribute(MAX_GRID_X)) && within(config.gridDimY, yz) && within(config.gridDimZ, yz));
+    int yz = device_attribute(MAX_GRID_Y);
+    require(within(config.gridDimX, device_attribute(MAX_GRID_X)) && within(config.gridDimY, yz) &&
+            within(config.gridDimZ, yz));
     require(within(config.blockDimX, 1024) && within(config.blockDimY, 1024) && within(config.blockDimZ, 64));
     require(config.blockDimX * config.blockDimY * config.blockDimZ <= most_threads(function));
     require(config.sharedMemBytes <= static_cast<unsigned>(function.dynamic_shared));
     size_t shared = function.entry.static_shared + config.sharedMemBytes;
-    require(shared <= static_cast<size_t>(device_attribute(SHARED_OPTIN)));
+    require(shared <= static_cast<size_t>(device_attribute(SHARED_PER_BLOCK_OPTIN)));
 }
 
 }  // namespace
@@ -133,7 +130,8 @@ EXPORTED CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsign
         Device& device = current_device();
         require(module != nullptr);
         machine.refuse_in_capture();
-        *module = machine.modules.add(std::make_unique<Module>(Module{&device, load_ptx(machine, image, Options(count, names, values))}));
+        *module = machine.modules.add(
+            std::make_unique<Module>(Module{&device, load_ptx(machine, image, Options(count, names, values))}));
     });
 }
 
@@ -159,7 +157,8 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, con
         const KernelEntry* kernel = emulated(name);
         require(kernel != nullptr, CUDA_ERROR_NOT_FOUND);
         check_parameters(entry->second, *kernel);
-        auto made = std::make_unique<Function>(Function{&module, module.device, name, entry->second, kernel});
+        int dynamic = device_attribute(SHARED_PER_BLOCK) - static_cast<int>(entry->second.static_shared);
+        auto made = std::make_unique<Function>(Function{&module, module.device, name, entry->second, kernel, dynamic});
         *function = machine.functions.add(std::move(made));
     });
 }
@@ -186,7 +185,7 @@ EXPORTED CUresult cuFuncSetAttribute(CUfunction handle, int number, int value) {
         Function& function = *machine.functions.find(handle);
         require(number == MAX_DYNAMIC_SHARED || number == CARVEOUT);
         if (number == CARVEOUT) return require(value >= -1 && value <= 100);
-        int most = device_attribute(SHARED_OPTIN) - static_cast<int>(function.entry.static_shared);
+        int most = device_attribute(SHARED_PER_BLOCK_OPTIN) - static_cast<int>(function.entry.static_shared);
         require(value >= 0 && value <= most);
         function.dynamic_shared = value;
     });
@@ -199,20 +198,22 @@ EXPORTED CUresult cuFuncSetCacheConfig(CUfunction handle, int config) {
     });
 }
 
-EXPORTED CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction handle, int threads, size_t shared,
-                                                                       unsigned flags) {
+EXPORTED CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction handle, int threads,
+                                                                       size_t shared, unsigned flags) {
     return api([&](Machine& machine, Lock&) {
         require(blocks != nullptr && flags <= 1);
         *blocks = resident_blocks(*machine.functions.find(handle), threads, shared);
     });
 }
 
-EXPORTED CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads, size_t shared) {
+EXPORTED CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
+                                                              size_t shared) {
     return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads, shared, 0);
 }
 
-EXPORTED CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunction handle, size_t (*shared_of)(int),
-                                                            size_t shared, int limit, unsigned flags) {
+EXPORTED CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunction handle,
+                                                            size_t (*shared_of)(int), size_t shared, int limit,
+                                                            unsigned flags) {
     return api([&](Machine& machine, Lock&) {
         Function& function = *machine.functions.find(handle);
         require(grid != nullptr && block != nullptr && flags <= 1);
@@ -230,8 +231,8 @@ EXPORTED CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* bloc
     });
 }
 
-EXPORTED CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, size_t (*shared_of)(int), size_t shared,
-                                                   int limit) {
+EXPORTED CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, size_t (*shared_of)(int),
+                                                   size_t shared, int limit) {
     return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, handle, shared_of, shared, limit, 0);
 }
 
@@ -240,8 +241,8 @@ EXPORTED CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunct
         Function& function = *machine.functions.find(handle);
         require(bytes != nullptr && blocks > 0 && threads > 0);
         size_t taken = function.entry.static_shared + device_attribute(SHARED_KEPT);
-        size_t share = static_cast<size_t>(device_attribute(SHARED) / blocks);
-        *bytes = share > taken ? std::min<size_t>(share - taken, device_attribute(SHARED_OPTIN)) : 0;
+        size_t share = static_cast<size_t>(device_attribute(SHARED_PER_PROCESSOR) / blocks);
+        *bytes = share > taken ? std::min<size_t>(share - taken, device_attribute(SHARED_PER_BLOCK_OPTIN)) : 0;
     });
 }
 
@@ -266,9 +267,9 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction hand
     });
 }
 
-EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                 unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
-                                 void** extra) {
+EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
+                                 void** parameters, void** extra) {
     CUlaunchConfig config{grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, nullptr, 0};
     return cuLaunchKernelEx(&config, function, parameters, extra);
 }

@@ -16,7 +16,8 @@ long long setting(const char* name, long long otherwise, long long least, long l
     if (text == nullptr) return otherwise;
     char* end = nullptr;
     long long value = std::strtoll(text, &end, 10);
-    if (end == text || *end != 0 || value < least || value > most) die(std::string(name) + "=" + text + " is no such number");
+    if (end == text || *end != 0 || value < least || value > most)
+        die(std::string(name) + "=" + text + " is no such number");
     return value;
 }
 

@@ -129,8 +129,8 @@ struct Function {
     std::string name;
     Entry entry;
     const KernelEntry* kernel;
-    // What the caller may ask for at a launch.
-    int dynamic_shared = 48 << 10;
+    // The most that a launch may ask for, until the caller sets more.
+    int dynamic_shared;
 };
 
 class Machine {
@@ -196,6 +196,9 @@ private:
     std::vector<std::shared_ptr<Capture>> captures_;
     uint64_t next_capture_ = 1;
 };
+
+// Of every emulated device: they are all alike.
+int device_attribute(int number);
 
 // The device whose work this thread runs at the moment.
 extern thread_local Device* running_on;

@@ -82,7 +82,8 @@ void Memory::release(CUdeviceptr pointer, int device) {
     if (found == allocations_.end()) die("free of " + hex(pointer) + ", which is no allocation");
     Allocation& allocation = found->second;
     if (allocation.state == State::Freed) die("double free of " + hex(pointer));
-    if (allocation.state == State::Reserved) die("free of " + hex(pointer) + " before its stream-ordered allocation ran");
+    if (allocation.state == State::Reserved)
+        die("free of " + hex(pointer) + " before its stream-ordered allocation ran");
     if (allocation.device != device) die("free of " + hex(pointer) + " on another device than its own");
     unmap(allocation);
 }
@@ -176,7 +177,8 @@ bool Memory::is_pinned_start(const void* start, unsigned* flags) const {
 
 bool Memory::check_host(const void* start, size_t bytes, const char* what) const {
     if (is_device_pointer(reinterpret_cast<uint64_t>(start))) {
-        die(std::string(what) + ": device pointer " + hex(reinterpret_cast<uint64_t>(start)) + " in the place of host memory");
+        die(std::string(what) + ": device pointer " + hex(reinterpret_cast<uint64_t>(start)) +
+            " in the place of host memory");
     }
     std::lock_guard guard(lock_);
     auto after = pinned_.upper_bound(static_cast<const char*>(start));

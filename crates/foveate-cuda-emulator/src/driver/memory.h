@@ -1,8 +1,8 @@
 // Device memory and pinned host memory.
 //
 // A device pointer is no address of this process: it is a number in a range that no system maps, so that host code that
-// dereferences one crashes, and every use by the emulated device is looked up here first. Numbers are never given twice.
-// Each allocation ends (to 256 bytes, CUDA's alignment) at a page that nobody may touch.
+// dereferences one crashes, and every use by the emulated device is looked up here first. Numbers are never given
+// twice. Each allocation ends (to 256 bytes, CUDA's alignment) at a page that nobody may touch.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,9 @@ public:
     // Where bytes of a device's memory are in this process; aborts with a message when they are not that device's.
     char* address(CUdeviceptr pointer, size_t bytes, int device, const char* what) const;
     // Where a pointer leads that a kernel gets as an argument: it may be the end of its allocation.
-    char* argument(CUdeviceptr pointer, int device, const char* kernel) const { return address(pointer, 0, device, kernel); }
+    char* argument(CUdeviceptr pointer, int device, const char* kernel) const {
+        return address(pointer, 0, device, kernel);
+    }
 
     void* pin(size_t bytes, unsigned flags);
     bool unpin(void* start);

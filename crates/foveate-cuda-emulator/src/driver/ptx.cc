@@ -93,7 +93,8 @@ private:
     // Bytes of `.u64`, `.f32`, `.b8`…; 0 for what is no fundamental type.
     static size_t bytes_of_type(const std::string& token) {
         bool typed = token.size() > 2 && token[0] == '.' && std::string("usbf").find(token[1]) != std::string::npos;
-        if (!typed || !std::all_of(token.begin() + 2, token.end(), [](unsigned char c) { return std::isdigit(c); })) return 0;
+        if (!typed || !std::all_of(token.begin() + 2, token.end(), [](unsigned char c) { return std::isdigit(c); }))
+            return 0;
         return static_cast<size_t>(std::atoi(token.c_str() + 2)) / 8;
     }
 

@@ -10,7 +10,8 @@ void make_stream(CUstream* out, unsigned flags, int priority) {
     Device& device = current_device();
     require(out != nullptr && (flags & ~CU_STREAM_NON_BLOCKING) == 0);
     bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-    *out = machine.streams.add(std::make_unique<Stream>(Stream{&device, blocking, false, priority, nullptr, nullptr, {}}));
+    *out =
+        machine.streams.add(std::make_unique<Stream>(Stream{&device, blocking, false, priority, nullptr, nullptr, {}}));
 }
 
 Event& usable_event(Machine& machine, CUevent handle) {
@@ -84,7 +85,8 @@ EXPORTED CUresult cuEventCreate(CUevent* event, unsigned flags) {
     return api([&](Machine& machine, Lock&) {
         Device& device = current_device();
         require(event != nullptr && (flags & ~(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)) == 0);
-        auto made = std::make_unique<Event>(Event{&device, (flags & CU_EVENT_DISABLE_TIMING) == 0, nullptr, nullptr, nullptr, {}});
+        auto made = std::make_unique<Event>(
+            Event{&device, (flags & CU_EVENT_DISABLE_TIMING) == 0, nullptr, nullptr, nullptr, {}});
         *event = machine.events.add(std::move(made));
     });
 }
