@@ -220,9 +220,7 @@ impl Calibration {
     /// # Errors
     /// As [`Self::predict`].
     pub fn simulation(&self, setting: &Setting, images: u64, seed: u64) -> Result<Simulation, LabError> {
-        let mut simulation = self.measured(setting)?.simulation(&configuration(setting), images, seed)?;
-        simulation.limits.batches += setting.prefetch.max(1) as u32 - 1;
-        Ok(simulation)
+        Ok(self.measured(setting)?.simulation(&configuration(setting), images, seed)?)
     }
 
     /// Images per second of a simulated run of `images`, its start and end included.
@@ -293,6 +291,7 @@ fn configuration(setting: &Setting) -> Configuration {
         readers: setting.readers as u32,
         workers: setting.workers as u32,
         batch: setting.batch as u32,
+        prefetch: setting.prefetch as u32,
         forward_threads: setting.threads as u32,
         encoders: 1,
     }

@@ -3,10 +3,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
 use foveate_core::Stage;
-use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{Allocate, Encoder, Place, host_allocator};
-use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
-use foveate_resize::{ResizeError, Resizer};
+use foveate_preprocess::{DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
 use foveate_sink::{Existing, RunManifest, VectorSink};
 use foveate_source::Source;
 
@@ -37,9 +35,9 @@ pub struct Pipeline {
     /// The items.
     pub source: Box<dyn Source>,
     /// Makes a decoder for each worker.
-    pub decoder: Opener<Box<dyn Decoder>, DecodeError>,
+    pub decoder: DecoderOpener,
     /// Makes a resizer for each worker.
-    pub resizer: Opener<Box<dyn Resizer>, ResizeError>,
+    pub resizer: ResizerOpener,
     /// Makes, for each worker, what prepares whole batches in the place of decoder and resizer.
     pub batched: Option<Opener<Box<dyn Preprocessor>, PreprocessError>>,
     /// The model, once for each device that works on the batches. All of them give the same vectors.

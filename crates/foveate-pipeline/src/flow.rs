@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use foveate_core::{Stage, panic_message};
-use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{Allocate, Encoder};
-use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
+use foveate_preprocess::{CpuPreprocessor, DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
 use foveate_profile::StageProfiler;
-use foveate_resize::{ResizeError, Resizer};
 use foveate_source::{Fetch, Item, Source};
 
 use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
@@ -73,8 +71,8 @@ impl<'a> Items<'a> {
 
 /// Makes what the workers need.
 pub(crate) struct Openers<'a> {
-    pub(crate) decoder: &'a Opener<Box<dyn Decoder>, DecodeError>,
-    pub(crate) resizer: &'a Opener<Box<dyn Resizer>, ResizeError>,
+    pub(crate) decoder: &'a DecoderOpener,
+    pub(crate) resizer: &'a ResizerOpener,
     pub(crate) batched: Option<&'a Opener<Box<dyn Preprocessor>, PreprocessError>>,
 }
 

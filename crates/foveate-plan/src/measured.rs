@@ -99,6 +99,8 @@ pub struct Configuration {
     pub workers: u32,
     /// Images per batch.
     pub batch: u32,
+    /// Full batches that may wait for the encoders, at least 1.
+    pub prefetch: u32,
     /// Threads of the forward; must have been measured.
     pub forward_threads: u32,
     /// Encoders, each with a thread and batches of its own.

@@ -388,7 +388,7 @@ mod tests {
     }
 
     fn configuration(workers: u32, forward_threads: u32) -> Configuration {
-        Configuration { readers: 2, workers, batch: 32, forward_threads, encoders: 1 }
+        Configuration { readers: 2, workers, batch: 32, prefetch: 1, forward_threads, encoders: 1 }
     }
 
     #[test]

@@ -9,11 +9,15 @@ use crate::{ItemFault, Options, OrientationPolicy, PreprocessError, Preprocessor
 
 /// Makes what a thread needs for itself; asked again after a panic, which leaves a decoder in an unknown state.
 pub type Opener<T, E> = Arc<dyn Fn() -> Result<T, E> + Send + Sync>;
+/// Makes decoders.
+pub type DecoderOpener = Opener<Box<dyn Decoder>, DecodeError>;
+/// Makes resizers.
+pub type ResizerOpener = Opener<Box<dyn Resizer>, ResizeError>;
 
 /// Decodes, turns upright and resizes on the CPU, one image after the other.
 pub struct CpuPreprocessor {
-    open_decoder: Opener<Box<dyn Decoder>, DecodeError>,
-    open_resizer: Opener<Box<dyn Resizer>, ResizeError>,
+    open_decoder: DecoderOpener,
+    open_resizer: ResizerOpener,
     options: Options,
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
@@ -33,8 +37,8 @@ impl CpuPreprocessor {
     /// # Errors
     /// When one of them cannot be opened.
     pub fn open(
-        open_decoder: Opener<Box<dyn Decoder>, DecodeError>,
-        open_resizer: Opener<Box<dyn Resizer>, ResizeError>,
+        open_decoder: DecoderOpener,
+        open_resizer: ResizerOpener,
         options: Options,
     ) -> Result<Self, PreprocessError> {
         Ok(Self {

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod cpu;
 mod error;
 
@@ -11,7 +13,7 @@ use foveate_decode::DecodeHint;
 use foveate_resize::Geometry;
 
 pub use backend::{OpenOptions, PreprocessorBackend, PreprocessorRegistry};
-pub use cpu::{CpuPreprocessor, Opener};
+pub use cpu::{CpuPreprocessor, DecoderOpener, Opener, ResizerOpener};
 pub use error::{ItemFault, PreprocessError};
 
 /// Makes an encoder's input of encoded images. One per thread; it owns what it needs between calls.

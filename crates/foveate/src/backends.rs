@@ -3,6 +3,7 @@
 
 use foveate_decode::DecoderRegistry;
 use foveate_encode::EncoderRegistry;
+use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;
 use foveate_sink::SinkRegistry;
 
@@ -36,6 +37,10 @@ table! {
         "image" => foveate_decode_image,
         "opencv" => foveate_decode_opencv,
     ];
+    /// What decodes and resizes whole batches on a device: `--decoder` as well.
+    preprocessors: PreprocessorRegistry = "decoder" [
+        "nvjpeg" => foveate_decode_nvjpeg,
+    ];
     /// Resizers: `--resizer`.
     resizers: ResizerRegistry = "resizer" [
         "fir" => foveate_resize_fir,
@@ -67,6 +72,7 @@ mod tests {
             assert!(names.iter().all(|name| registry.known().contains(name)), "{names:?}");
         }
         check(super::decoders());
+        check(super::preprocessors());
         check(super::resizers());
         check(super::encoders());
         check(super::sinks());

@@ -9,7 +9,10 @@ use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOpti
 use foveate_dinov2::{ModelError, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Normalize, Pipeline, Progress, RunError, RunReport};
-use foveate_preprocess::{self as preprocess, OrientationPolicy};
+use foveate_preprocess::{
+    self as preprocess, CpuPreprocessor, DecoderOpener, Opener, OrientationPolicy, PreprocessError, Preprocessor,
+    PreprocessorRegistry, ResizerOpener,
+};
 use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry, VectorSink};
@@ -23,6 +26,8 @@ use crate::{DecodeScale, Recipe, Shard, recipe};
 pub struct Backends {
     /// `--decoder`.
     pub decoders: DecoderRegistry,
+    /// `--decoder` too: what decodes and resizes whole batches on a device.
+    pub preprocessors: PreprocessorRegistry,
     /// `--resizer`.
     pub resizers: ResizerRegistry,
     /// `--encoder`.
@@ -34,8 +39,14 @@ pub struct Backends {
 impl Backends {
     /// What this build contains.
     pub fn compiled() -> Self {
-        use crate::backends::{decoders, encoders, resizers, sinks};
-        Self { decoders: decoders(), resizers: resizers(), encoders: encoders(), sinks: sinks() }
+        use crate::backends::{decoders, encoders, preprocessors, resizers, sinks};
+        Self {
+            decoders: decoders(),
+            preprocessors: preprocessors(),
+            resizers: resizers(),
+            encoders: encoders(),
+            sinks: sinks(),
+        }
     }
 
     /// One decoder of all that are there: `preferred`, or else the first, is asked first, and the others stand in for
@@ -49,6 +60,11 @@ impl Backends {
         let names = preferred_first(&self.decoders, preferred).map_err(unavailable)?;
         let open = |name: &String| self.decoders.get(name).map_err(|error| unavailable(error.into()))?.open(options);
         Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
+    }
+
+    /// Whether a decoder of this name is one that prepares whole batches on a device.
+    pub fn is_batched(&self, name: &str) -> bool {
+        self.preprocessors.known().contains(&name)
     }
 
     /// The first decoder that can decode at a smaller scale, if there is one.
@@ -98,12 +114,14 @@ pub struct EmbedOptions {
     pub pooling: Pooling,
     /// Precision of the forward.
     pub dtype: DType,
-    /// Where the forward runs.
+    /// Where the forward runs; several devices, separated by commas, share the batches.
     pub device: String,
     /// Threads of the forward on a CPU.
     pub encoder_threads: usize,
     /// What only the encoder's backend understands, by name.
     pub encoder_settings: BTreeMap<String, String>,
+    /// What only the decoder that prepares whole batches understands, by name.
+    pub decoder_settings: BTreeMap<String, String>,
     /// How vectors are stored.
     pub element: Element,
     /// Items of the source that one part covers.
@@ -162,6 +180,7 @@ impl EmbedOptions {
             device: "cpu".to_owned(),
             encoder_threads: cores,
             encoder_settings: BTreeMap::new(),
+            decoder_settings: BTreeMap::new(),
             element: Element::default(),
             part_items: SinkOptions::DEFAULT_PART_ITEMS,
             shard: None,
@@ -222,16 +241,19 @@ impl EmbedOptions {
         let encoders = self.open_encoders(&names.encoder, &model, backends)?;
         manifest.dim = encoders.first().map_or(0, |encoder| encoder.spec().dim);
 
-        let (decoding, decoder, with_decoders) = (self.decoding, names.decoders.first().cloned(), Arc::clone(backends));
-        let (resizer, with_resizers) = (self.resizer.clone(), Arc::clone(backends));
+        let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
+        let resizer = self.resizer_opener(self.resizer.clone(), backends);
+        let config = self.config(geometry);
         let pipeline = Pipeline {
             source,
-            decoder: Arc::new(move || with_decoders.open_decoders(decoder.as_deref(), &decoding)),
-            resizer: Arc::new(move || with_resizers.open_resizer(resizer.as_deref())),
-            batched: None,
+            batched: names
+                .batched
+                .map(|name| self.batched_opener(name, backends, &decoder, &resizer, &config.preprocess)),
+            decoder,
+            resizer,
             encoders,
             sink,
-            config: self.config(geometry),
+            config,
         };
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
     }
@@ -253,10 +275,44 @@ impl EmbedOptions {
     /// The decoder that is asked first: where none is named and shrinking is permitted, one that can.
     fn preferred_decoder(&self, backends: &Backends) -> Option<String> {
         match (&self.decoder, self.decode_scale) {
-            (Some(name), _) => Some(name.clone()),
-            (None, DecodeScale::Exact) => None,
-            (None, DecodeScale::Fast) => backends.scaling_decoder(),
+            (Some(name), _) if !backends.is_batched(name) => Some(name.clone()),
+            (_, DecodeScale::Exact) => None,
+            (_, DecodeScale::Fast) => backends.scaling_decoder(),
         }
+    }
+
+    /// Makes a worker's decoder: the one that is named, or the usual one, with the others behind it.
+    pub(crate) fn decoder_opener(&self, name: Option<String>, backends: &Arc<Backends>) -> DecoderOpener {
+        let (decoding, backends) = (self.decoding, Arc::clone(backends));
+        Arc::new(move || backends.open_decoders(name.as_deref(), &decoding))
+    }
+
+    /// Makes a worker's resizer.
+    pub(crate) fn resizer_opener(&self, name: Option<String>, backends: &Arc<Backends>) -> ResizerOpener {
+        let backends = Arc::clone(backends);
+        Arc::new(move || backends.open_resizer(name.as_deref()))
+    }
+
+    /// Makes what decodes and resizes whole batches, `name` of the registry; it works on the first device that is named.
+    pub(crate) fn batched_opener(
+        &self,
+        name: String,
+        backends: &Arc<Backends>,
+        decoder: &DecoderOpener,
+        resizer: &ResizerOpener,
+        options: &preprocess::Options,
+    ) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
+        let (decoder, resizer, options) = (Arc::clone(decoder), Arc::clone(resizer), options.clone());
+        let (device, max_batch) = (self.devices().next().unwrap_or_default().to_owned(), self.batch);
+        let (backends, settings) = (Arc::clone(backends), self.decoder_settings.clone());
+        Arc::new(move || {
+            let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
+            let unknown = |error: UnknownBackend| PreprocessError::Unsupported(error.to_string());
+            let backend = backends.preprocessors.get(&name).map_err(unknown)?;
+            let (device, options) = (device.clone(), options.clone());
+            let settings = settings.clone();
+            backend.open(preprocess::OpenOptions { device, options, max_batch, fallback, settings })
+        })
     }
 
     /// An encoder for each device that is named.
@@ -385,6 +441,8 @@ impl Job {
 
 /// The backends a job uses, all of them known to exist.
 pub(crate) struct Names {
+    /// What prepares whole batches in the place of the first decoder and the resizer, which do what it cannot.
+    pub(crate) batched: Option<String>,
     pub(crate) decoders: Vec<String>,
     pub(crate) resizer: String,
     pub(crate) encoder: String,
@@ -393,7 +451,15 @@ pub(crate) struct Names {
 impl Names {
     fn choose(options: &EmbedOptions, backends: &Backends) -> Result<Self, EmbedError> {
         let Backends { decoders, resizers, encoders, .. } = backends;
+        let batched = options.decoder.as_ref().filter(|name| backends.is_batched(name));
+        if let (None, Some(setting)) = (batched, options.decoder_settings.keys().next()) {
+            return Err(EmbedError::Options(format!("decoder setting '{setting}': this decoder has no settings")));
+        }
         Ok(Self {
+            batched: batched
+                .map(|name| backends.preprocessors.get(name))
+                .transpose()?
+                .map(|found| found.name().to_owned()),
             decoders: preferred_first(decoders, options.preferred_decoder(backends).as_deref())?,
             resizer: name_or_first(resizers, options.resizer.as_deref())?,
             encoder: name_or_first(encoders, options.encoder.as_deref())?,
@@ -456,7 +522,8 @@ impl Description<'_> {
         set("mean", format!("{:?}", preprocess.mean));
         set("std", format!("{:?}", preprocess.std));
         set("orientation", orientation_name(options.orientation).to_owned());
-        set("decoder", names.decoders.join(","));
+        let decoders: Vec<_> = names.batched.iter().chain(&names.decoders).map(String::as_str).collect();
+        set("decoder", decoders.join(","));
         set("decode_scale", options.decode_scale.name().to_owned());
         set("allow_truncated", options.decoding.allow_truncated.to_string());
         set("max_bytes", options.max_bytes.to_string());
@@ -465,6 +532,9 @@ impl Description<'_> {
         set("encoder", names.encoder.clone());
         for (name, value) in &options.encoder_settings {
             set(&format!("encoder.{name}"), value.clone());
+        }
+        for (name, value) in &options.decoder_settings {
+            set(&format!("decoder.{name}"), value.clone());
         }
         set("device", options.kind_of_devices());
         set("dtype", options.dtype.name().to_owned());

@@ -9,7 +9,7 @@ use foveate_dinov2::OpenOptions;
 use foveate_encode::{EncodeError, Encoder, EncoderBackend};
 use foveate_lab::{Candidate, Context, Setting};
 use foveate_pipeline::Config;
-use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
+use foveate_preprocess::{DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
 use foveate_resize::{Geometry, ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Source, SourceError};
@@ -50,7 +50,7 @@ impl Rig {
             geometries.insert(recipe.name(), recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?);
         }
         let base = Setting {
-            decoder: names.decoders.swap_remove(0),
+            decoder: names.batched.unwrap_or_else(|| names.decoders.swap_remove(0)),
             fast: options.decode_scale == DecodeScale::Fast,
             resizer: names.resizer,
             recipe: options.recipe.name().to_owned(),
@@ -131,22 +131,26 @@ impl foveate_lab::Rig for Rig {
         self.backends.decoders.get(name).map_err(unavailable)?.open(&self.options.decoding)
     }
 
-    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
-        let (backends, decoding, name) = (Arc::clone(&self.backends), self.options.decoding, setting.decoder.clone());
-        Arc::new(move || backends.open_decoders(Some(&name), &decoding))
+    fn decoder_opener(&self, setting: &Setting) -> DecoderOpener {
+        // What works on whole batches has the usual decoder behind it.
+        let name = Some(setting.decoder.clone()).filter(|name| !self.backends.is_batched(name));
+        self.options.decoder_opener(name, &self.backends)
     }
 
-    fn batched_opener(&self, _: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
-        None
+    fn batched_opener(&self, setting: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
+        let batched = Some(setting.decoder.clone()).filter(|name| self.backends.is_batched(name))?;
+        let (decoder, resizer) = (self.decoder_opener(setting), self.resizer_opener(setting));
+        let options = self.options(setting).ok()?;
+        let preprocess = self.config(setting).preprocess;
+        Some(options.batched_opener(batched, &self.backends, &decoder, &resizer, &preprocess))
     }
 
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
         self.backends.open_resizer(Some(name))
     }
 
-    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
-        let (backends, name) = (Arc::clone(&self.backends), setting.resizer.clone());
-        Arc::new(move || backends.open_resizer(Some(&name)))
+    fn resizer_opener(&self, setting: &Setting) -> ResizerOpener {
+        self.options.resizer_opener(Some(setting.resizer.clone()), &self.backends)
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {

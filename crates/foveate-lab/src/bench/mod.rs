@@ -92,16 +92,23 @@ impl Sets {
     /// # Errors
     /// [`LabError::Photos`] when there are none to measure with.
     pub fn load(lab: &Lab<'_>, most: usize) -> Result<Self, LabError> {
-        lab.watch.doing("reading photos");
-        let given = PhotoSet::load(lab.rig, most)?;
+        let mut sets = Self::as_given(lab, most)?;
         lab.watch.doing("making small photos");
-        match given.small(lab.rig, &lab.scratch.join("small")) {
-            Ok(small) => Ok(Self { usable: vec![given, small], missing: Vec::new() }),
-            Err(LabError::Photos(reason)) => {
-                Ok(Self { usable: vec![given], missing: vec![("small".to_owned(), reason)] })
-            }
-            Err(error) => Err(error),
+        match sets.usable[0].small(lab.rig, &lab.scratch.join("small")) {
+            Ok(small) => sets.usable.push(small),
+            Err(LabError::Photos(reason)) => sets.missing.push(("small".to_owned(), reason)),
+            Err(error) => return Err(error),
         }
+        Ok(sets)
+    }
+
+    /// The rig's photos alone, at most `most` of them.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn as_given(lab: &Lab<'_>, most: usize) -> Result<Self, LabError> {
+        lab.watch.doing("reading photos");
+        Ok(Self { usable: vec![PhotoSet::load(lab.rig, most)?], missing: Vec::new() })
     }
 
     /// The first set alone.

@@ -7,7 +7,7 @@ use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
 };
-use foveate_pipeline::{Cancel, Pipeline};
+use foveate_pipeline::{Cancel, Config, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use super::Options;
@@ -241,7 +241,8 @@ impl<'a> Probe<'a> {
             Depth::Nothing if self.options.cold => self.photos.forget()?,
             _ => {}
         }
-        let ahead = if self.options.cold { 0 } else { images_ahead(self.setting) };
+        let config = self.lab.rig.config(self.setting);
+        let ahead = if self.options.cold { 0 } else { images_ahead(&config, &self.encoder) };
         let sampled = sample(self.lab, &checked, images, ahead, |sink, images| {
             let source = self.photos.stored(images);
             let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
@@ -303,9 +304,9 @@ impl Options {
 }
 
 /// Images that the stages before the encoder may be ahead of it, and some more.
-pub(super) fn images_ahead(setting: &Setting) -> u64 {
-    let items = 4 * (setting.workers + setting.readers) + 16;
-    ((setting.prefetch + 3) * setting.batch + items) as u64
+pub(super) fn images_ahead(config: &Config, encoder: &LentEncoder) -> u64 {
+    let depth = encoder.clone().depth();
+    (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64
 }
 
 /// Runs the pipeline that `make` makes around `checked` for so many images, until `images` of them are timed. The run has

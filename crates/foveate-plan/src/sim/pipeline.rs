@@ -84,13 +84,13 @@ pub struct Limits {
 impl Limits {
     /// The bounds that `foveate-pipeline` has in this configuration.
     pub fn of(configuration: &Configuration) -> Self {
-        let Configuration { readers, workers, batch, .. } = *configuration;
+        let Configuration { readers, workers, batch, prefetch, encoders, .. } = *configuration;
         let read_ahead = (2 * workers + readers).max(16);
         let items = read_ahead + workers + readers;
         Self {
             read_ahead_images: read_ahead,
             read_ahead_bytes: f64::from(64 << 20),
-            batches: 3 + items.div_ceil(batch.max(1)),
+            batches: 1 + encoders.max(1) + prefetch.max(1) + items.div_ceil(batch.max(1)),
             write_ahead: 4,
         }
     }
@@ -105,7 +105,7 @@ impl Measured {
     /// As [`Measured::predict`].
     pub fn simulation(&self, configuration: &Configuration, images: u64, seed: u64) -> Result<Simulation, PlanError> {
         self.check()?;
-        let Configuration { readers, workers, batch, forward_threads, encoders } = *configuration;
+        let Configuration { readers, workers, batch, forward_threads, encoders, .. } = *configuration;
         let forward = self.forward_cost(forward_threads, batch)?;
         let beside = self.cost_at(Place::Encoder);
         let measured = || self.forward.iter().filter(|cost| cost.threads == forward_threads);

@@ -137,8 +137,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_enum, default_value = "f32", help_heading = "Model")]
     pub(crate) dtype: DTypeArg,
 
-    /// Where the forward runs. There is no silent fallback.
-    #[arg(long, default_value = "cpu", help_heading = "Model")]
+    /// Where the forward runs: `cpu`, `cuda:0`, or several (`cuda:0,cuda:1`), which share the work; one that is named
+    /// twice has two batches in hand at once. There is no silent fallback.
+    #[arg(long, value_name = "DEVICE,…", default_value = "cpu", help_heading = "Model")]
     pub(crate) device: String,
 
     /// Do only the first N inputs.
@@ -177,6 +178,10 @@ pub(crate) struct JobArgs {
     /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
     pub(crate) encoder_option: Vec<(String, String)>,
+
+    /// What only the decoder understands: `backend=hardware` of `nvjpeg`. Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    pub(crate) decoder_option: Vec<(String, String)>,
 
     /// Images per batch.
     #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
@@ -406,17 +411,21 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// A number with an optional suffix: K, M and G are thousands, millions and thousand millions.
-pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+pub(crate) fn suffixed(text: &str) -> Option<f64> {
+    let text = text.trim();
     let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1_000.0),
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
         Some((at, 'm' | 'M')) => (&text[..at], 1e6),
         Some((at, 'g' | 'G')) => (&text[..at], 1e9),
         _ => (text, 1.0),
     };
-    match f64::from_str(digits) {
-        Ok(number) if number.is_finite() && number * unit >= 1.0 => Ok((number * unit) as u64),
-        _ => Err("expected a number from 1, such as 100000000, 100M or 2G".to_owned()),
-    }
+    f64::from_str(digits).ok().map(|number| number * unit).filter(|number| number.is_finite())
+}
+
+/// A whole number from 1, with an optional suffix.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let refused = || "expected a number from 1, such as 100000000, 100M or 2G".to_owned();
+    suffixed(text).filter(|&number| number >= 1.0).map(|number| number as u64).ok_or_else(refused)
 }
 
 fn parse_failures(text: &str) -> Result<FailurePolicy, String> {

@@ -8,7 +8,7 @@ use foveate::lab::plan_check::{self, Check};
 use foveate::lab::{Calibration, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema};
 
 use super::diagnose as diagnosing;
-use super::lab::Bench;
+use super::lab::{Bench, Sizes};
 use super::lab_args::{BenchArgs, Experiment, SinksArgs};
 use super::{Exit, plan};
 
@@ -19,16 +19,13 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
         Experiment::Resizers(args) => one(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
         Experiment::Forward(args) => {
-            let bench = Bench::open(&args.bench.lab)?;
+            let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
             let photos = bench.photos()?;
             bench.put(&bench::forward(&bench.lab(), photos, &args.batches, &effort(&args.bench))?)?;
         }
         Experiment::BatchSweep(args) => {
-            let sweep = |lab: &Lab<'_>, sets: &Sets, effort: &Effort| {
-                let photos = sets.usable.first().ok_or_else(|| LabError::Photos("no photos".to_owned()))?;
-                bench::batch_sweep(lab, photos, &bench::BATCHES, effort)
-            };
-            one(args, sweep)?;
+            let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
+            bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort(args))?)?;
         }
         Experiment::WorkerSweep(args) => {
             one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::WORKERS, effort))?;
@@ -37,7 +34,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
         Experiment::Extrapolation(args) => {
             one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?;
         }
-        Experiment::Predictions(args) => drop(predictions_of(&Bench::open(&args.lab)?, args)?),
+        Experiment::Predictions(args) => drop(predictions_of(&Bench::open(&args.lab, Sizes::AsGiven)?, args)?),
     }
     Ok(Exit::Complete)
 }
@@ -47,7 +44,7 @@ fn one(
     args: &BenchArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
 ) -> anyhow::Result<()> {
-    let bench = Bench::open(&args.lab)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
     bench.put(&experiment(&bench.lab(), &bench.sets, &effort(args))?)
 }
 
@@ -64,7 +61,7 @@ fn sinks(args: &SinksArgs) -> anyhow::Result<()> {
 
 /// Everything that a report is made of.
 fn all(args: &BenchArgs) -> anyhow::Result<()> {
-    let bench = Bench::open(&args.lab)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
     let mut tables = vec![profile_of(&bench, args)?];
     let mut put = |table: &Table| {
         tables.push(table.clone());
@@ -110,12 +107,7 @@ fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
         trace: None,
         sink: bench.sink.clone(),
     };
-    let table = profile::run(&bench.lab(), &bench.sets.usable, &options)?;
-    let path = bench.write(&table)?;
-    let mut out = std::io::stdout().lock();
-    profile::print(&table, &mut out)?;
-    writeln!(out, "({})", path.display())?;
-    Ok(table)
+    super::profile::measure(bench, &options)
 }
 
 fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {

@@ -6,11 +6,11 @@ use foveate::lab::diagnose::{self, Diagnosis, Options, Verdict, Verify};
 use serde_json::json;
 
 use super::Exit;
-use super::lab::Bench;
+use super::lab::{Bench, Sizes};
 use super::lab_args::DiagnoseArgs;
 
 pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
-    let bench = Bench::open(&args.lab)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
     let options = options(args, &bench);
     let diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     if args.json {

@@ -20,6 +20,7 @@ struct Finding {
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let mut findings = Vec::new();
     examine(&mut findings, &backends::decoders());
+    examine(&mut findings, &backends::preprocessors());
     examine(&mut findings, &backends::resizers());
     examine(&mut findings, &backends::encoders());
     examine(&mut findings, &backends::sinks());

@@ -30,6 +30,7 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         device: args.device.clone(),
         encoder_threads: args.threads.unwrap_or(defaults.encoder_threads),
         encoder_settings: args.encoder_option.iter().cloned().collect(),
+        decoder_settings: args.decoder_option.iter().cloned().collect(),
         decoding: DecoderOptions { allow_truncated: args.allow_truncated, ..defaults.decoding },
         orientation: args.orientation.into(),
         normalize: args.normalize.into(),

@@ -29,9 +29,18 @@ pub(crate) struct Bench {
     seed: u64,
 }
 
+/// The photos that an experiment is about.
+#[derive(Clone, Copy)]
+pub(crate) enum Sizes {
+    /// Those named.
+    AsGiven,
+    /// Those, and small ones made of them, unless asked not to.
+    AsGivenAndSmall,
+}
+
 impl Bench {
     /// Lists the inputs, opens the model, loads the photos.
-    pub(crate) fn open(args: &LabArgs) -> anyhow::Result<Self> {
+    pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
         job::silence_worker_panics();
         let options = job::options(&args.job, Path::new(""));
         let listing = options.list(|_| ()).context("cannot list the inputs")?;
@@ -47,11 +56,11 @@ impl Bench {
         if let Some(sink) = &args.sink {
             bench.sink.clone_from(sink);
         }
-        bench.sets = Sets::load(&bench.lab(), usize::try_from(args.n).unwrap_or(usize::MAX))?;
-        if args.as_given {
-            bench.sets.usable.truncate(1);
-            bench.sets.missing.clear();
-        }
+        let most = usize::try_from(args.n).unwrap_or(usize::MAX);
+        bench.sets = match sizes {
+            Sizes::AsGivenAndSmall if !args.as_given => Sets::load(&bench.lab(), most)?,
+            _ => Sets::as_given(&bench.lab(), most)?,
+        };
         note_left_out(bench.photos()?);
         Ok(bench)
     }

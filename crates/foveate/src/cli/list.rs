@@ -12,6 +12,7 @@ pub(crate) fn backends() -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{:<9} {:<12} {:<9} about", "kind", "name", "compiled")?;
     table(&mut out, &backends::decoders())?;
+    table(&mut out, &backends::preprocessors())?;
     table(&mut out, &backends::resizers())?;
     table(&mut out, &backends::encoders())?;
     table(&mut out, &backends::sinks())?;

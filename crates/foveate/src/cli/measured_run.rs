@@ -40,6 +40,7 @@ impl MeasuredRun {
             readers: 2,
             workers: number(threaded, "workers")? as u32,
             batch: number(threaded, "batch")? as u32,
+            prefetch: 1,
             forward_threads: number(threaded, "threads")? as u32,
             encoders: 1,
         };

@@ -25,6 +25,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use foveate::lab::LabError;
 
 use args::{Cli, Command};
 
@@ -57,7 +58,10 @@ pub(crate) fn main() -> ExitCode {
     let done = config::expand(std::env::args_os().collect()).map(Cli::parse_from).and_then(|cli| run(cli.command));
     done.unwrap_or_else(|error| {
         eprintln!("error: {}", chain(&error));
-        Exit::Fault
+        match error.downcast_ref::<LabError>() {
+            Some(LabError::Interrupted) => Exit::Interrupted,
+            _ => Exit::Fault,
+        }
     })
     .into()
 }

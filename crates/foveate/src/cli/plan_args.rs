@@ -1,11 +1,10 @@
 //! Arguments of `plan`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::Args;
 
-use super::args::{parse_count, parse_positive};
+use super::args::{parse_count, parse_positive, suffixed};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -153,17 +152,8 @@ fn parse_ratio(text: &str) -> Result<(f64, f64), String> {
 
 /// A number from zero, with an optional suffix for thousands, millions, thousand millions.
 fn parse_number(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
-        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
-        _ => (text, 1.0),
-    };
-    match f64::from_str(digits) {
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number * unit),
-        _ => Err("expected a number from 0, such as 11.74, 500K or 2G".to_owned()),
-    }
+    let refused = || "expected a number from 0, such as 11.74, 500K or 2G".to_owned();
+    suffixed(text).filter(|&number| number >= 0.0).ok_or_else(refused)
 }
 
 #[cfg(test)]

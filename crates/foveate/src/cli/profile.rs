@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-use foveate::lab::{Setting, profile};
+use foveate::lab::{Setting, Table, profile};
 
-use super::lab::Bench;
+use super::lab::{Bench, Sizes};
 use super::lab_args::ProfileArgs;
 use super::{Exit, trace};
 
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
-    let bench = Bench::open(&args.lab)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
     let trace = trace::new(args.trace.as_deref());
     let options = profile::Options {
         settings: settings(args, &bench),
@@ -19,15 +19,21 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
         trace: trace.clone(),
         sink: bench.sink.clone(),
     };
-    let table = profile::run(&bench.lab(), &bench.sets.usable, &options)?;
+    measure(&bench, &options)?;
+    if let (Some(path), Some(trace)) = (&args.trace, trace) {
+        writeln!(std::io::stdout().lock(), "{}", trace::write(path, &trace)?)?;
+    }
+    Ok(Exit::Complete)
+}
+
+/// Takes the profile, prints it, and writes its CSV file.
+pub(crate) fn measure(bench: &Bench, options: &profile::Options) -> anyhow::Result<Table> {
+    let table = profile::run(&bench.lab(), &bench.sets.usable, options)?;
     let path = bench.write(&table)?;
     let mut out = std::io::stdout().lock();
     profile::print(&table, &mut out)?;
     writeln!(out, "({})", path.display())?;
-    if let (Some(path), Some(trace)) = (&args.trace, trace) {
-        writeln!(out, "{}", trace::write(path, &trace)?)?;
-    }
-    Ok(Exit::Complete)
+    Ok(table)
 }
 
 /// Each pair in the place of the usual one.

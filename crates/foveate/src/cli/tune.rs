@@ -4,12 +4,12 @@ use std::io::Write;
 
 use foveate::lab::{Rig as _, Setting, tune};
 
-use super::lab::Bench;
+use super::lab::{Bench, Sizes};
 use super::lab_args::TuneArgs;
 use super::{Exit, config};
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
-    let bench = Bench::open(&args.lab)?;
+    let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
     let photos = bench.photos()?;
     let tuned = tune::run(&bench.lab(), photos, args.budget)?;
     bench.put(&tuned.table)?;
