@@ -1,29 +1,40 @@
 //! The encoder: a session, fed and read.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+#[cfg(feature = "cuda")]
+use std::time::Duration;
 use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
-    AnyModel, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource, Overlap,
-    Pooling,
+    AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource,
+    Overlap, Pooling,
 };
+use ort::ep::ExecutionProviderDispatch;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session, SessionOutputs};
+use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session};
+use ort::value::DynValue;
 
+#[cfg(feature = "cuda")]
+use crate::bound::{Bound, download};
 use crate::contract::{Contract, Output, Tensor, first_patch};
 use crate::feed::Feed;
 use crate::library::{Library, load, one_line};
-use crate::provider::{Device, refused};
+use crate::provider::{Device, Wishes, refused};
 use crate::rows::Take;
+
+type Settings = BTreeMap<String, String>;
 
 /// The setting that says how far ONNX Runtime may rewrite the graph.
 const OPTIMIZATION: &str = "optimization";
 /// The setting that says how many copies of the graph share the threads.
 const SESSIONS: &str = "sessions";
+/// The setting that allows a GPU to keep 10 bits of the factors of a product of f32.
+const TF32: &str = "tf32";
 /// What all copies of a graph may take where nobody says how many there are to be.
 const MAX_COPIES_BYTES: u64 = 1 << 30;
 
@@ -36,13 +47,24 @@ pub struct OrtEncoder {
     outputs: Vec<(Tensor, Take)>,
     /// Images of one run.
     step: usize,
+    /// How many images of the last batch are still on the device; none if they were more than one run's.
+    #[cfg(feature = "cuda")]
+    resident: usize,
 }
 
 /// A session with one input, and memory for it.
 struct Engine {
     session: Session,
-    options: RunOptions<HasSelectedOutputs>,
     feed: Feed,
+    road: Road,
+}
+
+/// How images get to the graph, and outputs from it.
+enum Road {
+    /// In the host's memory.
+    Host(RunOptions<HasSelectedOutputs>),
+    #[cfg(feature = "cuda")]
+    Gpu(Box<Bound>),
 }
 
 impl OrtEncoder {
@@ -59,31 +81,29 @@ impl OrtEncoder {
     /// than threads that share an image. Every session holds the weights, so there are as many as stay below a
     /// gigabyte together, or what the setting `sessions` says. The other setting is `optimization`.
     ///
+    /// On a GPU there is one session, which takes whole batches. The settings are `optimization`, `tf32` (`on` or `off`,
+    /// the default) and, on `tensorrt:N`, `engine_cache`. That black image also tells whether the graph is computed
+    /// there: one whose products or attention ONNX Runtime would leave to the CPU is refused.
+    ///
     /// # Errors
     /// [`EncodeError::Device`] when the library or the device is not there, [`EncodeError::Model`] for a graph that
     /// cannot be read or does not fit the above, [`EncodeError::Unsupported`] for another precision than the graph's
-    /// and for settings that there are not.
+    /// (TensorRT computes graphs in f32 in f16 and bf16 too) and for settings that there are not.
     pub fn open(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let optimization = optimization(options)?;
-        let device = Device::parse(&options.device)?;
-        let threads = options.threads.max(1);
-        let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
-        // A device that this build cannot have is no reason to ask for a library.
-        device.providers()?;
-        let library = load().map_err(|unavailable| unavailable.on(&options.device))?;
-        let open = || session(library, graph, device, optimization, threads / sessions);
-        let first = open()?;
+        let plan = Plan::new(graph, options)?;
+        let first = plan.session()?;
         let contract = contract(graph, options.pooling, &first)?;
-        check_precision(&contract, options)?;
+        let dtype = precision(&contract, plan.device, options)?;
 
-        let mut engines = vec![Engine::new(first, &contract, graph)?];
+        let mut engines = vec![Engine::new(first, &contract, &plan)?];
         let (outputs, dim) = engines[0].measure(&contract.output, options.pooling, graph)?;
-        for _ in 1..sessions {
-            engines.push(Engine::new(open()?, &contract, graph)?);
+        plan.check_placement(&mut engines[0].session)?;
+        for _ in 1..plan.sessions {
+            engines.push(Engine::new(plan.session()?, &contract, &plan)?);
         }
         let max_batch = options.max_batch.max(1);
-        let alone = device == Device::Cpu && threads / sessions == 1;
-        let step = contract.input.batch.unwrap_or(if alone { 1 } else { max_batch.div_ceil(sessions) });
+        let alone = plan.device == Device::Cpu && plan.threads == 1;
+        let step = contract.input.batch.unwrap_or(if alone { 1 } else { max_batch.div_ceil(plan.sessions) });
         Ok(Self {
             spec: EncoderSpec {
                 input: graph.input,
@@ -91,8 +111,8 @@ impl OrtEncoder {
                 std: graph.std,
                 dim,
                 pooling: options.pooling,
-                device: device.to_string(),
-                dtype: contract.dtype(),
+                device: plan.device.to_string(),
+                dtype,
                 max_batch,
                 // In runs of several images, the library may order its sums by how many there are.
                 batch_invariant: alone && step == 1,
@@ -100,6 +120,8 @@ impl OrtEncoder {
             engines,
             outputs,
             step,
+            #[cfg(feature = "cuda")]
+            resident: 0,
         })
     }
 
@@ -119,13 +141,29 @@ impl Encoder for OrtEncoder {
 
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.spec.check(batch)?;
-        let Self { spec, engines, outputs, step } = self;
+        #[cfg(feature = "cuda")]
+        {
+            self.resident = if batch.len() <= self.step { batch.len() } else { 0 };
+        }
+        let Self { spec, engines, outputs, step, .. } = self;
         let rows = out.reset(batch.len(), spec.dim);
         let parts = (0..batch.len()).step_by(*step);
         let parts = parts.filter_map(|first| batch.slice(first..batch.len().min(first + *step)));
         share(engines, outputs, spec.dim, parts.zip(rows.chunks_mut(*step * spec.dim)))
     }
 
+    #[cfg(feature = "cuda")]
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let Self { spec, engines, outputs, resident, .. } = self;
+        match engines.first_mut() {
+            Some(Engine { session, road: Road::Gpu(bound), .. }) if *resident > 0 => {
+                compute(session, bound, outputs, out.reset(*resident, spec.dim), spec.dim)
+            }
+            _ => Err(EncodeError::on_the_host()),
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
     fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         Err(EncodeError::on_the_host())
     }
@@ -170,23 +208,12 @@ where
 }
 
 impl Engine {
-    fn new(session: Session, contract: &Contract, graph: &Graph) -> Result<Self, EncodeError> {
-        let wanted = contract.output.tensors().iter();
-        let wanted = wanted.fold(OutputSelector::no_default(), |wanted, tensor| wanted.with(&tensor.name));
-        let options = RunOptions::new().map_err(|error| engine(&error))?.with_outputs(wanted);
-        Ok(Self { session, options, feed: Feed::new(&contract.input, graph.mean, graph.std) })
+    fn new(session: Session, contract: &Contract, plan: &Plan<'_>) -> Result<Self, EncodeError> {
+        let road = plan.road(&session, contract.output.tensors()).map_err(|error| engine(&error))?;
+        Ok(Self { session, feed: Feed::new(&contract.input, plan.graph.mean, plan.graph.std), road })
     }
 
-    /// The wanted outputs, in the order of the contract, and when their input was ready.
-    fn run(&mut self, images: PixelBatch<'_>) -> Result<(SessionOutputs<'_>, Instant), EncodeError> {
-        let Self { session, options, feed } = self;
-        let input = [feed.tensor(images)?];
-        let fed = Instant::now();
-        session.run_with_options(input, options).map(|outputs| (outputs, fed)).map_err(|error| engine(&error))
-    }
-
-    /// The vectors of `images`, `[n, dim]`. Between a graph's input and its outputs, copies to a device and back are part
-    /// of the forward.
+    /// The vectors of `images`, `[n, dim]`.
     fn fill(
         &mut self,
         images: PixelBatch<'_>,
@@ -194,11 +221,26 @@ impl Engine {
         rows: &mut [f32],
         dim: usize,
     ) -> Result<EncodeTimes, EncodeError> {
+        let Self { session, feed, road } = self;
         let started = Instant::now();
-        let (results, fed) = self.run(images)?;
-        let computed = Instant::now();
-        outputs.iter().enumerate().try_for_each(|(i, (tensor, take))| take.fill(tensor, &results[i], rows, dim))?;
-        Ok(EncodeTimes { copy_in: fed - started, forward: computed - fed, copy_out: computed.elapsed() })
+        match road {
+            Road::Host(options) => {
+                let input = [feed.tensor(images)?];
+                let fed = Instant::now();
+                let results = session.run_with_options(input, options).map_err(|error| engine(&error))?;
+                let computed = Instant::now();
+                for (i, (tensor, take)) in outputs.iter().enumerate() {
+                    take.fill(tensor, &results[i], rows, dim)?;
+                }
+                Ok(EncodeTimes { copy_in: fed - started, forward: computed - fed, copy_out: computed.elapsed() })
+            }
+            #[cfg(feature = "cuda")]
+            Road::Gpu(bound) => {
+                bound.upload(feed, images)?;
+                let copy_in = started.elapsed();
+                Ok(EncodeTimes { copy_in, ..compute(session, bound, outputs, rows, dim)? })
+            }
+        }
     }
 
     /// Runs one black image, and says how its outputs become a row, and of how many components.
@@ -212,11 +254,9 @@ impl Engine {
         let Some(image) = PixelBatch::new(&black, graph.input) else {
             return Err(malformed(graph, "the size of its images is not one that an image can have"));
         };
-        let (results, _) = self.run(image)?;
         let mut dim = 0;
         let mut takes = Vec::new();
-        for (i, tensor) in output.tensors().iter().enumerate() {
-            let shape: Vec<usize> = results[i].shape().iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect();
+        for (tensor, shape) in output.tensors().iter().zip(self.shapes(image)?) {
             let take = take(output, &shape, dim, pooling, graph)
                 .map_err(|problem| malformed(graph, format!("its output {} is {shape:?}: {problem}", tensor.name)))?;
             dim += take.components();
@@ -224,6 +264,49 @@ impl Engine {
         }
         Ok((takes, dim))
     }
+
+    /// Of the outputs that `image` has.
+    fn shapes(&mut self, image: PixelBatch<'_>) -> Result<Vec<Vec<usize>>, EncodeError> {
+        let Self { session, feed, road } = self;
+        match road {
+            Road::Host(options) => {
+                let input = [feed.tensor(image)?];
+                let results = session.run_with_options(input, options).map_err(|error| engine(&error))?;
+                Ok(results.values().map(|value| shape(&value)).collect())
+            }
+            #[cfg(feature = "cuda")]
+            Road::Gpu(bound) => {
+                bound.upload(feed, image)?;
+                let results = bound.run(session).map_err(|error| engine(&error))?;
+                // Copied, as every batch's will be: the first copy takes longer than others.
+                let values = results.values().map(|value| Ok(shape(&download(&value)?)));
+                values.collect::<ort::Result<_>>().map_err(|error| engine(&error))
+            }
+        }
+    }
+}
+
+/// The vectors of the images that are on the device.
+#[cfg(feature = "cuda")]
+fn compute(
+    session: &mut Session,
+    bound: &mut Bound,
+    outputs: &[(Tensor, Take)],
+    rows: &mut [f32],
+    dim: usize,
+) -> Result<EncodeTimes, EncodeError> {
+    let started = Instant::now();
+    let results = bound.run(session).map_err(|error| engine(&error))?;
+    let computed = Instant::now();
+    for (i, (tensor, take)) in outputs.iter().enumerate() {
+        let value = download(&results[i]).map_err(|error| engine(&error))?;
+        take.fill(tensor, &value, rows, dim)?;
+    }
+    Ok(EncodeTimes { copy_in: Duration::ZERO, forward: computed - started, copy_out: computed.elapsed() })
+}
+
+fn shape(value: &DynValue) -> Vec<usize> {
+    value.shape().iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect()
 }
 
 /// How an output of `shape` becomes a part of a row, from component `at` on.
@@ -251,8 +334,145 @@ fn not_tokens(tokens: usize, graph: &Graph) -> String {
     )
 }
 
-fn optimization(options: &EncoderOptions) -> Result<GraphOptimizationLevel, EncodeError> {
-    match options.settings(&[OPTIMIZATION, SESSIONS])?.get(OPTIMIZATION).map(String::as_str) {
+/// How sessions of one graph are made.
+struct Plan<'a> {
+    library: &'static Library,
+    graph: &'a Graph,
+    device: Device,
+    optimization: GraphOptimizationLevel,
+    /// How many there will be.
+    sessions: usize,
+    /// Of each.
+    threads: usize,
+    wishes: Wishes,
+    /// Where the session on a GPU writes what ran where.
+    #[cfg(feature = "cuda")]
+    profile: Option<tempfile::TempDir>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(graph: &'a Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let device = Device::parse(&options.device)?;
+        let settings = options.settings(match device {
+            Device::Cpu => &[OPTIMIZATION, SESSIONS],
+            Device::Cuda(_) => &[OPTIMIZATION, TF32],
+            Device::TensorRt(_) => &["engine_cache", OPTIMIZATION, TF32],
+        })?;
+        let (optimization, tf32) = (optimization(settings)?, tf32(settings)?);
+        let threads = options.threads.max(1);
+        let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
+        let wishes = Wishes { tf32, ..Wishes::default() };
+        // A device that this build cannot have is no reason to ask for a library.
+        device.providers(&wishes)?;
+        check_tf32(device, options.dtype, tf32)?;
+        let library = load().map_err(|unavailable| unavailable.on(&options.device))?;
+        let threads = threads / sessions;
+        let plan = Self {
+            library,
+            graph,
+            device,
+            optimization,
+            sessions,
+            threads,
+            wishes,
+            #[cfg(feature = "cuda")]
+            profile: None,
+        };
+        plan.on_device(options)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn on_device(self, _: &EncoderOptions) -> Result<Self, EncodeError> {
+        Ok(self)
+    }
+
+    /// The same with what a GPU needs besides.
+    #[cfg(feature = "cuda")]
+    fn on_device(mut self, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        if self.device == Device::Cpu {
+            return Ok(self);
+        }
+        // Before anything is read or written.
+        crate::probe::probe(self.library, self.device)?;
+        let folder = tempfile::tempdir();
+        let folder = folder.map_err(|error| EncodeError::Engine(format!("no folder for a profile: {error}")))?;
+        self.profile = Some(folder);
+        #[cfg(feature = "tensorrt")]
+        if let Device::TensorRt(_) = self.device {
+            let outline = self.commit(self.builder(&[])?)?;
+            let cache = options.settings.get(crate::engines::ENGINE_CACHE).map(String::as_str);
+            let (dtype, max_batch) = ((options.dtype, self.wishes.tf32), options.max_batch.max(1));
+            let engines = crate::engines::Engines::new(&outline, &self.graph.source, dtype, max_batch, cache)?;
+            self.wishes.engines = Some(engines);
+        }
+        #[cfg(not(feature = "tensorrt"))]
+        let _ = options;
+        Ok(self)
+    }
+
+    fn session(&self) -> Result<Session, EncodeError> {
+        let builder = self.builder(&self.device.providers(&self.wishes)?)?;
+        #[cfg(feature = "cuda")]
+        let builder = match &self.profile {
+            Some(folder) => {
+                let profiled = builder.with_profiling(folder.path().join("run"));
+                profiled.map_err(|error| engine(&ort::Error::from(error)))?
+            }
+            None => builder,
+        };
+        self.commit(builder)
+    }
+
+    fn builder(&self, providers: &[ExecutionProviderDispatch]) -> Result<SessionBuilder, EncodeError> {
+        let builder = builder(self.library, self.optimization, self.threads).map_err(|error| engine(&error))?;
+        let builder = builder.with_execution_providers(providers);
+        builder.map_err(|error| refused(self.device, &one_line(&error)))
+    }
+
+    fn commit(&self, mut builder: SessionBuilder) -> Result<Session, EncodeError> {
+        let session = match &self.graph.source {
+            GraphSource::File(path) => builder.commit_from_file(path),
+            GraphSource::Memory(bytes) => builder.commit_from_memory(bytes),
+        };
+        session.map_err(|error| match one_line(&error) {
+            words if self.device != Device::Cpu && is_of_device(&words) => refused(self.device, &words),
+            words => malformed(self.graph, words),
+        })
+    }
+
+    fn road(&self, session: &Session, outputs: &[Tensor]) -> ort::Result<Road> {
+        #[cfg(feature = "cuda")]
+        if let Device::Cuda(id) | Device::TensorRt(id) = self.device {
+            let outputs = outputs.iter().map(|tensor| tensor.name.clone()).collect();
+            return Ok(Road::Gpu(Box::new(Bound::on_gpu(session, id, outputs)?)));
+        }
+        let _ = session;
+        let wanted = outputs.iter().fold(OutputSelector::no_default(), |wanted, tensor| wanted.with(&tensor.name));
+        Ok(Road::Host(RunOptions::new()?.with_outputs(wanted)))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn check_placement(&self, _: &mut Session) -> Result<(), EncodeError> {
+        Ok(())
+    }
+
+    /// Refuses a session on a GPU whose first run was not computed there; where the device is the CPU, there is nothing
+    /// to refuse.
+    #[cfg(feature = "cuda")]
+    fn check_placement(&self, session: &mut Session) -> Result<(), EncodeError> {
+        if self.profile.is_none() {
+            return Ok(());
+        }
+        let path = session.end_profiling().map_err(|error| engine(&error))?;
+        crate::placement::check(Path::new(&path)).map_err(|problem| EncodeError::Device {
+            device: self.device.to_string(),
+            reason: format!("{} cannot be computed there: {problem}; use cpu, or another export", self.graph.name),
+        })
+    }
+}
+
+fn optimization(settings: &Settings) -> Result<GraphOptimizationLevel, EncodeError> {
+    match settings.get(OPTIMIZATION).map(String::as_str) {
         None | Some("all") => Ok(GraphOptimizationLevel::All),
         Some("extended") => Ok(GraphOptimizationLevel::Level2),
         Some("basic") => Ok(GraphOptimizationLevel::Level1),
@@ -260,6 +480,26 @@ fn optimization(options: &EncoderOptions) -> Result<GraphOptimizationLevel, Enco
         Some(other) => Err(EncodeError::Unsupported(format!(
             "setting '{OPTIMIZATION}' is '{other}', not disable, basic, extended or all"
         ))),
+    }
+}
+
+fn tf32(settings: &Settings) -> Result<bool, EncodeError> {
+    match settings.get(TF32).map(String::as_str) {
+        None | Some("off") => Ok(false),
+        Some("on") => Ok(true),
+        Some(other) => Err(EncodeError::Unsupported(format!("setting '{TF32}' is '{other}', not on or off"))),
+    }
+}
+
+/// TensorRT uses TF32 for f32 unless NVIDIA's own variable forbids it, and ONNX Runtime has no option for that.
+fn check_tf32(device: Device, dtype: DType, tf32: bool) -> Result<(), EncodeError> {
+    const VARIABLE: &str = "NVIDIA_TF32_OVERRIDE";
+    let is_forbidden = std::env::var_os(VARIABLE).is_some_and(|value| value == "0");
+    match device {
+        Device::TensorRt(_) if dtype == DType::F32 && !tf32 && !is_forbidden => Err(EncodeError::Unsupported(format!(
+            "f32 without TF32 on {device}, unless {VARIABLE}=0 is in the environment; or say {TF32}=on"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -280,33 +520,27 @@ fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<u
 
 /// Bytes of a graph with its weights. A file that cannot be seen has none, and is not opened later either.
 fn bytes(source: &GraphSource) -> u64 {
+    let file_bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     match source {
         GraphSource::Memory(bytes) => bytes.len() as u64,
-        GraphSource::File(path) => ["", ".data", "_data"].iter().map(|suffix| file_bytes(path, suffix)).sum(),
+        GraphSource::File(path) => weights(path).chain([path.clone()]).map(file_bytes).sum(),
     }
 }
 
-fn file_bytes(path: &Path, suffix: &str) -> u64 {
-    let mut path = path.as_os_str().to_owned();
-    path.push(suffix);
-    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+/// The files beside a graph that its weights may be in, as exporters name them.
+pub(crate) fn weights(graph: &Path) -> impl Iterator<Item = PathBuf> {
+    [".data", "_data"].into_iter().map(|suffix| {
+        let mut path = graph.as_os_str().to_owned();
+        path.push(suffix);
+        path.into()
+    })
 }
 
-fn session(
-    library: &Library,
-    graph: &Graph,
-    device: Device,
-    optimization: GraphOptimizationLevel,
-    threads: usize,
-) -> Result<Session, EncodeError> {
-    let builder = builder(library, optimization, threads).map_err(|error| engine(&error))?;
-    let builder = builder.with_execution_providers(device.providers()?);
-    let mut builder = builder.map_err(|error| refused(device, &one_line(&error)))?;
-    let session = match &graph.source {
-        GraphSource::File(path) => builder.commit_from_file(path),
-        GraphSource::Memory(bytes) => builder.commit_from_memory(bytes),
-    };
-    session.map_err(|error| malformed(graph, one_line(&error)))
+/// Whether a session could not be made because of its device and not of its graph.
+fn is_of_device(words: &str) -> bool {
+    ["CUDA failure", "CUDNN failure", "CUBLAS failure", "CUDA error", "Failed to load library"]
+        .iter()
+        .any(|sign| words.contains(sign))
 }
 
 /// `threads` are all that a session has, the caller's among them, and they sleep when there is nothing to do: the cores
@@ -323,12 +557,13 @@ fn contract(graph: &Graph, pooling: Pooling, session: &Session) -> Result<Contra
     Contract::new(graph, pooling, &inputs, &outputs).map_err(|problem| malformed(graph, problem))
 }
 
-/// A graph is computed in the precision that it was exported in, and no other.
-fn check_precision(contract: &Contract, options: &EncoderOptions) -> Result<(), EncodeError> {
-    let (found, asked) = (contract.dtype().name(), options.dtype.name());
-    if found == asked {
-        return Ok(());
+/// A graph is computed in the precision that it was exported in, and no other; but TensorRT converts f32.
+fn precision(contract: &Contract, device: Device, options: &EncoderOptions) -> Result<DType, EncodeError> {
+    let converts = matches!(device, Device::TensorRt(_)) && contract.dtype() == DType::F32;
+    if contract.dtype() == options.dtype || converts {
+        return Ok(options.dtype);
     }
+    let (found, asked) = (contract.dtype().name(), options.dtype.name());
     Err(EncodeError::Unsupported(format!(
         "the graph is {found}, not {asked}: ask for {found}, or export it in {asked}"
     )))

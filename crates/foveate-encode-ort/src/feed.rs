@@ -4,6 +4,8 @@ use foveate_core::{CHANNELS, PixelBatch, Size};
 use foveate_encode::EncodeError;
 use half::f16;
 use ort::session::SessionInputValue;
+#[cfg(feature = "cuda")]
+use ort::value::{DynTensor, TensorElementType};
 use ort::value::{PrimitiveTensorElementType, TensorRef};
 
 use crate::contract::{Element, Input, Layout};
@@ -43,6 +45,33 @@ impl Feed {
         Self { layout: input.layout, batch: input.batch, samples }
     }
 
+    /// What the values of a tensor of `images` are, and its shape.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn describe(&self, images: PixelBatch<'_>) -> (TensorElementType, [usize; 4]) {
+        let element = match &self.samples {
+            Samples::U8(_) => TensorElementType::Uint8,
+            Samples::F32(_) => TensorElementType::Float32,
+            Samples::F16(_) => TensorElementType::Float16,
+        };
+        (element, shape(self.batch.unwrap_or(images.len()), images.size(), self.layout))
+    }
+
+    /// Writes `images` to `tensor`, which is of the type and the shape that [`Self::describe`] says.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn write(&self, images: PixelBatch<'_>, tensor: &mut DynTensor) -> Result<(), EncodeError> {
+        match &self.samples {
+            Samples::U8(_) if self.layout == Layout::Pixels => {
+                let (used, rest) = values(tensor)?.split_at_mut(images.as_slice().len());
+                used.copy_from_slice(images.as_slice());
+                rest.fill(0);
+            }
+            Samples::U8(converted) => converted.write(images, self.layout, values(tensor)?),
+            Samples::F32(converted) => converted.write(images, self.layout, values(tensor)?),
+            Samples::F16(converted) => converted.write(images, self.layout, values(tensor)?),
+        }
+        Ok(())
+    }
+
     /// `images` as one tensor; where it must have more images, black ones follow.
     pub(crate) fn tensor<'a>(&'a mut self, images: PixelBatch<'a>) -> Result<SessionInputValue<'a>, EncodeError> {
         let (size, layout, len) = (images.size(), self.layout, self.batch.unwrap_or(images.len()));
@@ -66,18 +95,30 @@ impl<T: Copy> Converted<T> {
     }
 
     fn convert(&mut self, images: PixelBatch<'_>, layout: Layout, len: usize) -> &[T] {
-        let Self { table, memory } = self;
         let image = images.as_slice().len() / images.len();
-        memory.resize(len * image, table[0][0]);
-        let (used, rest) = memory.split_at_mut(images.len() * image);
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.resize(len * image, self.table[0][0]);
+        self.write(images, layout, &mut memory);
+        self.memory = memory;
+        &self.memory
+    }
+
+    /// Fills `out`, which is at least as long as the images; black ones follow.
+    fn write(&self, images: PixelBatch<'_>, layout: Layout, out: &mut [T]) {
+        let image = images.as_slice().len() / images.len();
+        let (used, rest) = out.split_at_mut(images.len() * image);
         for (source, out) in images.as_slice().chunks_exact(image).zip(used.chunks_exact_mut(image)) {
-            convert(table, source, layout, out);
+            convert(&self.table, source, layout, out);
         }
         for out in rest.chunks_exact_mut(image) {
-            black(table, layout, out);
+            black(&self.table, layout, out);
         }
-        memory
     }
+}
+
+#[cfg(feature = "cuda")]
+fn values<T: PrimitiveTensorElementType>(tensor: &mut DynTensor) -> Result<&mut [T], EncodeError> {
+    tensor.try_extract_tensor_mut().map(|(_, values)| values).map_err(|error| engine(&error))
 }
 
 /// One image, `[h, w, 3]` to the layout.
@@ -113,12 +154,17 @@ fn tensor<T>(len: usize, size: Size, layout: Layout, samples: &[T]) -> Result<Se
 where
     T: PrimitiveTensorElementType + std::fmt::Debug + Clone + 'static,
 {
+    let tensor = TensorRef::from_array_view((shape(len, size, layout), samples));
+    tensor.map(SessionInputValue::from).map_err(|error| engine(&error))
+}
+
+/// Of a tensor of `len` images.
+fn shape(len: usize, size: Size, layout: Layout) -> [usize; 4] {
     let (height, width) = (size.height as usize, size.width as usize);
-    let shape = match layout {
+    match layout {
         Layout::Planes => [len, CHANNELS, height, width],
         Layout::Pixels => [len, height, width, CHANNELS],
-    };
-    TensorRef::from_array_view((shape, samples)).map(SessionInputValue::from).map_err(|error| engine(&error))
+    }
 }
 
 #[cfg(test)]

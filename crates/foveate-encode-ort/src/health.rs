@@ -18,9 +18,9 @@ fn describe(library: &Library) -> String {
 
 /// Providers are compiled into many libraries whose machine lacks what they need, so each is tried.
 fn devices(library: &Library) -> Vec<String> {
-    #[cfg(any(feature = "cuda", feature = "tensorrt"))]
+    #[cfg(feature = "cuda")]
     let gpus = gpu::devices(library);
-    #[cfg(not(any(feature = "cuda", feature = "tensorrt")))]
+    #[cfg(not(feature = "cuda"))]
     let gpus = {
         let _ = library;
         Vec::new()
@@ -28,11 +28,10 @@ fn devices(library: &Library) -> Vec<String> {
     [vec!["cpu".to_owned()], gpus].concat()
 }
 
-#[cfg(any(feature = "cuda", feature = "tensorrt"))]
+#[cfg(feature = "cuda")]
 mod gpu {
-    use ort::session::Session;
-
     use crate::library::Library;
+    use crate::probe::probe;
     use crate::provider::Device;
 
     /// More than any machine has.
@@ -41,13 +40,7 @@ mod gpu {
     pub(super) fn devices(library: &Library) -> Vec<String> {
         let kinds: [fn(i32) -> Device; 2] = [Device::Cuda, Device::TensorRt];
         let usable =
-            |kind: fn(i32) -> Device| (0..MAX_DEVICES).map(kind).take_while(|&device| is_usable(library, device));
+            |kind: fn(i32) -> Device| (0..MAX_DEVICES).map(kind).take_while(|&device| probe(library, device).is_ok());
         kinds.into_iter().flat_map(usable).map(|device| device.to_string()).collect()
-    }
-
-    fn is_usable(library: &Library, device: Device) -> bool {
-        let Ok(providers) = device.providers() else { return false };
-        let builder = Session::builder(&library.environment);
-        builder.is_ok_and(|builder| builder.with_execution_providers(providers).is_ok())
     }
 }

@@ -1,10 +1,20 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "cuda")]
+mod bound;
 mod contract;
 mod encoder;
+#[cfg(feature = "tensorrt")]
+mod engines;
 mod feed;
 mod health;
 mod library;
+#[cfg(feature = "cuda")]
+mod nvidia;
+#[cfg(feature = "cuda")]
+mod placement;
+#[cfg(feature = "cuda")]
+mod probe;
 mod provider;
 mod rows;
 

@@ -37,34 +37,61 @@ impl Device {
 
     /// What ONNX Runtime is to run the graph with, in order of preference; nothing for the CPU. Every one of them
     /// fails the session when it cannot be had: by default ONNX Runtime would go on without.
-    pub(crate) fn providers(self) -> Result<Vec<ExecutionProviderDispatch>, EncodeError> {
+    pub(crate) fn providers(self, wishes: &Wishes) -> Result<Vec<ExecutionProviderDispatch>, EncodeError> {
         match self {
             Self::Cpu => Ok(Vec::new()),
-            Self::Cuda(id) => Ok(vec![cuda(self, id)?]),
+            Self::Cuda(id) => Ok(vec![cuda(self, id, wishes)?]),
             // What TensorRT does not take stays on the same device.
-            Self::TensorRt(id) => Ok(vec![tensorrt(self, id)?, cuda(self, id)?]),
+            Self::TensorRt(id) => Ok(vec![tensorrt(self, id, wishes)?, cuda(self, id, wishes)?]),
         }
     }
 }
 
+/// How a GPU is to compute.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wishes {
+    /// Whether products of f32 may keep 10 bits of their factors.
+    pub(crate) tf32: bool,
+    #[cfg(feature = "tensorrt")]
+    pub(crate) engines: Option<crate::engines::Engines>,
+}
+
 #[cfg(feature = "cuda")]
-fn cuda(_: Device, id: i32) -> Result<ExecutionProviderDispatch, EncodeError> {
-    // TF32 keeps 10 bits of a product's factors: not what f32 promises.
-    Ok(ort::ep::CUDA::default().with_device_id(id).with_tf32(false).build().error_on_failure())
+fn cuda(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
+    let provider = ort::ep::CUDA::default().with_device_id(id).with_tf32(wishes.tf32);
+    // The default tries every algorithm of a convolution for every number of images, and takes the one that was fastest at
+    // that moment: another one, with other bits, the next time.
+    let provider = provider.with_conv_algorithm_search(ort::ep::cuda::ConvAlgorithmSearch::Heuristic);
+    Ok(provider.build().error_on_failure())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(device: Device, _: i32) -> Result<ExecutionProviderDispatch, EncodeError> {
+fn cuda(device: Device, _: i32, _: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     Err(not_compiled(device, "ort-cuda"))
 }
 
 #[cfg(feature = "tensorrt")]
-fn tensorrt(_: Device, id: i32) -> Result<ExecutionProviderDispatch, EncodeError> {
-    Ok(ort::ep::TensorRT::default().with_device_id(id).build().error_on_failure())
+fn tensorrt(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
+    use foveate_encode::DType;
+
+    let mut provider = ort::ep::TensorRT::default().with_device_id(id);
+    let Some(engines) = &wishes.engines else {
+        // A mere look whether it is there is to build nothing.
+        return Ok(provider.with_min_subgraph_size(1000).build().error_on_failure());
+    };
+    provider = provider.with_fp16(engines.dtype == DType::F16).with_bf16(engines.dtype == DType::Bf16);
+    provider = provider.with_layer_norm_fp32_fallback(engines.dtype == DType::F16);
+    provider = provider.with_engine_cache(true).with_engine_cache_path(&engines.engines);
+    provider = provider.with_timing_cache(true).with_timing_cache_path(&engines.timings);
+    if let Some([smallest, usual, largest]) = &engines.shapes {
+        provider = provider.with_profile_min_shapes(smallest).with_profile_opt_shapes(usual);
+        provider = provider.with_profile_max_shapes(largest);
+    }
+    Ok(provider.build().error_on_failure())
 }
 
 #[cfg(not(feature = "tensorrt"))]
-fn tensorrt(device: Device, _: i32) -> Result<ExecutionProviderDispatch, EncodeError> {
+fn tensorrt(device: Device, _: i32, _: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     Err(not_compiled(device, "ort-tensorrt"))
 }
 
@@ -75,14 +102,37 @@ fn not_compiled(device: Device, feature: &str) -> EncodeError {
 
 /// What ONNX Runtime said when a provider could not be had, with what would help.
 pub(crate) fn refused(device: Device, words: &str) -> EncodeError {
-    let remedy = if words.contains("not enabled in this build") {
-        "this libonnxruntime is for the CPU alone: set ORT_DYLIB_PATH to the one of the `onnxruntime-gpu` package"
-    } else {
-        "its driver and libraries must be installed and found by the system's loader (LD_LIBRARY_PATH)"
-    };
-    // Before its message there may be a place in its own source.
-    let words = words.rsplit_once(" : FAIL : ").map_or(words, |(_, message)| message);
-    unavailable(&device.to_string(), format!("{}; {remedy}", words.trim_end_matches('.')))
+    /// What a message names, and what is to be done about it; the first that fits.
+    const REMEDIES: [(&[&str], &str); 5] = [
+        (
+            &["not enabled in this build"],
+            "this libonnxruntime is for the CPU alone: run `cargo xtask setup --only ort-cuda`, or set ORT_DYLIB_PATH to \
+             the one of the `onnxruntime-gpu` package",
+        ),
+        (
+            &["libnvinfer", "libnvonnxparser"],
+            "TensorRT 10 for CUDA 13 is needed: `pip install \"tensorrt-cu13<11\"` brings it from NVIDIA; name its folder \
+             tensorrt_libs in FOVEATE_CUDA_LIB",
+        ),
+        (
+            &["libcuda.so", "no CUDA-capable device", "driver version is insufficient", "CUDA failure 35"],
+            "NVIDIA's driver must be installed, for CUDA 13, and find a GPU: see what `nvidia-smi` says",
+        ),
+        (&["invalid device ordinal"], "there is no such GPU: `nvidia-smi -L` lists those that there are"),
+        (
+            &[],
+            "run `cargo xtask setup --only ort-cuda`, or name the folders of NVIDIA's libraries in FOVEATE_CUDA_LIB or \
+             LD_LIBRARY_PATH",
+        ),
+    ];
+    let fits = |names: &[&str]| names.is_empty() || names.iter().any(|name| words.contains(name));
+    let remedy = REMEDIES.iter().find(|(names, _)| fits(names)).map_or("", |(_, remedy)| remedy);
+    unavailable(&device.to_string(), format!("{}; {remedy}", message(words).trim_end_matches('.')))
+}
+
+/// The message without the place in ONNX Runtime's source before it.
+fn message(words: &str) -> &str {
+    words.rsplit_once(" : FAIL : ").map_or(words, |(_, message)| message)
 }
 
 fn unavailable(device: &str, reason: impl Into<String>) -> EncodeError {
@@ -99,13 +149,24 @@ mod tests {
         assert_eq!(
             refusal("CUDA execution provider is not enabled in this build."),
             "device cuda:1 unavailable: CUDA execution provider is not enabled in this build; this libonnxruntime is for \
-             the CPU alone: set ORT_DYLIB_PATH to the one of the `onnxruntime-gpu` package"
+             the CPU alone: run `cargo xtask setup --only ort-cuda`, or set ORT_DYLIB_PATH to the one of the \
+             `onnxruntime-gpu` package"
         );
         assert_eq!(
             refusal("/src/x.cc:2043 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library cuda.so"),
-            "device cuda:1 unavailable: Failed to load library cuda.so; its driver and libraries must be installed and \
-             found by the system's loader (LD_LIBRARY_PATH)"
+            "device cuda:1 unavailable: Failed to load library cuda.so; run `cargo xtask setup --only ort-cuda`, or name \
+             the folders of NVIDIA's libraries in FOVEATE_CUDA_LIB or LD_LIBRARY_PATH"
         );
+        for (words, remedy) in [
+            ("Failed to load library x with error: libcublasLt.so.13: cannot open", "setup --only ort-cuda"),
+            ("Failed to load library x with error: libnvinfer.so.10: cannot open", "pip install \"tensorrt-cu13<11\""),
+            ("Failed to load library x with error: libcuda.so.1: cannot open", "NVIDIA's driver must be installed"),
+            ("CUDA failure 100: no CUDA-capable device is detected ; GPU=-1", "NVIDIA's driver must be installed"),
+            ("CUDA failure 101: invalid device ordinal ; GPU=7", "`nvidia-smi -L` lists"),
+        ] {
+            let text = refusal(words);
+            assert!(text.contains(words) && text.contains(remedy), "{text}");
+        }
     }
 
     #[test]

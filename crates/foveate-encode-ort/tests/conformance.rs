@@ -195,6 +195,17 @@ fn what_does_not_fit_is_refused_with_what_would() {
         let error = refusal(&small("tokens"), &EncoderOptions { settings, ..EncoderOptions::default() });
         assert!(error.contains(expected), "{error}");
     }
+    for (device, name, value, expected) in [
+        ("cpu", "tf32", "on", "setting 'tf32'; it has optimization, sessions"),
+        ("cuda:0", "sessions", "1", "setting 'sessions'; it has optimization, tf32"),
+        ("cuda:0", "tf32", "1", "setting 'tf32' is '1', not on or off"),
+        ("tensorrt:0", "engine", "x", "setting 'engine'; it has engine_cache, optimization, tf32"),
+    ] {
+        let settings = [(name.to_owned(), value.to_owned())].into();
+        let options = EncoderOptions { device: device.to_owned(), settings, ..EncoderOptions::default() };
+        let error = refusal(&small("tokens"), &options);
+        assert!(error.contains(expected), "{error}");
+    }
     let device = refusal(&small("tokens"), &EncoderOptions { device: "gpu".to_owned(), ..EncoderOptions::default() });
     assert!(device.contains("device gpu unavailable: there is no such device"), "{device}");
 }

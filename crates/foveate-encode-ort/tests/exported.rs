@@ -11,24 +11,12 @@ use std::process::{Command, Stdio};
 
 use foveate_core::{CHANNELS, Size};
 use foveate_dinov2::{Model, SeededWeights};
-use foveate_encode::{DType, EncodeError, EncoderOptions, Graph, GraphFormat, GraphSource, Pooling, conformance};
+use foveate_encode::{DType, EncodeError, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
-use support::{Goldens, TINY, encode, fixtures, is_there, options, shared};
+use support::{Goldens, TINY, encode, exported, fixtures, is_there, options, shared};
 
 fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()
-}
-
-fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
-    Graph {
-        name: model.name.clone(),
-        format: GraphFormat::Onnx,
-        source: GraphSource::Memory(model.to_onnx(dtype, pooling).unwrap().into()),
-        input: model.preprocess.crop,
-        mean: model.preprocess.mean,
-        std: model.preprocess.std,
-        registers: Some(model.config.num_register_tokens),
-    }
 }
 
 fn open(model: &Model, options: &EncoderOptions) -> OrtEncoder {

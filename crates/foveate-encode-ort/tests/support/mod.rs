@@ -9,15 +9,22 @@ mod encoder;
 use std::path::PathBuf;
 
 use foveate_core::{Backend, Size};
-use foveate_encode::{Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
+use foveate_dinov2::Model;
+use foveate_encode::{DType, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
 
 pub(crate) use encoder::{Goldens, encode, fixtures, shared};
 
 use encoder::crops;
 
-/// The `strict` tier: cosine and relative error of a vector, in f32.
-const MIN_COSINE: f64 = 1.0 - 1e-6;
-const MAX_RELATIVE_ERROR: f64 = 1e-4;
+/// How close a vector must be to its golden: cosine and relative error.
+#[derive(Clone, Copy)]
+pub(crate) struct Tier {
+    min_cosine: f64,
+    max_error: f64,
+}
+
+pub(crate) const STRICT: Tier = Tier { min_cosine: 1.0 - 1e-6, max_error: 1e-4 };
+pub(crate) const HALF: Tier = Tier { min_cosine: 0.999, max_error: 0.1 };
 
 pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 
@@ -53,6 +60,19 @@ pub(crate) fn tiny(name: &str) -> Graph {
     graph(fixtures().join("models").join(name).join("model.baked224.onnx"), None)
 }
 
+/// A checkpoint as the graph that `foveate-dinov2` writes of it.
+pub(crate) fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
+    Graph {
+        name: model.name.clone(),
+        format: GraphFormat::Onnx,
+        source: GraphSource::Memory(model.to_onnx(dtype, pooling).unwrap().into()),
+        input: model.preprocess.crop,
+        mean: model.preprocess.mean,
+        std: model.preprocess.std,
+        registers: Some(model.config.num_register_tokens),
+    }
+}
+
 pub(crate) fn options(pooling: Pooling, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling, max_batch, ..EncoderOptions::default() }
 }
@@ -60,6 +80,11 @@ pub(crate) fn options(pooling: Pooling, max_batch: usize) -> EncoderOptions {
 impl Goldens {
     /// Holds `cls+mean` vectors of the recipe's crops against the goldens `<prefix>.cls*` and `<prefix>.patch_mean*`.
     pub(crate) fn check(&self, encoder: &mut dyn Encoder, recipe: &str, prefix: &str) {
+        self.check_in(STRICT, encoder, recipe, prefix);
+    }
+
+    /// The same in another tier.
+    pub(crate) fn check_in(&self, tier: Tier, encoder: &mut dyn Encoder, recipe: &str, prefix: &str) {
         assert_eq!(encoder.spec().pooling, Pooling::ClsMean);
         let (pixels, photos) = crops(&fixtures().join(format!("goldens/crop_{recipe}")), &self.names, 224);
         let vectors = encode(encoder, &pixels);
@@ -70,7 +95,7 @@ impl Goldens {
             for key in keys {
                 let compared = photos.iter().enumerate().map(|(row, &photo)| {
                     let ours = &vectors.row(row)[part.clone()];
-                    compare(&format!("{key} {}", self.names[photo]), ours, &self.tensors[key][photo])
+                    compare(tier, &format!("{key} {}", self.names[photo]), ours, &self.tensors[key][photo])
                 });
                 let worst = compared.fold(0.0, f64::max);
                 println!("{key:<50} {:>2} photos  max |difference| {worst:.2e}", photos.len());
@@ -84,15 +109,15 @@ fn is_of(key: &str, prefix: &str, pooling: &str) -> bool {
     key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| rest.starts_with(pooling))
 }
 
-/// Largest difference of a component, after checking the strict tier.
-fn compare(what: &str, ours: &[f32], golden: &[f64]) -> f64 {
+/// Largest difference of a component, after checking the tier.
+fn compare(tier: Tier, what: &str, ours: &[f32], golden: &[f64]) -> f64 {
     assert_eq!(ours.len(), golden.len());
     let dot = |a: &mut dyn Iterator<Item = (f64, f64)>| a.map(|(a, b)| a * b).sum::<f64>();
     let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
     let (own, other) = (dot(&mut pairs().map(|(a, _)| (a, a))), dot(&mut pairs().map(|(_, b)| (b, b))));
     let cosine = dot(&mut pairs()) / (own * other).sqrt();
     let distance = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
-    assert!(cosine >= MIN_COSINE, "{what}: cosine {cosine}");
-    assert!(distance <= MAX_RELATIVE_ERROR, "{what}: relative error {distance:e}");
+    assert!(cosine >= tier.min_cosine, "{what}: cosine {cosine}");
+    assert!(distance <= tier.max_error, "{what}: relative error {distance:e}");
     pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }

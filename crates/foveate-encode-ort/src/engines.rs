@@ -1,0 +1,166 @@
+//! TensorRT's engines: made for one graph, one precision and a range of batches, which takes minutes, and kept on disk.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use foveate_encode::{DType, EncodeError, GraphSource};
+use ort::session::Session;
+use ort::value::ValueType;
+use sha2::{Digest, Sha256};
+
+use crate::encoder::weights;
+
+/// The setting that names the folder.
+pub(crate) const ENGINE_CACHE: &str = "engine_cache";
+
+/// How TensorRT is to compute a graph, and where it keeps what it made for that.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Engines {
+    pub(crate) dtype: DType,
+    /// Of this graph, precision and range of batches alone.
+    pub(crate) engines: String,
+    /// How fast each kernel is on each kind of GPU, of all graphs.
+    pub(crate) timings: String,
+    /// The smallest, the usual and the largest input, as ONNX Runtime's options spell them; `None` for a graph that
+    /// leaves nothing open.
+    pub(crate) shapes: Option<[String; 3]>,
+}
+
+impl Engines {
+    /// Those of the graph that `outline` is a session of, for batches of 1 to `max_batch` images in `dtype`, below the
+    /// folder `setting` or the user's cache. Makes the folders.
+    pub(crate) fn new(
+        outline: &Session,
+        source: &GraphSource,
+        (dtype, tf32): (DType, bool),
+        max_batch: usize,
+        setting: Option<&str>,
+    ) -> Result<Self, EncodeError> {
+        let root = setting.map(PathBuf::from).or_else(default_folder).ok_or_else(|| {
+            EncodeError::Unsupported(format!("there is no folder for TensorRT's engines; name one as '{ENGINE_CACHE}'"))
+        })?;
+        let input = outline.inputs().first().map(|input| (input.name(), input.dtype()));
+        let shapes = match input {
+            Some((name, ValueType::Tensor { shape, .. })) => shapes(name, shape, max_batch),
+            _ => None,
+        };
+        let hash = hash(source).map_err(|error| EncodeError::Model(format!("cannot be read: {error}")))?;
+        let folder = root.join(name(&hash, dtype, tf32, max_batch));
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            let problem = format!("the folder {} of TensorRT's engines cannot be made: {error}", folder.display());
+            EncodeError::Unsupported(format!("{problem}; name another as '{ENGINE_CACHE}'"))
+        })?;
+        Ok(Self { dtype, engines: text(&folder)?, timings: text(&root)?, shapes })
+    }
+}
+
+/// ONNX Runtime takes paths as text.
+fn text(path: &Path) -> Result<String, EncodeError> {
+    let text = path.to_str().map(ToOwned::to_owned);
+    text.ok_or_else(|| EncodeError::Unsupported(format!("'{ENGINE_CACHE}' in a folder that is no UTF-8: {path:?}")))
+}
+
+fn default_folder() -> Option<PathBuf> {
+    folder_of_user(&|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+}
+
+/// Where the platform's programs keep what they can make again.
+fn folder_of_user(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let home = || variable("HOME").map(|home| home.join(".cache"));
+    let cache = variable("XDG_CACHE_HOME").or_else(|| variable("LOCALAPPDATA")).or_else(home)?;
+    Some(cache.join("foveate").join("tensorrt"))
+}
+
+/// ONNX Runtime names an engine by the names in its graph and not by its weights, by its own version and TensorRT's, the
+/// precision and the architecture of the GPU. The rest is said here.
+fn name(hash: &str, dtype: DType, tf32: bool, max_batch: usize) -> String {
+    let tf32 = if tf32 { "-tf32" } else { "" };
+    format!("{}-{}{tf32}-{max_batch}", &hash[..16], dtype.name())
+}
+
+/// SHA-256 of a graph and the files of its weights, in hexadecimal digits.
+fn hash(source: &GraphSource) -> std::io::Result<String> {
+    let mut sha = Sha256::new();
+    match source {
+        GraphSource::Memory(bytes) => sha.update(bytes),
+        GraphSource::File(path) => {
+            add(&mut sha, path)?;
+            for file in weights(path).filter(|file| file.is_file()) {
+                add(&mut sha, &file)?;
+            }
+        }
+    }
+    Ok(sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn add(sha: &mut Sha256, path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::File::open(path)?;
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(()),
+            n => sha.update(&chunk[..n]),
+        }
+    }
+}
+
+/// `name:1x224x224x3`, and the same with most images twice: most batches are full. Only the number of images may be open.
+fn shapes(name: &str, shape: &[i64], max_batch: usize) -> Option<[String; 3]> {
+    let (&images, image) = shape.split_first()?;
+    let open = images < 0 && image.iter().all(|&length| length > 0);
+    let image: String = image.iter().map(|length| format!("x{length}")).collect();
+    open.then(|| [1, max_batch, max_batch].map(|images| format!("{name}:{images}{image}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_leave_the_number_of_images_open() {
+        let expected = ["pixels:1x224x224x3", "pixels:64x224x224x3", "pixels:64x224x224x3"].map(str::to_owned);
+        assert_eq!(shapes("pixels", &[-1, 224, 224, 3], 64), Some(expected));
+        assert_eq!(shapes("pixels", &[8, 3, 224, 224], 64), None);
+        assert_eq!(shapes("pixels", &[-1, 3, -1, -1], 64), None);
+        assert_eq!(shapes("pixels", &[], 64), None);
+    }
+
+    #[test]
+    fn an_engine_is_of_one_model_precision_and_range() {
+        let hash = "0123456789abcdef0123";
+        assert_eq!(name(hash, DType::F16, false, 32), "0123456789abcdef-f16-32");
+        assert_eq!(name(hash, DType::F32, true, 1), "0123456789abcdef-f32-tf32-1");
+    }
+
+    #[test]
+    fn the_hash_is_of_the_graph_and_of_its_weights() {
+        // SHA-256 of "abc", FIPS 180-2.
+        let abc = hash(&GraphSource::Memory(b"abc"[..].into())).unwrap();
+        assert_eq!(abc, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, "ab").unwrap();
+        let source = GraphSource::File(path.clone());
+        let alone = hash(&source).unwrap();
+        assert_ne!(alone, abc);
+        for suffix in [".data", "_data"] {
+            let weights = folder.path().join(format!("model.onnx{suffix}"));
+            std::fs::write(&weights, "c").unwrap();
+            assert_eq!(hash(&source).unwrap(), abc);
+            std::fs::remove_file(weights).unwrap();
+        }
+        assert!(hash(&GraphSource::File(folder.path().join("absent.onnx"))).is_err());
+    }
+
+    #[test]
+    fn folders_are_those_of_the_platform() {
+        let folder = |variables: &[(&str, &str)]| {
+            let get = |name: &str| Some(PathBuf::from(variables.iter().find(|(known, _)| *known == name)?.1));
+            folder_of_user(&get)
+        };
+        assert_eq!(folder(&[("HOME", "/home/ann")]).unwrap(), Path::new("/home/ann/.cache/foveate/tensorrt"));
+        let both = [("HOME", "/home/ann"), ("XDG_CACHE_HOME", "/x")];
+        assert_eq!(folder(&both).unwrap(), Path::new("/x/foveate/tensorrt"));
+        assert_eq!(folder(&[]), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! Whether a device is there, which ONNX Runtime finds out when it makes a session and not before.
+
+use foveate_encode::EncodeError;
+use ort::session::Session;
+
+use crate::library::{Library, one_line};
+use crate::provider::{Device, Wishes, refused};
+
+/// An ONNX file of one node, Identity, on one f32.
+const IDENTITY: &[u8] = b"\x08\x08\x3a\x37\x0a\x10\x0a\x01x\x12\x01y\x22\x08Identity\x12\x01g\
+    \x5a\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01\
+    \x62\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01\x42\x02\x10\x0d";
+
+/// Makes a session on `device`, after loading what its provider will ask for.
+///
+/// # Errors
+/// [`EncodeError::Device`], with what is missing.
+pub(crate) fn probe(library: &Library, device: Device) -> Result<(), EncodeError> {
+    crate::nvidia::preload(library);
+    let providers = device.providers(&Wishes::default())?;
+    let session = || -> ort::Result<Session> {
+        let builder = Session::builder(&library.environment)?.with_intra_threads(1)?;
+        builder.with_execution_providers(providers)?.commit_from_memory(IDENTITY)
+    };
+    session().map(drop).map_err(|error| refused(device, &one_line(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::load;
+
+    #[test]
+    fn the_cpu_is_there_and_its_graph_is_one() {
+        if let Ok(library) = load() {
+            probe(library, Device::Cpu).unwrap();
+        }
+    }
+}

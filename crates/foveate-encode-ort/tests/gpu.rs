@@ -1,0 +1,143 @@
+//! The same goldens on NVIDIA GPUs, by CUDA and by TensorRT. Where there is no such device, every test is reported as
+//! ignored, with what the encoder says to whoever asks for the device.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_dinov2::Model;
+use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
+use foveate_encode_ort::OrtEncoder;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use support::{Goldens, HALF, STRICT, TINY, encode, exported, fixtures, options, tiny};
+
+const DEVICES: [&str; 2] = ["cuda:0", "tensorrt:0"];
+
+/// What is to be seen on a device.
+type Test = fn(&str);
+
+fn main() -> ExitCode {
+    let tests: [(&str, Test); 6] = [
+        ("graphs of others, f32, strict", graphs_of_others),
+        ("our graphs, f32, strict", |device| our_graphs(device, DType::F32)),
+        ("our graphs, f16, half", |device| our_graphs(device, DType::F16)),
+        ("our graphs, bf16, half", |device| our_graphs(device, DType::Bf16)),
+        ("the last batch is still there", the_last_batch_is_still_there),
+        ("two encoders side by side", two_encoders_side_by_side),
+    ];
+    let of_device = |device: &'static str| tests.map(|(name, test)| trial(format!("{device}: {name}"), device, test));
+    let trials = DEVICES.into_iter().flat_map(of_device);
+    let no_such = Trial::test("a device that there is not", || {
+        a_device_that_there_is_not();
+        Ok::<(), Failed>(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.chain([no_such]).collect()).exit_code()
+}
+
+fn trial(name: String, device: &'static str, test: Test) -> Trial {
+    Trial::ignorable_test(name, move || match OrtEncoder::open(&tiny("tiny"), &on(device, DType::F32)) {
+        Err(error @ EncodeError::Device { .. }) => Ok(Completion::ignored_with(error.to_string())),
+        Err(error) => Err(Failed::from(error.to_string())),
+        Ok(_) => {
+            test(device);
+            Ok(Completion::Completed)
+        }
+    })
+}
+
+/// TensorRT has no way to do without TF32 that could be set here, so its f32 is held to the half tier unless the
+/// environment says otherwise.
+fn tf32(device: &str) -> bool {
+    device.starts_with("tensorrt") && std::env::var_os("NVIDIA_TF32_OVERRIDE").is_none_or(|value| value != "0")
+}
+
+fn on(device: &str, dtype: DType) -> EncoderOptions {
+    let mut settings = std::collections::BTreeMap::new();
+    if tf32(device) {
+        settings.insert("tf32".to_owned(), "on".to_owned());
+    }
+    EncoderOptions { device: device.to_owned(), dtype, settings, ..options(Pooling::ClsMean, 30) }
+}
+
+fn model(name: &str) -> Model {
+    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
+}
+
+fn hold(name: &str, encoder: &mut OrtEncoder, strict: bool) {
+    let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
+    for recipe in ["hf_pil", "squash"] {
+        goldens.check_in(if strict { STRICT } else { HALF }, encoder, recipe, recipe);
+    }
+}
+
+fn graphs_of_others(device: &str) {
+    for name in TINY {
+        let mut encoder = OrtEncoder::open(&tiny(name), &on(device, DType::F32)).unwrap();
+        assert_eq!(encoder.spec().device, device);
+        hold(name, &mut encoder, !tf32(device));
+    }
+}
+
+fn our_graphs(device: &str, dtype: DType) {
+    for name in TINY {
+        let graph = exported(&model(name), dtype, Pooling::ClsMean);
+        let mut encoder = OrtEncoder::open(&graph, &on(device, dtype)).unwrap();
+        assert_eq!(encoder.spec().dtype, dtype);
+        hold(name, &mut encoder, dtype == DType::F32 && !tf32(device));
+    }
+}
+
+fn the_last_batch_is_still_there(device: &str) {
+    let graph = exported(&model("tiny"), DType::F32, Pooling::ClsMean);
+    let mut encoder = OrtEncoder::open(&graph, &on(device, DType::F32)).unwrap();
+    let mut again = VectorBuf::new();
+    assert!(encoder.encode_resident(&mut again).is_err());
+    for images in [3, 1] {
+        let pixels: Vec<u8> = (0..images).flat_map(|seed| conformance::noise(graph.input, seed)).collect();
+        let vectors = encode(&mut encoder, &pixels);
+        let times = encoder.encode_resident(&mut again).unwrap();
+        assert_eq!(again, vectors);
+        assert!(times.copy_in.is_zero() && !times.forward.is_zero());
+    }
+}
+
+fn two_encoders_side_by_side(device: &str) {
+    let graph = exported(&model("tiny"), DType::F32, Pooling::ClsMean);
+    let pixels: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(graph.input, seed)).collect();
+    let mut encoders = [0, 1].map(|_| OrtEncoder::open(&graph, &on(device, DType::F32)).unwrap());
+    let expected = encode(&mut encoders[0], &pixels);
+    std::thread::scope(|scope| {
+        for encoder in &mut encoders {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let mut vectors = VectorBuf::new();
+                    encoder.encode(PixelBatch::new(&pixels, graph.input).unwrap(), &mut vectors).unwrap();
+                    let far = vectors.as_slice().iter().zip(expected.as_slice()).any(|(a, b)| (a - b).abs() > 1e-3);
+                    assert!(!far);
+                }
+            });
+        }
+    });
+}
+
+/// Not even where there are others.
+fn a_device_that_there_is_not() {
+    for device in ["cuda:63", "tensorrt:63"] {
+        let cache = tempfile::tempdir().unwrap();
+        let mut options = EncoderOptions { device: device.to_owned(), dtype: DType::F16, ..options(Pooling::Cls, 1) };
+        if device.starts_with("tensorrt") {
+            let folder = cache.path().join("engines").display().to_string();
+            options.settings.insert("engine_cache".to_owned(), folder);
+        }
+        let error = OrtEncoder::open(&tiny("tiny"), &options).map(|_| ()).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, EncodeError::Device { device: named, .. } if named == device), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+        assert!(!Path::new(cache.path()).join("engines").exists(), "nothing is made for a device that is not there");
+    }
+}
