@@ -65,14 +65,17 @@ __device__ __forceinline__ unsigned narrow_pair(float low, float high, bf16) {
 }
 
 // sum += rows * columns, of a warp's 16 x 16 and 16 x 8 fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16").
+// Volatile, as all that a warp does at once: the compiler must not move it to where only some lanes come.
 __device__ __forceinline__ void mma_k16(float (&sum)[4], const unsigned (&rows)[4], const unsigned (&columns)[2], f16) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]), "r"(columns[1]));
 }
 
 __device__ __forceinline__ void mma_k16(float (&sum)[4], const unsigned (&rows)[4], const unsigned (&columns)[2], bf16) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]), "r"(columns[1]));
 }
@@ -95,7 +98,8 @@ __device__ __forceinline__ void copies_wait() {
 #else
 // sum += rows * columns, of a warp's 16 x 8 and 8 x 8 fragments (PTX ISA, "Matrix Fragments for mma.m16n8k8").
 __device__ __forceinline__ void mma_k8(float (&sum)[4], unsigned top, unsigned bottom, unsigned columns) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(top), "r"(bottom), "r"(columns));
 }

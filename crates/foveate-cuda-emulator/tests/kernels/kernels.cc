@@ -358,6 +358,39 @@ void pool(int images, int tokens, int prefix, int width, int mode) {
     });
 }
 
+// ---- The elements themselves ----
+
+// Widening by the format's definition; narrowing at, and one step to either side of, the middle between any two
+// neighbours, the tie going to the even one. `fraction_bits` of the 16 are the fraction.
+template <class T>
+void conversions(int fraction_bits) {
+    const int exponents = 1 << (15 - fraction_bits), bias = exponents / 2 - 1;
+    const auto value = [&](unsigned bits) {
+        const int exponent = bits >> fraction_bits, fraction = bits & ((1 << fraction_bits) - 1);
+        const double significand = fraction + (exponent > 0 ? 1 << fraction_bits : 0);
+        return ldexp(significand, std::max(exponent, 1) - bias - fraction_bits);
+    };
+    const auto narrowed_to = [](float wide) {
+        T to;
+        narrow(wide, to);
+        return to.bits;
+    };
+    const unsigned infinity = (exponents - 1) << fraction_bits;
+    int wrong = narrowed_to(NAN) != 0x7fff;
+    for (unsigned bits = 0; bits < infinity; ++bits) {
+        const float low = static_cast<float>(value(bits));
+        // What would come next, were it not infinity.
+        const double high = value(bits + 1), middle = (low + high) / 2;
+        const float tie = static_cast<float>(middle);
+        const unsigned even = bits + bits % 2;
+        wrong += widen(T{static_cast<unsigned short>(bits)}) != low || narrowed_to(low) != bits;
+        wrong += narrowed_to(nextafterf(tie, 0.0f)) != bits || narrowed_to(tie) != even;
+        wrong += narrowed_to(nextafterf(tie, INFINITY)) != bits + 1;
+        wrong += narrowed_to(-tie) != (even | 0x8000u) || !(widen(T{static_cast<unsigned short>(bits | 0x8000u)}) == -low);
+    }
+    report(std::string("conversions of ") + Type<T>::NAME, wrong == 0, wrong);
+}
+
 // ---- All of it ----
 
 template <class T>
@@ -405,6 +438,8 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (argc == 3 && strcmp(argv[1], "--ignore-barrier") == 0) emulated::ignored_barrier = atoi(argv[2]);
+    conversions<f16>(10);
+    conversions<bf16>(7);
     check<float>(false);
     check<f16>(true);
 #if __CUDA_ARCH__ >= 800
