@@ -15,9 +15,17 @@ const IMAGES: usize = 5;
 /// # Panics
 /// When an encoder does not conform, saying how; so does whatever `make` panics with.
 pub fn check(hidden: usize, make: impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
+    check_with(&EncoderOptions::default(), hidden, make);
+}
+
+/// The same on another device, in another precision or with other settings: those of `base`.
+///
+/// # Panics
+/// As [`check`].
+pub fn check_with(base: &EncoderOptions, hidden: usize, make: impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
     let mut first: Option<Vec<f32>> = None;
     for threads in [1, 2, 3] {
-        let options = EncoderOptions { max_batch: IMAGES, threads, ..EncoderOptions::default() };
+        let options = EncoderOptions { max_batch: IMAGES, threads, ..base.clone() };
         for pooling in [Pooling::Cls, Pooling::Mean, Pooling::ClsMean] {
             spec_follows_options(hidden, &EncoderOptions { pooling, ..options.clone() }, &make);
         }
@@ -29,7 +37,7 @@ pub fn check(hidden: usize, make: impl Fn(&EncoderOptions) -> Box<dyn Encoder>) 
         let expected = first.get_or_insert_with(|| vectors.as_slice().to_vec());
         same(encoder.spec(), vectors.as_slice(), expected, "another number of threads");
     }
-    poolings_agree(hidden, &make);
+    poolings_agree(base, hidden, &make);
 }
 
 /// An image of `size` that is noise, other noise for every `seed`.
@@ -148,9 +156,9 @@ fn refuses_what_does_not_fit(encoder: &mut dyn Encoder) {
 }
 
 /// `cls+mean` is the other two, side by side.
-fn poolings_agree(hidden: usize, make: &impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
+fn poolings_agree(base: &EncoderOptions, hidden: usize, make: &impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
     let [class, mean, both] = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean].map(|pooling| {
-        let options = EncoderOptions { pooling, max_batch: 1, ..EncoderOptions::default() };
+        let options = EncoderOptions { pooling, max_batch: 1, ..base.clone() };
         let mut encoder = make(&options);
         let pixels = noise(encoder.spec().input, 7);
         (encode(encoder.as_mut(), &pixels), encoder.spec().clone())

@@ -1,0 +1,306 @@
+//! The wrappers on a device: the emulator, in every order that its streams may take, or with `FOVEATE_CUDA_TESTS=device` a
+//! real one. The emulator ends the process when memory is used after it was freed.
+
+// Tests may unwrap, and what was skipped is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::sync::{Mutex, PoisonError};
+
+use foveate_core::BatchMemory;
+use foveate_cuda::blaslt::{self, Element, Operands, Shape};
+use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Event, Graph, Module, Pinned, Stream};
+use half::{bf16, f16};
+
+/// Runs `test` on device 0 in every order; not at all, with a line on the terminal, where there is no emulator.
+fn on_a_device(test: impl Fn(&Device)) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if std::env::var_os("FOVEATE_CUDA_TESTS").is_some_and(|place| place == "device") {
+        return test(&Device::open(0).unwrap());
+    }
+    for order in ["late", "eager", "random:1", "random:2"] {
+        if let Err(reason) = foveate_cuda_emulator::set_order(order) {
+            return println!("skipped: {reason}");
+        }
+        test(&Device::open(0).unwrap());
+    }
+}
+
+const BYTES: usize = 100_000;
+
+fn pattern(seed: usize) -> Vec<u8> {
+    (0..BYTES).map(|i| (i * 31 + seed * 7 + i / 251) as u8).collect()
+}
+
+fn pinned(device: &Device, seed: usize) -> Pinned {
+    let mut memory = Pinned::new(device, BYTES).unwrap();
+    memory.as_mut_slice().copy_from_slice(&pattern(seed));
+    memory
+}
+
+#[test]
+fn a_device_says_what_it_is() {
+    on_a_device(|device| {
+        assert_eq!(Device::names().unwrap()[0], device.name());
+        assert!(device.compute_capability() >= (5, 0) && device.multiprocessors() > 0);
+        let (free, total) = device.memory().unwrap();
+        assert!(free > 0 && free <= total);
+        let Err(CudaError::NoDevice { ordinal: 99, devices }) = Device::open(99) else { panic!("device 99") };
+        assert_eq!(devices, Device::names().unwrap());
+    });
+}
+
+#[test]
+fn memory_goes_there_and_back() {
+    on_a_device(|device| {
+        let buffer = Buffer::from_slice(device, &[1.0_f32, -2.5, f32::MAX]).unwrap();
+        let mut values = [0.0_f32; 3];
+        buffer.read(&mut values).unwrap();
+        assert_eq!(values, [1.0, -2.5, f32::MAX]);
+        assert!(matches!(buffer.read(&mut [0_u8; 13]), Err(CudaError::Misfit(_))));
+        let mut zeros = [1_u8; 7];
+        Buffer::zeroed(device, 7).unwrap().read(&mut zeros).unwrap();
+        assert_eq!(zeros, [0; 7]);
+    });
+}
+
+/// Whoever asks for the bytes of pinned memory waits for the copies that it was lent to.
+#[test]
+fn pinned_memory_waits_for_its_copies() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let there = Buffer::zeroed(device, BYTES).unwrap();
+        let (mut from, mut to) = (pinned(device, 1), pinned(device, 2));
+        stream.upload(&mut from, &there, BYTES).unwrap();
+        from.host_mut().unwrap().fill(0);
+        stream.download(&there, &mut to, BYTES).unwrap();
+        assert_eq!(to.host().unwrap(), pattern(1));
+    });
+}
+
+/// Also when the last of them is on another stream than the first.
+#[test]
+fn pinned_memory_waits_for_every_stream() {
+    on_a_device(|device| {
+        let streams = [Stream::new(device).unwrap(), Stream::new(device).unwrap()];
+        let there = [Buffer::zeroed(device, BYTES).unwrap(), Buffer::zeroed(device, BYTES).unwrap()];
+        let mut from = pinned(device, 3);
+        for (stream, there) in streams.iter().zip(&there) {
+            stream.upload(&mut from, there, BYTES).unwrap();
+        }
+        from.as_mut_slice().fill(0);
+        for there in &there {
+            let mut copied = vec![0_u8; BYTES];
+            there.read(&mut copied).unwrap();
+            assert_eq!(copied, pattern(3));
+        }
+    });
+}
+
+#[test]
+fn events_order_streams() {
+    on_a_device(|device| {
+        let [fill, drain] = [Stream::new(device).unwrap(), Stream::new(device).unwrap()];
+        let mut pixels = DevicePixels::new(device, BYTES).unwrap();
+        let mut to = pinned(device, 0);
+        for seed in 4..7 {
+            let mut from = pinned(device, seed);
+            fill.upload(&mut from, pixels.buffer(), BYTES).unwrap();
+            pixels.filled_on(&fill).unwrap();
+            pixels.wait_on(&drain).unwrap();
+            drain.download(pixels.buffer(), &mut to, BYTES).unwrap();
+            assert_eq!(to.as_slice(), pattern(seed));
+        }
+        assert!(pixels.host().is_none() && BatchMemory::bytes(&pixels) == BYTES);
+    });
+}
+
+#[test]
+fn whatever_is_dropped_waits_for_the_device() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let (mut from, there) = (pinned(device, 8), Buffer::zeroed(device, BYTES).unwrap());
+        let mut to = pinned(device, 9);
+        stream.upload(&mut from, &there, BYTES).unwrap();
+        drop(from);
+        stream.download(&there, &mut to, BYTES).unwrap();
+        drop((there, stream));
+        assert_eq!(to.as_slice(), pattern(8));
+    });
+}
+
+#[test]
+fn events_tell_the_time() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let [first, second] = [Event::new(device).unwrap(), Event::new(device).unwrap()];
+        stream.record(&first).unwrap();
+        stream.record(&second).unwrap();
+        second.synchronize().unwrap();
+        assert!(second.seconds_since(&first).unwrap() >= 0.0);
+        let never = Event::new(device).unwrap();
+        never.synchronize().unwrap();
+        assert!(matches!(second.seconds_since(&never), Err(CudaError::Call { .. })));
+    });
+}
+
+/// A graph keeps what it works with, and does its work each time it is launched, not when it is captured.
+#[test]
+fn graphs_keep_their_memory() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let (there, x) = (Buffer::zeroed(device, 64).unwrap(), Buffer::from_slice(device, &[2.0_f32; 16]).unwrap());
+        let (weight, workspace) =
+            (Buffer::from_slice(device, &[1.0_f32; 16]).unwrap(), Buffer::zeroed(device, 1 << 20).unwrap());
+        let blas = blaslt::Handle::new(device).unwrap();
+        let mut product = blas.plan(shape(4, 4, 4, Element::F32, false, true), &workspace).unwrap();
+        let operands = Operands { x: &x, weight: &weight, bias: None, y: &there, workspace: &workspace };
+        let graph = Graph::capture(&stream, || product.run(&stream, &operands)).unwrap();
+        drop((x, weight, workspace, product));
+        let mut values = [0.0_f32; 16];
+        there.read(&mut values).unwrap();
+        assert_eq!(values, [0.0; 16], "captured, not done");
+        graph.launch(&stream).unwrap();
+        graph.launch(&stream).unwrap();
+        there.read(&mut values).unwrap();
+        assert_eq!(values, [16.0; 16], "added twice");
+    });
+}
+
+#[test]
+fn a_capture_that_fails_leaves_the_stream_usable() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let failed = Graph::capture(&stream, || Err::<(), _>(CudaError::Misfit("on purpose".to_owned())));
+        assert!(matches!(failed, Err(CudaError::Misfit(_))));
+        let (mut from, there) = (pinned(device, 1), Buffer::zeroed(device, BYTES).unwrap());
+        stream.upload(&mut from, &there, BYTES).unwrap();
+        stream.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn copies_do_not_leave_their_memory() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let (mut host, there) = (Pinned::new(device, 100).unwrap(), Buffer::zeroed(device, 50).unwrap());
+        for bytes in [51, 101] {
+            assert!(matches!(stream.upload(&mut host, &there, bytes), Err(CudaError::Misfit(_))));
+            assert!(matches!(stream.download(&there, &mut host, bytes), Err(CudaError::Misfit(_))));
+        }
+        assert!(matches!(host.as_f32(26), Err(CudaError::Misfit(_))));
+    });
+}
+
+#[test]
+fn memory_that_is_not_there_is_told() {
+    on_a_device(|device| {
+        let (free, total) = device.memory().unwrap();
+        match Buffer::zeroed(device, 2 * total) {
+            Err(CudaError::OutOfMemory { bytes, free: left, total: all }) => {
+                assert_eq!((bytes, left, all), (2 * total, free, total));
+            }
+            other => panic!("{other:?}"),
+        }
+        Buffer::zeroed(device, 1000).unwrap();
+    });
+}
+
+#[test]
+fn kernels_that_do_not_compile_are_told() {
+    on_a_device(|device| match Module::from_ptx(device, "this is\nno PTX") {
+        Err(CudaError::Kernels(reason)) => assert!(!reason.contains('\n'), "{reason}"),
+        other => panic!("{other:?}"),
+    });
+}
+
+// ---- Products ----
+
+fn shape(rows: usize, inputs: usize, outputs: usize, element: Element, bias: bool, accumulate: bool) -> Shape {
+    Shape { rows, inputs, outputs, element, tf32: false, bias, accumulate }
+}
+
+/// Small multiples of 1/8, which every element type holds.
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 37 + seed * 11) % 17) as f32 / 8.0 - 1.0).collect()
+}
+
+fn upload(device: &Device, element: Element, values: &[f32]) -> Buffer {
+    match element {
+        Element::F32 => Buffer::from_slice(device, values),
+        Element::F16 => Buffer::from_slice(device, &values.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>()),
+        Element::Bf16 => Buffer::from_slice(device, &values.iter().map(|&v| bf16::from_f32(v)).collect::<Vec<_>>()),
+    }
+    .unwrap()
+}
+
+fn read(buffer: &Buffer, element: Element, count: usize) -> Vec<f32> {
+    let mut bits = vec![0_u8; count * element.bytes()];
+    buffer.read(&mut bits).unwrap();
+    let halves = bits.as_chunks::<2>().0.iter().map(|&bytes| u16::from_le_bytes(bytes));
+    match element {
+        Element::F32 => bits.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+        Element::F16 => halves.map(|bits| f16::from_bits(bits).to_f32()).collect(),
+        Element::Bf16 => halves.map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+    }
+}
+
+#[test]
+fn products_are_what_they_say() {
+    let (rows, inputs, outputs) = (19, 24, 40);
+    let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
+    let (bias, before) = (numbers(outputs, 3), numbers(rows * outputs, 4));
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let blas = blaslt::Handle::new(device).unwrap();
+        let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
+        for element in [Element::F32, Element::F16, Element::Bf16] {
+            let on_device = |values: &[f32]| upload(device, element, values);
+            let (x_there, weight_there, bias_there) = (on_device(&x), on_device(&weight), on_device(&bias));
+            for (has_bias, accumulate) in [(false, false), (true, false), (true, true)] {
+                let y = on_device(&before);
+                let shape = shape(rows, inputs, outputs, element, has_bias, accumulate);
+                let mut product = blas.plan(shape, &workspace).unwrap();
+                let (x_there, weight_there) = (&x_there, &weight_there);
+                let bias_there = has_bias.then_some(&bias_there);
+                let operands =
+                    Operands { x: x_there, weight: weight_there, bias: bias_there, y: &y, workspace: &workspace };
+                product.run(&stream, &operands).unwrap();
+                for (i, got) in read(&y, element, rows * outputs).into_iter().enumerate() {
+                    let (row, output) = (i / outputs, i % outputs);
+                    let terms = (0..inputs).map(|k| x[row * inputs + k] * weight[output * inputs + k]);
+                    let mut want: f32 = terms.sum();
+                    want += if has_bias { bias[output] } else { 0.0 };
+                    want += if accumulate { before[i] } else { 0.0 };
+                    let step = if element == Element::Bf16 { 1.0 / 128.0 } else { 1.0 / 1024.0 };
+                    assert!((got - want).abs() <= want.abs() * step, "{shape:?}: {got}, not {want}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
+        let blas = blaslt::Handle::new(device).unwrap();
+        let mut product = blas.plan(shape(8, 8, 8, Element::F32, true, false), &workspace).unwrap();
+        let (whole, short) = (Buffer::zeroed(device, 256).unwrap(), Buffer::zeroed(device, 255).unwrap());
+        let (bias, other) = (Buffer::zeroed(device, 32).unwrap(), Buffer::zeroed(device, 256).unwrap());
+        let (x, weight, y) = (&whole, &whole, &other);
+        let fits = Operands { x, weight, bias: Some(&bias), y, workspace: &workspace };
+        product.run(&stream, &fits).unwrap();
+        for wrong in [
+            Operands { x: &short, ..fits },
+            Operands { weight: &short, ..fits },
+            Operands { y: &short, ..fits },
+            Operands { bias: None, ..fits },
+        ] {
+            assert!(matches!(product.run(&stream, &wrong), Err(CudaError::Misfit(_))));
+        }
+        assert_eq!((product.shape().rows, product.workspace_bytes() <= 1 << 20), (8, true));
+        assert!(blaslt::find().unwrap().starts_with("cuBLASLt "));
+    });
+}

@@ -1,0 +1,631 @@
+//! The forward on a GPU: numerics, and batches under way. Without a GPU it runs on the project's emulator, whose streams
+//! do their work as late, as early or in as random an order as CUDA allows; with `FOVEATE_CUDA_TESTS=device`, on the
+//! real thing.
+
+#![cfg(feature = "cuda")]
+// Tests may unwrap, and what was compared is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "../../../tests/support/encoder.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use foveate_core::{BatchMemory, Size, VectorBuf};
+use foveate_cuda::{Device, DevicePixels, Pinned, Stream};
+use foveate_dinov2::{Model, SeededWeights};
+use foveate_encode::{
+    Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
+};
+use foveate_encode_candle::{CandleEncoder, CudaEncoder};
+use support::{Goldens, encode, fixtures, shared};
+
+const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+/// In which order the emulator's streams do what they may do in any.
+const ORDERS: [&str; 4] = ["late", "eager", "random:1", "random:2"];
+
+/// A device to test on, and the turn to set its order: tests run side by side.
+struct Gpu {
+    is_emulated: bool,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Gpu {
+    /// `None`, with a line on the terminal, where there is none.
+    fn get() -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_emulated = std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device");
+        let ready = if is_emulated { foveate_cuda_emulator::load() } else { Ok(()) };
+        match ready {
+            Ok(()) => Some(Self { is_emulated, _turn: turn }),
+            Err(reason) => {
+                println!("skipped: {reason}");
+                None
+            }
+        }
+    }
+
+    /// Runs `test` in each of the orders; once on a real device, which has its own.
+    fn in_orders(&self, orders: &[&str], test: impl Fn(&str)) {
+        if !self.is_emulated {
+            return test("its own order");
+        }
+        for order in orders {
+            foveate_cuda_emulator::set_order(order).unwrap();
+            test(order);
+        }
+    }
+}
+
+fn tiny(name: &str) -> Model {
+    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
+}
+
+/// A model of generated weights whose heads are as wide as DINOv2's, which the tensor cores' attention is for.
+fn wide_heads(swiglu: bool) -> Model {
+    let mut model = tiny("tiny-reg");
+    model.preprocess.crop = Size::new(98, 126);
+    model.config.hidden_size = 128;
+    model.config.num_attention_heads = 2;
+    model.config.mlp_hidden = 344;
+    model.config.use_swiglu_ffn = swiglu;
+    model.weights = Box::new(SeededWeights::new(&model.config));
+    model
+}
+
+fn options(dtype: DType, max_batch: usize) -> EncoderOptions {
+    EncoderOptions {
+        dtype,
+        max_batch,
+        device: "cuda".to_owned(),
+        pooling: Pooling::ClsMean,
+        ..EncoderOptions::default()
+    }
+}
+
+fn with(options: EncoderOptions, settings: &[(&str, &str)]) -> EncoderOptions {
+    let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    EncoderOptions { settings, ..options }
+}
+
+fn open(model: &Model, options: &EncoderOptions) -> CudaEncoder {
+    CudaEncoder::new(model, options).unwrap()
+}
+
+fn pixels(model: &Model, seeds: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    seeds.into_iter().flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect()
+}
+
+// ---- Numerics ----
+
+/// Largest 1 - cosine and relative error of vectors.
+#[derive(Clone, Copy, Debug, Default)]
+struct Worst {
+    angle: f64,
+    error: f64,
+}
+
+impl Worst {
+    fn add(&mut self, ours: &[f32], golden: &[f64]) {
+        assert_eq!(ours.len(), golden.len());
+        let sum =
+            |term: &dyn Fn(f64, f64) -> f64| ours.iter().zip(golden).map(|(&a, &b)| term(a.into(), b)).sum::<f64>();
+        let (own, other) = (sum(&|a, _| a * a), sum(&|_, b| b * b));
+        let angle = 1.0 - sum(&|a, b| a * b) / (own * other).sqrt();
+        let error = (sum(&|a, b| (a - b).powi(2)) / other).sqrt();
+        assert!(angle.is_finite() && error.is_finite());
+        *self = Self { angle: self.angle.max(angle), error: self.error.max(error) };
+    }
+
+    /// The tiers `strict` and `half`.
+    fn check(self, what: &str, dtype: DType) {
+        let (angle, error) = if dtype == DType::F32 { (1e-6, 1e-4) } else { (1e-3, 0.1) };
+        println!("{what:<28} {:<4}  1 - cosine {:.1e}  relative error {:.1e}", dtype.name(), self.angle, self.error);
+        assert!(self.angle <= angle && self.error <= error, "{what} in {}: {self:?}", dtype.name());
+    }
+}
+
+/// Compares `cls+mean` vectors with the goldens of `transformers` called `class` and `mean`.
+fn compare(encoder: &mut CudaEncoder, goldens: &Goldens, crops: &Path, [class, mean]: [&str; 2]) -> Worst {
+    let (pixels, photos) = support::crops(crops, &goldens.names, encoder.spec().input.width);
+    let vectors = encode(encoder, &pixels);
+    let half = vectors.dim() / 2;
+    let mut worst = Worst::default();
+    for (row, &photo) in photos.iter().enumerate() {
+        worst.add(&vectors.row(row)[..half], &goldens.tensors[class][photo]);
+        worst.add(&vectors.row(row)[half..], &goldens.tensors[mean][photo]);
+    }
+    worst
+}
+
+#[test]
+fn tiny_models_meet_their_goldens() {
+    let Some(gpu) = Gpu::get() else { return };
+    let folder = fixtures().join("goldens");
+    gpu.in_orders(&["late"], |_| {
+        for name in TINY {
+            let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
+            for dtype in DTYPES {
+                let mut encoder = open(&tiny(name), &options(dtype, 30));
+                let crops = folder.join("crop_hf_pil");
+                let keys = ["hf_pil.cls.f32", "hf_pil.patch_mean.f32"];
+                compare(&mut encoder, &goldens, &crops, keys).check(name, dtype);
+            }
+        }
+    });
+}
+
+/// DINOv2's own widths, in both attention kernels.
+#[test]
+fn small_models_meet_their_goldens() {
+    let Some(gpu) = Gpu::get() else { return };
+    let crops = shared("goldens/hf").unwrap_or_else(|| fixtures().join("goldens")).join("crop_hf_pil");
+    let goldens = shared("goldens/seeded_embeddings.safetensors")
+        .unwrap_or_else(|| fixtures().join("goldens/seeded_embeddings.safetensors"));
+    let goldens = Goldens::read(&goldens);
+    let cases = [
+        ("dinov2-small", "dinov2-small", DType::F32, "auto"),
+        ("dinov2-small", "dinov2-small", DType::F16, "plain"),
+        ("dinov2-with-registers-small", "dinov2-small-with-registers", DType::F16, "auto"),
+        ("dinov2-small", "dinov2-small", DType::Bf16, "auto"),
+    ];
+    gpu.in_orders(&["late"], |_| {
+        for (card, name, dtype, attention) in cases {
+            let options = with(options(dtype, 30), &[("attention", attention)]);
+            let mut encoder = open(&Model::seeded(card).unwrap(), &options);
+            let keys = [format!("{name}.hf_pil.cls"), format!("{name}.hf_pil.patch_mean")];
+            let worst = compare(&mut encoder, &goldens, &crops, [&keys[0], &keys[1]]);
+            worst.check(&format!("{name} ({attention})"), dtype);
+        }
+    });
+}
+
+/// Trained weights, whose activations are not those of random ones: against the CPU's forward.
+#[test]
+fn a_trained_model_agrees_with_the_cpu() {
+    let (Some(gpu), Some(folder)) = (Gpu::get(), shared("weights/vit-tiny-patch16-224")) else { return };
+    let model = Model::from_folder(&folder).unwrap();
+    let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
+    let (pixels, _) = support::crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
+    let cpu = EncoderOptions { device: "cpu".to_owned(), threads: 2, ..options(DType::F32, 30) };
+    let expected = encode(&mut CandleEncoder::new(&model, &cpu).unwrap(), &pixels);
+    gpu.in_orders(&["late"], |_| {
+        for dtype in DTYPES {
+            let vectors = encode(&mut open(&model, &options(dtype, 30)), &pixels);
+            let mut worst = Worst::default();
+            for row in 0..vectors.rows() {
+                let expected: Vec<f64> = expected.row(row).iter().map(|&value| value.into()).collect();
+                worst.add(vectors.row(row), &expected);
+            }
+            worst.check("vit-tiny", dtype);
+        }
+    });
+}
+
+/// Widths and sizes that no committed model has: another grid, heads of 64, a SwiGLU that is not a power of two wide.
+#[test]
+fn other_widths_agree_with_the_cpu() {
+    let Some(gpu) = Gpu::get() else { return };
+    gpu.in_orders(&["random:3"], |_| {
+        for swiglu in [false, true] {
+            let model = wide_heads(swiglu);
+            let pixels = pixels(&model, 0..3);
+            let cpu = EncoderOptions { device: "cpu".to_owned(), ..options(DType::F32, 3) };
+            let expected = encode(&mut CandleEncoder::new(&model, &cpu).unwrap(), &pixels);
+            for (dtype, attention) in
+                [(DType::F32, "auto"), (DType::F16, "auto"), (DType::F16, "plain"), (DType::Bf16, "auto")]
+            {
+                let options = with(options(dtype, 3), &[("attention", attention)]);
+                let vectors = encode(&mut open(&model, &options), &pixels);
+                let mut worst = Worst::default();
+                for row in 0..3 {
+                    let expected: Vec<f64> = expected.row(row).iter().map(|&value| value.into()).collect();
+                    worst.add(vectors.row(row), &expected);
+                }
+                worst.check(if swiglu { "heads of 64, SwiGLU" } else { "heads of 64" }, dtype);
+            }
+        }
+    });
+}
+
+#[test]
+fn conformance_in_every_precision() {
+    let Some(gpu) = Gpu::get() else { return };
+    gpu.in_orders(&["late", "random:4"], |_| {
+        for (name, dtype) in TINY.into_iter().zip(DTYPES) {
+            let model = tiny(name);
+            conformance::check_with(&options(dtype, 5), model.config.hidden_size, |options| {
+                Box::new(open(&model, options))
+            });
+        }
+    });
+}
+
+// ---- Batches under way ----
+
+/// Sizes of successive batches: full ones, smaller ones, and a size that comes again.
+const BATCHES: [usize; 9] = [4, 4, 1, 4, 3, 2, 4, 1, 4];
+
+fn batches(model: &Model) -> Vec<Vec<u8>> {
+    let mut seed = 0..;
+    BATCHES.iter().map(|&images| pixels(model, seed.by_ref().take(images))).collect()
+}
+
+fn one_by_one(encoder: &mut CudaEncoder, batches: &[Vec<u8>]) -> Vec<VectorBuf> {
+    batches.iter().map(|pixels| encode(encoder, pixels)).collect()
+}
+
+/// Keeps as many batches under way as there may be; `fill` puts a batch's pixels into memory.
+fn under_way(
+    encoder: &mut CudaEncoder,
+    batches: &[Vec<u8>],
+    fill: impl Fn(&[u8]) -> Box<dyn BatchMemory>,
+) -> (Vec<VectorBuf>, Vec<(Instant, EncodeSpans, Instant)>) {
+    let (size, depth) = (encoder.spec().input, encoder.depth());
+    let image = size.rgb_len().unwrap();
+    let (mut rows, mut spans, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+    let mut collect = |encoder: &mut CudaEncoder, asked: Instant, pixels: &[u8]| {
+        let mut out = VectorBuf::new();
+        let collected = encoder.collect(&mut out).unwrap();
+        assert_eq!(collected.batch.images, pixels.len() / image);
+        if let Some(memory) = collected.batch.memory.host() {
+            assert_eq!(&memory[..pixels.len()], pixels, "a batch's memory comes back as it was");
+        }
+        rows.push(out);
+        spans.push((asked, collected.spans, Instant::now()));
+    };
+    for (i, pixels) in batches.iter().enumerate() {
+        if i >= depth {
+            collect(encoder, asked[i - depth], &batches[i - depth]);
+        }
+        asked.push(Instant::now());
+        encoder.submit(Batch { memory: fill(pixels), images: pixels.len() / image, size }).unwrap();
+    }
+    for i in batches.len().saturating_sub(depth)..batches.len() {
+        collect(encoder, asked[i], &batches[i]);
+    }
+    (rows, spans)
+}
+
+/// Memory of the device with pixels in it, put there by a stream that nobody waits for.
+fn on_device(device: &Device, stream: &Stream, pixels: &[u8]) -> DevicePixels {
+    let mut pinned = Pinned::new(device, pixels.len()).unwrap();
+    pinned.as_mut_slice().copy_from_slice(pixels);
+    let mut there = DevicePixels::new(device, pixels.len()).unwrap();
+    stream.upload(&mut pinned, there.buffer(), pixels.len()).unwrap();
+    there.filled_on(stream).unwrap();
+    there
+}
+
+/// Whatever memory batches lie in, however many are under way and in whatever order the device works: the same bits.
+#[test]
+fn overlapped_batches_have_the_same_bits() {
+    let Some(gpu) = Gpu::get() else { return };
+    for (model, dtype) in [(tiny("tiny-swiglu"), DType::F32), (wide_heads(false), DType::F16)] {
+        let batches = batches(&model);
+        let expected = one_by_one(&mut open(&model, &options(dtype, 4)), &batches);
+        gpu.in_orders(&ORDERS, |order| {
+            let mut encoder = open(&model, &options(dtype, 4));
+            let allocate = encoder.allocator(Place::Host);
+            let device = Device::open(0).unwrap();
+            let stream = Stream::new(&device).unwrap();
+            let pinned = |pixels: &[u8]| {
+                let mut memory = allocate(pixels.len() + 100).unwrap();
+                memory.host_mut().unwrap()[..pixels.len()].copy_from_slice(pixels);
+                memory
+            };
+            assert_eq!(under_way(&mut encoder, &batches, pinned).0, expected, "pinned, {order}");
+            let plain = |pixels: &[u8]| Box::new(pixels.to_vec()) as Box<dyn BatchMemory>;
+            assert_eq!(under_way(&mut encoder, &batches, plain).0, expected, "plain, {order}");
+            let there = |pixels: &[u8]| Box::new(on_device(&device, &stream, pixels)) as Box<dyn BatchMemory>;
+            assert_eq!(under_way(&mut encoder, &batches, there).0, expected, "on the device, {order}");
+            assert_eq!(one_by_one(&mut encoder, &batches), expected, "one by one, {order}");
+        });
+    }
+}
+
+#[test]
+fn graphs_change_no_bits() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny");
+    let batches = batches(&model);
+    gpu.in_orders(&ORDERS, |order| {
+        let rows = |graph| one_by_one(&mut open(&model, &with(options(DType::F16, 4), &[("graph", graph)])), &batches);
+        assert_eq!(rows("on"), rows("off"), "{order}");
+    });
+}
+
+/// More sizes than plans are kept for, and back again.
+#[test]
+fn plans_come_and_go() {
+    let Some(gpu) = Gpu::get() else { return };
+    let mut model = tiny("tiny");
+    model.preprocess.crop = Size::square(14);
+    gpu.in_orders(&["late", "eager"], |order| {
+        let mut encoder = open(&model, &options(DType::F32, 12));
+        let all = encode(&mut encoder, &pixels(&model, 0..12));
+        for images in (1..=12).chain([1, 12, 5]) {
+            let part = encode(&mut encoder, &pixels(&model, 0..images));
+            for row in 0..images as usize {
+                let same = part.row(row).iter().zip(all.row(row)).all(|(a, b)| (a - b).abs() < 1e-4);
+                assert!(same, "{images} images, {order}");
+            }
+        }
+    });
+}
+
+#[test]
+fn spans_lie_where_the_batch_was_under_way() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny");
+    let batches = batches(&model);
+    gpu.in_orders(&["late", "eager"], |_| {
+        let mut encoder = open(&model, &options(DType::F32, 4));
+        let (_, spans) = under_way(&mut encoder, &batches, |pixels| Box::new(pixels.to_vec()));
+        for (asked, spans, seen) in &spans {
+            let parts = [spans.copy_in, spans.forward, spans.copy_out];
+            assert!(parts[0].0 >= *asked, "nothing is done before it is asked for");
+            assert!(parts[2].0 + parts[2].1 <= *seen, "nothing is done after its end was seen");
+            assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "one part after the other");
+            assert!(spans.times().forward.as_nanos() > 0);
+        }
+        for pair in spans.windows(2) {
+            let [(_, first, _), (_, second, _)] = pair else { unreachable!() };
+            assert!(first.copy_in.0 <= second.copy_in.0 && first.copy_out.0 <= second.copy_out.0, "in their order");
+        }
+    });
+}
+
+#[test]
+fn the_last_batch_can_be_computed_again() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny");
+    gpu.in_orders(&ORDERS, |order| {
+        let mut encoder = open(&model, &options(DType::F32, 4));
+        let mut out = VectorBuf::new();
+        assert!(matches!(encoder.encode_resident(&mut out), Err(EncodeError::Unsupported(_))));
+        for seeds in [0..4, 4..7] {
+            let expected = encode(&mut encoder, &pixels(&model, seeds));
+            for _ in 0..2 {
+                let times = encoder.encode_resident(&mut out).unwrap();
+                assert_eq!(out, expected, "{order}");
+                assert!(times.forward > times.copy_in);
+            }
+        }
+        let device = Device::open(0).unwrap();
+        let pixels = on_device(&device, &Stream::new(&device).unwrap(), &pixels(&model, 0..1));
+        let batch = Batch { memory: Box::new(pixels), images: 1, size: encoder.spec().input };
+        encoder.submit(batch).unwrap();
+        encoder.collect(&mut out).unwrap();
+        assert!(matches!(encoder.encode_resident(&mut out), Err(EncodeError::Unsupported(_))), "it was the caller's");
+    });
+}
+
+#[test]
+fn misuse_is_told_and_harms_nothing() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny");
+    gpu.in_orders(&["late"], |_| {
+        let mut encoder = open(&model, &options(DType::F32, 2));
+        let size = encoder.spec().input;
+        let image = pixels(&model, [1]);
+        let expected = encode(&mut encoder, &image);
+        let batch = |images: usize, size: Size| Batch { memory: Box::new(image.clone()), images, size };
+        let refused = |result: Result<(), EncodeError>, what: &str| match result {
+            Err(EncodeError::Batch(reason)) => assert!(reason.contains(what), "{reason}"),
+            other => panic!("{what}: {other:?}"),
+        };
+        let mut out = VectorBuf::new();
+        refused(encoder.collect(&mut out).map(|_| ()), "no batch is under way");
+        for _ in 0..encoder.depth() {
+            encoder.submit(batch(1, size)).unwrap();
+        }
+        refused(encoder.submit(batch(1, size)), "collect one first");
+        let pixels = foveate_core::PixelBatch::new(&image, size).unwrap();
+        refused(encoder.encode(pixels, &mut out).map(|_| ()), "under way");
+        refused(encoder.encode_resident(&mut out).map(|_| ()), "under way");
+        for _ in 0..encoder.depth() {
+            encoder.collect(&mut out).unwrap();
+            assert_eq!(out, expected);
+        }
+        refused(encoder.submit(batch(0, size)), "0 images");
+        refused(encoder.submit(batch(3, size)), "3 images");
+        refused(encoder.submit(batch(2, size)), "2 images in");
+        refused(encoder.submit(batch(1, Size::new(size.width, 1))), "images are");
+        assert_eq!(encode(&mut encoder, &image), expected);
+    });
+}
+
+/// An encoder that goes while batches are under way takes nothing from under the device; the emulator ends the process if
+/// it does.
+#[test]
+fn batches_under_way_may_be_dropped() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny-swiglu");
+    gpu.in_orders(&ORDERS, |_| {
+        let mut encoder = open(&model, &options(DType::F16, 4));
+        for _ in 0..2 {
+            let pixels = pixels(&model, 0..4);
+            let mut memory = encoder.allocator(Place::Host)(pixels.len()).unwrap();
+            memory.host_mut().unwrap().copy_from_slice(&pixels);
+            encoder.submit(Batch { memory, images: 4, size: encoder.spec().input }).unwrap();
+        }
+        drop(encoder);
+        Device::open(0).unwrap().synchronize().unwrap();
+    });
+}
+
+/// Once each size was seen, a batch takes nothing of the device's memory.
+#[test]
+fn a_steady_state_allocates_nothing() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny");
+    let batches = batches(&model);
+    gpu.in_orders(&["eager"], |_| {
+        let mut encoder = open(&model, &options(DType::F32, 4));
+        one_by_one(&mut encoder, &batches);
+        let device = Device::open(0).unwrap();
+        let free = device.memory().unwrap().0;
+        one_by_one(&mut encoder, &batches);
+        if gpu.is_emulated {
+            assert_eq!(device.memory().unwrap().0, free);
+        }
+        assert!(encoder.workspace_bytes() > 0);
+    });
+}
+
+// ---- What cannot be had ----
+
+#[test]
+fn too_large_a_batch_is_out_of_memory() {
+    let Some(gpu) = Gpu::get() else { return };
+    gpu.in_orders(&["late"], |_| {
+        let model = tiny("tiny");
+        let error = CudaEncoder::new(&model, &options(DType::F32, 60_000)).err();
+        if gpu.is_emulated {
+            let Some(EncodeError::Engine(reason)) = error else { panic!("{error:?}") };
+            assert!(reason.starts_with("out of memory on the device: "), "{reason}");
+            assert!(reason.ends_with("; a smaller batch takes less"), "{reason}");
+        }
+        // What was taken on the way was given back.
+        encode(&mut open(&model, &options(DType::F32, 1)), &pixels(&model, [0]));
+    });
+}
+
+#[test]
+fn what_it_cannot_do_is_refused() {
+    let Some(gpu) = Gpu::get() else { return };
+    gpu.in_orders(&["late"], |_| {
+        let refused = |model: &Model, options: &EncoderOptions| CudaEncoder::new(model, options).err().unwrap();
+        let one = options(DType::F32, 1);
+        for (name, what) in [("cuda:9", "no CUDA device 9: there "), ("cuda:x", "`cuda:N`")] {
+            match refused(&tiny("tiny"), &EncoderOptions { device: name.to_owned(), ..one.clone() }) {
+                EncodeError::Device { device, reason } => {
+                    assert_eq!(device, name);
+                    assert!(reason.contains(what) && !reason.contains('\n'), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let error = refused(&tiny("tiny"), &with(one.clone(), &[("flash", "on")]));
+        assert!(matches!(error, EncodeError::Unsupported(_)), "{error:?}");
+        let mut odd = tiny("tiny");
+        odd.config.mlp_hidden = 252;
+        assert!(matches!(refused(&odd, &one), EncodeError::Unsupported(_)));
+        let mut odd = tiny("tiny");
+        odd.preprocess.crop = Size::new(224, 225);
+        assert!(matches!(refused(&odd, &one), EncodeError::Model(_)));
+    });
+}
+
+// ---- Other devices, each in a process of its own: the emulator reads its environment once ----
+
+/// Runs the ignored test `name` of this file on an emulator with `environment`.
+fn in_a_process_of_its_own(name: &str, environment: &[(&str, &str)]) {
+    let Some(gpu) = Gpu::get() else { return };
+    if !gpu.is_emulated {
+        return println!("skipped: it needs devices that only the emulator has");
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{name} ran: {text}");
+}
+
+#[test]
+fn an_older_device_has_f16() {
+    in_a_process_of_its_own("child_older_device", &[("CUDA_EMULATOR_CC", "7.5")]);
+}
+
+#[test]
+#[ignore = "run by an_older_device_has_f16"]
+fn child_older_device() {
+    let Some(gpu) = Gpu::get() else { return };
+    gpu.in_orders(&["late"], |_| {
+        let model = wide_heads(false);
+        let error = CudaEncoder::new(&model, &options(DType::Bf16, 1)).err();
+        let Some(EncodeError::Unsupported(reason)) = error else { panic!("{error:?}") };
+        assert!(reason.starts_with("bf16 on ") && reason.ends_with("; use f16"), "{reason}");
+        let cpu = EncoderOptions { device: "cpu".to_owned(), ..options(DType::F32, 2) };
+        let pixels = pixels(&model, 0..2);
+        let expected = encode(&mut CandleEncoder::new(&model, &cpu).unwrap(), &pixels);
+        for dtype in [DType::F32, DType::F16] {
+            let vectors = encode(&mut open(&model, &options(dtype, 2)), &pixels);
+            let mut worst = Worst::default();
+            for row in 0..2 {
+                let expected: Vec<f64> = expected.row(row).iter().map(|&value| value.into()).collect();
+                worst.add(vectors.row(row), &expected);
+            }
+            worst.check("compute capability 7.5", dtype);
+        }
+    });
+}
+
+#[test]
+fn too_old_a_device_is_refused() {
+    in_a_process_of_its_own("child_too_old", &[("CUDA_EMULATOR_CC", "7.0")]);
+}
+
+#[test]
+#[ignore = "run by too_old_a_device_is_refused"]
+fn child_too_old() {
+    let Some(_gpu) = Gpu::get() else { return };
+    let error = CudaEncoder::new(&tiny("tiny"), &options(DType::F32, 1)).err();
+    let Some(EncodeError::Device { reason, .. }) = error else { panic!("{error:?}") };
+    assert!(reason.ends_with("(compute capability 7.0) is too old; 7.5 is the least"), "{reason}");
+}
+
+#[test]
+fn a_driver_without_a_device_is_told() {
+    in_a_process_of_its_own("child_no_device", &[("CUDA_EMULATOR_DEVICES", "0")]);
+}
+
+#[test]
+#[ignore = "run by a_driver_without_a_device_is_told"]
+fn child_no_device() {
+    let Some(_gpu) = Gpu::get() else { return };
+    let options = EncoderOptions { device: "cuda:1".to_owned(), ..options(DType::F32, 1) };
+    let error = CudaEncoder::new(&tiny("tiny"), &options).err();
+    let Some(EncodeError::Device { reason, .. }) = error else { panic!("{error:?}") };
+    assert_eq!(reason, "no CUDA device 1: there is none");
+}
+
+#[test]
+fn two_devices_share_pinned_memory() {
+    in_a_process_of_its_own("child_two_devices", &[("CUDA_EMULATOR_DEVICES", "2")]);
+}
+
+/// Memory of one encoder's allocator goes round between both; what lies on one device is refused by the other.
+#[test]
+#[ignore = "run by two_devices_share_pinned_memory"]
+fn child_two_devices() {
+    let Some(gpu) = Gpu::get() else { return };
+    let model = tiny("tiny");
+    gpu.in_orders(&ORDERS, |order| {
+        let on = |device: &str| open(&model, &EncoderOptions { device: device.to_owned(), ..options(DType::F32, 2) });
+        let mut encoders = [on("cuda:0"), on("cuda:1")];
+        let pixels = pixels(&model, 0..2);
+        let expected = encode(&mut encoders[0], &pixels);
+        let (size, mut out) = (encoders[0].spec().input, VectorBuf::new());
+        let mut memory = encoders[0].allocator(Place::Host)(pixels.len()).unwrap();
+        memory.host_mut().unwrap().copy_from_slice(&pixels);
+        for turn in 0..4 {
+            let encoder = &mut encoders[turn % 2];
+            encoder.submit(Batch { memory, images: 2, size }).unwrap();
+            memory = encoder.collect(&mut out).unwrap().batch.memory;
+            assert_eq!(out, expected, "{order}");
+        }
+        let memory = encoders[0].allocator(Place::Device)(pixels.len()).unwrap();
+        let error = encoders[1].submit(Batch { memory, images: 2, size });
+        assert!(matches!(error, Err(EncodeError::Batch(_))), "{error:?}");
+    });
+}
