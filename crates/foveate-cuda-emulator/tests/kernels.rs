@@ -26,7 +26,7 @@ fn build(capability: u32) -> Option<PathBuf> {
     let here = Path::new(CRATE);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{capability}"));
     let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]);
+    compiler.args(["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]);
     compiler.arg(format!("-D__CUDA_ARCH__={capability}0")).arg("-I").arg(here.join("src")).arg("-I").arg(kernels());
     compiler.args(["grid.cc", "kernels.cc"].map(|name| here.join("src/shim").join(name)));
     compiler.arg(here.join("tests/kernels/kernels.cc")).arg("-o").arg(&out);

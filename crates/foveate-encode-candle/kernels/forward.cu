@@ -299,7 +299,8 @@ __device__ __forceinline__ void patchify(
 // patch for the tokens that have one.
 template <class T>
 __device__ __forceinline__ void embed(
-    const T* __restrict__ patches, const float* __restrict__ base, T* __restrict__ x, int tokens, int prefix, int hidden) {
+    const T* __restrict__ patches, const float* __restrict__ base, T* __restrict__ x, int tokens, int prefix,
+    int hidden) {
     const int token = blockIdx.x, image = blockIdx.y;
     const T* patch = patches + (static_cast<long long>(image) * (tokens - prefix) + token - prefix) * hidden;
     const float* start = base + static_cast<long long>(token) * hidden;
@@ -382,8 +383,8 @@ struct Row {
 // x [rows, width] -> y [rows, width]: (x - mean) / sqrt(variance + eps) * scale + shift. One warp per row.
 template <class T>
 __device__ __forceinline__ void layer_norm(
-    const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, T* __restrict__ y, int rows,
-    int width, float eps) {
+    const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, T* __restrict__ y,
+    int rows, int width, float eps) {
     const int row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (row >= rows) return;
     const long long start = static_cast<long long>(row) * width;
@@ -866,38 +867,40 @@ __device__ __forceinline__ void pool(
 }
 
 // ---- What is exported ----
+//
+// The bound on pool's blocks per multiprocessor, one, keeps the compiler from spilling a row to have more of them.
 
-#define KERNELS(T)                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(128) patchify_##T(                                                      \
-        const unsigned char* pixels, T* patches, int rows, int columns, int patch, int padded) {                         \
-        patchify<T>(pixels, patches, rows, columns, patch, padded);                                                      \
-    }                                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(128) embed_##T(                                                         \
-        const T* patches, const float* base, T* x, int tokens, int prefix, int hidden) {                                 \
-        embed<T>(patches, base, x, tokens, prefix, hidden);                                                              \
-    }                                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(128) layer_norm_##T(                                                    \
-        const T* x, const float* scale, const float* shift, T* y, int rows, int width, float eps) {                      \
-        layer_norm<T>(x, scale, shift, y, rows, width, eps);                                                             \
-    }                                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256) gelu_##T(T* x, long long n) { gelu<T>(x, n); }                     \
-    extern "C" __global__ void __launch_bounds__(256) swiglu_##T(const T* x, T* y, long long rows, int width) {          \
-        swiglu<T>(x, y, rows, width);                                                                                    \
-    }                                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(128) attention_##T(                                                     \
-        const T* qkv, T* out, int tokens, int heads, int dim, float scale) {                                             \
-        attention<T>(qkv, out, tokens, heads, dim, scale);                                                               \
-    }                                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(256, 1) pool_##T(                                                       \
-        const T* x, const float* scale, const float* shift, float* out, int tokens, int prefix, int width, int mode,     \
-        float eps) {                                                                                                     \
-        pool<T>(x, scale, shift, out, tokens, prefix, width, mode, eps);                                                 \
+#define KERNELS(T)                                                                                                     \
+    extern "C" __global__ void __launch_bounds__(128) patchify_##T(                                                    \
+        const unsigned char* pixels, T* patches, int rows, int columns, int patch, int padded) {                       \
+        patchify<T>(pixels, patches, rows, columns, patch, padded);                                                    \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) embed_##T(                                                       \
+        const T* patches, const float* base, T* x, int tokens, int prefix, int hidden) {                               \
+        embed<T>(patches, base, x, tokens, prefix, hidden);                                                            \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) layer_norm_##T(                                                  \
+        const T* x, const float* scale, const float* shift, T* y, int rows, int width, float eps) {                    \
+        layer_norm<T>(x, scale, shift, y, rows, width, eps);                                                           \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) gelu_##T(T* x, long long n) { gelu<T>(x, n); }                   \
+    extern "C" __global__ void __launch_bounds__(256) swiglu_##T(const T* x, T* y, long long rows, int width) {        \
+        swiglu<T>(x, y, rows, width);                                                                                  \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) attention_##T(                                                   \
+        const T* qkv, T* out, int tokens, int heads, int dim, float scale) {                                           \
+        attention<T>(qkv, out, tokens, heads, dim, scale);                                                             \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 1) pool_##T(                                                     \
+        const T* x, const float* scale, const float* shift, float* out, int tokens, int prefix, int width, int mode,   \
+        float eps) {                                                                                                   \
+        pool<T>(x, scale, shift, out, tokens, prefix, width, mode, eps);                                               \
     }
 
-#define TENSOR_KERNELS(T)                                                                                                \
-    extern "C" __global__ void __launch_bounds__(128) attention_mma_##T(                                                 \
-        const T* qkv, T* out, int tokens, int heads, float scale) {                                                      \
-        attention_mma<T>(qkv, out, tokens, heads, scale);                                                                \
+#define TENSOR_KERNELS(T)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(128) attention_mma_##T(                                               \
+        const T* qkv, T* out, int tokens, int heads, float scale) {                                                    \
+        attention_mma<T>(qkv, out, tokens, heads, scale);                                                              \
     }
 
 using f32 = float;

@@ -184,8 +184,8 @@ void patchify(int images, int rows, int columns, int patch, int padded) {
     for (size_t at = 0; at < pixels.count; ++at) pixels.data[at] = static_cast<unsigned char>(at * 37 + at / 251);
     Array<T> patches(static_cast<size_t>(images) * rows * columns * padded);
     const std::string name = kernel<T>("patchify");
-    launch(name, Dim3{unsigned(rows * columns), unsigned(images), 1}, 128, pixels.data, patches.data, rows, columns, patch,
-           padded);
+    const Dim3 grid{unsigned(rows * columns), unsigned(images), 1};
+    launch(name, grid, 128, pixels.data, patches.data, rows, columns, patch, padded);
     compare<T>(called(name, images, rows, columns, patch, padded), patches, [&](size_t at) -> Expected {
         const size_t place = at % padded, which = at / padded % (rows * columns), image = at / padded / (rows * columns);
         if (place >= used) return {0.0, 0.0};
@@ -203,7 +203,8 @@ void embed(int images, int tokens, int prefix, int hidden) {
     fill(patches, 1, 2.0f);
     fill(base, 2, 1.0f);
     const std::string name = kernel<T>("embed");
-    launch(name, Dim3{unsigned(tokens), unsigned(images), 1}, 128, patches.data, base.data, x.data, tokens, prefix, hidden);
+    const Dim3 grid{unsigned(tokens), unsigned(images), 1};
+    launch(name, grid, 128, patches.data, base.data, x.data, tokens, prefix, hidden);
     compare<T>(called(name, images, tokens, prefix, hidden), x, [&](size_t at) -> Expected {
         const int column = at % hidden, token = at / hidden % tokens, image = at / hidden / tokens;
         const size_t patch = (static_cast<size_t>(image) * (tokens - prefix) + token - prefix) * hidden + column;
@@ -275,7 +276,8 @@ void swiglu(int rows, int width) {
 
 // For each element of the result: its value, and the same sum of the values' magnitudes.
 template <class T>
-std::vector<std::pair<double, double>> attend(const Array<T>& qkv, int images, int tokens, int heads, int dim, double scale) {
+std::vector<std::pair<double, double>> attend(
+    const Array<T>& qkv, int images, int tokens, int heads, int dim, double scale) {
     const size_t width = static_cast<size_t>(heads) * dim;
     std::vector<std::pair<double, double>> results(images * tokens * width);
     std::vector<double> weights(tokens);
@@ -337,7 +339,8 @@ void pool(int images, int tokens, int prefix, int width, int mode) {
     fill(scale, 10, 1.0f);
     fill(shift, 11, 1.0f);
     const std::string name = kernel<T>("pool");
-    launch(name, Dim3{unsigned(images), 1, 1}, 256, x.data, scale.data, shift.data, out.data, tokens, prefix, width, mode, eps);
+    launch(name, Dim3{unsigned(images), 1, 1}, 256, x.data, scale.data, shift.data, out.data, tokens, prefix, width,
+           mode, eps);
     std::vector<double> classes(images * width), means(images * width);
     for (int image = 0; image < images; ++image) {
         for (int token = 0; token < tokens; ++token) {
@@ -386,7 +389,8 @@ void conversions(int fraction_bits) {
         wrong += widen(T{static_cast<unsigned short>(bits)}) != low || narrowed_to(low) != bits;
         wrong += narrowed_to(nextafterf(tie, 0.0f)) != bits || narrowed_to(tie) != even;
         wrong += narrowed_to(nextafterf(tie, INFINITY)) != bits + 1;
-        wrong += narrowed_to(-tie) != (even | 0x8000u) || !(widen(T{static_cast<unsigned short>(bits | 0x8000u)}) == -low);
+        wrong += narrowed_to(-tie) != (even | 0x8000u);
+        wrong += widen(T{static_cast<unsigned short>(bits | 0x8000u)}) != -low;
     }
     report(std::string("conversions of ") + Type<T>::NAME, wrong == 0, wrong);
 }
