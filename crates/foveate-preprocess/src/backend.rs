@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use foveate_core::{Backend, Health, Registry};
 
 use crate::{CpuPreprocessor, Options, PreprocessError, Preprocessor};
@@ -12,6 +14,24 @@ pub struct OpenOptions {
     pub max_batch: usize,
     /// Does what the device cannot.
     pub fallback: CpuPreprocessor,
+    /// What only the backend understands (`backend` of `nvjpeg`), by name; see [`Self::settings`].
+    pub settings: BTreeMap<String, String>,
+}
+
+impl OpenOptions {
+    /// The settings, once every one of them is among those that the backend has (`known`).
+    ///
+    /// # Errors
+    /// [`PreprocessError::Unsupported`], naming the setting and those there are.
+    pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, PreprocessError> {
+        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(&self.settings),
+            Some(name) if known.is_empty() => {
+                Err(PreprocessError::Unsupported(format!("setting '{name}': it has no settings")))
+            }
+            Some(name) => Err(PreprocessError::Unsupported(format!("setting '{name}'; it has {}", known.join(", ")))),
+        }
+    }
 }
 
 type Open = dyn Fn(OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync;

@@ -1,0 +1,212 @@
+//! A group of images on their way through the device. Two take turns: while the pixels of one are resized, the next is
+//! decoded.
+
+use std::time::Duration;
+
+use foveate_core::{Size, Stage};
+use foveate_cuda::nvjpeg::{Engines, Handle, Lane, Target};
+use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
+use foveate_preprocess::StageClock;
+
+use crate::admission::Admitted;
+use crate::resample::{Job, Memory, Resampler, Source};
+
+/// One encoded image, and how the device prepares it; `None` when it does not.
+pub(crate) struct Item<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) admitted: Option<Admitted>,
+}
+
+/// What each image's memory begins on.
+const ALIGNMENT: usize = 256;
+
+impl Item<'_> {
+    /// Bytes of its pixels and of those between two passes, in the arena.
+    fn parts(&self) -> [usize; 2] {
+        let Some(admitted) = &self.admitted else { return [0; 2] };
+        let pixels = admitted.stored.rgb_len().unwrap_or(usize::MAX);
+        [pixels, admitted.recipe.between()].map(|bytes| bytes.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
+    }
+
+    /// Bytes that it takes in the arena.
+    pub(crate) fn bytes_on_device(&self) -> usize {
+        self.parts().into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+/// What became of an image that the device was given.
+pub(crate) enum Decoded {
+    /// Its pixels are in the arena, once the stream is there: where they begin, and where the memory behind them does.
+    Device([usize; 2]),
+    /// It is for the CPU.
+    No,
+}
+
+/// Memory and means for one group.
+pub(crate) struct Flight {
+    stream: Stream,
+    engines: Option<Engines>,
+    arena: Buffer,
+    tables: (Pinned, Buffer),
+    /// Before the first image, after decoding, after resizing.
+    moments: [Event; 3],
+    /// Whether the device decodes some, and whether it has been given all.
+    decodes: bool,
+    is_under_way: bool,
+}
+
+impl Flight {
+    pub(crate) fn new(device: &Device, handle: &Handle) -> Result<Self, CudaError> {
+        let event = || Event::new(device);
+        Ok(Self {
+            stream: Stream::new(device)?,
+            engines: Engines::new(handle)?,
+            arena: Buffer::zeroed(device, 1)?,
+            tables: (Pinned::new(device, 1)?, Buffer::zeroed(device, 1)?),
+            moments: [event()?, event()?, event()?],
+            decodes: false,
+            is_under_way: false,
+        })
+    }
+
+    /// Waits until the group before is through, and says what it took.
+    pub(crate) fn finish(&mut self, clock: &dyn StageClock) -> Result<(), CudaError> {
+        if !std::mem::take(&mut self.is_under_way) {
+            return Ok(());
+        }
+        let [begun, decoded, resized] = &self.moments;
+        resized.synchronize()?;
+        let between = |earlier: &Event, later: &Event| {
+            later.seconds_since(earlier).map(|seconds| Duration::from_secs_f64(seconds.max(0.0)))
+        };
+        if self.decodes {
+            clock.record(Stage::Decode, between(begun, decoded)?);
+        }
+        clock.record(Stage::Resize, between(decoded, resized)?);
+        Ok(())
+    }
+
+    /// Waits for whatever it was given; for when something failed.
+    pub(crate) fn abandon(&mut self) {
+        // An error means that the context is lost, and the work with it.
+        let _ = self.stream.synchronize();
+        self.is_under_way = false;
+    }
+
+    /// Gives memory back that only an unusually large group needed.
+    pub(crate) fn shrink(&mut self, device: &Device, most: usize) -> Result<(), CudaError> {
+        if self.arena.bytes() > most {
+            self.arena = Buffer::zeroed(device, 1)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Has the device decode what it can of `items`. The group before must be finished.
+    pub(crate) fn decode(
+        &mut self,
+        device: &Device,
+        lanes: &mut Lanes,
+        items: &[Item<'_>],
+    ) -> Result<Vec<Decoded>, CudaError> {
+        let bytes = items.iter().map(Item::bytes_on_device).fold(0, usize::saturating_add);
+        if bytes > self.arena.bytes() {
+            // First the old one goes.
+            self.arena = Buffer::zeroed(device, 1)?;
+            self.arena = Buffer::zeroed(device, bytes)?;
+        }
+        self.stream.record(&self.moments[0])?;
+        let mut rooms = Vec::with_capacity(items.len());
+        let mut free = 0;
+        for item in items {
+            let [pixels, between] = item.parts();
+            rooms.push([free, free + pixels]);
+            free += pixels + between;
+        }
+        let is_decoded = self.decode_into(lanes, items, &rooms)?;
+        self.decodes = is_decoded.contains(&true);
+        self.stream.record(&self.moments[1])?;
+        let decoded = |(room, is_decoded)| if is_decoded { Decoded::Device(room) } else { Decoded::No };
+        Ok(rooms.into_iter().zip(is_decoded).map(decoded).collect())
+    }
+
+    fn decode_into(
+        &mut self,
+        lanes: &mut Lanes,
+        items: &[Item<'_>],
+        rooms: &[[usize; 2]],
+    ) -> Result<Vec<bool>, CudaError> {
+        let mut is_decoded = vec![false; items.len()];
+        let arena = self.arena.clone();
+        let target = |admitted: &Admitted, room: [usize; 2]| {
+            let Size { width, height } = admitted.stored;
+            Target { buffer: &arena, offset: room[0], width, height }
+        };
+        let admitted = || {
+            let all = items.iter().zip(rooms).enumerate();
+            all.filter_map(|(at, (item, room))| Some((at, item.bytes, target(item.admitted.as_ref()?, *room))))
+        };
+        if let Some(engines) = &mut self.engines {
+            let (mut places, mut jpegs) = (Vec::new(), Vec::new());
+            for (at, bytes, target) in admitted() {
+                if engines.take(bytes, [target.width, target.height])? {
+                    places.push(at);
+                    jpegs.push((bytes, target));
+                }
+            }
+            if !jpegs.is_empty() && engines.decode(&self.stream, &jpegs)? {
+                places.into_iter().for_each(|at| is_decoded[at] = true);
+            }
+        }
+        for (at, bytes, target) in admitted() {
+            if !is_decoded[at] {
+                is_decoded[at] = lanes.next().decode(&self.stream, bytes, &target)?;
+            }
+        }
+        Ok(is_decoded)
+    }
+
+    /// Where the pixels of a decoded image are.
+    pub(crate) fn source(room: [usize; 2], admitted: &Admitted) -> Source {
+        Source::turned(room[0], admitted.stored, admitted.turn)
+    }
+
+    /// Has the device make the batch's images, behind the decoding.
+    pub(crate) fn resize(
+        &mut self,
+        device: &Device,
+        resampler: &Resampler,
+        job: &Job,
+        out: &Buffer,
+    ) -> Result<(), CudaError> {
+        let bytes = job.bytes();
+        if bytes > self.tables.1.bytes() {
+            let room = bytes.next_power_of_two();
+            self.tables = (Pinned::new(device, room)?, Buffer::zeroed(device, room)?);
+        }
+        let (host, tables) = &mut self.tables;
+        job.write(host.as_mut_slice());
+        self.stream.upload(host, tables, bytes)?;
+        resampler.run(&self.stream, job, &Memory { tables, arena: &self.arena, out })?;
+        self.stream.record(&self.moments[2])?;
+        self.is_under_way = true;
+        Ok(())
+    }
+}
+
+/// Two that take turns, so that the host's part of an image and the device's part of the one before are done at once.
+pub(crate) struct Lanes([Lane; 2]);
+
+impl Lanes {
+    pub(crate) fn new(lanes: [Lane; 2]) -> Self {
+        Self(lanes)
+    }
+
+    fn next(&mut self) -> &mut Lane {
+        self.0.swap(0, 1);
+        &mut self.0[0]
+    }
+}

@@ -1,0 +1,54 @@
+//! Where a batch lies when it is ready.
+
+use foveate_core::BatchMemory;
+use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
+use foveate_preprocess::PreprocessError;
+
+use crate::fault;
+
+/// The way from the device to a batch's memory on the host, kept from batch to batch.
+#[derive(Default)]
+pub(crate) struct Landing(Option<(Buffer, Pinned)>);
+
+impl Landing {
+    /// The device's memory for a batch of at most `bytes`: the batch's own where it lies there.
+    pub(crate) fn buffer(
+        &mut self,
+        device: &Device,
+        out: &mut dyn BatchMemory,
+        bytes: usize,
+    ) -> Result<Buffer, PreprocessError> {
+        let too_small =
+            || PreprocessError::Unsupported(format!("no room for {bytes} bytes in the batch's {}", out.bytes()));
+        if out.bytes() < bytes {
+            return Err(too_small());
+        }
+        let pixels = out.as_any().downcast_ref::<DevicePixels>();
+        let on_device = pixels.map(|pixels| (pixels.device() == device).then(|| pixels.buffer().clone()));
+        match on_device {
+            Some(Some(buffer)) => Ok(buffer),
+            None if out.host_mut().is_some() => self.staging(device, bytes).map_err(fault),
+            _ => Err(PreprocessError::Unsupported(format!(
+                "the batch's memory is neither on the host nor on {device:?}"
+            ))),
+        }
+    }
+
+    fn staging(&mut self, device: &Device, bytes: usize) -> Result<Buffer, CudaError> {
+        let kept = self.0.take().filter(|(buffer, _)| buffer.bytes() >= bytes);
+        let make = || Ok((Buffer::zeroed(device, bytes)?, Pinned::new(device, bytes)?));
+        Ok(self.0.insert(kept.map_or_else(make, Ok)?).0.clone())
+    }
+
+    /// Brings the first `bytes` to where `out` has them, all done at return. `stream` has filled what
+    /// [`Self::buffer`] gave.
+    pub(crate) fn land(&mut self, stream: &Stream, out: &mut dyn BatchMemory, bytes: usize) -> Result<(), CudaError> {
+        if let Some(pixels) = out.as_any_mut().downcast_mut::<DevicePixels>() {
+            pixels.filled_on(stream)?;
+        } else if let (Some((buffer, pinned)), Some(host)) = (&mut self.0, out.host_mut()) {
+            stream.download(buffer, pinned, bytes)?;
+            host[..bytes].copy_from_slice(&pinned.as_slice()[..bytes]);
+        }
+        stream.synchronize()
+    }
+}

@@ -1,0 +1,60 @@
+#![doc = include_str!("../README.md")]
+
+mod admission;
+mod flight;
+mod landing;
+mod preprocessor;
+mod resample;
+mod settings;
+
+use foveate_core::{Health, RegistryError};
+use foveate_cuda::{CudaError, Device, nvjpeg};
+use foveate_preprocess::{OpenOptions, PreprocessError, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
+
+pub use preprocessor::NvjpegPreprocessor;
+
+/// The backend's name in registries and on the command line.
+pub const NAME: &str = "nvjpeg";
+
+/// Adds this backend to `registry`.
+///
+/// # Errors
+/// When the name is taken.
+pub fn register(registry: &mut PreprocessorRegistry) -> Result<(), RegistryError> {
+    let open = |options: OpenOptions| Ok(Box::new(NvjpegPreprocessor::open(options)?) as Box<dyn Preprocessor>);
+    registry.register(PreprocessorBackend::new(NAME, "JPEG with nvJPEG, resized on the GPU", health, open))
+}
+
+fn health() -> Health {
+    let found = nvjpeg::find().and_then(|library| Ok((library, Device::names()?)));
+    match found {
+        Ok((_, names)) if names.is_empty() => Health::broken("there is no CUDA device", "run it on a machine with one"),
+        Ok((library, names)) => Health::library(library).on((0..names.len()).map(|ordinal| format!("cuda:{ordinal}"))),
+        Err(CudaError::Library { name, reason, remedy }) => Health::broken(format!("no {name}: {reason}"), remedy),
+        Err(error) => Health::broken(error.to_string(), "decode on the CPU, or install what is named"),
+    }
+}
+
+/// The number of the device that `name` (`cuda`, `cuda:1`) asks for; `None` when it asks for something else.
+fn ordinal(name: &str) -> Option<usize> {
+    match name.strip_prefix("cuda")? {
+        "" => Some(0),
+        rest => rest.strip_prefix(':')?.parse().ok(),
+    }
+}
+
+/// What a failing device means while it is in use.
+fn fault(error: CudaError) -> PreprocessError {
+    PreprocessError::Engine(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_numbered() {
+        assert_eq!((ordinal("cuda"), ordinal("cuda:3")), (Some(0), Some(3)));
+        assert!(["cpu", "cuda:", "cuda:x", "cuda3", "gpu"].into_iter().all(|other| ordinal(other).is_none()));
+    }
+}

@@ -1,0 +1,167 @@
+use foveate_core::{BatchMemory, Size};
+use foveate_cuda::nvjpeg::{Handle, Lane};
+use foveate_cuda::{Buffer, CudaError, Device};
+use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, StageClock};
+
+use crate::admission::Admitted;
+use crate::flight::{Decoded, Flight, Item, Lanes};
+use crate::landing::Landing;
+use crate::resample::{Job, Method, Resampler};
+use crate::settings::Backend;
+use crate::{fault, ordinal};
+
+/// Most bytes of decoded images that one of two groups has on the device, unless a single image has more.
+const MOST_BYTES: usize = 256 << 20;
+/// The part of the device's free memory that this may be at most: several threads have one each.
+const SHARE_OF_FREE: usize = 32;
+/// Most images of a group.
+const MOST_IMAGES: usize = 64;
+
+/// Decodes JPEG with nvJPEG and resizes on the device. What that cannot do is done by the fallback, image by image.
+///
+/// Images go through the device in groups, whose decoded pixels take no more than 256 MiB or a 32nd of the memory that was
+/// free at the start (a single image may take more), two groups at a time.
+///
+/// Pixels: nvJPEG's, which differ from libjpeg's by rounding; the resampling is that of the resizer `fir` to the last bit,
+/// with [`Filter::Bilinear`](foveate_resize::Filter::Bilinear), `Bicubic`, `Lanczos3` and `OpenCvLinear`. A
+/// [`DecodeHint`](foveate_decode::DecodeHint) is permission that is not used: images are decoded at full size, but for
+/// those of the fallback.
+pub struct NvjpegPreprocessor {
+    flights: [Flight; 2],
+    lanes: Lanes,
+    resampler: Resampler,
+    landing: Landing,
+    fallback: CpuPreprocessor,
+    /// What the fallback makes of one image.
+    image: Vec<u8>,
+    said: Vec<Result<Size, ItemFault>>,
+    options: Options,
+    group_bytes: usize,
+    device: Device,
+}
+
+impl NvjpegPreprocessor {
+    /// Opens the device and nvJPEG. There is one setting, `backend`: `auto` (the chip's JPEG engines where it has some),
+    /// `hardware` (an error where it has none), `hybrid` (Huffman decoding on the host), `gpu` (all of it on the device).
+    ///
+    /// # Errors
+    /// [`PreprocessError::Device`] when the device or the library is missing, [`PreprocessError::Unsupported`] for a
+    /// setting or filter that it does not have.
+    pub fn open(options: OpenOptions) -> Result<Self, PreprocessError> {
+        let backend = Backend::of(&options)?;
+        let filter = options.options.geometry.filter();
+        if Method::of(filter).is_none() {
+            let reason = format!("nvjpeg has no filter {filter:?}; decode on the CPU for that one");
+            return Err(PreprocessError::Unsupported(reason));
+        }
+        let unavailable = |reason: String| PreprocessError::Device { device: options.device.clone(), reason };
+        let ordinal = ordinal(&options.device)
+            .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".to_owned()))?;
+        let missing = |error: CudaError| unavailable(error.to_string());
+        let device = Device::open(ordinal).map_err(missing)?;
+        let handle = Handle::new(&device, backend.wants_engines()).map_err(missing)?;
+        if backend == Backend::Hardware && !handle.has_engines() {
+            let reason = format!("{} has no JPEG engines; backend=auto does without", device.name());
+            return Err(unavailable(reason));
+        }
+        let lane = || Lane::new(&handle, backend.huffman()).map_err(missing);
+        let flight = || Flight::new(&device, &handle).map_err(missing);
+        let (free, _) = device.memory().map_err(missing)?;
+        Ok(Self {
+            flights: [flight()?, flight()?],
+            lanes: Lanes::new([lane()?, lane()?]),
+            resampler: Resampler::new(&device).map_err(missing)?,
+            landing: Landing::default(),
+            image: vec![0; options.options.geometry.output().rgb_len().unwrap_or(0)],
+            fallback: options.fallback,
+            said: Vec::new(),
+            options: options.options,
+            group_bytes: MOST_BYTES.min(free / SHARE_OF_FREE),
+            device,
+        })
+    }
+
+    /// How many of `items`, the first at least, are one group.
+    fn group(&self, items: &[Item<'_>]) -> usize {
+        let mut bytes = 0_usize;
+        let fits = |item: &&Item<'_>| {
+            bytes = bytes.saturating_add(item.bytes_on_device());
+            bytes <= self.group_bytes
+        };
+        items.iter().take(MOST_IMAGES).take_while(fits).count().max(1)
+    }
+
+    /// Begins to prepare `items`, of which the first is to lie at image `made` of `out`, and says how many will be there.
+    fn begin(
+        &mut self,
+        which: usize,
+        items: &[Item<'_>],
+        (out, mut made): (&Buffer, usize),
+        prepared: &mut Vec<Result<Size, ItemFault>>,
+        clock: &dyn StageClock,
+    ) -> Result<usize, PreprocessError> {
+        let flight = &mut self.flights[which];
+        flight.finish(clock).map_err(fault)?;
+        let decoded = flight.decode(&self.device, &mut self.lanes, items).map_err(fault)?;
+        let mut job = Job::default();
+        for (item, decoded) in items.iter().zip(decoded) {
+            let to = made * self.image.len();
+            let outcome = match (decoded, &item.admitted) {
+                (Decoded::Device(room), Some(admitted)) => {
+                    job.add(&admitted.recipe, Flight::source(room, admitted), room[1], to);
+                    Ok(admitted.size())
+                }
+                _ => {
+                    self.fallback.preprocess(&[item.bytes], &mut self.image, &mut self.said, clock)?;
+                    let said = self.said.pop().unwrap_or_else(|| unreachable!("one image, one outcome"));
+                    said.inspect(|_| job.add_ready(&self.image, self.options.geometry.output(), to))
+                }
+            };
+            made += usize::from(outcome.is_ok());
+            prepared.push(outcome);
+        }
+        if job.passes().next().is_some() {
+            self.flights[which].resize(&self.device, &self.resampler, &job, out).map_err(fault)?;
+        }
+        Ok(made)
+    }
+
+    fn prepare(
+        &mut self,
+        images: &[&[u8]],
+        out: &mut dyn BatchMemory,
+        prepared: &mut Vec<Result<Size, ItemFault>>,
+        clock: &dyn StageClock,
+    ) -> Result<(), PreprocessError> {
+        let buffer = self.landing.buffer(&self.device, out, images.len().saturating_mul(self.image.len()))?;
+        let admit = |bytes: &&'_ [u8]| Admitted::of(bytes, &self.options);
+        let items: Vec<Item<'_>> = images.iter().map(|bytes| Item { bytes, admitted: admit(bytes) }).collect();
+        let (mut rest, mut made) = (items.as_slice(), 0);
+        for which in [0, 1].into_iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (group, behind) = rest.split_at(self.group(rest));
+            made = self.begin(which, group, (&buffer, made), prepared, clock)?;
+            rest = behind;
+        }
+        for flight in &mut self.flights {
+            flight.finish(clock).map_err(fault)?;
+            flight.shrink(&self.device, self.group_bytes).map_err(fault)?;
+        }
+        self.landing.land(self.flights[0].stream(), out, made * self.image.len()).map_err(fault)
+    }
+}
+
+impl Preprocessor for NvjpegPreprocessor {
+    fn preprocess(
+        &mut self,
+        images: &[&[u8]],
+        out: &mut dyn BatchMemory,
+        prepared: &mut Vec<Result<Size, ItemFault>>,
+        clock: &dyn StageClock,
+    ) -> Result<(), PreprocessError> {
+        prepared.clear();
+        self.prepare(images, out, prepared, clock).inspect_err(|_| self.flights.iter_mut().for_each(Flight::abandon))
+    }
+}

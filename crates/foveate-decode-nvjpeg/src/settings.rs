@@ -1,0 +1,38 @@
+use foveate_cuda::nvjpeg::Huffman;
+use foveate_preprocess::{OpenOptions, PreprocessError};
+
+/// Which parts of the device decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// The chip's engines where it has some; for the rest, as `Hybrid`.
+    Auto,
+    /// As `Auto`, on a chip that has engines.
+    Hardware,
+    /// Huffman decoding on the host, everything else on the device.
+    Hybrid,
+    /// Everything on the device's ordinary processors.
+    Gpu,
+}
+
+impl Backend {
+    /// What the setting `backend` says.
+    pub(crate) fn of(options: &OpenOptions) -> Result<Self, PreprocessError> {
+        match options.settings(&["backend"])?.get("backend").map(String::as_str) {
+            None | Some("auto") => Ok(Self::Auto),
+            Some("hardware") => Ok(Self::Hardware),
+            Some("hybrid") => Ok(Self::Hybrid),
+            Some("gpu") => Ok(Self::Gpu),
+            Some(other) => Err(PreprocessError::Unsupported(format!(
+                "setting backend={other}: it is auto, hardware, hybrid or gpu"
+            ))),
+        }
+    }
+
+    pub(crate) fn wants_engines(self) -> bool {
+        matches!(self, Self::Auto | Self::Hardware)
+    }
+
+    pub(crate) fn huffman(self) -> Huffman {
+        if self == Self::Gpu { Huffman::Device } else { Huffman::Host }
+    }
+}

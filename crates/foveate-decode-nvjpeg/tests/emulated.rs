@@ -1,0 +1,151 @@
+//! The preprocessor on the emulated driver and nvJPEG, beside the CPU's.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use foveate_core::{BatchMemory, Size};
+use foveate_cuda::{Device, DevicePixels};
+use foveate_cuda_emulator as emulator;
+use foveate_decode::{ByFormat, Decoder};
+use foveate_decode_exact::ExactDecoder;
+use foveate_decode_image::ImageDecoder;
+use foveate_decode_nvjpeg::NvjpegPreprocessor;
+use foveate_preprocess::conformance::{Subject, check};
+use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, Untimed};
+use foveate_resize::{Filter, Geometry};
+use foveate_resize_fir::FirResizer;
+
+/// Runs `test` in every kind of order; skips it, with the reason, where there is no emulator.
+fn in_every_order(test: impl Fn()) {
+    for order in ["late", "eager", "random:1", "random:2"] {
+        match emulator::load_nvjpeg().and_then(|()| emulator::set_order(order)) {
+            Ok(()) => test(),
+            Err(reason) => return eprintln!("skipped: {reason}"),
+        }
+    }
+}
+
+fn cpu(options: Options) -> Result<CpuPreprocessor, PreprocessError> {
+    let decoder = || {
+        let options = Default::default();
+        let jpeg: Box<dyn Decoder> = Box::new(ExactDecoder::new(options));
+        let others: Box<dyn Decoder> = Box::new(ImageDecoder::new(options));
+        Ok(Box::new(ByFormat::new(vec![jpeg, others])) as Box<dyn Decoder>)
+    };
+    CpuPreprocessor::open(Arc::new(decoder), Arc::new(|| Ok(Box::new(FirResizer::new()))), options)
+}
+
+fn nvjpeg(options: Options, backend: &str) -> Result<NvjpegPreprocessor, PreprocessError> {
+    NvjpegPreprocessor::open(OpenOptions {
+        device: "cuda".to_owned(),
+        fallback: cpu(options.clone())?,
+        options,
+        max_batch: 256,
+        settings: [("backend".to_owned(), backend.to_owned())].into(),
+    })
+}
+
+#[test]
+fn it_conforms() {
+    in_every_order(|| {
+        let device = Device::open(0).unwrap();
+        for backend in ["auto", "hybrid", "gpu"] {
+            let open = |options| Ok(Box::new(nvjpeg(options, backend)?) as Box<dyn Preprocessor>);
+            check(&Subject::on_host(&open));
+            check(&Subject {
+                open: &open,
+                memory: &|bytes| Box::new(DevicePixels::new(&device, bytes).unwrap()),
+                read: &|memory| read(memory),
+            });
+        }
+    });
+}
+
+fn read(memory: &dyn BatchMemory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.bytes()];
+    let pixels = memory.as_any().downcast_ref::<DevicePixels>().expect("memory of the device");
+    pixels.buffer().read(&mut bytes).unwrap();
+    bytes
+}
+
+/// Every file under a folder, sorted.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let file = |path: std::path::PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => vec![(path.display().to_string(), std::fs::read(&path).unwrap())],
+    };
+    paths.into_iter().flat_map(file).collect()
+}
+
+type Batch = (Vec<Result<Size, ItemFault>>, Vec<u8>);
+
+fn run(preprocessor: &mut dyn Preprocessor, images: &[&[u8]], image: usize) -> Batch {
+    let (mut memory, mut prepared) = (vec![0; images.len() * image], Vec::new());
+    preprocessor.preprocess(images, &mut memory, &mut prepared, &Untimed).unwrap();
+    memory.truncate(prepared.iter().filter(|outcome| outcome.is_ok()).count() * image);
+    (prepared, memory)
+}
+
+/// Photos, and every odd and damaged file of the fixtures: the same outcomes in the same words, the same sizes, the same
+/// order. The emulated nvJPEG has libjpeg's pixels, as the CPU's decoder `exact` does, so pixels are equal too; a real
+/// one's are within its own rounding (`NVJPEG_TOLERANCE` of the check on a GPU).
+#[test]
+fn batches_are_those_of_the_cpu() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut all = files(&root.join("tests/fixtures/conformance"));
+    all.extend(files(&root.join("examples/photos")));
+    all.retain(|(name, _)| !name.contains("reference") && !name.ends_with(".csv") && !name.ends_with(".json"));
+    let images: Vec<&[u8]> = all.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+    assert!(images.len() > 60, "{} images", images.len());
+    let output = Size::square(56);
+    let image = output.rgb_len().unwrap();
+    let crop = Geometry::ShortestEdgeCrop { edge: 64, crop: output, filter: Filter::Bicubic };
+    let squash = Geometry::Stretch { output, filter: Filter::OpenCvLinear };
+    for (geometry, backend) in [(crop, "auto"), (squash, "hybrid")] {
+        let options = Options::new(geometry);
+        let (said, pixels) = run(&mut cpu(options.clone()).unwrap(), &images, image);
+        in_every_order(|| {
+            let (prepared, made) = run(&mut nvjpeg(options.clone(), backend).unwrap(), &images, image);
+            for (((name, _), said), prepared) in all.iter().zip(&said).zip(&prepared) {
+                assert_eq!(said, prepared, "{name} with {backend}");
+            }
+            let names = all.iter().zip(&said).filter(|(_, outcome)| outcome.is_ok()).map(|((name, _), _)| name);
+            for ((name, made), pixels) in names.zip(made.chunks(image)).zip(pixels.chunks(image)) {
+                let off = made.iter().zip(pixels).map(|(a, b)| a.abs_diff(*b)).max();
+                assert_eq!(off, Some(0), "{name} with {backend}");
+            }
+            assert_eq!(made.len(), pixels.len());
+        });
+    }
+}
+
+/// Nothing that the device cannot do is done in silence by somebody else.
+#[test]
+fn what_it_cannot_do_is_said_when_it_is_opened() {
+    let geometry = |filter| Geometry::Stretch { output: Size::square(8), filter };
+    let refused =
+        |filter, backend| nvjpeg(Options::new(geometry(filter)), backend).err().map(|error| error.to_string());
+    in_every_order(|| {
+        assert_eq!(refused(Filter::Lanczos3, "hardware"), None);
+        assert!(refused(Filter::OpenCvArea, "auto").is_some_and(|said| said.contains("no filter OpenCvArea")));
+        assert!(refused(Filter::Box, "auto").is_some_and(|said| said.contains("no filter Box")));
+        assert!(refused(Filter::Bicubic, "fast").is_some_and(|said| said.contains("backend=fast")));
+    });
+}
+
+/// A batch whose decoded pixels are many times a group's share goes through in groups, with the same result.
+#[test]
+fn large_batches_go_through_in_groups() {
+    let photo = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap();
+    let options = Options::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
+    let image = 14 * 14 * 3;
+    let images = vec![photo.as_slice(); 150];
+    let (_, expected) = run(&mut cpu(options.clone()).unwrap(), &images[..1], image);
+    in_every_order(|| {
+        let (prepared, made) = run(&mut nvjpeg(options.clone(), "auto").unwrap(), &images, image);
+        assert!(prepared.iter().all(Result::is_ok) && made.len() == images.len() * image);
+        assert!(made.chunks(image).all(|made| made == expected), "150 times the same image");
+    });
+}
