@@ -15,8 +15,9 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 /// Where the kernels are that the emulator runs, beside this crate.
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-encode-candle/kernels");
-/// `native`: the products are as wide as this machine's vectors; the folder's name tells machines apart.
-const FLAGS: [&str; 6] = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"];
+/// `native`: the products are as wide as this machine's vectors; the folder's name tells machines apart. `hidden`: every
+/// program sees these libraries' names, so they show CUDA's alone.
+const FLAGS: [&str; 7] = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"];
 const DRIVER: &str = "libcuda.so.1";
 const BLAS: &str = "libcublasLt.so.12";
 /// Names that programs try before those above, as empty libraries that lead to the emulator's. Without them a real
