@@ -20,6 +20,10 @@ const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-encode-ca
 const FLAGS: [&str; 7] = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"];
 const DRIVER: &str = "libcuda.so.1";
 const BLAS: &str = "libcublasLt.so.12";
+/// There where libjpeg's headers are, which it is built on.
+const JPEG: &str = "libnvjpeg.so.12";
+/// The second folder of kernels.
+const RESIZE_KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-decode-nvjpeg/kernels");
 /// Names that programs try before those above, as empty libraries that lead to the emulator's. Without them a real
 /// library of such a name would win.
 const ALIASES: [(&str, &str); 2] = [("libcuda.so", DRIVER), ("libcublasLt.so.13", BLAS)];
@@ -74,6 +78,19 @@ pub fn set_order(order: &str) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("the emulator has no order {order:?}")) }
 }
 
+/// Loads the emulator, and says whether nvJPEG is a part of it.
+///
+/// # Errors
+///
+/// Those of [`load`], and that libjpeg's headers are missing.
+pub fn load_nvjpeg() -> Result<(), String> {
+    load()?;
+    if folder()?.join(JPEG).is_file() {
+        return Ok(());
+    }
+    Err("the emulated nvJPEG needs libjpeg's headers (Debian: libjpeg-dev)".to_owned())
+}
+
 /// Opens every library for all to find, and gives the driver's.
 fn open_all() -> Result<Library, String> {
     let folder = folder()?;
@@ -84,7 +101,8 @@ fn open_all() -> Result<Library, String> {
     };
     let driver = open(DRIVER)?;
     // Never closed: streams and memory live in them.
-    for name in std::iter::once(BLAS).chain(ALIASES.map(|(alias, _)| alias)) {
+    let jpeg = folder.join(JPEG).is_file().then_some(JPEG);
+    for name in std::iter::once(BLAS).chain(jpeg).chain(ALIASES.map(|(alias, _)| alias)) {
         std::mem::forget(open(name)?);
     }
     Ok(driver)
@@ -118,13 +136,27 @@ fn build(out: &Path) -> Result<(), String> {
         let blas = link(out, BLAS, &files_of(&Path::new(CRATE).join("src/cublaslt"), &["cc"])?);
         driver.join().map_err(|_| "the driver's build panicked".to_owned())?.and(blas)
     })?;
+    if has_libjpeg() {
+        link(out, JPEG, &files_of(&Path::new(CRATE).join("src/nvjpeg"), &["cc"])?)?;
+    }
     ALIASES.iter().try_for_each(|(alias, target)| link_alias(out, alias, target))
 }
 
 fn link(out: &Path, name: &str, sources: &[PathBuf]) -> Result<(), String> {
     let mut compiler = compiler(out, name);
     compiler.arg("-I").arg(Path::new(CRATE).join("src")).arg("-I").arg(KERNELS).args(sources).arg("-ldl");
+    if name == JPEG {
+        compiler.arg("-ljpeg");
+    }
     run(compiler)
+}
+
+/// Whether a program can be built on libjpeg.
+fn has_libjpeg() -> bool {
+    let mut compiler = Command::new("c++");
+    let probe =
+        compiler.args(["-include", "cstdio", "-include", "jpeglib.h", "-x", "c++", "-fsyntax-only", "/dev/null"]);
+    probe.output().is_ok_and(|output| output.status.success())
 }
 
 fn link_alias(out: &Path, alias: &str, target: &str) -> Result<(), String> {
@@ -153,10 +185,14 @@ fn run(mut compiler: Command) -> Result<(), String> {
 fn fingerprint() -> Result<u64, String> {
     let mut hasher = DefaultHasher::new();
     FLAGS.hash(&mut hasher);
-    for folder in ["src", "src/driver", "src/cublaslt", "src/shim"].map(|folder| Path::new(CRATE).join(folder)) {
+    has_libjpeg().hash(&mut hasher);
+    for folder in
+        ["src", "src/driver", "src/cublaslt", "src/nvjpeg", "src/shim"].map(|folder| Path::new(CRATE).join(folder))
+    {
         hash_files(&folder, &mut hasher)?;
     }
     hash_files(Path::new(KERNELS), &mut hasher)?;
+    hash_files(Path::new(RESIZE_KERNELS), &mut hasher)?;
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     processor.lines().find(|line| line.starts_with("flags") || line.starts_with("Features")).hash(&mut hasher);
     Ok(hasher.finish())

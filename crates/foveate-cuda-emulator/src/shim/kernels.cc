@@ -8,6 +8,8 @@
 
 #include "forward.cu"
 
+#include "../../../foveate-decode-nvjpeg/kernels/resize.cu"
+
 namespace {
 
 template <class... Parameters>
@@ -43,6 +45,8 @@ constexpr KernelEntry KERNELS_BY_NAME[] = {
     ENTRIES(bf16),
     ENTRY(attention_mma_bf16),
 #endif
+    ENTRY(resample),
+    ENTRY(interpolate),
 };
 
 }  // namespace

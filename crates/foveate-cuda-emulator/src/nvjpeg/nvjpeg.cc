@@ -1,0 +1,302 @@
+// libnvjpeg.so.12: baseline and progressive JPEG into interleaved RGB, with the pixels of the system's libjpeg. The
+// device's part of an image is done when its stream runs, no sooner: out of the buffers that are attached, as they are then.
+// Chips of compute capability 8.0, 8.7, 9.0 and 10.0 have engines.
+#include <csetjmp>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <dlfcn.h>
+#include <memory>
+#include <vector>
+
+#include <jpeglib.h>
+
+#include "emulator.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+enum Status : int {
+    SUCCESS = 0,
+    NOT_INITIALIZED = 1,
+    INVALID_PARAMETER = 2,
+    BAD_JPEG = 3,
+    JPEG_NOT_SUPPORTED = 4,
+    EXECUTION_FAILED = 6,
+    ARCH_MISMATCH = 7,
+};
+enum Backend : int { DEFAULT = 0, HYBRID = 1, GPU_HYBRID = 2, HARDWARE = 3 };
+constexpr int OUTPUT_RGB_INTERLEAVED = 5;
+constexpr unsigned UPSAMPLING_WITH_INTERPOLATION = 1 << 5;
+
+struct Image {
+    unsigned char* channel[4];
+    size_t pitch[4];
+};
+
+struct Header {
+    unsigned width = 0, height = 0;
+    int components = 0;
+    bool progressive = false;
+};
+
+struct Picture {
+    unsigned width = 0, height = 0;
+    std::vector<unsigned char> rgb;
+};
+
+struct Handle {
+    bool engines;
+};
+struct Decoder {
+    Backend backend;
+};
+struct Params {
+    int format = 0;
+};
+// Bytes are not copied: who parses with `save_stream` = 0 keeps them.
+struct JpegStream {
+    const unsigned char* data = nullptr;
+    size_t length = 0;
+    Header header;
+};
+struct PinnedBuffer {
+    Picture picture;
+};
+struct DeviceBuffer {
+    Picture picture;
+};
+struct State {
+    PinnedBuffer* pinned = nullptr;
+    DeviceBuffer* device = nullptr;
+    int batch = 0;
+};
+
+// libjpeg's errors end the call, its warnings are nobody's business: nvJPEG decodes what is there, too.
+struct Errors {
+    jpeg_error_mgr base;
+    jmp_buf escape;
+};
+
+void fail(j_common_ptr info) { longjmp(reinterpret_cast<Errors*>(info->err)->escape, 1); }
+void hush(j_common_ptr, int) {}
+
+// The header, and the picture where that is wanted.
+Status read(const unsigned char* data, size_t length, Header* header, Picture* picture) {
+    if (data == nullptr || length == 0) return INVALID_PARAMETER;
+    jpeg_decompress_struct info;
+    Errors errors;
+    info.err = jpeg_std_error(&errors.base);
+    errors.base.error_exit = fail;
+    errors.base.emit_message = hush;
+    if (setjmp(errors.escape) != 0) {
+        jpeg_destroy_decompress(&info);
+        return BAD_JPEG;
+    }
+    jpeg_create_decompress(&info);
+    jpeg_mem_src(&info, data, static_cast<unsigned long>(length));
+    jpeg_read_header(&info, TRUE);
+    *header = {info.image_width, info.image_height, info.num_components, info.progressive_mode != FALSE};
+    bool supported = !info.arith_code && info.data_precision == 8 && (info.num_components == 1 || info.num_components == 3);
+    if (supported && picture != nullptr) {
+        info.out_color_space = JCS_RGB;
+        jpeg_start_decompress(&info);
+        picture->width = info.output_width;
+        picture->height = info.output_height;
+        picture->rgb.resize(size_t(info.output_width) * info.output_height * 3);
+        while (info.output_scanline < info.output_height) {
+            JSAMPROW row = picture->rgb.data() + size_t(info.output_scanline) * info.output_width * 3;
+            jpeg_read_scanlines(&info, &row, 1);
+        }
+        jpeg_finish_decompress(&info);
+    }
+    jpeg_destroy_decompress(&info);
+    return supported ? SUCCESS : JPEG_NOT_SUPPORTED;
+}
+
+template <class F>
+F* driver(const char* name) {
+    static void* library = dlopen("libcuda.so.1", RTLD_NOW);
+    return library ? reinterpret_cast<F*>(dlsym(library, name)) : nullptr;
+}
+
+void put(const Picture& picture, const Image& to, const char* what) {
+    auto* address = driver<CudaEmulatorAddress>(CUDA_EMULATOR_ADDRESS);
+    size_t row = size_t(picture.width) * 3, pitch = to.pitch[0];
+    size_t bytes = picture.height == 0 ? 0 : (picture.height - 1) * pitch + row;
+    auto* start = static_cast<unsigned char*>(address(reinterpret_cast<uintptr_t>(to.channel[0]), bytes, what));
+    for (unsigned y = 0; y < picture.height; y++) std::memcpy(start + y * pitch, picture.rgb.data() + y * row, row);
+}
+
+// Has `work` done when the stream comes to it.
+template <class Work>
+Status enqueue(void* stream, Work work) {
+    auto* submit = driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT);
+    auto run = [](void* data) { (*static_cast<Work*>(data))(); };
+    auto release = [](void* data) { delete static_cast<Work*>(data); };
+    return submit(stream, run, new Work(std::move(work)), release) == 0 ? SUCCESS : EXECUTION_FAILED;
+}
+
+template <class T, class... Arguments>
+Status make(T** made, Arguments... arguments) {
+    if (made == nullptr) return INVALID_PARAMETER;
+    *made = new T{arguments...};
+    return SUCCESS;
+}
+
+template <class T>
+Status destroy(T* object) {
+    if (object == nullptr) return INVALID_PARAMETER;
+    delete object;
+    return SUCCESS;
+}
+
+bool chip_has_engines() {
+    constexpr int CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76;
+    auto* current = driver<int(int*)>("cuCtxGetDevice");
+    auto* attribute = driver<int(int*, int, int)>("cuDeviceGetAttribute");
+    int device = 0, major = 0, minor = 0;
+    if (current(&device) != 0) return false;
+    attribute(&major, CAPABILITY_MAJOR, device);
+    attribute(&minor, CAPABILITY_MINOR, device);
+    return (major == 8 && (minor == 0 || minor == 7)) || (major >= 9 && major <= 10 && minor == 0);
+}
+
+// 0 for yes, as the library has it.
+int unsupported(bool supported) { return supported ? 0 : 1; }
+
+}  // namespace
+
+EXPORTED Status nvjpegGetProperty(int property, int* value) {
+    static const int RELEASE[] = {12, 4, 0};
+    if (property < 0 || property > 2 || value == nullptr) return INVALID_PARAMETER;
+    *value = RELEASE[property];
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegCreateEx(int backend, void* device_allocator, void* pinned_allocator, unsigned flags, Handle** handle) {
+    bool known = backend >= DEFAULT && backend <= HARDWARE && (flags & ~UPSAMPLING_WITH_INTERPOLATION) == 0;
+    if (!known || device_allocator != nullptr || pinned_allocator != nullptr) return INVALID_PARAMETER;
+    // A real driver in the emulated one's place could not run this.
+    if (driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT) == nullptr) return NOT_INITIALIZED;
+    if (backend == HARDWARE && !chip_has_engines()) return ARCH_MISMATCH;
+    return make(handle, backend == HARDWARE);
+}
+
+EXPORTED Status nvjpegDestroy(Handle* handle) { return destroy(handle); }
+
+EXPORTED Status nvjpegJpegStateCreate(Handle*, State** state) { return make(state); }
+EXPORTED Status nvjpegDecoderStateCreate(Handle*, Decoder* decoder, State** state) {
+    return decoder == nullptr ? INVALID_PARAMETER : make(state);
+}
+EXPORTED Status nvjpegJpegStateDestroy(State* state) { return destroy(state); }
+EXPORTED Status nvjpegJpegStreamCreate(Handle*, JpegStream** stream) { return make(stream); }
+EXPORTED Status nvjpegJpegStreamDestroy(JpegStream* stream) { return destroy(stream); }
+EXPORTED Status nvjpegDecodeParamsCreate(Handle*, Params** params) { return make(params); }
+EXPORTED Status nvjpegDecodeParamsDestroy(Params* params) { return destroy(params); }
+EXPORTED Status nvjpegBufferPinnedCreate(Handle*, void*, PinnedBuffer** buffer) { return make(buffer); }
+EXPORTED Status nvjpegBufferPinnedDestroy(PinnedBuffer* buffer) { return destroy(buffer); }
+EXPORTED Status nvjpegBufferDeviceCreate(Handle*, void*, DeviceBuffer** buffer) { return make(buffer); }
+EXPORTED Status nvjpegBufferDeviceDestroy(DeviceBuffer* buffer) { return destroy(buffer); }
+EXPORTED Status nvjpegDecoderDestroy(Decoder* decoder) { return destroy(decoder); }
+
+EXPORTED Status nvjpegDecoderCreate(Handle*, int backend, Decoder** decoder) {
+    if (backend < DEFAULT || backend > GPU_HYBRID) return INVALID_PARAMETER;
+    return make(decoder, static_cast<Backend>(backend));
+}
+
+EXPORTED Status nvjpegDecodeParamsSetOutputFormat(Params* params, int format) {
+    if (params == nullptr || format != OUTPUT_RGB_INTERLEAVED) return INVALID_PARAMETER;
+    params->format = format;
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegStateAttachPinnedBuffer(State* state, PinnedBuffer* buffer) {
+    if (state == nullptr || buffer == nullptr) return INVALID_PARAMETER;
+    state->pinned = buffer;
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegStateAttachDeviceBuffer(State* state, DeviceBuffer* buffer) {
+    if (state == nullptr || buffer == nullptr) return INVALID_PARAMETER;
+    state->device = buffer;
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegJpegStreamParseHeader(Handle*, const unsigned char* data, size_t length, JpegStream* stream) {
+    if (stream == nullptr) return INVALID_PARAMETER;
+    *stream = JpegStream{};
+    return read(data, length, &stream->header, nullptr);
+}
+
+EXPORTED Status nvjpegJpegStreamParse(Handle* handle, const unsigned char* data, size_t length, int, int save_stream,
+                                      JpegStream* stream) {
+    if (save_stream != 0) return INVALID_PARAMETER;
+    if (Status status = nvjpegJpegStreamParseHeader(handle, data, length, stream)) return status;
+    stream->data = data;
+    stream->length = length;
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegJpegStreamGetFrameDimensions(JpegStream* stream, unsigned* width, unsigned* height) {
+    if (stream == nullptr || stream->header.components == 0) return INVALID_PARAMETER;
+    *width = stream->header.width;
+    *height = stream->header.height;
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegDecoderJpegSupported(Decoder* decoder, JpegStream* stream, Params* params, int* is_unsupported) {
+    if (decoder == nullptr || stream == nullptr || params == nullptr || is_unsupported == nullptr) return INVALID_PARAMETER;
+    *is_unsupported = unsupported(decoder->backend != GPU_HYBRID || !stream->header.progressive);
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegDecodeBatchedSupported(Handle* handle, JpegStream* stream, int* is_unsupported) {
+    if (handle == nullptr || stream == nullptr || is_unsupported == nullptr) return INVALID_PARAMETER;
+    *is_unsupported = unsupported(handle->engines && !stream->header.progressive);
+    return SUCCESS;
+}
+
+// Into the pinned buffer at once, whoever may still read it.
+EXPORTED Status nvjpegDecodeJpegHost(Handle*, Decoder*, State* state, Params* params, JpegStream* stream) {
+    bool ready = state != nullptr && state->pinned != nullptr && params != nullptr && stream != nullptr;
+    if (!ready || params->format == 0) return INVALID_PARAMETER;
+    return read(stream->data, stream->length, &stream->header, &state->pinned->picture);
+}
+
+EXPORTED Status nvjpegDecodeJpegTransferToDevice(Handle*, Decoder*, State* state, JpegStream*, void* stream) {
+    if (state == nullptr || state->pinned == nullptr || state->device == nullptr) return INVALID_PARAMETER;
+    return enqueue(stream, [from = state->pinned, to = state->device] { to->picture = from->picture; });
+}
+
+EXPORTED Status nvjpegDecodeJpegDevice(Handle*, Decoder*, State* state, Image* to, void* stream) {
+    if (state == nullptr || state->device == nullptr || to == nullptr) return INVALID_PARAMETER;
+    return enqueue(stream, [from = state->device, to = *to] { put(from->picture, to, "nvjpegDecodeJpegDevice"); });
+}
+
+EXPORTED Status nvjpegDecodeBatchedInitialize(Handle*, State* state, int batch, int threads, int format) {
+    bool valid = state != nullptr && batch > 0 && threads > 0 && format == OUTPUT_RGB_INTERLEAVED;
+    if (!valid) return INVALID_PARAMETER;
+    state->batch = batch;
+    return SUCCESS;
+}
+
+// The bytes are read when the stream runs.
+EXPORTED Status nvjpegDecodeBatched(Handle* handle, State* state, const unsigned char* const* data, const size_t* lengths,
+                                    Image* to, void* stream) {
+    if (handle == nullptr || state == nullptr || state->batch == 0) return INVALID_PARAMETER;
+    for (int at = 0; at < state->batch; at++) {
+        Header header;
+        Status status = read(data[at], lengths[at], &header, nullptr);
+        if (status != SUCCESS) return status;
+        if (header.progressive) return JPEG_NOT_SUPPORTED;
+        auto decode = [data = data[at], length = lengths[at], to = to[at]] {
+            Header header;
+            Picture picture;
+            if (read(data, length, &header, &picture) == SUCCESS) put(picture, to, "nvjpegDecodeBatched");
+        };
+        if (Status status = enqueue(stream, decode)) return status;
+    }
+    return SUCCESS;
+}
