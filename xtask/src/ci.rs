@@ -46,20 +46,26 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "native",
-        about: "the tests of the native backends, and of everything with them compiled in",
+        about: "the tests of the native backends, of CUDA on the emulator, and of everything with them compiled in",
         run: native,
     },
+    Step { name: "kernels", about: "the committed PTX is the kernels', and fits every device", run: kernels },
     Step { name: "examples", about: "programs outside of the workspace that use single crates", run: examples },
     Step { name: "matrix", about: "every combination of backends, quickly", run: matrix },
 ];
 
-/// Compiles every native backend into the facade, the parity tests and the benches.
-const ALL_FEATURES: [&str; 2] = ["--features", "foveate/native,foveate-tests/native,foveate-benches/native"];
+/// Compiles every native backend into the facade, the parity tests and the benches, and CUDA into the facade.
+const ALL_FEATURES: [&str; 2] =
+    ["--features", "foveate/native,foveate/candle-cuda,foveate/nvjpeg,foveate-tests/native,foveate-benches/native"];
+/// Default members with tests that need CUDA compiled in.
+const CUDA: [&str; 1] = ["foveate-encode-candle"];
 
 /// Sets of backends that are compiled besides the default one.
-const FEATURE_SETS: [&str; 3] = ["zune,fir,candle,npy", "exact,image,fir,candle,parquet", ""];
+const FEATURE_SETS: [&str; 4] =
+    ["zune,fir,candle,npy", "exact,image,fir,candle,parquet", "exact,nvjpeg,fir,candle-cuda,npy", ""];
 /// The same for those that need native libraries.
-const NATIVE_SETS: [&str; 3] = ["turbojpeg,fir,candle,lmdb", "opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
+const NATIVE_SETS: [&str; 3] =
+    ["turbojpeg,fir,candle-cuda,lmdb", "opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
 /// Crates whose tests also run in the development profile; xtask's run only there, as it is no default member.
 const CHECKED: [&str; 11] = [
     "foveate-core",
@@ -184,11 +190,15 @@ fn native(root: &Path) -> Result<Outcome> {
     with_libraries(root, || {
         let packages = native_packages(root)?;
         let harness = ["foveate", "foveate-tests", "foveate-benches"];
-        let packages = packages.iter().map(String::as_str).chain(harness).flat_map(|name| ["-p", name]);
+        let packages = packages.iter().map(String::as_str).chain(harness).chain(CUDA).flat_map(|name| ["-p", name]);
         let command: Vec<&str> =
             ["cargo", "test", "--release"].into_iter().chain(packages).chain(ALL_FEATURES).collect();
         logged(root, &command.join(" "), "native.log")
     })
+}
+
+fn kernels(root: &Path) -> Result<Outcome> {
+    crate::kernels::run(root, &["--check".to_owned()]).map(|()| Outcome::Done)
 }
 
 fn examples(root: &Path) -> Result<Outcome> {

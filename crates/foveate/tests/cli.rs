@@ -11,14 +11,7 @@ use std::process::Stdio;
 use foveate::backends;
 use foveate::core::{Backend, Registry};
 
-use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, run, tree};
-
-fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
-    let bytes = fs::read(path).unwrap();
-    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    let values: Vec<f32> = bytes[header..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-    values.chunks_exact(dim).map(<[f32]>::to_vec).collect()
-}
+use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, npy_rows, run, tree};
 
 #[test]
 fn a_folder_of_photos_becomes_a_parquet_file() {
@@ -47,13 +40,20 @@ fn json_counts_add_up() {
 }
 
 #[test]
-fn any_number_of_workers_and_any_batch_give_the_same_bytes() {
+fn any_number_of_workers_devices_and_any_batch_give_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("reference");
     run(embed(&reference).args([PHOTOS, CONFORMANCE, "--part-items", "16"])).expect(0);
-    for (workers, batch, threads) in [("0", "32", "1"), ("1", "5", "1"), ("2", "1", "3"), ("5", "7", "2")] {
-        let out = folder.path().join(format!("workers-{workers}"));
-        let args = ["--part-items", "16", "--workers", workers, "--batch", batch, "--threads", threads];
+    for (workers, batch, threads, device) in [
+        ("0", "32", "1", "cpu"),
+        ("1", "5", "1", "cpu"),
+        ("2", "1", "3", "cpu,cpu"),
+        ("5", "7", "2", "cpu, cpu,cpu"),
+        ("0", "8", "1", "cpu,cpu"),
+    ] {
+        let out = folder.path().join(format!("workers-{workers}-{batch}"));
+        let args =
+            ["--part-items", "16", "--workers", workers, "--batch", batch, "--threads", threads, "--device", device];
         run(embed(&out).args([PHOTOS, CONFORMANCE]).args(args)).expect(0);
         assert_same_tree(&reference, &out);
     }
@@ -245,7 +245,10 @@ fn unknown_names_are_told_what_there_is() {
     there_is_no("resizer", "bicubic", names(&backends::resizers()));
     there_is_no("encoder", "onnx", names(&backends::encoders()));
     there_is_no("sink", "csv", names(&backends::sinks()));
-    wrong("--device", "cuda:0").expect_error(1, "device cuda:0 unavailable");
+    wrong("--device", "cuda:99").expect_error(1, "device cuda:99 unavailable");
+    wrong("--device", "cpu,tpu").expect_error(1, "device tpu unavailable");
+    wrong("--device", ",").expect_error(1, "--device names no device");
+    wrong("--decoder-option", "backend=hardware").expect_error(1, "this decoder has no settings");
     wrong("--preprocess", "crop").expect_error(2, "no recipe 'crop'; there are: hf, squash");
 }
 

@@ -40,11 +40,12 @@ fn next_random(state: &mut u64) -> u64 {
 
 /// Kills the job at random moments until `kills` have hit it alive, then lets it finish. Moments start where the job
 /// starts to write and grow with how long a whole run takes, so that they fall all over it.
-fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32) {
+fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32, devices: &[&str]) {
     let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut hits = 0;
     while hits < kills {
-        let mut child = start(&mut job(output, list));
+        let device = devices[hits as usize % devices.len()];
+        let mut child = start(job(output, list).args(["--device", device]));
         let share = next_random(&mut random) % 1000;
         sleep(whole.mul_f64(share as f64 / 1000.0 / 4.0));
         signal(&child, "KILL");
@@ -56,7 +57,7 @@ fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32) {
             hits += 1;
         }
     }
-    run(&mut job(output, list)).expect(0);
+    run(job(output, list).args(["--device", devices[0]])).expect(0);
 }
 
 fn remove_output(output: &Path) {
@@ -65,7 +66,7 @@ fn remove_output(output: &Path) {
     fs::create_dir(folder).unwrap();
 }
 
-fn killed_equals_uninterrupted(name: &str, kills: u32) {
+fn killed_equals_uninterrupted(name: &str, kills: u32, devices: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let list = long_list(folder.path(), 400);
     let (calm, wild) = (folder.path().join("calm"), folder.path().join("wild"));
@@ -73,23 +74,29 @@ fn killed_equals_uninterrupted(name: &str, kills: u32) {
     fs::create_dir(&wild).unwrap();
     let started = Instant::now();
     run(&mut job(&calm.join(name), &list)).expect(0);
-    kill_until_done(&wild.join(name), &list, started.elapsed(), kills);
+    kill_until_done(&wild.join(name), &list, started.elapsed(), kills, devices);
     assert_same_tree(&calm, &wild);
 }
 
 #[test]
 fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_folder() {
-    killed_equals_uninterrupted("out", 12);
+    killed_equals_uninterrupted("out", 12, &["cpu"]);
+}
+
+/// Three encoders, one, two, three, … continue each other's work.
+#[test]
+fn sigkill_and_another_number_of_devices_change_nothing() {
+    killed_equals_uninterrupted("out", 6, &["cpu,cpu,cpu", "cpu", "cpu,cpu"]);
 }
 
 #[test]
 fn sigkill_never_loses_or_doubles_a_row_of_an_npy_file() {
-    killed_equals_uninterrupted("x.npy", 12);
+    killed_equals_uninterrupted("x.npy", 12, &["cpu"]);
 }
 
 #[test]
 fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_file() {
-    killed_equals_uninterrupted("x.parquet", 12);
+    killed_equals_uninterrupted("x.parquet", 12, &["cpu"]);
 }
 
 #[test]

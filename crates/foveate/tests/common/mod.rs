@@ -117,3 +117,11 @@ pub(crate) fn csv(path: &Path) -> Vec<BTreeMap<String, String>> {
     let row = |line: &str| header.iter().map(|h| (*h).to_owned()).zip(line.split(',').map(str::to_owned)).collect();
     lines.map(row).collect()
 }
+
+/// The rows of a file of f32 vectors that are `dim` wide.
+pub(crate) fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
+    let bytes = fs::read(path).unwrap();
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let values: Vec<f32> = bytes[header..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    values.chunks_exact(dim).map(<[f32]>::to_vec).collect()
+}
