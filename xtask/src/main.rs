@@ -6,6 +6,7 @@
 mod bench_matrix;
 mod ci;
 mod examples;
+mod gpu_bundle;
 mod kernels;
 mod lex;
 mod report;
@@ -30,6 +31,8 @@ cargo xtask examples          build and run every package of examples/, and chec
 cargo xtask kernels [--check] the CUDA kernels into the PTX beside them; --check only compares
 cargo xtask bench-matrix [--quick] [--model M] [--photos P] [--images N] [--samples N] [--passes N] [--out DIR] [--name NAME]
                               the whole pipeline under every backend that this machine can run: a CSV file and a table
+cargo xtask gpu-bundle [--check] [--slim] [--features LIST]
+                              the CUDA check for a machine with a GPU and no Rust: an archive; --check tests its scripts
 cargo xtask report [--photos P]
                               the example report, measured anew: every experiment, about a quarter of an hour
 cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
@@ -54,6 +57,7 @@ fn run(args: &[String]) -> Result<()> {
         "setup" => setup::run(&root(), rest),
         "examples" => examples::run(&root()),
         "kernels" => kernels::run(&root(), rest),
+        "gpu-bundle" => gpu_bundle::run(&root(), rest),
         "bench-matrix" => bench_matrix::run(&root(), rest),
         "report" => report::run(&root(), rest),
         "goldens" => goldens(rest),

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# The whole CUDA check, on a machine with an NVIDIA GPU, a Python with PyTorch, and no Rust. README.md says more.
+#
+#   ./check.sh [--quick | --full | --smoke] [--only numerics,forward,end-to-end,python] [--device cuda:0]
+#
+# A step that fails or takes too long says so in its rows; the others run. The table comes last. Exit code 1 when a
+# result is wrong (a tier is not met, a cell failed), 0 otherwise: what a machine cannot do is n/a, with the reason.
+set -u
+
+steps=(numerics forward end-to-end python)
+mode=quick only= device=cuda:0
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --quick | --full | --smoke) mode=${1#--} ;;
+    --only) only=${2:?--only needs steps}; shift ;;
+    --device) device=${2:?--device needs a name}; shift ;;
+    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+  shift
+done
+only=${only:-$(IFS=,; echo "${steps[*]}")}
+for step in ${only//,/ }; do
+  [[ " ${steps[*]} " == *" $step "* ]] || { echo "there is no step '$step': ${steps[*]}"; exit 2; }
+done
+
+here=$(cd "$(dirname "$0")" && pwd)
+out=${OUT:-./out}
+mkdir -p "$out" && out=$(cd "$out" && pwd)
+# In memory where there is room for it, so that no disk is measured.
+memory=/dev/shm
+free=$(df --output=avail -BM "$memory" 2>/dev/null | tail -1 | tr -dc 0-9)
+[ "${free:-0}" -ge 4096 ] || memory=${TMPDIR:-/tmp}
+scratch=$(mktemp -d "$memory/foveate-check.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 FOVEATE=${FOVEATE:-$here/bin/foveate} TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
+export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+python=${PYTHON:-python3}
+
+# cuBLASLt and nvJPEG come with PyTorch: foveate looks for them here besides the usual places.
+wheels=$("$python" -c 'import glob, sys; print(":".join(sorted({f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")})))')
+export FOVEATE_CUDA_LIB=${FOVEATE_CUDA_LIB:-$wheels}
+
+# Seconds that a step may take. In all: quick under 8 minutes, full made for three calls.
+declare -A quick=([numerics]=105 [forward]=170 [end-to-end]=95 [python]=60)
+declare -A full=([numerics]=160 [forward]=540 [end-to-end]=540 [python]=240)
+declare -A smoke=([numerics]=240 [forward]=240 [end-to-end]=120 [python]=240)
+declare -A program=([numerics]=numerics [forward]=forward [end-to-end]=end_to_end [python]=baseline)
+
+versions() {
+  cat "$here/BUILT" 2>/dev/null
+  nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv 2>&1
+  uname -srm; grep -m1 'model name' /proc/cpuinfo; nproc; df -h "$scratch" | tail -1
+  "$python" - torch transformers torchvision pillow opencv-python-headless numpy triton nvidia-cublas <<'PYTHON'
+import sys
+from importlib.metadata import PackageNotFoundError, version
+print("python", sys.version.split()[0])
+for name in sys.argv[1:]:
+    try:
+        print(name, version(name))
+    except PackageNotFoundError:
+        print(name, "not installed")
+PYTHON
+  echo "FOVEATE_CUDA_LIB=$FOVEATE_CUDA_LIB"
+  "$FOVEATE" --version; "$FOVEATE" backends; "$FOVEATE" doctor
+}
+
+: >"$out/log.txt"
+echo "versions"
+versions >"$out/versions.txt" 2>&1
+cat "$out/versions.txt"
+for step in ${only//,/ }; do
+  declare -n limit=$mode
+  seconds=${limit[$step]}
+  echo "$step: at most $seconds s"
+  started=$SECONDS
+  # The step watches the time itself; this is for one that hangs.
+  timeout -k 5 $((seconds + 20)) "$python" "$here/${program[$step]}.py" --mode "$mode" --device "$device" \
+    --seconds "$seconds" --out "$out" --scratch "$scratch" >>"$out/log.txt" 2>&1
+  echo "$step: exit code $?, $((SECONDS - started)) s" | tee -a "$out/log.txt"
+done
+echo
+"$python" "$here/table.py" "$out" "$mode" "$only"

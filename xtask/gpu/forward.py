@@ -1,0 +1,82 @@
+"""The forward alone, pixels on the device to vectors: foveate, and beside it PyTorch in a process of its own."""
+
+import subprocess
+import sys
+
+from common import DTYPES, FORWARD, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, number
+
+
+class Forward:
+    def __init__(self, args):
+        self.args, self.mode, self.deadline = args, Mode(args.mode), Deadline(args.seconds)
+        self.scratch = args.scratch / "forward"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.cells = Cells(args.out / "forward.csv", FORWARD)
+
+    def bench(self, experiment, file, model, *more):
+        options = ("--model", self.mode.spec(model), "--device", self.args.device, "--n", "32", "--quick", *more)
+        return bench_rows(experiment, file, HERE / "photos", *options, out=self.scratch,
+                          seconds=min(150, self.deadline.left()))
+
+    def foveate(self, model, batch):
+        """A row for each precision. `images_per_second` is by the device's clock, from pixels on it to vectors on it;
+        `call_images_per_second` by the host's, from its memory to its memory, one batch at a time."""
+        # A second for each sample, or where that is too long, at least eight batches.
+        images = {"smoke": ("--images", "4"), "quick": ("--images", max(256, 8 * batch)), "full": ()}[self.mode.name]
+        try:
+            rows = self.bench("forward", "forward.csv", model, "--batches", batch, *images)
+            found = {row["dtype"]: row for row in rows if row["encoder"] == "candle"}
+        except Failed as error:
+            found, why = {}, str(error)
+        for dtype in DTYPES:
+            def measure():
+                if dtype not in found:
+                    raise Failed(why if not found else "not measured")
+                row = found[dtype]
+                if row["status"] != "ok":
+                    raise Failed(row["status"].removeprefix("n/a (").removesuffix(")"))
+                return {"images_per_second": number(row["forward_images_per_second"]),
+                        "samples": row["samples"], "call_images_per_second": number(row["images_per_second"])}
+            self.cells.attempt({"engine": "foveate", "model": model, "dtype": dtype, "batch": batch}, measure)
+
+    def memory_by_batch(self, model, dtype):
+        """What a process takes on the device, the driver's own part included, as nvidia-smi tells."""
+        key = {"engine": "foveate memory", "model": model, "dtype": dtype}
+        try:
+            rows = self.bench("batch-sweep", "batch_sweep.csv", model, "--dtype", dtype, "--images", 256)
+        except Failed as error:
+            self.cells.add(**key, status=f"n/a ({error})")
+            return
+        for row in rows:
+            self.cells.add(**key, batch=row["batch"], memory_mb=number(row["peak_memory_mb"]),
+                           memory_of=row["memory_of"], call_images_per_second=number(row["images_per_second"]),
+                           status=row["status"])
+
+    def pytorch(self, seconds):
+        """Its rows come out of a process of its own, which may crash or hang."""
+        args = self.args
+        options = ["--mode", args.mode, "--device", args.device, "--seconds", str(seconds), "--out", str(args.out),
+                   "--scratch", str(args.scratch)]
+        try:
+            done = subprocess.run([sys.executable, str(HERE / "torch_forward.py"), *options], timeout=seconds + 10)
+            if done.returncode != 0:
+                print(f"torch_forward.py: exit code {done.returncode}")
+        except subprocess.TimeoutExpired:
+            print("torch_forward.py: out of time")
+
+
+def main():
+    forward = Forward(arguments(__doc__))
+    mode, whole = forward.mode, forward.deadline.left()
+    # PyTorch gets the rest: it has three ways to run, one of which compiles.
+    end, forward.deadline = forward.deadline, Deadline(0.55 * whole)
+    for batch in mode.batches:
+        for model in mode.models:
+            forward.foveate(model, batch)
+    for model in mode.models:
+        forward.memory_by_batch(model, "f32" if mode.name == "smoke" else "f16")
+    forward.pytorch(end.left() - 5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""PyTorch's forward of the same networks on the same device, eager, with SDPA and compiled; and the device's peak."""
+
+import time
+
+from common import DTYPES, FORWARD, Cells, Deadline, Failed, Mode, arguments, one_line, spread
+
+try:
+    import torch
+
+    import transformers_side as side
+except ImportError as error:  # Every row then says so.
+    torch, WITHOUT = None, one_line(error)
+
+PEAK_SIDE = 8192
+# What a compilation takes at most, more or less.
+COMPILING = 60
+
+
+class Clock:
+    """Seconds that a function takes on the device."""
+
+    def __init__(self, device):
+        self.cuda = device.startswith("cuda")
+
+    def seconds(self, work, times):
+        if not self.cuda:
+            start = time.perf_counter()
+            for _ in range(times):
+                work()
+            return time.perf_counter() - start
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(times):
+            work()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+
+    def samples(self, work, seconds, count):
+        """Of one call, `count` samples that take about `seconds` each, after a warm-up."""
+        for _ in range(3):
+            work()
+        times = max(1, round(seconds / max(self.seconds(work, 3) / 3, 1e-7)))
+        return [self.seconds(work, times) / times for _ in range(count)]
+
+
+class Pytorch:
+    def __init__(self, args):
+        self.args, self.mode, self.deadline = args, Mode(args.mode), Deadline(args.seconds)
+        self.clock = Clock(args.device)
+        self.seconds = {"smoke": 0.02, "quick": 0.15, "full": 0.2}[self.mode.name]
+        self.cells = Cells(args.out / "torch_forward.csv", FORWARD)
+
+    def check(self, need=0.0):
+        if torch is None:
+            raise Failed(WITHOUT)
+        if self.clock.cuda and not torch.cuda.is_available():
+            raise Failed("PyTorch finds no CUDA device")
+        self.deadline.check(need)
+
+    def peak(self, dtype):
+        """Products of two square matrices of random numbers a second; `images_per_second` counts products."""
+        def measure():
+            self.check()
+            side_length = 256 if self.mode.name == "smoke" else PEAK_SIDE
+            a, b = (torch.randn(side_length, side_length, device=self.args.device, dtype=side.DTYPES[dtype])
+                    for _ in range(2))
+            with side.exact_f32():
+                return spread([1 / taken for taken in self.clock.samples(lambda: a @ b, 2 * self.seconds, 5)])
+        self.cells.attempt({"engine": "peak", "model": f"product {PEAK_SIDE}", "dtype": dtype}, measure)
+
+    def forward(self, way, model, dtype, batch):
+        def measure():
+            self.check(COMPILING if way == "compile" else 1)
+            attention = "eager" if way == "eager" else "sdpa"
+            network = side.network(model, attention, self.args.device).to(side.DTYPES[dtype])
+            images = torch.randn(batch, 3, 224, 224, device=self.args.device, dtype=side.DTYPES[dtype])
+            run = network
+            if way == "compile":
+                torch._dynamo.reset()
+                # With CUDA graphs, as foveate has them.
+                run = torch.compile(network, mode="reduce-overhead" if self.clock.cuda else None, dynamic=False)
+            if self.clock.cuda:
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+
+            def work():
+                if way == "compile" and self.clock.cuda:
+                    torch.compiler.cudagraph_mark_step_begin()
+                run(pixel_values=images)
+            with torch.inference_mode(), side.exact_f32():
+                taken = self.clock.samples(work, self.seconds, 5)
+            memory = torch.cuda.max_memory_reserved() / 1e6 if self.clock.cuda else None
+            return {**spread([batch / seconds for seconds in taken]), "memory_mb": memory,
+                    "memory_of": "PyTorch's allocator" if memory else None}
+        self.cells.attempt({"engine": f"torch {way}", "model": model, "dtype": dtype, "batch": batch}, measure)
+
+
+def main():
+    pytorch = Pytorch(arguments(__doc__))
+    mode = pytorch.mode
+    for dtype in DTYPES:
+        pytorch.peak(dtype)
+    for batch in mode.batches:
+        for model in mode.models:
+            for dtype in DTYPES:
+                for way in ("sdpa", "eager"):
+                    pytorch.forward(way, model, dtype, batch)
+    for batch in mode.compiled_batches:
+        for model in mode.models:
+            for dtype in DTYPES[:2] if mode.name == "full" else DTYPES[:1]:
+                pytorch.forward("compile", model, dtype, batch)
+
+
+if __name__ == "__main__":
+    main()

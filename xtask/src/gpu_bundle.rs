@@ -1,0 +1,302 @@
+//! `cargo xtask gpu-bundle`: everything that the CUDA check needs on a machine with a GPU and no Rust, in one archive.
+//!
+//! `gpu/README.md` says what it measures there. What the project does not hold (a trained model, photos with labels, photos
+//! of the usual size) comes from the shared data set where that is, and is not to be passed on; the archive says so.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::setup::entries;
+
+const FEATURES: &str = "exact,zune,image,fir,candle-cuda,turbojpeg,nvjpeg,parquet,npy";
+/// The archive may be no larger, in bytes.
+const MOST: u64 = 60_000_000;
+const NAME: &str = "foveate-gpu";
+/// The scripts that travel, in `xtask/gpu`; the others there test these.
+const SCRIPTS: [&str; 10] = [
+    "README.md",
+    "check.sh",
+    "common.py",
+    "numerics.py",
+    "transformers_side.py",
+    "forward.py",
+    "torch_forward.py",
+    "end_to_end.py",
+    "baseline.py",
+    "table.py",
+];
+const MODELS: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
+/// What a model's folder is read from; the same network in other formats stays here.
+const MODEL_FILES: [&str; 3] = ["config.json", "preprocessor_config.json", "model.safetensors"];
+const SHARED: &str = "../shared/data";
+
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
+    let arguments = Arguments::parse(args)?;
+    check(root)?;
+    if arguments.check {
+        return Ok(());
+    }
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("gpu-bundle");
+    let bundle = Bundle::empty(target.join(NAME))?;
+    let binary = build(root, &target, &arguments.features)?;
+    bundle.fill(root, &binary, &arguments)?;
+    let archive = bundle.pack(&root.join("target").join(format!("{NAME}.tar.gz")))?;
+    let bytes = fs::metadata(&archive)?.len();
+    println!("\n{}\n{}: {}", bundle.sizes()?, shown(root, &archive), megabytes(bytes));
+    ensure!(bytes < MOST, "the archive is larger than {}; --slim makes it smaller", megabytes(MOST));
+    Ok(())
+}
+
+/// The scripts' own tests, which need no device; and that they are what the archive expects.
+fn check(root: &Path) -> Result<()> {
+    let scripts = root.join("xtask/gpu");
+    for name in SCRIPTS {
+        ensure!(scripts.join(name).is_file(), "xtask/gpu/{name} is not there");
+    }
+    succeed(Command::new("bash").arg("-n").arg(scripts.join("check.sh")))?;
+    for path in entries(&scripts).iter().filter(|path| path.extension().is_some_and(|extension| extension == "py")) {
+        let parses = "import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])";
+        succeed(Command::new("python3").args(["-c", parses]).arg(path))?;
+    }
+    succeed(Command::new("python3").arg("-B").arg(scripts.join("pure_test.py")))
+}
+
+/// `cargo xtask gpu-bundle` as typed.
+struct Arguments {
+    check: bool,
+    features: String,
+    /// Of the photos with labels, every so many; and most of the large ones.
+    every: usize,
+    photos: usize,
+}
+
+impl Arguments {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut arguments = Self { check: false, features: FEATURES.to_owned(), every: 1, photos: 24 };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--check" => arguments.check = true,
+                "--slim" => (arguments.every, arguments.photos) = (3, 8),
+                "--features" => arguments.features.clone_from(args.next().context("--features needs a list")?),
+                other => bail!("gpu-bundle has no argument '{other}' (--check, --slim, --features LIST)"),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// The program, stripped, with no path of this machine in it: neither where the sources lie nor where libraries do.
+fn build(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
+    let home = cargo_home()?;
+    let mut flags = vec![remapped(root, "."), remapped(&home, "cargo")];
+    // A registry's folder is named after its host. The last prefix that matches is taken.
+    flags.extend(entries(&home.join("registry/src")).iter().map(|folder| remapped(folder, "crates")));
+    let folder = target.join("build");
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root).args(["build", "--release", "-p", "foveate", "--no-default-features"]);
+    cargo.args(["--features", features]).arg("--target-dir").arg(&folder);
+    // Takes the place of flags that `cargo xtask setup` wrote, which name this machine's folders.
+    cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    succeed(&mut cargo)?;
+    let binary = target.join("foveate");
+    succeed(Command::new("strip").arg("-o").arg(&binary).arg(folder.join("release/foveate")))?;
+    let code = fs::read(&binary)?;
+    for path in [root, &home] {
+        let path = path.as_os_str().as_encoded_bytes();
+        ensure!(!code.windows(path.len()).any(|window| window == path), "the program names a folder of this machine");
+    }
+    Ok(binary)
+}
+
+fn cargo_home() -> Result<PathBuf> {
+    let own = env::var_os("CARGO_HOME").map(PathBuf::from);
+    own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"))).context("where is cargo's home?")
+}
+
+fn remapped(from: &Path, to: &str) -> String {
+    format!("--remap-path-prefix={}={to}", from.display())
+}
+
+/// The folder that is packed.
+struct Bundle {
+    folder: PathBuf,
+}
+
+impl Bundle {
+    /// Replaces what an earlier run left.
+    fn empty(folder: PathBuf) -> Result<Self> {
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder })
+    }
+
+    fn fill(&self, root: &Path, binary: &Path, arguments: &Arguments) -> Result<()> {
+        self.copy(binary, "bin/foveate")?;
+        for name in SCRIPTS {
+            self.copy(&root.join("xtask/gpu").join(name), name)?;
+        }
+        let fixtures = root.join("tests/fixtures");
+        for model in MODELS {
+            self.copy_model(&fixtures.join("models").join(model), model)?;
+            let goldens = format!("goldens/embeddings_{model}.safetensors");
+            self.copy(&fixtures.join(&goldens), &goldens)?;
+        }
+        self.copy(&fixtures.join("goldens/seeded_embeddings.safetensors"), "goldens/seeded_embeddings.safetensors")?;
+        for crop in entries(&fixtures.join("goldens/crop_hf_pil")) {
+            self.copy_into(&crop, "goldens/crop_hf_pil")?;
+        }
+        let shared = root.join(SHARED);
+        let photos = self.add_photos(root, &shared, arguments.photos)?;
+        let labelled = self.add_labelled(&shared, arguments.every)?;
+        let built = format!("{}features {}\n{photos}{labelled}", commit(root)?, arguments.features);
+        Ok(fs::write(self.folder.join("BUILT"), built)?)
+    }
+
+    /// Of about 1000 pixels where the shared data set is, else the quick start's.
+    fn add_photos(&self, root: &Path, shared: &Path, most: usize) -> Result<String> {
+        let is_usual = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("wl_"));
+        let mut photos = entries(&shared.join("photos"));
+        photos.retain(is_usual);
+        let (manifest, origin) = match photos.is_empty() {
+            false => (shared.join("photos/MANIFEST.csv"), "the shared data set's; do not pass on"),
+            true => {
+                photos = entries(&root.join("examples/photos"));
+                (root.join("examples/photos.csv"), "examples/photos")
+            }
+        };
+        // Neighbours in the list are crops of one picture.
+        let step = photos.len().div_ceil(most.max(1)).max(1);
+        let chosen: Vec<_> = photos.iter().step_by(step).collect();
+        chosen.iter().try_for_each(|photo| self.copy_into(photo, "photos"))?;
+        self.copy(&manifest, "photos.csv")?;
+        Ok(format!("{} photos: {origin}\n", chosen.len()))
+    }
+
+    /// A trained model and photos with labels, where the shared data set is; every `every`th photo.
+    fn add_labelled(&self, shared: &Path, every: usize) -> Result<String> {
+        let (weights, labelled) = (shared.join("weights/vit-tiny-patch16-224"), shared.join("labelled"));
+        if !weights.is_dir() || !labelled.is_dir() {
+            return Ok("no labelled photos\n".to_owned());
+        }
+        self.copy_model(&weights, "vit-tiny")?;
+        let photos = entries(&labelled).into_iter().filter(|path| path.is_dir()).flat_map(|folder| entries(&folder));
+        let chosen: Vec<PathBuf> = photos.step_by(every).collect();
+        for photo in &chosen {
+            let name = photo.strip_prefix(&labelled)?;
+            self.copy(photo, &format!("labelled/{}", name.display()))?;
+        }
+        self.copy(&labelled.join("MANIFEST.csv"), "labelled/labels.csv")?;
+        Ok(format!("{} labelled photos and the ViT-Tiny: the shared data set's; do not pass on\n", chosen.len()))
+    }
+
+    fn copy_model(&self, from: &Path, name: &str) -> Result<()> {
+        MODEL_FILES.iter().try_for_each(|file| self.copy_into(&from.join(file), &format!("models/{name}")))
+    }
+
+    fn copy_into(&self, from: &Path, folder: &str) -> Result<()> {
+        let name = from.file_name().context("a path without a name")?;
+        self.copy(from, &format!("{folder}/{}", name.display()))
+    }
+
+    fn copy(&self, from: &Path, name: &str) -> Result<()> {
+        let to = self.folder.join(name);
+        fs::create_dir_all(to.parent().unwrap_or(&self.folder))?;
+        fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        Ok(())
+    }
+
+    /// Of the same files the same bytes: sorted, without owners and times.
+    fn pack(&self, archive: &Path) -> Result<PathBuf> {
+        fs::create_dir_all(archive.parent().context("the archive is in no folder")?)?;
+        let mut tar = Command::new("tar");
+        tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);
+        tar.args(["--mode=u=rwX,go=rX", "--use-compress-program=gzip -n -9"]).arg("--file").arg(archive);
+        succeed(tar.arg("--directory").arg(self.folder.parent().unwrap_or(&self.folder)).arg(NAME))?;
+        Ok(archive.to_owned())
+    }
+
+    /// A line for each part, before it is packed.
+    fn sizes(&self) -> Result<String> {
+        let mut lines = String::new();
+        for part in entries(&self.folder).iter().filter(|part| part.is_dir()) {
+            let name = part.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            writeln!(lines, "{name:<10} {:>9}", megabytes(size(part)?))?;
+        }
+        Ok(lines + &fs::read_to_string(self.folder.join("BUILT"))?)
+    }
+}
+
+fn size(path: &Path) -> Result<u64> {
+    match path.is_dir() {
+        true => entries(path).iter().map(|path| size(path)).sum(),
+        false => Ok(fs::metadata(path)?.len()),
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+fn shown(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+/// What the program was built from.
+fn commit(root: &Path) -> Result<String> {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").current_dir(root).args(args).stdin(Stdio::null()).output()?;
+        ensure!(output.status.success(), "git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let changed = if git(&["status", "--porcelain"])?.is_empty() { "" } else { ", with changes" };
+    Ok(format!("commit {}{changed}\n", git(&["rev-parse", "HEAD"])?))
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let program = OsString::from(command.get_program());
+    let status = command.stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot start {}", program.display()))?;
+    ensure!(status.success(), "{} failed ({status})", program.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_pass_their_own_tests() {
+        check(&crate::root()).unwrap();
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        let parse = |args: &[&str]| Arguments::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        assert_eq!(parse(&["--slim", "--features", "npy"]).unwrap().features, "npy");
+        assert!(parse(&["--features"]).is_err() && parse(&["--big"]).is_err());
+    }
+
+    #[test]
+    fn what_is_packed_twice_is_the_same() {
+        let scratch = env::temp_dir().join(format!("foveate-gpu-bundle-{}", std::process::id()));
+        let bundle = Bundle::empty(scratch.join(NAME)).unwrap();
+        let pack = |name: &str| fs::read(bundle.pack(&scratch.join(name)).unwrap()).unwrap();
+        fs::write(bundle.folder.join("b"), "b").unwrap();
+        fs::write(bundle.folder.join("a"), "a").unwrap();
+        let first = pack("1.tar.gz");
+        fs::write(bundle.folder.join("b"), "b").unwrap();
+        assert!(pack("2.tar.gz") == first, "the archive depends on more than its files");
+        fs::write(bundle.folder.join("b"), "c").unwrap();
+        assert!(pack("3.tar.gz") != first, "the archive does not depend on its files");
+        fs::remove_dir_all(&scratch).unwrap();
+    }
+}
