@@ -66,6 +66,7 @@ const UPSAMPLING_WITH_INTERPOLATION: c_uint = 1 << 5;
 const OUTPUT_RGB_INTERLEAVED: c_int = 5;
 const INVALID_PARAMETER: Status = 2;
 const ARCH_MISMATCH: Status = 7;
+const NOT_IMPLEMENTED: Status = 9;
 /// `NVJPEG_STATUS_…` in order.
 const STATUS_NAMES: [&str; 11] = [
     "SUCCESS",
@@ -110,7 +111,7 @@ impl Library {
         match status {
             0 => Ok(true),
             // Invalid parameters, bad and unsupported JPEGs, no implementation for it, an incomplete bitstream.
-            2..=4 | 9 | 10 => Ok(false),
+            INVALID_PARAMETER..=4 | NOT_IMPLEMENTED | 10 => Ok(false),
             _ => Err(call_error(function, status)),
         }
     }
@@ -199,7 +200,7 @@ impl Handle {
         if engines {
             match Self::create(library, device, BACKEND_HARDWARE)? {
                 Ok(handle) => return Ok(Self::opened(library, device, handle, true)),
-                Err(ARCH_MISMATCH) => {}
+                Err(ARCH_MISMATCH | NOT_IMPLEMENTED) => {}
                 Err(status) => return Err(call_error("nvjpegCreateEx", status)),
             }
         }
@@ -223,7 +224,7 @@ impl Handle {
             if status == 0 { Ok(handle) } else { Err(status) }
         };
         Ok(match create(UPSAMPLING_WITH_INTERPOLATION) {
-            Err(INVALID_PARAMETER) => create(0),
+            Err(INVALID_PARAMETER | NOT_IMPLEMENTED) => create(0),
             other => other,
         })
     }

@@ -45,6 +45,8 @@ impl Landing {
     pub(crate) fn land(&mut self, stream: &Stream, out: &mut dyn BatchMemory, bytes: usize) -> Result<(), CudaError> {
         if let Some(pixels) = out.as_any_mut().downcast_mut::<DevicePixels>() {
             pixels.filled_on(stream)?;
+        } else if bytes == 0 {
+            return Ok(());
         } else if let (Some((buffer, pinned)), Some(host)) = (&mut self.0, out.host_mut()) {
             stream.download(buffer, pinned, bytes)?;
             host[..bytes].copy_from_slice(&pinned.as_slice()[..bytes]);

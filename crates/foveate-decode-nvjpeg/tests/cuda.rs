@@ -1,26 +1,44 @@
-//! The preprocessor on the emulated driver and nvJPEG, beside the CPU's.
+//! The preprocessor beside the CPU's. Without a GPU it runs on the project's emulator, whose streams do their work as late,
+//! as early or in as random an order as CUDA allows; with `FOVEATE_CUDA_TESTS=device`, on the real thing.
+
+// What was skipped is worth seeing.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use foveate_core::{BatchMemory, Size};
 use foveate_cuda::{Device, DevicePixels};
 use foveate_cuda_emulator as emulator;
+use foveate_decode::conformance::JPEG_TOLERANCE;
 use foveate_decode::{ByFormat, Decoder};
 use foveate_decode_exact::ExactDecoder;
-use foveate_decode_image::ImageDecoder;
+use foveate_decode_image::GenericDecoder;
 use foveate_decode_nvjpeg::NvjpegPreprocessor;
 use foveate_preprocess::conformance::{Subject, check};
 use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, Untimed};
 use foveate_resize::{Filter, Geometry};
 use foveate_resize_fir::FirResizer;
 
-/// Runs `test` in every kind of order; skips it, with the reason, where there is no emulator.
+/// In which order the emulator's streams do what they may do in any.
+const ORDERS: [&str; 4] = ["late", "eager", "random:1", "random:2"];
+
+fn is_emulated() -> bool {
+    std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")
+}
+
+/// Runs `test` in each order, once on a real device; skips it, with the reason, where there is neither.
 fn in_every_order(test: impl Fn()) {
-    for order in ["late", "eager", "random:1", "random:2"] {
+    // Tests run side by side, and the order is everybody's.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_emulated() {
+        return test();
+    }
+    for order in ORDERS {
         match emulator::load_nvjpeg().and_then(|()| emulator::set_order(order)) {
             Ok(()) => test(),
-            Err(reason) => return eprintln!("skipped: {reason}"),
+            Err(reason) => return println!("skipped: {reason}"),
         }
     }
 }
@@ -29,7 +47,7 @@ fn cpu(options: Options) -> Result<CpuPreprocessor, PreprocessError> {
     let decoder = || {
         let options = Default::default();
         let jpeg: Box<dyn Decoder> = Box::new(ExactDecoder::new(options));
-        let others: Box<dyn Decoder> = Box::new(ImageDecoder::new(options));
+        let others: Box<dyn Decoder> = Box::new(GenericDecoder::new(options));
         Ok(Box::new(ByFormat::new(vec![jpeg, others])) as Box<dyn Decoder>)
     };
     CpuPreprocessor::open(Arc::new(decoder), Arc::new(|| Ok(Box::new(FirResizer::new()))), options)
@@ -89,8 +107,8 @@ fn run(preprocessor: &mut dyn Preprocessor, images: &[&[u8]], image: usize) -> B
 }
 
 /// Photos, and every odd and damaged file of the fixtures: the same outcomes in the same words, the same sizes, the same
-/// order. The emulated nvJPEG has libjpeg's pixels, as the CPU's decoder `exact` does, so pixels are equal too; a real
-/// one's are within its own rounding (`NVJPEG_TOLERANCE` of the check on a GPU).
+/// order. The emulated nvJPEG has libjpeg's pixels, as the CPU's decoder `exact` does, so pixels are equal too. The real one's
+/// are within what a JPEG decoder may round and upsample its own way, but for what it makes of damaged data.
 #[test]
 fn batches_are_those_of_the_cpu() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -114,7 +132,11 @@ fn batches_are_those_of_the_cpu() {
             let names = all.iter().zip(&said).filter(|(_, outcome)| outcome.is_ok()).map(|((name, _), _)| name);
             for ((name, made), pixels) in names.zip(made.chunks(image)).zip(pixels.chunks(image)) {
                 let off = made.iter().zip(pixels).map(|(a, b)| a.abs_diff(*b)).max();
-                assert_eq!(off, Some(0), "{name} with {backend}");
+                let tolerance = if is_emulated() { 0 } else { JPEG_TOLERANCE };
+                // Its last scans are missing, and what libjpeg makes up for them is another thing in every release.
+                let is_unfinished = name.ends_with("partial_progressive.jpg");
+                let is_free = is_unfinished || (!is_emulated() && name.contains("damaged"));
+                assert!(is_free || off <= Some(tolerance), "{name} with {backend}: {off:?} off");
             }
             assert_eq!(made.len(), pixels.len());
         });
@@ -128,7 +150,7 @@ fn what_it_cannot_do_is_said_when_it_is_opened() {
     let refused =
         |filter, backend| nvjpeg(Options::new(geometry(filter)), backend).err().map(|error| error.to_string());
     in_every_order(|| {
-        assert_eq!(refused(Filter::Lanczos3, "hardware"), None);
+        assert!(refused(Filter::Lanczos3, "hardware").is_none_or(|said| said.contains("no JPEG engines")));
         assert!(refused(Filter::OpenCvArea, "auto").is_some_and(|said| said.contains("no filter OpenCvArea")));
         assert!(refused(Filter::Box, "auto").is_some_and(|said| said.contains("no filter Box")));
         assert!(refused(Filter::Bicubic, "fast").is_some_and(|said| said.contains("backend=fast")));
@@ -146,6 +168,7 @@ fn large_batches_go_through_in_groups() {
     in_every_order(|| {
         let (prepared, made) = run(&mut nvjpeg(options.clone(), "auto").unwrap(), &images, image);
         assert!(prepared.iter().all(Result::is_ok) && made.len() == images.len() * image);
-        assert!(made.chunks(image).all(|made| made == expected), "150 times the same image");
+        assert!(!is_emulated() || made[..image] == expected, "the first of them");
+        assert!(made.chunks(image).all(|other| *other == made[..image]), "150 times the same image");
     });
 }
