@@ -262,9 +262,9 @@ impl Handle {
     fn is_of_size(&self, header: &Object, target: [u32; 2]) -> Result<bool, CudaError> {
         let library = self.0.library;
         let [mut width, mut height] = [0; 2];
+        let ask = library.functions.nvjpegJpegStreamGetFrameDimensions;
         // SAFETY: the header was parsed; both are places for a number.
-        let status =
-            unsafe { (library.functions.nvjpegJpegStreamGetFrameDimensions)(header.raw, &mut width, &mut height) };
+        let status = unsafe { ask(header.raw, &mut width, &mut height) };
         Ok(library.done("nvjpegJpegStreamGetFrameDimensions", status)? && [width, height] == target)
     }
 }
