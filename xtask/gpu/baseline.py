@@ -80,8 +80,7 @@ class Baseline:
     def measure(self, photos, loader, dtype, workers, batch):
         if torch is None:
             raise Failed(WITHOUT)
-        if self.args.device.startswith("cuda") and not torch.cuda.is_available():
-            raise Failed("PyTorch finds no CUDA device")
+        side.require(self.args.device)
         if isinstance(self.sets[photos], Failed):
             raise self.sets[photos]
         self.deadline.check(8)

@@ -137,6 +137,7 @@ class Check:
                     nonlocal reference
                     folder = self.scratch / name
                     if reference is None:
+                        side.require(self.args.device)
                         self.deadline.check(10)
                         pixels = side.pixels(self.crops)
                         reference = side.Reference(name, folder, pixels, self.args.device, self.mode.name == "smoke")

@@ -54,8 +54,7 @@ class Pytorch:
     def check(self, need=0.0):
         if torch is None:
             raise Failed(WITHOUT)
-        if self.clock.cuda and not torch.cuda.is_available():
-            raise Failed("PyTorch finds no CUDA device")
+        side.require(self.args.device)
         self.deadline.check(need)
 
     def peak(self, dtype):

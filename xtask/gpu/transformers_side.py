@@ -8,10 +8,16 @@ import torch
 import transformers
 from PIL import Image
 
-from common import SHAPES
+from common import SHAPES, Failed
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def require(device):
+    """Fails where PyTorch cannot compute on the device."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise Failed("PyTorch finds no CUDA device")
 
 
 def network(name, attention="sdpa", device="cpu"):
