@@ -84,6 +84,80 @@ const COMPONENTS: [Component; 5] = [
     Component { feature: "lmdb", needs: "a C compiler", packages: &["gcc", "libc6-dev"], wheels: None },
 ];
 
+/// What only machines with an NVIDIA GPU have a use for. It is large, so it is brought only when asked for by name, and
+/// takes the place of the component for the CPU, whose work it does too.
+const ON_REQUEST: [Component; 2] = [
+    Component {
+        feature: "ort-cuda",
+        needs: "ONNX Runtime for NVIDIA GPUs with CUDA 13 and cuDNN 9 (1.4 GB to download, 1.9 GB on disk); the driver is \
+                yours to install, and so is TensorRT",
+        packages: &[],
+        wheels: Some(Wheels {
+            requirements: &[
+                "onnxruntime-gpu==1.31.1",
+                "nvidia-cublas==13.1.1.3",
+                "nvidia-cuda-nvrtc==13.0.88",
+                "nvidia-cuda-runtime==13.0.96",
+                "nvidia-cudnn-cu13==9.20.0.48",
+                "nvidia-cufft==12.0.0.61",
+                "nvidia-curand==10.4.0.35",
+            ],
+            keep: &[
+                "onnxruntime/capi/libonnxruntime*.so*",
+                "onnxruntime/LICENSE",
+                "onnxruntime/ThirdPartyNotices.txt",
+                "nvidia/cu13/lib/libcublas.so.*",
+                "nvidia/cu13/lib/libcublasLt.so.*",
+                "nvidia/cu13/lib/libcudart.so.*",
+                "nvidia/cu13/lib/libcufft.so.*",
+                "nvidia/cu13/lib/libcurand.so.*",
+                "nvidia/cu13/lib/libnvrtc.so.*",
+                "nvidia/cu13/lib/libnvrtc-builtins.so.*",
+                "nvidia/cudnn/lib/libcudnn*.so.*",
+                "nvidia_*.dist-info/*icense*",
+            ],
+        }),
+    },
+    Component {
+        feature: "tch-cuda",
+        needs: "libtorch 2.13 with its headers and CUDA 13's libraries (3.3 GB on disk), and a C++ compiler; the driver \
+                is yours to install",
+        packages: &["g++"],
+        wheels: Some(Wheels {
+            // What libtorch_cuda.so is linked against, in the versions that it was built with.
+            requirements: &[
+                "torch==2.13.0",
+                "nvidia-cublas==13.1.1.3",
+                "nvidia-cuda-cupti==13.0.85",
+                "nvidia-cuda-nvrtc==13.0.88",
+                "nvidia-cuda-runtime==13.0.96",
+                "nvidia-cudnn-cu13==9.20.0.48",
+                "nvidia-cufft==12.0.0.61",
+                "nvidia-cufile==1.15.1.6",
+                "nvidia-curand==10.4.0.35",
+                "nvidia-cusparse==12.6.3.3",
+                "nvidia-cusparselt-cu13==0.8.1",
+                "nvidia-nccl-cu13==2.29.7",
+                "nvidia-nvjitlink==13.0.88",
+                "nvidia-nvshmem-cu13==3.4.5",
+            ],
+            keep: &[
+                "torch/include/*",
+                "torch/lib/libtorch.so",
+                "torch/lib/libtorch_cpu.so",
+                "torch/lib/libtorch_cuda.so",
+                "torch/lib/libtorch_nvshmem.so",
+                "torch/lib/libc10*.so",
+                "torch/lib/libcaffe2_nvrtc.so",
+                "torch/lib/libgomp*",
+                "torch-*.dist-info/licenses/LICENSE",
+                "nvidia/*/lib/lib*.so.*",
+                "nvidia_*.dist-info/*icense*",
+            ],
+        }),
+    },
+];
+
 /// The features of the facade that need something beyond Rust.
 pub(crate) const FEATURES: [&str; COMPONENTS.len()] = {
     let mut names = [""; COMPONENTS.len()];
@@ -194,10 +268,11 @@ fn parse(root: &Path, args: &[String]) -> Result<Arguments> {
             other => bail!("setup has no argument '{other}' (--only FEATURE,…, --check)"),
         }
     }
-    let known = |name: &str| COMPONENTS.iter().find(|component| component.feature == name);
+    let known = |name: &str| COMPONENTS.iter().chain(&ON_REQUEST).find(|component| component.feature == name);
     if let Some(name) = names.iter().find(|name| known(name).is_none()) {
         let plain = layers::is_backend_feature(&Tree::load(root)?, name);
-        ensure!(plain, "no backend '{name}'; setup knows {}", FEATURES.join(", "));
+        let on_request = ON_REQUEST.map(|component| component.feature).join(", ");
+        ensure!(plain, "no backend '{name}'; setup knows {}, and on request {on_request}", FEATURES.join(", "));
         println!("{name}: needs nothing but Rust");
     }
     let components = match names.as_slice() {
@@ -316,19 +391,17 @@ struct Found {
 
 impl Found {
     fn look(root: &Path) -> Self {
-        let ort = format!("{THIRD_PARTY}/ort/onnxruntime/capi");
-        let mut libraries = entries(&root.join(&ort)).into_iter().filter_map(|path| {
-            let name = path.file_name()?.to_str()?;
-            name.starts_with("libonnxruntime.so").then(|| format!("{ort}/{name}"))
-        });
-        let libtorch = format!("{THIRD_PARTY}/tch/torch");
         let has_pkg_config = output("pkg-config", &["--exists", "opencv4"]).is_some();
+        // Those for GPUs do the work of the others too.
+        let of = |backend: &str, path: &str| {
+            ["-cuda", ""].map(|suffix| format!("{THIRD_PARTY}/{backend}{suffix}/{path}")).into_iter()
+        };
         Self {
             opencv: entries(Path::new("/usr/lib"))
                 .into_iter()
                 .find(|folder| folder.join("libopencv_imgcodecs.so").exists() && !has_pkg_config),
-            onnxruntime: libraries.next(),
-            libtorch: root.join(&libtorch).join("lib/libtorch_cpu.so").exists().then_some(libtorch),
+            onnxruntime: of("ort", "onnxruntime/capi").find_map(|folder| library(root, &folder, "libonnxruntime.so")),
+            libtorch: of("tch", "torch").find(|folder| root.join(folder).join("lib/libtorch_cpu.so").exists()),
         }
     }
 
@@ -359,6 +432,13 @@ impl Found {
         }
         text
     }
+}
+
+/// Path of the file in `folder` whose name begins with `name`, relative to the workspace as `folder` is.
+fn library(root: &Path, folder: &str, name: &str) -> Option<String> {
+    let mut names =
+        entries(&root.join(folder)).into_iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+    names.find(|found| found.starts_with(name)).map(|found| format!("{folder}/{found}"))
 }
 
 /// What a folder holds, sorted; nothing when it cannot be read.
@@ -397,8 +477,10 @@ mod tests {
     fn components_are_chosen_by_feature() {
         assert_eq!(arguments(&[]).unwrap().0, ["turbojpeg", "opencv", "ort", "tch", "lmdb"]);
         assert_eq!(arguments(&["--only", "ort,lmdb", "--check"]).unwrap(), (vec!["ort", "lmdb"], true));
+        assert_eq!(arguments(&["--only", "tch-cuda,ort-cuda"]).unwrap().0, ["tch-cuda", "ort-cuda"]);
         assert_eq!(arguments(&["--only", "zune"]).unwrap().0, Vec::<&str>::new());
-        assert!(arguments(&["--only", "nothing"]).err().unwrap().to_string().contains("setup knows turbojpeg"));
+        let unknown = arguments(&["--only", "nothing"]).err().unwrap().to_string();
+        assert!(unknown.contains("setup knows turbojpeg") && unknown.ends_with("on request ort-cuda, tch-cuda"));
         assert!(arguments(&["--all"]).is_err());
     }
 
@@ -413,6 +495,30 @@ mod tests {
             let known = COMPONENTS.iter().any(|component| name.ends_with(&format!("-{}", component.feature)));
             assert!(known, "setup does not know what {name} needs");
         }
+    }
+
+    #[test]
+    fn libraries_for_gpus_take_the_place_of_others() {
+        let root = std::env::temp_dir().join(format!("foveate-setup-{}", std::process::id()));
+        let touch = |path: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        };
+        let found = || {
+            let Found { onnxruntime, libtorch, .. } = Found::look(&root);
+            (onnxruntime.unwrap_or_default(), libtorch.unwrap_or_default())
+        };
+        assert_eq!(found(), Default::default());
+        for suffix in ["", "-cuda"] {
+            touch(&format!("third_party/ort{suffix}/onnxruntime/capi/libonnxruntime_providers_shared.so"));
+            touch(&format!("third_party/ort{suffix}/onnxruntime/capi/libonnxruntime.so.1.2.3"));
+            touch(&format!("third_party/tch{suffix}/torch/lib/libtorch_cpu.so"));
+            let (onnxruntime, libtorch) = found();
+            assert_eq!(onnxruntime, format!("third_party/ort{suffix}/onnxruntime/capi/libonnxruntime.so.1.2.3"));
+            assert_eq!(libtorch, format!("third_party/tch{suffix}/torch"));
+        }
+        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
