@@ -74,7 +74,8 @@ class Baseline:
         self.networks = {}
 
     def run(self, photos, loader, dtype):
-        key = {"photos": photos, "loader": loader, "dtype": dtype, "workers": self.workers, "batch": min(BATCH, self.mode.batch)}
+        batch = min(BATCH, self.mode.batch)
+        key = {"photos": photos, "loader": loader, "dtype": dtype, "workers": self.workers, "batch": batch}
         self.cells.attempt(key, lambda: self.measure(**key))
 
     def measure(self, photos, loader, dtype, workers, batch):

@@ -169,6 +169,11 @@ def bench_rows(experiment, file, *args, out, seconds):
     return read(out / file)
 
 
+def why(row):
+    """What is between the brackets of a status `n/a (reason)`."""
+    return row["status"].removeprefix("n/a (").removesuffix(")")
+
+
 def number(text):
     """A CSV file's field as a number; None when it holds none."""
     try:

@@ -4,7 +4,7 @@ import os
 import statistics
 
 from common import (DECODERS, END_TO_END, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, embed_json,
-                    many, number, photo_sets, spread)
+                    many, number, photo_sets, spread, why)
 
 # First guesses of images a second and worker; the measured rate takes their place.
 GUESS = {"small": 800, "large": 60}
@@ -41,7 +41,7 @@ class Jobs:
             row = next(row for row in rows if (row["encoder"], row["dtype"]) == ("candle", self.dtype))
             rate = number(row["forward_images_per_second"])
             if rate is None:
-                raise Failed(row["status"])
+                raise Failed(why(row))
             self.ceilings[model] = rate
             return {"images_per_second": rate, "samples": row["samples"]}
         key = {"photos": "pixels on the device", "model": model, "dtype": self.dtype, "batch": self.mode.batch}
@@ -57,7 +57,7 @@ class Jobs:
             raise self.lists[photos]
         listing, most = self.lists[photos]
         if workers > (os.cpu_count() or 1):
-            raise Failed(f"{os.cpu_count()} cores")
+            raise Failed(f"this machine has {os.cpu_count()} cores")
 
         def run(images):
             options = ("--decoder", decoder, "--decode-scale", scale, "--workers", workers, "--readers", 4,

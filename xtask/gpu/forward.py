@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from common import DTYPES, FORWARD, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, number
+from common import DTYPES, FORWARD, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, number, why
 
 
 class Forward:
@@ -27,14 +27,14 @@ class Forward:
             rows = self.bench("forward", "forward.csv", model, "--batches", batch, *images)
             found = {row["dtype"]: row for row in rows if row["encoder"] == "candle"}
         except Failed as error:
-            found, why = {}, str(error)
+            found, reason = {}, str(error)
         for dtype in DTYPES:
             def measure():
                 if dtype not in found:
-                    raise Failed(why if not found else "not measured")
+                    raise Failed(reason if not found else "not measured")
                 row = found[dtype]
                 if row["status"] != "ok":
-                    raise Failed(row["status"].removeprefix("n/a (").removesuffix(")"))
+                    raise Failed(why(row))
                 return {"images_per_second": number(row["forward_images_per_second"]),
                         "samples": row["samples"], "call_images_per_second": number(row["images_per_second"])}
             self.cells.attempt({"engine": "foveate", "model": model, "dtype": dtype, "batch": batch}, measure)

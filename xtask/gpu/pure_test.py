@@ -1,4 +1,4 @@
-"""Tests of what needs neither device nor package: counting, reading, judging. `cargo xtask gpu-bundle --check` runs it."""
+"""Tests of what needs neither device nor package: counting, reading, judging. Run by `cargo xtask gpu-bundle --check`."""
 
 import tempfile
 from pathlib import Path
