@@ -399,7 +399,9 @@ impl<'a> Plan<'a> {
         self.profile = Some(folder);
         #[cfg(feature = "tensorrt")]
         if let Device::TensorRt(_) = self.device {
-            let outline = self.commit(self.builder(&[])?)?;
+            // A session on the CPU, for the name and the shape of the input alone.
+            let outline = builder(self.library, GraphOptimizationLevel::Disable, self.threads);
+            let outline = self.commit(outline.map_err(|error| engine(&error))?)?;
             let cache = options.settings.get(crate::engines::ENGINE_CACHE).map(String::as_str);
             let (dtype, max_batch) = ((options.dtype, self.wishes.tf32), options.max_batch.max(1));
             let engines = crate::engines::Engines::new(&outline, &self.graph.source, dtype, max_batch, cache)?;

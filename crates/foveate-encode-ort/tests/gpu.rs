@@ -36,7 +36,9 @@ fn main() -> ExitCode {
         a_device_that_there_is_not();
         Ok::<(), Failed>(())
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.chain([no_such]).collect()).exit_code()
+    // One after the other: they share a device, and TensorRT's engines.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.chain([no_such]).collect()).exit_code()
 }
 
 fn trial(name: String, device: &'static str, test: Test) -> Trial {

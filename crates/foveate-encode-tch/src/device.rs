@@ -26,7 +26,8 @@ pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
 /// # Errors
 /// Why there are none.
 pub(crate) fn cuda_devices() -> Result<usize, String> {
-    const REMEDY: &str = "install the CUDA libraries of libtorch's release beside it (see the backend's README)";
+    const REMEDY: &str = "run `cargo xtask setup --only tch-cuda`, or install the CUDA libraries of \
+                          libtorch's release beside it (see the backend's README)";
     crate::cuda::load().map_err(|cause| format!("{cause}; {REMEDY}"))?;
     match usize::try_from(Cuda::device_count()) {
         Ok(count) if count > 0 && Cuda::is_available() => Ok(count),

@@ -12,6 +12,7 @@ use foveate_encode::{
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
 
+use crate::cuda::{Staging, Tf32, wait_for};
 use crate::network::{Network, engine};
 use crate::script::Script;
 
@@ -27,8 +28,12 @@ pub struct TchEncoder {
     /// One per thread.
     lanes: Vec<Engine>,
     device: Device,
+    /// Where batches wait for a device.
+    staging: Staging,
     /// The last batch, unless the device is the host.
     resident: Option<Tensor>,
+    /// Held on CUDA devices.
+    _tf32: Option<Tf32>,
 }
 
 #[derive(Clone)]
@@ -44,10 +49,10 @@ impl TchEncoder {
     /// [`EncodeError::Device`] when there is no such device, [`EncodeError::Model`] for a model whose tensors are not all
     /// there or whose input is not a whole number of patches, [`EncodeError::Unsupported`] for any setting.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let (device, kind) = target(options)?;
+        let (device, kind, tf32) = target(options)?;
         let recipe = &model.preprocess;
         let spec = spec(options, recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
-        Self::with(Engine::Network(Network::new(model, device, kind)?), spec, device, options.threads)
+        Self::with(Engine::Network(Network::new(model, device, kind)?), spec, (device, tf32), options.threads)
     }
 
     /// Reads a TorchScript file, which takes normalized f32 samples `[n, 3, h, w]` and gives tokens after the final
@@ -59,12 +64,12 @@ impl TchEncoder {
     /// As [`Self::new`]; also [`EncodeError::Unsupported`] for another precision than the file's own, and for averaging
     /// patches of a file that gives vectors.
     pub fn from_torchscript(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let (device, kind) = target(options)?;
+        let (device, kind, tf32) = target(options)?;
         one_thread();
         let script = tch::no_grad(|| Script::new(graph, device, kind))?;
         script.check(options.pooling)?;
         let spec = spec(options, graph.input, (graph.mean, graph.std), script.hidden());
-        Self::with(Engine::Script(script), spec, device, options.threads)
+        Self::with(Engine::Script(script), spec, (device, tf32), options.threads)
     }
 
     /// The same from the model as the registry hands it over.
@@ -76,10 +81,16 @@ impl TchEncoder {
         }
     }
 
-    fn with(engine: Engine, spec: EncoderSpec, device: Device, threads: usize) -> Result<Self, EncodeError> {
+    fn with(
+        engine: Engine,
+        spec: EncoderSpec,
+        (device, tf32): (Device, Option<Tf32>),
+        threads: usize,
+    ) -> Result<Self, EncodeError> {
         let threads = if device == Device::Cpu { threads.max(1) } else { 1 };
         let lanes = vec![engine; threads];
-        Ok(Self { spec, pool: pool(threads)?, lanes, device, resident: None })
+        let staging = Staging::default();
+        Ok(Self { spec, pool: pool(threads)?, lanes, device, staging, resident: None, _tf32: tf32 })
     }
 }
 
@@ -119,7 +130,7 @@ impl TchEncoder {
         let run = |lane: &mut Engine| {
             let mut times = EncodeTimes::default();
             while let Some((image, row)) = next() {
-                let (samples, copy_in) = lane.upload(image, *device)?;
+                let (samples, copy_in) = lane.upload(image, &mut Staging::default(), *device)?;
                 times += EncodeTimes { copy_in, ..lane.run(&samples, *device, spec.pooling, row)? };
             }
             Ok(times)
@@ -139,7 +150,7 @@ impl TchEncoder {
     }
 
     fn encode_on_device(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        let (samples, copy_in) = self.lanes[0].upload(batch, self.device)?;
+        let (samples, copy_in) = self.lanes[0].upload(batch, &mut self.staging, self.device)?;
         let times = self.forward(&samples, out)?;
         self.resident = Some(samples);
         Ok(EncodeTimes { copy_in, ..times })
@@ -155,14 +166,21 @@ impl TchEncoder {
 
 impl Engine {
     /// The batch on the device, and how long that took.
-    fn upload(&mut self, images: PixelBatch<'_>, device: Device) -> Result<(Tensor, Duration), EncodeError> {
+    fn upload(
+        &mut self,
+        images: PixelBatch<'_>,
+        staging: &mut Staging,
+        device: Device,
+    ) -> Result<(Tensor, Duration), EncodeError> {
         let started = Instant::now();
         one_thread();
         let samples = match self {
-            Self::Network(network) => network.upload(images).map_err(engine)?,
-            Self::Script(script) => script.upload(images)?,
+            Self::Network(network) => network.upload(images, staging).map_err(engine)?,
+            Self::Script(script) => script.upload(images, staging)?,
         };
-        wait_for(device);
+        if device != Device::Cpu {
+            wait_for(&samples).map_err(engine)?;
+        }
         Ok((samples, started.elapsed()))
     }
 
@@ -188,17 +206,13 @@ impl Engine {
             Self::Network(network) => network.vectors(samples, pooling).map_err(engine)?,
             Self::Script(script) => script.vectors(samples, pooling)?,
         };
-        wait_for(device);
+        // A device goes on behind the caller's back: until it is done, a clock of the host tells nothing about it.
+        if device != Device::Cpu {
+            wait_for(&vectors).map_err(engine)?;
+        }
         let computed = Instant::now();
         copy(&vectors, rows).map_err(engine)?;
         Ok(EncodeTimes { copy_in: Duration::ZERO, forward: computed - started, copy_out: computed.elapsed() })
-    }
-}
-
-/// Work on a CUDA device goes on behind the caller's back: until it is done, a clock of the host tells nothing about it.
-fn wait_for(device: Device) {
-    if let Device::Cuda(index) = device {
-        tch::Cuda::synchronize(index as i64);
     }
 }
 
@@ -219,15 +233,30 @@ fn one_thread() {
     }
 }
 
-fn target(options: &EncoderOptions) -> Result<(Device, Kind), EncodeError> {
-    options.settings(&[])?;
+/// The setting that allows a GPU to keep 10 bits of the factors of a product of f32.
+const TF32: &str = "tf32";
+
+/// Where to compute, in what, and on a GPU the hold on its switch for TF32.
+fn target(options: &EncoderOptions) -> Result<(Device, Kind, Option<Tf32>), EncodeError> {
+    let tf32 = tf32(options)?;
     let kind = match options.dtype {
         DType::F32 => Kind::Float,
         DType::F16 => Kind::Half,
         DType::Bf16 => Kind::BFloat16,
         other => return Err(EncodeError::Unsupported(format!("{} in libtorch", other.name()))),
     };
-    Ok((crate::device::find(&options.device)?, kind))
+    let device = crate::device::find(&options.device)?;
+    let tf32 = if device == Device::Cpu { None } else { Some(Tf32::claim(tf32)?) };
+    Ok((device, kind, tf32))
+}
+
+fn tf32(options: &EncoderOptions) -> Result<bool, EncodeError> {
+    let known: &[&str] = if options.device == "cpu" { &[] } else { &[TF32] };
+    match options.settings(known)?.get(TF32).map(String::as_str) {
+        None | Some("off") => Ok(false),
+        Some("on") => Ok(true),
+        Some(other) => Err(EncodeError::Unsupported(format!("setting '{TF32}' is '{other}', not on or off"))),
+    }
 }
 
 fn spec(options: &EncoderOptions, input: Size, (mean, std): ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {

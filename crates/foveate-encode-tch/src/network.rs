@@ -9,6 +9,8 @@ use foveate_dinov2::parts::{self, Parts};
 use foveate_encode::{EncodeError, Pooling};
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::cuda::Staging;
+
 type Result<T> = std::result::Result<T, TchError>;
 
 /// A model's weights on a device. Clones share them.
@@ -106,10 +108,13 @@ impl Network {
     }
 
     /// The batch on the device, u8 in rows of patches: `[n * rows, patch, columns, patch * 3]`.
-    pub(crate) fn upload(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
+    pub(crate) fn upload(&self, batch: PixelBatch<'_>, staging: &mut Staging) -> Result<Tensor> {
         let Shape { patch, grid: (rows, columns), .. } = self.shape;
         let shape = [batch.len() as i64 * rows, patch, columns, CHANNELS as i64 * patch];
-        Tensor::f_from_data_size(batch.as_slice(), &shape, Kind::Uint8)?.f_to(self.device)
+        match self.device {
+            Device::Cpu => Tensor::f_from_data_size(batch.as_slice(), &shape, Kind::Uint8),
+            device => staging.upload(batch.as_slice(), &shape, device),
+        }
     }
 
     /// How many images an uploaded batch has.

@@ -7,6 +7,7 @@ use foveate_core::{CHANNELS, PixelBatch, Size};
 use foveate_encode::{DType, EncodeError, Graph, GraphSource, Pooling, normalize_nchw};
 use tch::{CModule, Device, IValue, Kind, TchError, Tensor};
 
+use crate::cuda::Staging;
 use crate::network::{engine, first_line};
 
 /// What a DINOv2 network calls its tokens after the final LayerNorm.
@@ -46,7 +47,7 @@ impl Script {
         let black = vec![0; graph.input.pixels() as usize * CHANNELS];
         let batch = PixelBatch::new(&black, graph.input)
             .ok_or_else(|| EncodeError::Model(format!("no image is {} pixels", graph.input)))?;
-        let samples = script.upload(batch)?;
+        let samples = script.upload(batch, &mut Staging::default())?;
         let tokens = script.tokens(&samples)?;
         match tokens.size()[..] {
             [1, hidden] => script.hidden = hidden as usize,
@@ -93,18 +94,37 @@ impl Script {
         }
     }
 
-    /// The batch on the device, normalized: `[n, 3, h, w]`.
-    pub(crate) fn upload(&mut self, batch: PixelBatch<'_>) -> Result<Tensor, EncodeError> {
-        normalize_nchw(batch, self.mean, self.std, &mut self.samples);
+    /// The batch on the device: normalized, `[n, 3, h, w]`, if that is the host; else as it is, `[n, h, w, 3]`, which
+    /// is a quarter of the bytes.
+    pub(crate) fn upload(&mut self, batch: PixelBatch<'_>, staging: &mut Staging) -> Result<Tensor, EncodeError> {
         let Size { width, height } = batch.size();
-        let shape = [batch.len() as i64, CHANNELS as i64, i64::from(height), i64::from(width)];
+        let (images, channels, height, width) =
+            (batch.len() as i64, CHANNELS as i64, i64::from(height), i64::from(width));
+        if self.device != Device::Cpu {
+            let shape = [images, height, width, channels];
+            return staging.upload(batch.as_slice(), &shape, self.device).map_err(engine);
+        }
+        normalize_nchw(batch, self.mean, self.std, &mut self.samples);
         let samples = Tensor::f_from_slice(&self.samples);
-        samples.and_then(|samples| samples.f_view(shape)?.f_to(self.device)?.f_to_kind(self.kind)).map_err(engine)
+        let shape = [images, channels, height, width];
+        samples.and_then(|samples| samples.f_view(shape)?.f_to_kind(self.kind)).map_err(engine)
+    }
+
+    /// An uploaded batch as the network takes it.
+    fn normalized(&self, samples: &Tensor) -> Result<Tensor, TchError> {
+        if samples.f_kind()? != Kind::Uint8 {
+            return Ok(samples.shallow_clone());
+        }
+        let constants = |values: &[f32]| Tensor::f_from_slice(values)?.f_view([-1, 1, 1])?.f_to(samples.device());
+        let planes = samples.f_permute([0, 3, 1, 2])?.f_to_kind(Kind::Float)?.f_contiguous()?;
+        // Divisors that are tensors are divided by; numbers would be multiplied with their inverse.
+        let planes = planes.f_div(&constants(&[255.0])?)?.f_sub(&constants(&self.mean)?)?;
+        planes.f_div(&constants(&self.std)?)?.f_to_kind(self.kind)
     }
 
     /// What the network gives for a batch: `[n, tokens, width]` or `[n, width]`.
     fn tokens(&mut self, samples: &Tensor) -> Result<Tensor, EncodeError> {
-        let output = self.module.forward_is(&[IValue::Tensor(samples.shallow_clone())]);
+        let output = self.module.forward_is(&[IValue::Tensor(self.normalized(samples).map_err(engine)?)]);
         let tokens = find_tokens(output.map_err(engine)?)?;
         let (images, rows) = (samples.size()[0], tokens.size().first().copied().unwrap_or(0));
         if rows != images {

@@ -146,6 +146,15 @@ fn what_it_cannot_do_is_refused() {
     assert!(matches!(refusal(odd, &options()), EncodeError::Model(_)));
     let setting = EncoderOptions { settings: [("speed".to_owned(), "11".to_owned())].into(), ..options() };
     assert!(matches!(refusal(tiny("tiny"), &setting), EncodeError::Unsupported(text) if text.contains("speed")));
+    for (device, value, expected) in [
+        ("cpu", "on", "setting 'tf32': it has no settings"),
+        ("cuda:0", "yes", "setting 'tf32' is 'yes', not on or off"),
+    ] {
+        let settings = [("tf32".to_owned(), value.to_owned())].into();
+        let tf32 = EncoderOptions { device: device.to_owned(), settings, ..options() };
+        let text = refusal(tiny("tiny"), &tf32).to_string();
+        assert!(text.contains(expected), "{text}");
+    }
     let half = EncoderOptions { dtype: DType::Bf16, ..options() };
     let text = refusal(tiny_script("tiny"), &half).to_string();
     assert!(text.contains("bf16") && text.contains("f32"), "{text}");

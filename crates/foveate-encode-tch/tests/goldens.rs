@@ -1,69 +1,17 @@
 //! Checkpoints and TorchScript files against the vectors that Hugging Face `transformers` computes from the same u8 crops.
 
-// Tests may unwrap, and what was compared is worth seeing.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::path::Path;
-
-use common::{Goldens, encode, fixtures, shared, tiny, tiny_script};
+use common::{Goldens, HALF, STRICT, check, encode, fixtures, keys, shared, tiny, tiny_script};
 use foveate_dinov2::Model;
-use foveate_encode::{DType, Encoder, EncoderOptions, Pooling};
+use foveate_encode::{DType, EncoderOptions, Pooling};
 use foveate_encode_tch::TchEncoder;
-
-/// How close a vector must be to its golden: cosine and relative error.
-#[derive(Clone, Copy)]
-struct Tier {
-    min_cosine: f64,
-    max_error: f64,
-}
-
-const STRICT: Tier = Tier { min_cosine: 1.0 - 1e-6, max_error: 1e-4 };
-const HALF: Tier = Tier { min_cosine: 0.999, max_error: 0.1 };
 
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
-}
-
-/// 1 - cosine and relative error of two vectors.
-fn distance(ours: &[f32], golden: &[f64]) -> (f64, f64) {
-    assert_eq!(ours.len(), golden.len());
-    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
-    let dot = pairs().map(|(a, b)| a * b).sum::<f64>();
-    let (own, other) = (pairs().map(|(a, _)| a * a).sum::<f64>(), pairs().map(|(_, b)| b * b).sum::<f64>());
-    let error = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
-    (1.0 - dot / (own * other).sqrt(), error)
-}
-
-/// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
-fn check(what: &str, encoder: &mut dyn Encoder, goldens: &Goldens, keys: [&[String]; 2], crops: &Path, tier: Tier) {
-    let side = encoder.spec().input.width;
-    let (pixels, photos) = common::crops(crops, &goldens.names, side);
-    let vectors = encode(encoder, &pixels);
-    let half = vectors.dim() / 2;
-    for (pooling, keys) in keys.iter().enumerate() {
-        for key in keys.iter() {
-            let Some(tensor) = goldens.tensors.get(key) else { continue };
-            let (mut cosine, mut error) = (0.0f64, 0.0f64);
-            for (row, &photo) in photos.iter().enumerate() {
-                let ours = &vectors.row(row)[pooling * half..(pooling + 1) * half];
-                let (c, e) = distance(ours, &tensor[photo]);
-                let name = &goldens.names[photo];
-                // Written so that a NaN fails.
-                assert!(
-                    c <= 1.0 - tier.min_cosine && e <= tier.max_error,
-                    "{what} {key} {name}: 1 - cosine {c:e}, error {e:e}"
-                );
-                (cosine, error) = (cosine.max(c), error.max(e));
-            }
-            println!("{what:<36} {key:<44} {:>2} photos: 1 - cosine {cosine:.1e}, error {error:.1e}", photos.len());
-        }
-    }
-}
-
-fn keys(prefix: &str, suffixes: [&str; 2]) -> Vec<String> {
-    suffixes.iter().map(|suffix| format!("{prefix}{suffix}")).collect()
 }
 
 fn check_tiny(name: &str) {

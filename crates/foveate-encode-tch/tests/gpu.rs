@@ -1,0 +1,122 @@
+//! The same goldens on an NVIDIA GPU. Where there is none, every test is reported as ignored, with what the encoder says to
+//! whoever asks for the device.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::ExitCode;
+
+use common::{Goldens, HALF, STRICT, TINY, check, encode, fixtures, keys, tiny, tiny_script};
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
+use foveate_encode_tch::TchEncoder;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+const DEVICE: &str = "cuda:0";
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn()); 6] = [
+        ("f32, strict", || checkpoints(DType::F32)),
+        ("f16, half", || checkpoints(DType::F16)),
+        ("bf16, half", || checkpoints(DType::Bf16)),
+        ("torchscript, strict", torchscript),
+        ("the last batch is still there", the_last_batch_is_still_there),
+        ("two encoders side by side", two_encoders_side_by_side),
+    ];
+    let trials =
+        tests.into_iter().map(|(name, test)| trial(name, test)).chain([Trial::test("beyond the last", || {
+            beyond_the_last();
+            Ok::<(), Failed>(())
+        })]);
+    // One after the other: they share a device.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn trial(name: &str, test: fn()) -> Trial {
+    Trial::ignorable_test(format!("{DEVICE}: {name}"), move || match TchEncoder::new(&tiny("tiny"), &on(DType::F32)) {
+        Err(error @ EncodeError::Device { .. }) => Ok(Completion::ignored_with(error.to_string())),
+        Err(error) => Err(Failed::from(error.to_string())),
+        Ok(_) => {
+            test();
+            Ok(Completion::Completed)
+        }
+    })
+}
+
+fn on(dtype: DType) -> EncoderOptions {
+    let device = DEVICE.to_owned();
+    EncoderOptions { device, dtype, pooling: Pooling::ClsMean, max_batch: 30, ..EncoderOptions::default() }
+}
+
+fn hold(name: &str, what: &str, encoder: &mut TchEncoder, strict: bool) {
+    let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
+    for recipe in ["hf_pil", "squash"] {
+        let [class, mean] = ["cls", "patch_mean"].map(|part| keys(&format!("{recipe}.{part}"), [".f32", ".f64"]));
+        assert!(class.iter().chain(&mean).any(|key| goldens.tensors.contains_key(key)));
+        let crops = fixtures().join(format!("goldens/crop_{recipe}"));
+        let tier = if strict { STRICT } else { HALF };
+        check(&format!("{name} {what}"), encoder, &goldens, [&class, &mean], &crops, tier);
+    }
+}
+
+fn checkpoints(dtype: DType) {
+    for name in TINY {
+        let mut encoder = TchEncoder::new(&tiny(name), &on(dtype)).unwrap();
+        assert_eq!((encoder.spec().device.as_str(), encoder.spec().dtype), (DEVICE, dtype));
+        hold(name, dtype.name(), &mut encoder, dtype == DType::F32);
+    }
+}
+
+fn torchscript() {
+    for name in TINY {
+        let mut encoder = TchEncoder::from_torchscript(&tiny_script(name), &on(DType::F32)).unwrap();
+        hold(name, "torchscript", &mut encoder, true);
+    }
+}
+
+fn the_last_batch_is_still_there() {
+    let mut encoder = TchEncoder::new(&tiny("tiny"), &on(DType::F32)).unwrap();
+    let mut again = VectorBuf::new();
+    assert!(encoder.encode_resident(&mut again).is_err());
+    for images in [3, 1] {
+        let pixels: Vec<u8> = (0..images).flat_map(|seed| conformance::noise(encoder.spec().input, seed)).collect();
+        let vectors = encode(&mut encoder, &pixels);
+        let times = encoder.encode_resident(&mut again).unwrap();
+        assert_eq!(again, vectors);
+        assert!(times.copy_in.is_zero() && !times.forward.is_zero());
+    }
+}
+
+fn two_encoders_side_by_side() {
+    let mut encoders = [0, 1].map(|_| TchEncoder::new(&tiny("tiny"), &on(DType::F32)).unwrap());
+    let input = encoders[0].spec().input;
+    let pixels: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(input, seed)).collect();
+    let expected = encode(&mut encoders[0], &pixels);
+    std::thread::scope(|scope| {
+        for encoder in &mut encoders {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let mut vectors = VectorBuf::new();
+                    encoder.encode(PixelBatch::new(&pixels, input).unwrap(), &mut vectors).unwrap();
+                    let far = vectors.as_slice().iter().zip(expected.as_slice()).any(|(a, b)| (a - b).abs() > 1e-3);
+                    assert!(!far);
+                }
+            });
+        }
+    });
+}
+
+/// An error where there are GPUs as well as where there are none.
+fn beyond_the_last() {
+    let options = EncoderOptions { device: "cuda:63".to_owned(), ..on(DType::F32) };
+    let error = TchEncoder::new(&tiny("tiny"), &options).map(|_| ()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, EncodeError::Device { device, .. } if device == "cuda:63"), "{text}");
+    let reasons = ["CUDA device(s), the first being cuda:0", "setup --only tch-cuda", "no NVIDIA GPU"];
+    // What is missing is named by its file.
+    assert!(!text.contains("setup --only") || text.contains(".so"), "{text}");
+    assert!(!text.contains('\n') && reasons.iter().any(|reason| text.contains(reason)), "{text}");
+}
