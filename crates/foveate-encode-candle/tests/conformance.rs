@@ -106,8 +106,8 @@ fn the_registry_opens_it() {
 #[test]
 fn what_it_cannot_do_is_refused() {
     let model: AnyModel = Arc::new(tiny("tiny"));
-    let gpu = open(&model, &EncoderOptions { device: "cuda:0".to_owned(), ..options() });
-    assert!(matches!(gpu, Err(EncodeError::Device { device, .. }) if device == "cuda:0"));
+    let other = open(&model, &EncoderOptions { device: "tpu:0".to_owned(), ..options() });
+    assert!(matches!(other, Err(EncodeError::Device { device, .. }) if device == "tpu:0"));
     for dtype in [DType::F16, DType::Bf16] {
         assert!(matches!(open(&model, &EncoderOptions { dtype, ..options() }), Err(EncodeError::Unsupported(_))));
     }
@@ -116,4 +116,21 @@ fn what_it_cannot_do_is_refused() {
     let mut odd = tiny("tiny");
     odd.preprocess.crop = Size::new(224, 225);
     assert!(matches!(open(&(Arc::new(odd) as AnyModel), &options()), Err(EncodeError::Model(_))));
+}
+
+/// This process has no emulator; on a machine with a GPU, it opens.
+#[test]
+fn without_a_gpu_that_is_said_in_one_line() {
+    let model: AnyModel = Arc::new(tiny("tiny"));
+    let gpu = open(&model, &EncoderOptions { device: "cuda:0".to_owned(), ..options() });
+    match (gpu, cfg!(feature = "cuda")) {
+        (Err(EncodeError::Device { device, reason }), false) => {
+            assert_eq!((&*device, &*reason), ("cuda:0", "built without CUDA: rebuild with `-F candle-cuda`"));
+        }
+        (Err(EncodeError::Device { device, reason }), true) => {
+            assert!(device == "cuda:0" && reason.starts_with("no "), "{reason}");
+            assert!(!reason.contains('\n') && reason.contains("; "), "one line, with a remedy: {reason}");
+        }
+        (opened, with_cuda) => assert!(with_cuda && opened.is_ok(), "{:?}", opened.err()),
+    }
 }
