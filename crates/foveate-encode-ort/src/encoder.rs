@@ -361,7 +361,7 @@ impl<'a> Plan<'a> {
         let (optimization, tf32) = (optimization(settings)?, tf32(settings)?);
         let threads = options.threads.max(1);
         let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
-        let wishes = Wishes { tf32, ..Wishes::default() };
+        let wishes = Wishes::new(tf32);
         // A device that this build cannot have is no reason to ask for a library.
         device.providers(&wishes)?;
         check_tf32(device, options.dtype, tf32)?;

@@ -17,7 +17,7 @@ const IDENTITY: &[u8] = b"\x08\x08\x3a\x37\x0a\x10\x0a\x01x\x12\x01y\x22\x08Iden
 /// [`EncodeError::Device`], with what is missing.
 pub(crate) fn probe(library: &Library, device: Device) -> Result<(), EncodeError> {
     crate::nvidia::preload(library);
-    let providers = device.providers(&Wishes::default())?;
+    let providers = device.providers(&Wishes::new(false))?;
     let session = || -> ort::Result<Session> {
         let builder = Session::builder(&library.environment)?.with_intra_threads(1)?;
         builder.with_execution_providers(providers)?.commit_from_memory(IDENTITY)

@@ -48,12 +48,27 @@ impl Device {
 }
 
 /// How a GPU is to compute.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wishes {
     /// Whether products of f32 may keep 10 bits of their factors.
+    #[cfg(feature = "cuda")]
     pub(crate) tf32: bool,
     #[cfg(feature = "tensorrt")]
     pub(crate) engines: Option<crate::engines::Engines>,
+}
+
+impl Wishes {
+    /// Before it is known which graph it is for.
+    pub(crate) fn new(tf32: bool) -> Self {
+        #[cfg(not(feature = "cuda"))]
+        let _ = tf32;
+        Self {
+            #[cfg(feature = "cuda")]
+            tf32,
+            #[cfg(feature = "tensorrt")]
+            engines: None,
+        }
+    }
 }
 
 #[cfg(feature = "cuda")]

@@ -115,10 +115,10 @@ fn set_tf32(on: bool) -> Result<(), String> {
     let missing = |error: libloading::Error| format!("libtorch's switch for TF32: {}", one_line(&error));
     // SAFETY: `at::globalContext()`, which returns a reference, and two methods of it, `void (bool)`, in libtorch 2.13.
     unsafe {
-        let context = libtorch.get::<unsafe extern "C" fn() -> *mut c_void>(b"_ZN2at13globalContextEv\0");
+        let context = libtorch.get::<extern "C" fn() -> *mut c_void>(b"_ZN2at13globalContextEv\0");
         let context = context.map_err(missing)?();
         for name in [&b"_ZN2at7Context18setAllowTF32CuBLASEb\0"[..], b"_ZN2at7Context17setAllowTF32CuDNNEb\0"] {
-            libtorch.get::<unsafe extern "C" fn(*mut c_void, bool)>(name).map_err(missing)?(context, on);
+            libtorch.get::<extern "C" fn(*mut c_void, bool)>(name).map_err(missing)?(context, on);
         }
     }
     Ok(())
@@ -141,15 +141,14 @@ mod tests {
     use super::*;
 
     /// What libtorch answers when asked whether products may use TF32.
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, clippy::unwrap_used)]
     fn is_on() -> bool {
         let libtorch = libloading::os::unix::Library::this();
         // SAFETY: as in `set_tf32`; `bool () const`.
         unsafe {
-            let context =
-                libtorch.get::<unsafe extern "C" fn() -> *mut c_void>(b"_ZN2at13globalContextEv\0").unwrap()();
+            let context = libtorch.get::<extern "C" fn() -> *mut c_void>(b"_ZN2at13globalContextEv\0").unwrap()();
             let name = b"_ZNK2at7Context15allowTF32CuBLASEv\0";
-            libtorch.get::<unsafe extern "C" fn(*const c_void) -> bool>(name).unwrap()(context)
+            libtorch.get::<extern "C" fn(*const c_void) -> bool>(name).unwrap()(context)
         }
     }
 
