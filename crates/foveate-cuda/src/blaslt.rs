@@ -392,9 +392,9 @@ impl Object {
         let mut raw = Raw::NULL;
         let (height, width) = (columns as u64, rows as u64);
         let stride = i64::try_from(columns).unwrap_or(i64::MAX);
+        let create = library.functions.cublasLtMatrixLayoutCreate;
         // SAFETY: `raw` is a place for the handle; sizes that make no sense are refused.
-        let status =
-            unsafe { (library.functions.cublasLtMatrixLayoutCreate)(&mut raw, element.code(), height, width, stride) };
+        let status = unsafe { create(&mut raw, element.code(), height, width, stride) };
         library.check("cublasLtMatrixLayoutCreate", status)?;
         Ok(Self { handle: handle.clone(), raw, destroy: library.functions.cublasLtMatrixLayoutDestroy })
     }
@@ -421,9 +421,9 @@ impl Object {
     fn set<T: Copy>(&mut self, attribute: c_int, value: &T) -> Result<(), CudaError> {
         let library = self.handle.0.library;
         let pointer = std::ptr::from_ref(value).cast();
+        let set = library.functions.cublasLtMatmulDescSetAttribute;
         // SAFETY: the description is alive; the library refuses a value of another size than the attribute's.
-        let status =
-            unsafe { (library.functions.cublasLtMatmulDescSetAttribute)(self.raw, attribute, pointer, size_of::<T>()) };
+        let status = unsafe { set(self.raw, attribute, pointer, size_of::<T>()) };
         library.check("cublasLtMatmulDescSetAttribute", status)
     }
 }

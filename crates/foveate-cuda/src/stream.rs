@@ -64,9 +64,9 @@ impl Stream {
     /// # Errors
     /// What the driver says.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        let (stream, event) = (self.handle, event.handle);
         // SAFETY: both are alive; 0 is the one value that the flags may have.
-        self.device
-            .call("cuStreamWaitEvent", |driver| unsafe { (driver.cuStreamWaitEvent)(self.handle, event.handle, 0) })
+        self.device.call("cuStreamWaitEvent", |driver| unsafe { (driver.cuStreamWaitEvent)(stream, event, 0) })
     }
 
     /// Copies the first `bytes` of `from` to the start of `to`. Returns at once; `from` is the device's until then.
