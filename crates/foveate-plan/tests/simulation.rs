@@ -195,7 +195,8 @@ fn without_variation_it_is_the_analytic_model() {
         let measured = machine(cores, decode, forward);
         for workers in [0, 1, 2, 4] {
             for (batch, forward_threads) in [(8, 1), (32, 1), (8, 2), (64, 2)] {
-                let configuration = Configuration { readers: 2, workers, batch, prefetch: 1, forward_threads, encoders: 1 };
+                let configuration =
+                    Configuration { readers: 2, workers, batch, prefetch: 1, forward_threads, encoders: 1 };
                 let predicted = measured.predict(&configuration).unwrap();
                 let simulated = measured.simulation(&configuration, 40 * u64::from(batch), 1).unwrap().run().unwrap();
                 let ratio = simulated.steady_images_per_second / predicted.images_per_second;
@@ -214,7 +215,8 @@ fn with_cores_enough_the_three_walls_say_the_same() {
     for (decode, forward) in [(0.0044, 0.058), (0.03, 0.03), (0.02, 0.005), (0.001, 0.0001)] {
         let measured = machine(64, decode, forward);
         for (workers, batch) in [(1, 8), (4, 32), (16, 64)] {
-            let configuration = Configuration { readers: 2, workers, batch, prefetch: 1, forward_threads: 1, encoders: 2 };
+            let configuration =
+                Configuration { readers: 2, workers, batch, prefetch: 1, forward_threads: 1, encoders: 2 };
             let state = measured.walls(&configuration).unwrap().at(batch).unwrap();
             assert_close(state.images_per_second, measured.predict(&configuration).unwrap().images_per_second, 1e-9);
         }
@@ -227,7 +229,8 @@ fn with_cores_enough_the_three_walls_say_the_same() {
 #[test]
 fn a_profile_and_its_answers_survive_a_file() {
     let measured = machine(2, 0.0044, 0.058);
-    let configuration = Configuration { readers: 2, workers: 1, batch: 32, prefetch: 1, forward_threads: 2, encoders: 1 };
+    let configuration =
+        Configuration { readers: 2, workers: 1, batch: 32, prefetch: 1, forward_threads: 2, encoders: 1 };
     let prediction = measured.predict(&configuration).unwrap();
     let simulation = measured.simulation(&configuration, 64, 1).unwrap();
     let text = serde_json::to_string(&(&measured, &configuration, &prediction, &simulation)).unwrap();
@@ -241,7 +244,8 @@ fn a_profile_and_its_answers_survive_a_file() {
 fn a_slow_store_is_simulated_as_its_requests_in_flight() {
     let store =
         foveate_plan::Storage { link_bytes_per_second: Some(45e6), ..foveate_plan::Storage::remote(0.05, 10e6, 16) };
-    let configuration = Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
+    let configuration =
+        Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
     for link_bytes_per_second in [None, Some(45e6), Some(15e6)] {
         let storage = Some(foveate_plan::Storage { link_bytes_per_second, ..store });
         let measured = Measured { storage, ..machine(8, 0.002, 0.001) };
@@ -254,7 +258,8 @@ fn a_slow_store_is_simulated_as_its_requests_in_flight() {
 
 #[test]
 fn the_stage_that_binds_is_the_one_that_is_busy() {
-    let configuration = Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
+    let configuration =
+        Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
     for (decode, forward, expected) in [(0.002, 0.03, "forward"), (0.09, 0.01, "workers")] {
         let measured = machine(8, decode, forward);
         assert_eq!(measured.predict(&configuration).unwrap().bound, Bound::Stage { stage: expected.into() });
@@ -269,7 +274,8 @@ fn the_stage_that_binds_is_the_one_that_is_busy() {
 fn drawn_from_samples_it_has_the_measured_mean() {
     let mut measured = machine(8, 0.02, 0.001);
     measured.stages[1].samples = vec![0.001, 0.002, 0.004, 0.05];
-    let configuration = Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
+    let configuration =
+        Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
     let outcome = measured.simulation(&configuration, 64_000, 3).unwrap().run().unwrap();
     assert_close(outcome.steady_images_per_second, 100.0, 0.02);
 }

@@ -2,8 +2,8 @@
 //! a copy or a forward that waits for too little gives wrong vectors. Without CUDA compiled in (`-F candle-cuda,nvjpeg`),
 //! or a C++ compiler to build the emulator with, there is nothing to run, and that is said.
 #![cfg(unix)]
-// A test's panic is its report.
-#![allow(clippy::unwrap_used)]
+// A test's panic is its report, and what it skips it says.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;
 
@@ -49,19 +49,19 @@ fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
     let Some(libraries) = emulator("candle") else { return };
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
-    run(embed(&reference).args([PHOTOS, CONFORMANCE])).expect(0);
+    // Good and bad images: enough for every batch size up to three, and for more batches than are under way at once.
+    let inputs = [CONFORMANCE, PHOTOS, "--limit", "20"];
+    run(embed(&reference).args(inputs)).expect(0);
     let expected = npy_rows(&reference, DIM);
     for (dtype, order, least) in [
         ("f32", "late", 1.0 - 1e-6),
-        ("f32", "eager", 1.0 - 1e-6),
         ("f32", "random:1", 1.0 - 1e-6),
-        ("f32", "random:2", 1.0 - 1e-6),
-        ("f16", "late", 0.999),
+        ("f16", "eager", 0.999),
         ("bf16", "random:3", 0.999),
     ] {
         let out = folder.path().join(format!("{dtype}-{order}.npy"));
         let args = ["--device", "cuda:0", "--dtype", dtype];
-        run(emulated(&out, &libraries, order).args([PHOTOS, CONFORMANCE]).args(args)).expect(0);
+        run(emulated(&out, &libraries, order).args(inputs).args(args)).expect(0);
         let worst = worst_cosine(&npy_rows(&out, DIM), &expected);
         assert!(worst >= least, "{dtype}, {order}: {worst}");
         let failures = |npy: &Path| csv(&npy.with_extension("failures.csv"));
@@ -76,7 +76,7 @@ fn any_number_of_devices_gives_the_same_bytes() {
     let outputs = ["cuda:0", "cuda:0,cuda:1", "cuda:1,cuda:0,cuda:0"].map(|devices| {
         let out = folder.path().join(devices.replace([':', ','], "-"));
         let args = ["--part-items", "8", "--device", devices];
-        run(emulated(&out, &libraries, "random:7").args([PHOTOS, CONFORMANCE]).args(args)).expect(0);
+        run(emulated(&out, &libraries, "random:7").args([CONFORMANCE, PHOTOS, "--limit", "24"]).args(args)).expect(0);
         out
     });
     assert_same_tree(&outputs[0], &outputs[1]);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use foveate::pipeline::{QueueStats, RunReport, StageReport};
+use foveate::profile::StageTotals;
 use serde_json::{Value, json};
 
 /// The text printed when a session ends.
@@ -108,6 +109,7 @@ pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
             "images_per_second": report.throughput(),
         },
         "stages": report.stages.iter().map(stage_json).collect::<Vec<_>>(),
+        "encode_parts": report.encode_parts.iter().map(part_json).collect::<Vec<_>>(),
         "queues": report.queues.iter().map(queue_json).collect::<Vec<_>>(),
         "bottleneck": report.bottleneck().map(|stage| stage.stage.name()),
     })
@@ -125,6 +127,18 @@ fn stage_json(stage: &StageReport) -> Value {
         "p50_seconds": totals.p50.as_secs_f64(),
         "p90_seconds": totals.p90.as_secs_f64(),
         "p99_seconds": totals.p99.as_secs_f64(),
+    })
+}
+
+/// On a device by its own clock, so `busy_seconds` of `forward` ÷ the session's `seconds` is the share that it computed.
+fn part_json(part: &StageTotals) -> Value {
+    json!({
+        "part": part.name,
+        "count": part.count,
+        "busy_seconds": part.busy.as_secs_f64(),
+        "p50_seconds": part.p50.as_secs_f64(),
+        "p90_seconds": part.p90.as_secs_f64(),
+        "p99_seconds": part.p99.as_secs_f64(),
     })
 }
 
