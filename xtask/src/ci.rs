@@ -55,8 +55,11 @@ const STEPS: &[Step] = &[
 ];
 
 /// Compiles every native backend into the facade, the parity tests and the benches, and CUDA into the facade.
-const ALL_FEATURES: [&str; 2] =
-    ["--features", "foveate/native,foveate/candle-cuda,foveate/nvjpeg,foveate-tests/native,foveate-benches/native"];
+const ALL_FEATURES: [&str; 2] = [
+    "--features",
+    "foveate/native,foveate/candle-cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
+     foveate-tests/native,foveate-benches/native",
+];
 /// Default members with tests that need CUDA compiled in.
 const CUDA: [&str; 1] = ["foveate-encode-candle"];
 
