@@ -20,10 +20,12 @@ GOLDENS = {
     "tiny-reg": (str(HERE / "models/tiny-reg"), "embeddings_tiny-reg", "hf_pil.{}.f32"),
     "tiny-swiglu": (str(HERE / "models/tiny-swiglu"), "embeddings_tiny-swiglu", "hf_pil.{}.f32"),
 }
-# Other ways to compute the same: arguments of foveate, and whether the bits must be the same.
+# Other ways to compute the same: arguments of foveate, and whether the bits must be the same. Usual are batches of 8, so
+# that several are under way.
 WAYS = {
     "batch 1": (("--batch", "1"), False),
     "one stage at a time": (("--workers", "0"), True),
+    "two encoders": (("--device", "{device},{device}"), True),
     "no graph": (("--encoder-option", "graph=off"), True),
     "plain attention": (("--encoder-option", "attention=plain"), False),
     "tf32": (("--encoder-option", "tf32=on"), False),
@@ -62,13 +64,14 @@ class Check:
         self.cells = Cells(args.out / "numerics.csv", NUMERICS)
         self.crops = sorted((HERE / "goldens/crop_hf_pil").glob("*.png"))
 
-    def embed(self, model, dtype, *more):
-        """`[images, 2 * width]`: class token and patch mean of the crops, which are the network's input to the bit."""
+    def embed(self, model, dtype, *more, times=1):
+        """`[images, 2 * width]`: class token and patch mean of the crops, which are the network's input to the bit;
+        of all of them so many times over."""
         if np is None:
             raise Failed(WITHOUT_NUMPY)
         listing, output = self.scratch / "crops.txt", self.scratch / "vectors.npy"
-        listing.write_text("".join(f"{crop}\n" for crop in self.crops))
-        options = ("--preprocess", "squash", "--pooling", "cls+mean", "--batch", "32", "--workers", "2", "--strict")
+        listing.write_text("".join(f"{crop}\n" for crop in self.crops) * times)
+        options = ("--preprocess", "squash", "--pooling", "cls+mean", "--batch", "8", "--workers", "2", "--strict")
         foveate("embed", "--from-list", listing, "--model", model, "--device", self.args.device, "--dtype", dtype,
                 *options, *more, "-o", output, "--overwrite", "--quiet", seconds=min(60, self.deadline.left()))
         return np.load(output)
@@ -101,10 +104,11 @@ class Check:
                 def measure():
                     nonlocal usual
                     if usual is None:
-                        usual = self.embed(GOLDENS[model][0], dtype)
-                    other = self.embed(GOLDENS[model][0], dtype, *more)
+                        usual = self.embed(GOLDENS[model][0], dtype, times=4)
+                    options = [option.format(device=self.args.device) for option in more]
+                    other = self.embed(GOLDENS[model][0], dtype, *options, times=4)
                     cosine, error = apart(other, usual)
-                    return {"images": len(self.crops), "one_minus_cosine": cosine, "relative_error": error,
+                    return {"images": len(usual), "one_minus_cosine": cosine, "relative_error": error,
                             "same_bits": "yes" if (usual == other).all() else "no"}
                 self.cells.attempt({"check": way, "model": model, "dtype": dtype}, measure)
 
