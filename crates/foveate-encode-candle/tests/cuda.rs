@@ -9,6 +9,7 @@
 #[path = "../../../tests/support/encoder.rs"]
 mod support;
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -296,13 +297,15 @@ fn under_way(
     (rows, spans)
 }
 
-/// Memory of the device with pixels in it, put there by a stream that nobody waits for.
-fn on_device(device: &Device, stream: &Stream, pixels: &[u8]) -> DevicePixels {
+/// Memory of the device with pixels in it, put there by a stream that nobody has waited for yet; from memory of the host
+/// that would wait if it went, and so is kept.
+fn on_device(device: &Device, stream: &Stream, pixels: &[u8], kept: &RefCell<Vec<Pinned>>) -> DevicePixels {
     let mut pinned = Pinned::new(device, pixels.len()).unwrap();
     pinned.as_mut_slice().copy_from_slice(pixels);
     let mut there = DevicePixels::new(device, pixels.len()).unwrap();
     stream.upload(&mut pinned, there.buffer(), pixels.len()).unwrap();
     there.filled_on(stream).unwrap();
+    kept.borrow_mut().push(pinned);
     there
 }
 
@@ -326,7 +329,8 @@ fn overlapped_batches_have_the_same_bits() {
             assert_eq!(under_way(&mut encoder, &batches, pinned).0, expected, "pinned, {order}");
             let plain = |pixels: &[u8]| Box::new(pixels.to_vec()) as Box<dyn BatchMemory>;
             assert_eq!(under_way(&mut encoder, &batches, plain).0, expected, "plain, {order}");
-            let there = |pixels: &[u8]| Box::new(on_device(&device, &stream, pixels)) as Box<dyn BatchMemory>;
+            let kept = RefCell::default();
+            let there = |pixels: &[u8]| Box::new(on_device(&device, &stream, pixels, &kept)) as Box<dyn BatchMemory>;
             assert_eq!(under_way(&mut encoder, &batches, there).0, expected, "on the device, {order}");
             assert_eq!(one_by_one(&mut encoder, &batches), expected, "one by one, {order}");
         });
@@ -402,7 +406,8 @@ fn the_last_batch_can_be_computed_again() {
             }
         }
         let device = Device::open(0).unwrap();
-        let pixels = on_device(&device, &Stream::new(&device).unwrap(), &pixels(&model, 0..1));
+        let kept = RefCell::default();
+        let pixels = on_device(&device, &Stream::new(&device).unwrap(), &pixels(&model, 0..1), &kept);
         let batch = Batch { memory: Box::new(pixels), images: 1, size: encoder.spec().input };
         encoder.submit(batch).unwrap();
         encoder.collect(&mut out).unwrap();
