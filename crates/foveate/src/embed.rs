@@ -190,12 +190,26 @@ impl EmbedOptions {
             normalize: Normalize::default(),
             limits: PixelLimits::DEFAULT,
             batch: 32,
-            workers: cores.div_ceil(4),
+            workers: Self::usual_workers("cpu", None),
             readers: 2,
             prefetch: 1,
             trace: None,
             failures: FailurePolicy::default(),
             commit_every: std::time::Duration::from_secs(2),
+        }
+    }
+
+    /// Threads that decode and resize beside a forward on `device`. On the CPU a quarter of the cores (see [`Self::new`]);
+    /// elsewhere every core, but a few for a `decoder` that prepares whole batches: each of its threads has memory on
+    /// the device, and little to do.
+    pub fn usual_workers(device: &str, decoder: Option<&str>) -> usize {
+        const BATCHED: usize = 4;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_batched = decoder.is_some_and(|name| crate::backends::preprocessors().known().contains(&name));
+        match device.split(',').any(|device| device.trim() == "cpu") {
+            true => cores.div_ceil(4),
+            false if is_batched => cores.min(BATCHED),
+            false => cores,
         }
     }
 

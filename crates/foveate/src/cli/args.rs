@@ -187,7 +187,8 @@ pub(crate) struct JobArgs {
     #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) batch: usize,
 
-    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores.
+    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores; all of
+    /// them where the forward runs on a device of its own.
     #[arg(short, long, value_name = "N", help_heading = "Engine")]
     pub(crate) workers: Option<usize>,
 

@@ -75,15 +75,18 @@ fn plan(options: &EmbedOptions, job: &Job) -> String {
         0 => "every stage in turn on one thread".to_owned(),
         n => format!("{} to read, {n} to decode and resize", options.readers),
     };
+    let forward = match options.device.contains("cpu") {
+        true => format!(", {} for the forward", options.encoder_threads),
+        false => String::new(),
+    };
     format!(
-        "{} inputs · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {workers}, {} for the forward · batches of {}",
+        "{} inputs · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {workers}{forward} · batches of {}",
         inputs.end - inputs.start,
         options.model,
         options.device,
         options.dtype.name(),
         options.recipe,
         options.output.display(),
-        options.encoder_threads,
         options.batch
     )
 }

@@ -36,7 +36,7 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         normalize: args.normalize.into(),
         limits: PixelLimits { max_pixels: args.max_pixels },
         batch: args.batch,
-        workers: args.workers.unwrap_or(defaults.workers),
+        workers: args.workers.unwrap_or_else(|| EmbedOptions::usual_workers(&args.device, args.decoder.as_deref())),
         readers: args.readers,
         prefetch: args.prefetch,
         ..defaults
