@@ -173,9 +173,9 @@ impl Bundle {
                 (root.join("examples/photos.csv"), "examples/photos")
             }
         };
-        // Neighbours in the list are crops of one picture.
-        let step = photos.len().div_ceil(most.max(1)).max(1);
-        let chosen: Vec<_> = photos.iter().step_by(step).collect();
+        // Neighbours in the list are crops of one picture, so they are taken from all of it.
+        let count = most.min(photos.len());
+        let chosen: Vec<_> = (0..count).map(|at| &photos[at * photos.len() / count]).collect();
         chosen.iter().try_for_each(|photo| self.copy_into(photo, "photos"))?;
         self.copy(&manifest, "photos.csv")?;
         Ok(format!("{} photos: {origin}\n", chosen.len()))

@@ -37,6 +37,8 @@ fn json_counts_add_up() {
     assert_eq!(csv(&folder.path().join("x.failures.csv")).len() as u64, count("failures"));
     let stages: Vec<_> = summary["stages"].as_array().unwrap().iter().map(|s| s["stage"].clone()).collect();
     assert_eq!(stages, ["list", "read", "decode", "resize", "batch", "encode", "write"]);
+    let parts: Vec<_> = summary["encode_parts"].as_array().unwrap().iter().map(|p| p["part"].clone()).collect();
+    assert!(parts.iter().any(|part| part == "forward"), "{parts:?}");
 }
 
 #[test]
