@@ -51,7 +51,7 @@ fn a_profile_covers_the_wall_clock_and_writes_a_trace() {
     let named = |name: &str, phase: &str| events.iter().filter(|e| e["name"] == name && e["ph"] == phase).count();
     assert_eq!((named("decode", "X"), named("read → decode", "C") > 48), (48, true));
     let names: Vec<_> = events.iter().filter(|e| e["name"] == "thread_name").map(|e| &e["args"]["name"]).collect();
-    for thread in ["read-0", "decode-0", "encode", "cpu"] {
+    for thread in ["read-0", "decode-0", "encode", "cpu forward"] {
         assert!(names.iter().any(|name| *name == thread), "{thread} is not in {names:?}");
     }
 }
