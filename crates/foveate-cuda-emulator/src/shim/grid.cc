@@ -1,4 +1,4 @@
-// Blocks on the calling thread, in shuffled order; their threads as fibers.
+// Blocks in shuffled order, on the machine's cores; their threads as fibers.
 
 #include "grid.h"
 
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "shim.h"
@@ -292,17 +293,29 @@ void run_grid(Dim3 grid, Dim3 block_size, unsigned shared_bytes, const std::func
     const uint64_t threads = static_cast<uint64_t>(block_size.x) * block_size.y * block_size.z;
     if (threads == 0 || threads > MAX_THREADS || threads % WARP != 0) fail("blocks are of 1 to 32 whole warps");
     if (shared_bytes != 0) fail("no kernel takes dynamic shared memory");
-    gridDim = {grid.x, grid.y, grid.z};
-    blockDim = {block_size.x, block_size.y, block_size.z};
     std::vector<uint64_t> blocks(static_cast<uint64_t>(grid.x) * grid.y * grid.z);
     std::iota(blocks.begin(), blocks.end(), 0);
     SplitMix random{seed};
     std::shuffle(blocks.begin(), blocks.end(), random);
-    for (uint64_t at : blocks) {
-        blockIdx = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
-                    static_cast<unsigned>(at / grid.x / grid.y)};
-        block().run(random(), kernel);
-    }
+    // Blocks know nothing of each other, so the machine's cores share them; a block's own order follows from its number.
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+        gridDim = {grid.x, grid.y, grid.z};
+        blockDim = {block_size.x, block_size.y, block_size.z};
+        for (size_t turn = next++; turn < blocks.size(); turn = next++) {
+            const uint64_t at = blocks[turn];
+            blockIdx = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
+                        static_cast<unsigned>(at / grid.x / grid.y)};
+            block().run(SplitMix{seed ^ (at << 20)}(), kernel);
+        }
+    };
+    // Starting a thread takes as long as a few blocks.
+    constexpr size_t BLOCKS_PER_THREAD = 16;
+    const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::thread> helpers(std::min(cores, 1 + blocks.size() / BLOCKS_PER_THREAD) - 1);
+    for (std::thread& helper : helpers) helper = std::thread(work);
+    work();
+    for (std::thread& helper : helpers) helper.join();
 }
 
 }  // namespace emulated
