@@ -63,6 +63,7 @@ const EXAMPLES: &[Example] = &[
             "foveate-lab",
             "foveate-pipeline",
             "foveate-plan",
+            "foveate-preprocess",
             "foveate-profile",
             "foveate-report",
             "foveate-resize",
