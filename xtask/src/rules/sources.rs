@@ -121,8 +121,10 @@ fn unsafe_in(tree: &Tree, package: &Package, allowed: bool) -> Vec<Finding> {
 
 fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
     let Some(lints) = package.manifest.get("lints").and_then(|lints| lints.as_table()) else { return false };
-    if !unsafe_allowed {
-        return lints.get("workspace").and_then(toml::Value::as_bool) == Some(true);
+    // Those that may have `unsafe` may also do without.
+    let inherits = lints.get("workspace").and_then(toml::Value::as_bool) == Some(true);
+    if inherits || !unsafe_allowed {
+        return inherits;
     }
     let workspace =
         tree.manifest.get("workspace").and_then(|table| table.get("lints")).and_then(|lints| lints.as_table());
