@@ -21,6 +21,8 @@ pub(crate) enum Role<'a> {
     Engine,
     Lab,
     Worker,
+    /// The worker's HTTP face.
+    Service,
     Facade,
     /// Tests and benches.
     Harness,
@@ -58,21 +60,25 @@ const THIRD_PARTY: [&str; 13] = [
 ];
 
 /// What single leaves may build on besides, and why.
-const ALSO: [(&str, &[&str]); 1] = [
+const ALSO: [(&str, &[&str]); 2] = [
     // Charts, their pixels and the widths of their letters are nobody's business to write anew; and nothing but the
     // facade imports the report.
     ("foveate-report", &["base64", "plotters", "plotters-backend", "resvg", "skrifa"]),
+    // Its purpose is HTTP, which is nobody's business to write anew.
+    ("foveate-net", &["ureq"]),
 ];
 
 pub(crate) fn role(name: &str) -> Option<Role<'_>> {
     Some(match name {
         "foveate" => Role::Facade,
-        "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" => Role::Leaf,
+        "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" | "foveate-net"
+        | "foveate-telemetry" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
         "foveate-pipeline" => Role::Engine,
         "foveate-lab" => Role::Lab,
         "foveate-worker" => Role::Worker,
+        "foveate-serve" => Role::Service,
         "foveate-tests" | "foveate-benches" | "foveate-cuda-emulator" => Role::Harness,
         "xtask" => Role::Tool,
         _ => {
@@ -100,7 +106,8 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Model => is_core || to == "foveate-encode",
         Role::Engine => is_core || is_stage_trait || to == "foveate-profile",
         Role::Lab => is_core || is_stage_trait || ["foveate-pipeline", "foveate-plan", "foveate-profile"].contains(&to),
-        Role::Worker => is_core || role_to == Role::Trait || to == "foveate-pipeline",
+        Role::Worker => is_core || role_to == Role::Trait || ["foveate-pipeline", "foveate-net"].contains(&to),
+        Role::Service => is_core || ["foveate-queue", "foveate-worker"].contains(&to),
         Role::Facade => !matches!(role_to, Role::Harness | Role::Tool),
         Role::Harness => role_to != Role::Tool,
     }

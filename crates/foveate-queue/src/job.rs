@@ -1,0 +1,153 @@
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// One image to be worked on, as a message: JSON, version 1, described by `schema/job.v1.json`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The caller's own id, which callbacks and rows carry; the message's where there is none.
+    pub id: Option<String>,
+    /// What is to be done: the name of one of the worker's tasks.
+    pub task: String,
+    /// The image.
+    pub image: ImageRef,
+    /// Who is told the result.
+    pub callback: Option<Callback>,
+    /// The caller's own JSON, handed to the task and back to the caller as it came.
+    pub metadata: Option<String>,
+}
+
+/// Where an image is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageRef {
+    /// On the web: http or https.
+    Url(String),
+    /// In an object store: `s3://bucket/key`.
+    Object(String),
+}
+
+impl ImageRef {
+    /// The address, of either kind.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Url(address) | Self::Object(address) => address,
+        }
+    }
+}
+
+/// Who is told a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Callback {
+    /// Where the result is posted to.
+    pub url: String,
+}
+
+/// A message that is no job. The same message will never be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// Not JSON, or not of the schema.
+    #[error("not a job: {0}")]
+    Schema(String),
+    /// A version that this program does not know.
+    #[error("job of version {0}; this worker knows version {known}", known = Job::VERSION)]
+    Version(u64),
+}
+
+/// The message on the wire.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire<'a> {
+    version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default = "default_task")]
+    task: String,
+    image: ImageRef,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    callback: Option<Callback>,
+    #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+fn default_task() -> String {
+    Job::DEFAULT_TASK.to_owned()
+}
+
+impl Job {
+    /// Of the messages that are written.
+    pub const VERSION: u64 = 1;
+    /// The task of a message that names none.
+    pub const DEFAULT_TASK: &str = "embed";
+    /// Most bytes of an id.
+    pub const MAX_ID: usize = 256;
+
+    /// A job for the usual task, without id, callback or metadata.
+    pub fn new(image: ImageRef) -> Self {
+        Self { id: None, task: default_task(), image, callback: None, metadata: None }
+    }
+
+    /// Reads a message. Unknown fields are refused: a misspelt one would lose what it says.
+    ///
+    /// # Errors
+    /// [`JobError`], when it is no job.
+    pub fn parse(body: &[u8]) -> Result<Self, JobError> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u64,
+        }
+        let schema = |error: serde_json::Error| JobError::Schema(error.to_string());
+        // The version first: a later one may have fields that this one does not.
+        let Versioned { version } = serde_json::from_slice(body).map_err(schema)?;
+        if version != Self::VERSION {
+            return Err(JobError::Version(version));
+        }
+        let Wire { version: _, id, task, image, callback, metadata } = serde_json::from_slice(body).map_err(schema)?;
+        if id.as_ref().is_some_and(|id| id.is_empty() || id.len() > Self::MAX_ID || id.chars().any(char::is_control)) {
+            let message = format!("an id has 1 to {} bytes and no control characters", Self::MAX_ID);
+            return Err(JobError::Schema(message));
+        }
+        Ok(Self { id, task, image, callback, metadata: metadata.map(|json| json.get().to_owned()) })
+    }
+
+    /// The message.
+    ///
+    /// # Errors
+    /// [`JobError::Schema`] when `metadata` is not JSON.
+    pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
+        let schema = |error: serde_json::Error| JobError::Schema(format!("metadata: {error}"));
+        let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(schema)?;
+        let Self { id, task, image, callback, .. } = self.clone();
+        serde_json::to_vec(&Wire { version: Self::VERSION, id, task, image, callback, metadata }).map_err(schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = r#"{"version":1,"id":"a","task":"classify","image":{"object":"s3://b/k"},"callback":{"url":"https://x/y"},"metadata":{"k":[1,2.50]}}"#;
+
+    #[test]
+    fn a_message_survives_the_round_trip_byte_for_byte() {
+        let job = Job::parse(FULL.as_bytes()).unwrap();
+        assert_eq!(job.metadata.as_deref(), Some(r#"{"k":[1,2.50]}"#));
+        assert_eq!(String::from_utf8(job.to_json().unwrap()).unwrap(), FULL);
+    }
+
+    #[test]
+    fn what_is_no_job_is_told_why() {
+        let refused = |body: &str| Job::parse(body.as_bytes()).unwrap_err().to_string();
+        assert_eq!(refused(r#"{"version":2,"image":{"sound":"x"}}"#), "job of version 2; this worker knows version 1");
+        assert!(refused("").starts_with("not a job: EOF"));
+        assert!(refused("[1]").starts_with("not a job: "));
+        assert!(refused(r#"{"version":1}"#).contains("missing field `image`"));
+        assert!(refused(r#"{"version":1,"image":{"url":"u"},"calback":{}}"#).contains("unknown field `calback`"));
+        assert!(refused(r#"{"version":1,"image":{"url":"u","object":"o"}}"#).starts_with("not a job: "));
+        assert!(
+            refused("{\"version\":1,\"image\":{\"url\":\"u\"},\"id\":\"a\\nb\"}").contains("no control characters")
+        );
+        assert!(refused(r#"{"version":1,"image":{"url":"u"},"id":""}"#).contains("1 to 256 bytes"));
+    }
+}
