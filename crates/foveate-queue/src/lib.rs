@@ -3,12 +3,14 @@
 mod backend;
 mod error;
 mod job;
+mod memory;
 
 use std::time::{Duration, SystemTime};
 
 pub use backend::{QueueBackend, QueueOptions, QueueRegistry};
 pub use error::QueueError;
 pub use job::{Callback, ImageRef, Job, JobError};
+pub use memory::MemoryQueue;
 
 /// A broker's queue of jobs. Delivery is at least once: a message is leased to whoever receives it, and comes back when
 /// the lease ends without an acknowledgement. Every method may be called from several threads at once, and blocks.

@@ -1,0 +1,283 @@
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::{DeadLetter, Delivery, Depth, JobQueue, Message, QueueError, Receipt};
+
+/// A queue within one process, for programs that embed a worker and for tests: leases by the clock, delivery counts,
+/// delays and dead letters as a broker has them, but nothing outlives the process. A clone is the same queue.
+#[derive(Clone, Debug)]
+pub struct MemoryQueue {
+    name: String,
+    lease: Duration,
+    max_receive: u32,
+    max_messages: usize,
+    max_bytes: usize,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Something may be received that could not before.
+    changed: Condvar,
+}
+
+/// When a message may be received next (a leased one: when its lease ends), and a number, so that no two are alike.
+type Place = (Instant, u64);
+
+#[derive(Debug, Default)]
+struct State {
+    messages: BTreeMap<Place, Held>,
+    /// Where the message of a receipt is, until it is received anew.
+    receipts: HashMap<u64, Place>,
+    dead: Vec<(Delivery, DeadLetter)>,
+    numbers: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    message: Message,
+    sent: SystemTime,
+    received: u32,
+    /// Of its latest delivery, unless it was given back.
+    receipt: Option<u64>,
+}
+
+impl MemoryQueue {
+    /// An empty queue without bounds.
+    pub fn new(name: impl Into<String>, lease: Duration, max_receive: u32) -> Self {
+        let name = name.into();
+        Self {
+            name,
+            lease,
+            max_receive: max_receive.max(1),
+            max_messages: usize::MAX,
+            max_bytes: usize::MAX,
+            shared: Arc::default(),
+        }
+    }
+
+    /// The same queue, taking no more than `max_messages` at a time, leased ones included:
+    /// [`QueueError::Unreachable`] for those beyond.
+    #[must_use]
+    pub fn with_max_messages(self, max_messages: usize) -> Self {
+        Self { max_messages, ..self }
+    }
+
+    /// The same queue, taking bodies of up to `max_bytes`: [`QueueError::TooLarge`] for those beyond.
+    #[must_use]
+    pub fn with_max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// What was given up, in that order, as it was delivered last.
+    pub fn dead_letters(&self) -> Vec<(Delivery, DeadLetter)> {
+        self.state().dead.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send_one(&self, state: &mut State, message: &Message) -> Result<(), QueueError> {
+        let bytes = message.body.len();
+        if bytes > self.max_bytes {
+            return Err(QueueError::TooLarge { bytes, limit: self.max_bytes });
+        }
+        if state.messages.len() >= self.max_messages {
+            let reason = format!("it is full: it holds {} messages", self.max_messages);
+            return Err(QueueError::Unreachable { queue: self.name.clone(), reason });
+        }
+        let held = Held { message: message.clone(), sent: SystemTime::now(), received: 0, receipt: None };
+        state.put(Instant::now(), held);
+        Ok(())
+    }
+
+    /// Has the message of every live receipt dealt with; the others' leases are lost.
+    fn each(&self, receipts: &[Receipt], deal: impl Fn(&mut State, Held)) -> Vec<Result<(), QueueError>> {
+        let mut state = self.state();
+        let now = Instant::now();
+        let results =
+            receipts.iter().map(|receipt| state.take(receipt, now).map(|held| deal(&mut state, held))).collect();
+        drop(state);
+        self.shared.changed.notify_all();
+        results
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn put(&mut self, at: Instant, held: Held) {
+        let place = (at, self.number());
+        if let Some(receipt) = held.receipt {
+            self.receipts.insert(receipt, place);
+        }
+        self.messages.insert(place, held);
+    }
+
+    /// Takes out the message that `receipt` is of, while its lease lasts.
+    fn take(&mut self, receipt: &Receipt, now: Instant) -> Result<Held, QueueError> {
+        let number = receipt.0.parse().map_err(|_| QueueError::LeaseLost)?;
+        let place = self.receipts.get(&number).copied().filter(|place| place.0 > now).ok_or(QueueError::LeaseLost)?;
+        self.receipts.remove(&number);
+        self.messages.remove(&place).ok_or(QueueError::LeaseLost)
+    }
+
+    /// The message that has waited longest, if there is one.
+    fn deliver(&mut self, now: Instant, lease_ends: Instant) -> Option<Delivery> {
+        let first = self.messages.first_entry().filter(|first| first.key().0 <= now)?;
+        let mut held = first.remove();
+        if let Some(ended) = held.receipt {
+            self.receipts.remove(&ended);
+        }
+        let receipt = self.number();
+        held.receipt = Some(receipt);
+        held.received = held.received.saturating_add(1);
+        let delivery = Delivery {
+            id: held.message.id.clone(),
+            body: held.message.body.clone(),
+            receipt: Receipt(receipt.to_string()),
+            received: held.received,
+            sent: Some(held.sent),
+        };
+        self.put(lease_ends, held);
+        Some(delivery)
+    }
+}
+
+/// `after` from now, or in a century.
+fn later(now: Instant, after: Duration) -> Instant {
+    now + after.min(Duration::from_secs(100 * 365 * 24 * 3600))
+}
+
+impl JobQueue for MemoryQueue {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn max_receive(&self) -> u32 {
+        self.max_receive
+    }
+
+    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        let mut state = self.state();
+        let results = messages.iter().map(|message| self.send_one(&mut state, message)).collect();
+        drop(state);
+        self.shared.changed.notify_all();
+        results
+    }
+
+    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let deadline = later(Instant::now(), wait);
+        let mut state = self.state();
+        loop {
+            let now = Instant::now();
+            let lease_ends = later(now, self.lease);
+            let deliveries: Vec<_> = std::iter::from_fn(|| state.deliver(now, lease_ends)).take(max).collect();
+            if !deliveries.is_empty() || max == 0 || now >= deadline {
+                return Ok(deliveries);
+            }
+            let next = state.messages.keys().next().map_or(deadline, |place| place.0.min(deadline));
+            let waited = self.shared.changed.wait_timeout(state, next.saturating_duration_since(now));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each(receipts, |_, _| ())
+    }
+
+    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        let lease_ends = later(Instant::now(), self.lease);
+        self.each(receipts, |state, held| state.put(lease_ends, held))
+    }
+
+    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        let at = later(Instant::now(), delay);
+        self.each(receipts, |state, held| state.put(at, Held { receipt: None, ..held }))
+    }
+
+    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        let mut state = self.state();
+        state.take(&delivery.receipt, Instant::now())?;
+        state.dead.push((delivery.clone(), why.clone()));
+        Ok(())
+    }
+
+    fn depth(&self) -> Result<Depth, QueueError> {
+        let state = self.state();
+        let now = Instant::now();
+        let leased = state.receipts.values().filter(|place| place.0 > now).count();
+        Ok(Depth {
+            waiting: (state.messages.len() - leased) as u64,
+            leased: leased as u64,
+            dead: state.dead.len() as u64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn message(id: &str) -> Message {
+        Message { id: id.to_owned(), body: b"{}".to_vec() }
+    }
+
+    #[test]
+    fn a_full_queue_asks_for_patience() {
+        let queue = MemoryQueue::new("small", LONG, 5).with_max_messages(2);
+        let sent = queue.send(&[message("a"), message("b"), message("c")]);
+        assert_eq!(sent[..2], [Ok(()), Ok(())]);
+        let refused = sent[2].clone().unwrap_err();
+        assert!(refused.is_transient());
+        assert_eq!(refused.to_string(), "queue small: it is full: it holds 2 messages");
+
+        let received = queue.receive(1, Duration::ZERO).unwrap();
+        assert!(queue.send(&[message("c")])[0].is_err(), "leased messages are held too");
+        assert_eq!(queue.acknowledge(&[received[0].receipt.clone()]), [Ok(())]);
+        assert_eq!(queue.send(&[message("c")]), [Ok(())]);
+    }
+
+    #[test]
+    fn a_clone_is_the_same_queue_and_what_arrives_ends_the_wait() {
+        let queue = MemoryQueue::new("shared", LONG, 5);
+        let receiver = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.receive(10, LONG).unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(queue.send(&[message("a")]), [Ok(())]);
+        let received = receiver.join().unwrap();
+        assert_eq!(received[0].id, "a");
+        assert_eq!(queue.depth(), Ok(Depth { waiting: 0, leased: 1, dead: 0 }));
+    }
+
+    #[test]
+    fn nothing_is_left_behind_by_what_is_done() {
+        let queue = MemoryQueue::new("tidy", LONG, 5);
+        for round in 0..100 {
+            queue.send(&[message("a"), message("b"), message("c")]);
+            let received = queue.receive(3, Duration::ZERO).unwrap();
+            let receipts: Vec<_> = received.iter().map(|delivery| delivery.receipt.clone()).collect();
+            assert!(queue.extend(&receipts).iter().all(Result::is_ok), "round {round}");
+            queue.release(&receipts[..1], Duration::ZERO);
+            queue.acknowledge(&receipts[1..]);
+            let again = queue.receive(1, Duration::ZERO).unwrap();
+            queue.acknowledge(&[again[0].receipt.clone()]);
+        }
+        let state = queue.state();
+        assert!(state.messages.is_empty() && state.receipts.is_empty(), "{state:?}");
+    }
+}
