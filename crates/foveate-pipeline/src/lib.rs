@@ -16,6 +16,6 @@ mod worker;
 pub use config::{Config, FailurePolicy, Normalize};
 pub use engine::{Cancel, Pipeline};
 pub use error::RunError;
-pub use queue::QueueStats;
+pub use queue::{Closed, Popped, Queue, QueueStats};
 pub use report::{RunReport, StageReport};
 pub use stages::Progress;

@@ -26,11 +26,22 @@ pub struct QueueStats {
 }
 
 /// The queue was closed while something was being put into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+/// What [`Queue::pop_until`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub enum Popped<T> {
+    /// An entry.
+    Entry(T),
+    /// None came in time.
+    TimedOut,
+    /// None will come any more.
+    Closed,
+}
 
 /// A FIFO between threads, bounded in entries and in their total weight (bytes).
-pub(crate) struct Queue<T> {
+pub struct Queue<T> {
     state: Mutex<State<T>>,
     room: Condvar,
     filled: Condvar,
@@ -124,7 +135,7 @@ fn wait_while<'a, S>(
 impl<T> Queue<T> {
     /// A queue of at most `capacity` entries (at least one) that together weigh at most `max_weight`; a single
     /// heavier entry passes alone.
-    pub(crate) fn new(name: &'static str, capacity: usize, max_weight: u64, trace: Option<Trace>) -> Self {
+    pub fn new(name: &'static str, capacity: usize, max_weight: u64, trace: Option<Trace>) -> Self {
         let clock = OccupancyClock::new(name, trace);
         let state = State { entries: VecDeque::new(), weight: 0, closed: false, clock };
         let (room, filled) = (Condvar::new(), Condvar::new());
@@ -132,7 +143,10 @@ impl<T> Queue<T> {
     }
 
     /// Waits for room, then adds an entry.
-    pub(crate) fn push(&self, entry: T, weight: u64) -> Result<(), Closed> {
+    ///
+    /// # Errors
+    /// [`Closed`], and the entry is gone.
+    pub fn push(&self, entry: T, weight: u64) -> Result<(), Closed> {
         let full = |state: &State<T>| {
             let heavy = !state.entries.is_empty() && state.weight.saturating_add(weight) > self.max_weight;
             !state.closed && (state.entries.len() >= self.capacity || heavy)
@@ -152,10 +166,30 @@ impl<T> Queue<T> {
     }
 
     /// Waits for an entry; `None` once the queue is closed and empty.
-    pub(crate) fn pop(&self) -> Option<T> {
+    pub fn pop(&self) -> Option<T> {
         let starved = |state: &State<T>| state.entries.is_empty() && !state.closed;
         let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
         state.clock.consumer_wait += waited;
+        self.take(state)
+    }
+
+    /// Waits for an entry no longer than until `deadline`.
+    pub fn pop_until(&self, deadline: Instant) -> Popped<T> {
+        let start = Instant::now();
+        let mut state = lock(&self.state);
+        while state.entries.is_empty() && !state.closed {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.clock.consumer_wait += start.elapsed();
+                return Popped::TimedOut;
+            }
+            state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.clock.consumer_wait += start.elapsed();
+        self.take(state).map_or(Popped::Closed, Popped::Entry)
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State<T>>) -> Option<T> {
         let (entry, weight) = state.entries.pop_front()?;
         state.weight -= weight;
         state.clock.passed += 1;
@@ -167,14 +201,24 @@ impl<T> Queue<T> {
         Some(entry)
     }
 
+    /// Entries that wait now.
+    pub fn len(&self) -> usize {
+        lock(&self.state).entries.len()
+    }
+
+    /// Whether no entry waits now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// No more entries: producers are refused, consumers get what is left.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         lock(&self.state).closed = true;
         self.wake_all();
     }
 
     /// Closes and drops what is left, so that nobody works on it any more.
-    pub(crate) fn abort(&self) {
+    pub fn abort(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
         state.weight = 0;
@@ -185,7 +229,8 @@ impl<T> Queue<T> {
         self.wake_all();
     }
 
-    pub(crate) fn stats(&self) -> QueueStats {
+    /// What it looked like since it was made.
+    pub fn stats(&self) -> QueueStats {
         lock(&self.state).clock.stats(self.capacity)
     }
 
@@ -364,6 +409,18 @@ mod tests {
             assert_eq!(queue.pop(), Some("light"));
         });
         assert!(queue.stats().producer_wait > Duration::from_millis(10));
+    }
+
+    #[test]
+    fn waiting_for_an_entry_ends_at_the_deadline() {
+        let queue = Queue::new("test", 8, 10, None);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        assert_eq!(queue.pop_until(soon()), Popped::TimedOut);
+        queue.push(1, 1).unwrap();
+        assert_eq!(queue.pop_until(Instant::now()), Popped::Entry(1));
+        queue.push(2, 1).unwrap();
+        queue.close();
+        assert_eq!([queue.pop_until(soon()), queue.pop_until(soon())], [Popped::Entry(2), Popped::Closed]);
     }
 
     #[test]
