@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
-use crate::error::one_line;
+use crate::driver::Driver;
+use crate::error::{CudaError, one_line};
 
 /// A table of a library's functions, every one of which is looked up when it is loaded: what is there can be called.
 macro_rules! functions {
@@ -35,6 +36,22 @@ macro_rules! functions {
     };
 }
 pub(crate) use functions;
+
+/// Finds a library of CUDA's, whose files are called `stem` (`libcublasLt.so`), and what `functions` makes of it; and the
+/// path it was loaded as.
+///
+/// # Errors
+/// [`CudaError::Library`], with what was tried and the `remedy`; those of finding the driver.
+pub(crate) fn find<T>(
+    (name, stem, remedy): (&'static str, &str, &'static str),
+    functions: impl FnOnce(Library) -> Result<T, &'static str>,
+) -> Result<(T, String), CudaError> {
+    let driver = Driver::get()?.version.major;
+    let missing = |reason| CudaError::Library { name, reason, remedy };
+    let (library, path) = load(&names(stem, driver), &folders()).map_err(missing)?;
+    let functions = functions(library).map_err(|function| missing(format!("{path} has no {function}")))?;
+    Ok((functions, path))
+}
 
 /// Loads the first of `names` that there is: wherever the system's loader looks, then in each of `folders`.
 ///
@@ -67,14 +84,14 @@ fn reason(error: &libloading::Error) -> String {
 
 /// The names of a library of CUDA's, the newest release first: it does not start on a driver of an older release (`driver`)
 /// than its own.
-pub(crate) fn names(stem: &str, driver: u32) -> Vec<String> {
+fn names(stem: &str, driver: u32) -> Vec<String> {
     let releases = [13, 12, 11].into_iter().filter(|&release| release <= driver);
     releases.map(|release| format!("{stem}.{release}")).chain([stem.to_owned()]).collect()
 }
 
 /// Where CUDA's libraries may lie besides the loader's path: the folders named in `FOVEATE_CUDA_LIB` (colons between
 /// them), `lib64` of `CUDA_HOME` and `CUDA_PATH`, the usual place, and NVIDIA's wheels in the active Python environment.
-pub(crate) fn folders() -> Vec<PathBuf> {
+fn folders() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let own = variable("FOVEATE_CUDA_LIB");
     let own = own.iter().flat_map(std::env::split_paths);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::driver::{Driver, Handle as Raw};
+use crate::driver::Handle as Raw;
 use crate::error::CudaError;
 use crate::library::{self, functions};
 use crate::pinned::Pinned;
@@ -95,16 +95,9 @@ const REMEDY: &str = "install CUDA's nvJPEG, or `pip install nvidia-nvjpeg-cu12`
 impl Library {
     fn get() -> Result<&'static Self, CudaError> {
         static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        let driver = Driver::get()?.version.major;
-        LIBRARY.get_or_init(|| Self::load(driver)).as_ref().map_err(Clone::clone)
-    }
-
-    fn load(driver: u32) -> Result<Self, CudaError> {
-        let missing = |reason| CudaError::Library { name: "nvJPEG", reason, remedy: REMEDY };
-        let names = library::names("libnvjpeg.so", driver);
-        let (library, path) = library::load(&names, &library::folders()).map_err(missing)?;
-        let functions = Functions::of(library).map_err(|name| missing(format!("{path} has no {name}")))?;
-        Ok(Self { functions, path })
+        let find = || library::find(("nvJPEG", "libnvjpeg.so", REMEDY), Functions::of);
+        let library = LIBRARY.get_or_init(|| find().map(|(functions, path)| Self { functions, path }));
+        library.as_ref().map_err(Clone::clone)
     }
 
     /// What `function` answered: done, or not with this image. Damaged data gives errors of any name; when it is the device
