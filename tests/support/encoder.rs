@@ -75,3 +75,71 @@ pub(crate) fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
     encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
     out
 }
+
+/// How close a vector must be to its golden.
+#[derive(Clone, Copy)]
+pub(crate) struct Tier {
+    /// Most of 1 - cosine.
+    max_angle: f64,
+    max_error: f64,
+}
+
+/// For f32.
+pub(crate) const STRICT: Tier = Tier { max_angle: 1e-6, max_error: 1e-4 };
+/// For f16 and bf16.
+pub(crate) const HALF: Tier = Tier { max_angle: 1e-3, max_error: 0.1 };
+
+/// 1 - cosine, and the length of the difference relative to the golden's.
+pub(crate) fn distance(ours: &[f32], golden: &[f64]) -> (f64, f64) {
+    assert_eq!(ours.len(), golden.len());
+    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
+    let dot = pairs().map(|(a, b)| a * b).sum::<f64>();
+    let (own, other) = (pairs().map(|(a, _)| a * a).sum::<f64>(), pairs().map(|(_, b)| b * b).sum::<f64>());
+    let error = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
+    (1.0 - dot / (own * other).sqrt(), error)
+}
+
+impl Tier {
+    #[track_caller]
+    pub(crate) fn check(self, what: &str, (angle, error): (f64, f64)) {
+        // Written so that a NaN fails.
+        assert!(angle <= self.max_angle && error <= self.max_error, "{what}: 1 - cosine {angle:e}, error {error:e}");
+    }
+}
+
+/// The larger of each.
+pub(crate) fn worse((angle, error): (f64, f64), (a, e): (f64, f64)) -> (f64, f64) {
+    (angle.max(a), error.max(e))
+}
+
+/// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
+pub(crate) fn check(
+    what: &str,
+    encoder: &mut dyn Encoder,
+    goldens: &Goldens,
+    keys: [&[String]; 2],
+    folder: &Path,
+    tier: Tier,
+) {
+    let side = encoder.spec().input.width;
+    let (pixels, photos) = crops(folder, &goldens.names, side);
+    let vectors = encode(encoder, &pixels);
+    let half = vectors.dim() / 2;
+    for (pooling, keys) in keys.iter().enumerate() {
+        for key in keys.iter() {
+            let Some(tensor) = goldens.tensors.get(key) else { continue };
+            let mut worst = (0.0, 0.0);
+            for (row, &photo) in photos.iter().enumerate() {
+                let found = distance(&vectors.row(row)[pooling * half..(pooling + 1) * half], &tensor[photo]);
+                tier.check(&format!("{what} {key} {}", goldens.names[photo]), found);
+                worst = worse(worst, found);
+            }
+            let (angle, error) = worst;
+            println!("{what:<36} {key:<50} {:>2} photos: 1 - cosine {angle:.1e}, error {error:.1e}", photos.len());
+        }
+    }
+}
+
+pub(crate) fn keys(prefix: &str, suffixes: [&str; 2]) -> Vec<String> {
+    suffixes.iter().map(|suffix| format!("{prefix}{suffix}")).collect()
+}

@@ -6,56 +6,14 @@
 #[path = "../../../tests/support/encoder.rs"]
 mod support;
 
-use std::path::Path;
-
 use candle_core::Device;
 use foveate_dinov2::Model;
-use foveate_encode::{Encoder, EncoderOptions, Pooling};
+use foveate_encode::{EncoderOptions, Pooling};
 use foveate_encode_candle::{CandleEncoder, TensorEncoder};
-use support::{Goldens, crops, encode, fixtures, shared};
-
-/// The `strict` tier: cosine and relative error of a vector, in f32.
-const MIN_COSINE: f64 = 1.0 - 1e-6;
-const MAX_RELATIVE_ERROR: f64 = 1e-4;
+use support::{Goldens, STRICT, check, crops, distance, encode, fixtures, keys, shared};
 
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
-}
-
-/// Largest difference of a component, after checking the strict tier.
-fn compare(what: &str, ours: &[f32], golden: &[f64]) -> f64 {
-    assert_eq!(ours.len(), golden.len());
-    let dot = |a: &mut dyn Iterator<Item = (f64, f64)>| a.map(|(a, b)| a * b).sum::<f64>();
-    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
-    let (own, other) = (dot(&mut pairs().map(|(a, _)| (a, a))), dot(&mut pairs().map(|(_, b)| (b, b))));
-    let cosine = dot(&mut pairs()) / (own * other).sqrt();
-    let distance = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
-    assert!(cosine >= MIN_COSINE, "{what}: cosine {cosine}");
-    assert!(distance <= MAX_RELATIVE_ERROR, "{what}: relative error {distance:e}");
-    pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
-}
-
-/// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
-fn check(model: &str, encoder: &mut dyn Encoder, goldens: &Goldens, keys: [&[String]; 2], crops: &Path) {
-    let side = encoder.spec().input.width;
-    let (pixels, photos) = support::crops(crops, &goldens.names, side);
-    let vectors = encode(encoder, &pixels);
-    let half = vectors.dim() / 2;
-    for (pooling, keys) in keys.iter().enumerate() {
-        for key in keys.iter() {
-            let Some(tensor) = goldens.tensors.get(key) else { continue };
-            let worst = photos.iter().enumerate().map(|(row, &photo)| {
-                let ours = &vectors.row(row)[pooling * half..(pooling + 1) * half];
-                compare(&format!("{model} {key} {}", goldens.names[photo]), ours, &tensor[photo])
-            });
-            let worst = worst.fold(0.0, f64::max);
-            println!("{model:<28} {key:<50} {:>2} photos  max |difference| {worst:.2e}", photos.len());
-        }
-    }
-}
-
-fn keys(prefix: &str, suffixes: [&str; 2]) -> Vec<String> {
-    suffixes.iter().map(|suffix| format!("{prefix}{suffix}")).collect()
 }
 
 fn check_tiny(name: &str) {
@@ -70,8 +28,8 @@ fn check_tiny(name: &str) {
             let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
             assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
             let crops = folder.join(format!("crop_{recipe}"));
-            check(name, &mut encoder, &goldens, [&class, &mean], &crops);
-            check(&format!("{name} (tensors)"), &mut tensors, &goldens, [&class, &mean], &crops);
+            check(name, &mut encoder, &goldens, [&class, &mean], &crops, STRICT);
+            check(&format!("{name} (tensors)"), &mut tensors, &goldens, [&class, &mean], &crops, STRICT);
         }
     }
 }
@@ -104,7 +62,7 @@ fn check_seeded(card: &str, name: &str) {
         let class = keys(&format!("{name}.{recipe}"), [".cls", ".cls64"]);
         let mean = [format!("{name}.{recipe}.patch_mean")];
         assert!(goldens.tensors.contains_key(&class[0]) && goldens.tensors.contains_key(&mean[0]));
-        check(name, &mut encoder, &goldens, [&class, &mean], &crop_folder.join(format!("crop_{recipe}")));
+        check(name, &mut encoder, &goldens, [&class, &mean], &crop_folder.join(format!("crop_{recipe}")), STRICT);
     }
 }
 
@@ -131,7 +89,7 @@ fn vit_tiny_forwards_agree() {
     let (ours, theirs) = (encode(&mut encoder, &pixels), encode(&mut tensors, &pixels));
     for i in 0..ours.rows() {
         let want: Vec<f64> = theirs.row(i).iter().map(|&v| v.into()).collect();
-        compare("vit-tiny", ours.row(i), &want);
+        STRICT.check("vit-tiny", distance(ours.row(i), &want));
     }
 }
 

@@ -12,19 +12,9 @@ use foveate_core::{Backend, Size};
 use foveate_dinov2::Model;
 use foveate_encode::{DType, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
 
-pub(crate) use encoder::{Goldens, encode, fixtures, shared};
+pub(crate) use encoder::{Goldens, HALF, STRICT, Tier, encode, fixtures, shared};
 
-use encoder::crops;
-
-/// How close a vector must be to its golden: cosine and relative error.
-#[derive(Clone, Copy)]
-pub(crate) struct Tier {
-    min_cosine: f64,
-    max_error: f64,
-}
-
-pub(crate) const STRICT: Tier = Tier { min_cosine: 1.0 - 1e-6, max_error: 1e-4 };
-pub(crate) const HALF: Tier = Tier { min_cosine: 0.999, max_error: 0.1 };
+use encoder::{crops, distance, worse};
 
 pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 
@@ -94,11 +84,12 @@ impl Goldens {
             assert!(!keys.is_empty(), "goldens {prefix}.{pooling}");
             for key in keys {
                 let compared = photos.iter().enumerate().map(|(row, &photo)| {
-                    let ours = &vectors.row(row)[part.clone()];
-                    compare(tier, &format!("{key} {}", self.names[photo]), ours, &self.tensors[key][photo])
+                    let found = distance(&vectors.row(row)[part.clone()], &self.tensors[key][photo]);
+                    tier.check(&format!("{key} {}", self.names[photo]), found);
+                    found
                 });
-                let worst = compared.fold(0.0, f64::max);
-                println!("{key:<50} {:>2} photos  max |difference| {worst:.2e}", photos.len());
+                let (angle, error) = compared.fold((0.0, 0.0), worse);
+                println!("{key:<50} {:>2} photos: 1 - cosine {angle:.1e}, error {error:.1e}", photos.len());
             }
         }
     }
@@ -107,17 +98,4 @@ impl Goldens {
 /// `hf_pil.cls.f32`, and `dinov2-small.hf_pil.cls` with or without a suffix.
 fn is_of(key: &str, prefix: &str, pooling: &str) -> bool {
     key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| rest.starts_with(pooling))
-}
-
-/// Largest difference of a component, after checking the tier.
-fn compare(tier: Tier, what: &str, ours: &[f32], golden: &[f64]) -> f64 {
-    assert_eq!(ours.len(), golden.len());
-    let dot = |a: &mut dyn Iterator<Item = (f64, f64)>| a.map(|(a, b)| a * b).sum::<f64>();
-    let pairs = || ours.iter().map(|&v| f64::from(v)).zip(golden.iter().copied());
-    let (own, other) = (dot(&mut pairs().map(|(a, _)| (a, a))), dot(&mut pairs().map(|(_, b)| (b, b))));
-    let cosine = dot(&mut pairs()) / (own * other).sqrt();
-    let distance = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / other.sqrt();
-    assert!(cosine >= tier.min_cosine, "{what}: cosine {cosine}");
-    assert!(distance <= tier.max_error, "{what}: relative error {distance:e}");
-    pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
