@@ -58,7 +58,6 @@ fn nvjpeg(options: Options, backend: &str) -> Result<NvjpegPreprocessor, Preproc
         device: "cuda".to_owned(),
         fallback: cpu(options.clone())?,
         options,
-        max_batch: 256,
         settings: [("backend".to_owned(), backend.to_owned())].into(),
     })
 }

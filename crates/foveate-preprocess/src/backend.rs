@@ -10,8 +10,6 @@ pub struct OpenOptions {
     pub device: String,
     /// How an image becomes the encoder's input.
     pub options: Options,
-    /// Most images at once.
-    pub max_batch: usize,
     /// Does what the device cannot.
     pub fallback: CpuPreprocessor,
     /// What only the backend understands (`backend` of `nvjpeg`), by name; see [`Self::settings`].
