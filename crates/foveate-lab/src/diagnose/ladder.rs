@@ -7,7 +7,7 @@ use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
 };
-use foveate_pipeline::{Cancel, Config, Pipeline};
+use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use super::Options;
@@ -241,8 +241,7 @@ impl<'a> Probe<'a> {
             Depth::Nothing if self.options.cold => self.photos.forget()?,
             _ => {}
         }
-        let config = self.lab.rig.config(self.setting);
-        let ahead = if self.options.cold { 0 } else { images_ahead(&config, &self.encoder) };
+        let ahead = images_ahead(self.lab, self.setting, &self.encoder, self.options.cold);
         let sampled = sample(self.lab, &checked, images, ahead, |sink, images| {
             let source = self.photos.stored(images);
             let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
@@ -303,9 +302,13 @@ impl Options {
     }
 }
 
-/// Images that the stages before the encoder may be ahead of it, and some more.
-pub(super) fn images_ahead(config: &Config, encoder: &LentEncoder) -> u64 {
-    let depth = encoder.clone().depth();
+/// Images that the stages before the encoder may be ahead of it, and some more; none where reads are to be cold: a photo
+/// that is read again no longer is.
+pub(super) fn images_ahead(lab: &Lab<'_>, setting: &Setting, encoder: &LentEncoder, cold: bool) -> u64 {
+    if cold {
+        return 0;
+    }
+    let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
     (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64
 }
 

@@ -266,8 +266,7 @@ impl<'a> Job<'a> {
             self.photos.forget()?;
         }
         let checked = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
-        let config = self.lab.rig.config(self.setting);
-        let ahead = if self.options.cold { 0 } else { images_ahead(&config, &self.encoder) };
+        let ahead = images_ahead(self.lab, self.setting, &self.encoder, self.options.cold);
         sample(self.lab, &checked, self.images, ahead, |sink, images| {
             let source = self.photos.stored(images);
             self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)
