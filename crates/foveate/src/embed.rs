@@ -206,7 +206,7 @@ impl EmbedOptions {
         const BATCHED: usize = 4;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let is_batched = decoder.is_some_and(|name| crate::backends::preprocessors().known().contains(&name));
-        match device.split(',').any(|device| device.trim() == "cpu") {
+        match has_cpu(device) {
             true => cores.div_ceil(4),
             false if is_batched => cores.min(BATCHED),
             false => cores,
@@ -317,7 +317,7 @@ impl EmbedOptions {
         options: &preprocess::Options,
     ) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
         let (decoder, resizer, options) = (Arc::clone(decoder), Arc::clone(resizer), options.clone());
-        let (device, max_batch) = (self.devices().next().unwrap_or_default().to_owned(), self.batch);
+        let device = self.devices().next().unwrap_or_default().to_owned();
         let (backends, settings) = (Arc::clone(backends), self.decoder_settings.clone());
         Arc::new(move || {
             let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
@@ -325,7 +325,7 @@ impl EmbedOptions {
             let backend = backends.preprocessors.get(&name).map_err(unknown)?;
             let (device, options) = (device.clone(), options.clone());
             let settings = settings.clone();
-            backend.open(preprocess::OpenOptions { device, options, max_batch, fallback, settings })
+            backend.open(preprocess::OpenOptions { device, options, fallback, settings })
         })
     }
 
@@ -343,22 +343,9 @@ impl EmbedOptions {
         each.iter().map(|options| Ok(backend.open(&model, options)?)).collect()
     }
 
-    /// The encoder of the first device that is named, for those who work with one.
-    pub(crate) fn open_encoder(
-        &self,
-        name: &str,
-        model: &OpenModel,
-        backends: &Backends,
-    ) -> Result<Box<dyn Encoder>, EmbedError> {
-        let backend = backends.encoders.get(name)?;
-        let options = self.encoder_options(self.devices().next().unwrap_or_default());
-        let model = model.for_backend(backend, &backends.encoders, &options)?;
-        Ok(backend.open(&model, &options)?)
-    }
-
     /// The devices in the order in which they are named; one that is named twice gets two encoders.
-    fn devices(&self) -> impl Iterator<Item = &str> {
-        self.device.split(',').map(str::trim).filter(|device| !device.is_empty())
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &str> {
+        devices(&self.device)
     }
 
     /// What the encoder of one device is opened with; encoders on the CPU share its threads.
@@ -421,6 +408,15 @@ impl EmbedOptions {
             limits: self.limits,
         }
     }
+}
+
+fn devices(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|device| !device.is_empty())
+}
+
+/// Whether the CPU is one of the devices of a list (`cuda:0,cuda:1`).
+pub fn has_cpu(list: &str) -> bool {
+    devices(list).any(|device| device == "cpu")
 }
 
 /// A run that is ready to go.

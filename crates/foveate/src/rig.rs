@@ -43,6 +43,9 @@ impl Rig {
         backends: Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Self, EmbedError> {
+        // Experiments are about one device: the first that is named.
+        let device = options.devices().next().unwrap_or_default().to_owned();
+        let options = EmbedOptions { device, ..options };
         let sample = Sample::draw(source, photos, seed)?;
         let (mut names, model) = options.choose(&backends, model)?;
         let mut geometries = BTreeMap::new();
@@ -155,10 +158,12 @@ impl foveate_lab::Rig for Rig {
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
         let options = self.options(setting).map_err(EncodeError::Unsupported)?;
-        options.open_encoder(&setting.encoder, &self.model, &self.backends).map_err(|error| match error {
+        let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
+        let mut encoders = opened.map_err(|error| match error {
             EmbedError::Encode(error) => error,
             other => EncodeError::Unsupported(other.to_string()),
-        })
+        })?;
+        encoders.pop().ok_or_else(|| EncodeError::Unsupported("an experiment without a device".to_owned()))
     }
 
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions, Job};
+use foveate::embed::{Backends, EmbedOptions, Job, has_cpu};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, SinkError};
 
@@ -75,7 +75,7 @@ fn plan(options: &EmbedOptions, job: &Job) -> String {
         0 => "every stage in turn on one thread".to_owned(),
         n => format!("{} to read, {n} to decode and resize", options.readers),
     };
-    let forward = match options.device.contains("cpu") {
+    let forward = match has_cpu(&options.device) {
         true => format!(", {} for the forward", options.encoder_threads),
         false => String::new(),
     };
