@@ -1,4 +1,5 @@
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
 use serde_json::value::RawValue;
 
 /// One image to be worked on, as a message: JSON, version 1, described by `schema/job.v1.json`.
@@ -36,8 +37,7 @@ impl ImageRef {
 }
 
 /// Who is told a result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
     /// Where the result is posted to.
     pub url: String,
@@ -52,27 +52,29 @@ pub enum JobError {
     Schema(String),
     /// A version that this program does not know.
     #[error("job of version {0}; this worker knows version {known}", known = Job::VERSION)]
-    Version(u64),
+    Version(String),
 }
 
-/// The message on the wire.
+/// The message on the wire. What is `null` is as good as absent.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire<'a> {
-    version: u64,
+    version: Number,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    #[serde(default = "default_task")]
-    task: String,
+    task: Option<String>,
     image: ImageRef,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    callback: Option<Callback>,
+    callback: Option<WireCallback>,
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
     metadata: Option<&'a RawValue>,
 }
 
-fn default_task() -> String {
-    Job::DEFAULT_TASK.to_owned()
+/// Of one variant, because serde takes a list for a struct too.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireCallback {
+    Url(String),
 }
 
 impl Job {
@@ -80,12 +82,12 @@ impl Job {
     pub const VERSION: u64 = 1;
     /// The task of a message that names none.
     pub const DEFAULT_TASK: &str = "embed";
-    /// Most bytes of an id.
+    /// Most characters of an id.
     pub const MAX_ID: usize = 256;
 
     /// A job for the usual task, without id, callback or metadata.
     pub fn new(image: ImageRef) -> Self {
-        Self { id: None, task: default_task(), image, callback: None, metadata: None }
+        Self { id: None, task: Self::DEFAULT_TASK.to_owned(), image, callback: None, metadata: None }
     }
 
     /// Reads a message. Unknown fields are refused: a misspelt one would lose what it says.
@@ -95,20 +97,35 @@ impl Job {
     pub fn parse(body: &[u8]) -> Result<Self, JobError> {
         #[derive(Deserialize)]
         struct Versioned {
-            version: u64,
+            version: Number,
         }
         let schema = |error: serde_json::Error| JobError::Schema(error.to_string());
+        // As with the callback: a list is no job.
+        if body.trim_ascii_start().first() == Some(&b'[') {
+            return Err(JobError::Schema("a list".to_owned()));
+        }
         // The version first: a later one may have fields that this one does not.
         let Versioned { version } = serde_json::from_slice(body).map_err(schema)?;
-        if version != Self::VERSION {
-            return Err(JobError::Version(version));
+        if version.as_f64() != Some(Self::VERSION as f64) {
+            return Err(JobError::Version(version.to_string()));
         }
         let Wire { version: _, id, task, image, callback, metadata } = serde_json::from_slice(body).map_err(schema)?;
-        if id.as_ref().is_some_and(|id| id.is_empty() || id.len() > Self::MAX_ID || id.chars().any(char::is_control)) {
-            let message = format!("an id has 1 to {} bytes and no control characters", Self::MAX_ID);
+        if id.as_deref().is_some_and(|id| !Self::is_id(id)) {
+            let message = format!("an id has 1 to {} characters, none of them control characters", Self::MAX_ID);
             return Err(JobError::Schema(message));
         }
-        Ok(Self { id, task, image, callback, metadata: metadata.map(|json| json.get().to_owned()) })
+        Ok(Self {
+            id,
+            task: task.unwrap_or_else(|| Self::DEFAULT_TASK.to_owned()),
+            image,
+            callback: callback.map(|WireCallback::Url(url)| Callback { url }),
+            metadata: metadata.map(|json| json.get().to_owned()),
+        })
+    }
+
+    /// Whether a job may have this id.
+    pub fn is_id(id: &str) -> bool {
+        (1..=Self::MAX_ID).contains(&id.chars().count()) && !id.chars().any(char::is_control)
     }
 
     /// The message.
@@ -119,7 +136,9 @@ impl Job {
         let schema = |error: serde_json::Error| JobError::Schema(format!("metadata: {error}"));
         let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(schema)?;
         let Self { id, task, image, callback, .. } = self.clone();
-        serde_json::to_vec(&Wire { version: Self::VERSION, id, task, image, callback, metadata }).map_err(schema)
+        let callback = callback.map(|Callback { url }| WireCallback::Url(url));
+        let wire = Wire { version: Self::VERSION.into(), id, task: Some(task), image, callback, metadata };
+        serde_json::to_vec(&wire).map_err(schema)
     }
 }
 
@@ -141,13 +160,11 @@ mod tests {
         let refused = |body: &str| Job::parse(body.as_bytes()).unwrap_err().to_string();
         assert_eq!(refused(r#"{"version":2,"image":{"sound":"x"}}"#), "job of version 2; this worker knows version 1");
         assert!(refused("").starts_with("not a job: EOF"));
-        assert!(refused("[1]").starts_with("not a job: "));
+        assert_eq!(refused(r#" [1, "id", "embed", {"url": "u"}]"#), "not a job: a list");
         assert!(refused(r#"{"version":1}"#).contains("missing field `image`"));
         assert!(refused(r#"{"version":1,"image":{"url":"u"},"calback":{}}"#).contains("unknown field `calback`"));
         assert!(refused(r#"{"version":1,"image":{"url":"u","object":"o"}}"#).starts_with("not a job: "));
-        assert!(
-            refused("{\"version\":1,\"image\":{\"url\":\"u\"},\"id\":\"a\\nb\"}").contains("no control characters")
-        );
-        assert!(refused(r#"{"version":1,"image":{"url":"u"},"id":""}"#).contains("1 to 256 bytes"));
+        assert!(refused("{\"version\":1,\"image\":{\"url\":\"u\"},\"id\":\"a\\nb\"}").contains("none of them control"));
+        assert!(refused(r#"{"version":1,"image":{"url":"u"},"id":""}"#).contains("1 to 256 characters"));
     }
 }

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod job;
 mod memory;

@@ -1,0 +1,33 @@
+"""Judges the message on every line of standard input by the schema in argv[1]: prints 1 for good, 0 for bad.
+
+Exit code 77 when the library is not there.
+"""
+
+import json
+import sys
+
+try:
+    from jsonschema import Draft202012Validator
+except ImportError as error:
+    print(error)
+    sys.exit(77)
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    schema = json.load(file)
+Draft202012Validator.check_schema(schema)
+validator = Draft202012Validator(schema)
+
+
+def refuse(constant):
+    raise ValueError(f"{constant} is no JSON")
+
+
+def is_good(line):
+    try:
+        return validator.is_valid(json.loads(line, parse_constant=refuse))
+    except ValueError:
+        return False
+
+
+for line in sys.stdin.buffer:
+    print(int(is_good(line)))

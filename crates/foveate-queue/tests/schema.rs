@@ -1,0 +1,91 @@
+//! `schema/job.v1.json` and [`Job::parse`] take the same messages for jobs. Another implementation of JSON Schema judges:
+//! Python's `jsonschema`.
+
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use foveate_queue::Job;
+
+const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/job.v1.json");
+const JUDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema.py");
+
+const VALUES: [&str; 24] = [
+    "null",
+    "true",
+    "0",
+    "1",
+    "1.0",
+    "1e0",
+    "2",
+    "-1",
+    "1e400",
+    "\"\"",
+    "\"a\"",
+    r#""a\n""#,
+    r#""\u0085""#,
+    r#""\u007f""#,
+    "\"ż🦀\"",
+    "[]",
+    "[1]",
+    r#"["https://example.com"]"#,
+    "{}",
+    r#"{"url": "https://example.com"}"#,
+    r#"{"url": null}"#,
+    r#"{"object": "s3://bucket/key"}"#,
+    r#"{"url": "https://example.com", "object": "s3://bucket/key"}"#,
+    r#"{"url": "https://example.com", "other": 1}"#,
+];
+
+/// Messages of one line each: every field with every kind of value, and some that are no objects at all.
+fn messages() -> Vec<String> {
+    let mut messages = vec![String::new(), "null".to_owned(), "1".to_owned(), "\"version\"".to_owned()];
+    messages.push(r#"[1, "id", "embed", {"url": "u"}]"#.to_owned());
+    messages.push(r#"{"version": 1, "image": {"url": "u"}} trailing"#.to_owned());
+    messages.push(r#"{"version": 1, "image": {"url": "u"}, "metadata": NaN}"#.to_owned());
+    for (version, image) in [("", ""), (r#""version": 1"#, ""), ("", r#""image": {"url": "u"}"#)] {
+        messages.push(format!("{{{version}{image}}}"));
+    }
+    for value in VALUES {
+        messages.push(format!(r#"{{"version": {value}, "image": {{"url": "u"}}}}"#));
+        messages.push(format!(r#"{{"version": 1, "image": {value}}}"#));
+        for field in ["id", "task", "callback", "metadata", "calback", "Version"] {
+            messages.push(format!(r#"{{"version": 1, "image": {{"object": "o"}}, "{field}": {value}}}"#));
+        }
+    }
+    for id in ["i".repeat(256), "i".repeat(257), "ż".repeat(256), "🦀".repeat(256), "🦀".repeat(257)] {
+        messages.push(format!(r#"{{"version": 1, "id": "{id}", "image": {{"url": "u"}}}}"#));
+    }
+    messages
+}
+
+/// What `jsonschema` says of each; `None` where it is not installed.
+fn judged(messages: &[String]) -> Option<Vec<bool>> {
+    let mut command = Command::new("python3");
+    command.args([JUDGE, SCHEMA]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut judge = command.spawn().ok()?;
+    judge.stdin.take().unwrap().write_all((messages.join("\n") + "\n").as_bytes()).unwrap_or_default();
+    let output = judge.wait_with_output().unwrap();
+    if output.status.code() == Some(77) {
+        return None;
+    }
+    assert!(output.status.success());
+    Some(output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(|line| line == b"1").collect())
+}
+
+#[test]
+fn the_schema_and_the_parser_agree() {
+    let messages = messages();
+    let Some(judged) = judged(&messages) else {
+        println!("skipped: there is no python3 with jsonschema");
+        return;
+    };
+    assert_eq!(judged.len(), messages.len());
+    for (message, good) in messages.iter().zip(&judged) {
+        let parsed = Job::parse(message.as_bytes());
+        assert_eq!(parsed.is_ok(), *good, "{message}: {parsed:?}, but the schema says {good}");
+    }
+    let good = judged.iter().filter(|&&good| good).count();
+    assert!((20..messages.len() / 2).contains(&good), "{good} of {} are good", messages.len());
+}
