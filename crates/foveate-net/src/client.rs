@@ -1,51 +1,36 @@
+use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 
-use crate::NetError;
+use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
+use ureq::http::{Request, Response, StatusCode, request};
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
+use ureq::unversioned::transport::{Connector, RustlsConnector};
+use ureq::{Agent, AsSendBody, Body};
 
-/// What a client may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Hosts that may be private, loopback or link-local: names as they stand in addresses, with `:port` for one port
-    /// only.
-    pub allow_private: Vec<String>,
-    /// The only hosts that may be asked, `*.example.com` for a domain's; any where empty.
-    pub only_hosts: Vec<String>,
-    /// Whether https alone may be used.
-    pub https_only: bool,
-    /// Redirects that are followed.
-    pub max_redirects: u32,
-    /// Most bytes of a body.
-    pub max_bytes: u64,
-    /// Longest time for a connection, encryption included.
-    pub connect_timeout: Duration,
-    /// Longest time for a whole request, redirects and body included.
-    pub timeout: Duration,
-    /// Most requests to one host at once.
-    pub per_host: usize,
-    /// How long an address that was looked up is used.
-    pub dns_ttl: Duration,
-}
+use crate::answer::{MAX_HEADER, failure, header, refusal};
+use crate::deadline::{Deadline, TimelyConnector};
+use crate::resolve::{Guard, Lookup, system_lookup};
+use crate::target::{Rules, Target};
+use crate::turns::{Turn, Turns};
+use crate::{NetError, Options, OptionsError};
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            allow_private: Vec::new(),
-            only_hosts: Vec::new(),
-            https_only: false,
-            max_redirects: 3,
-            max_bytes: 32 << 20,
-            connect_timeout: Duration::from_secs(5),
-            timeout: Duration::from_secs(30),
-            per_host: 32,
-            dns_ttl: Duration::from_secs(60),
-        }
-    }
-}
+/// How long an unused connection is kept. Common servers give one up after 5 s, and a request that meets that moment
+/// fails.
+const MAX_IDLE: Duration = Duration::from_secs(4);
+const IDLE_CONNECTIONS: usize = 256;
+/// Most bytes of a body that nobody wants which are read, so that its connection can be used again.
+const MAX_UNWANTED: u64 = 16 << 10;
+/// And longest time for that.
+const UNWANTED_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Asks hosts that strangers named. May be shared between threads.
-#[derive(Debug)]
 pub struct Client {
     options: Options,
+    rules: Rules,
+    turns: Turns,
+    agent: Agent,
 }
 
 /// What was answered to a post: the status, always one of 2xx.
@@ -57,8 +42,21 @@ pub struct Reply {
 
 impl Client {
     /// A client of these options.
-    pub fn new(options: Options) -> Self {
-        Self { options }
+    ///
+    /// # Errors
+    /// [`OptionsError`], when a name in them is no host, a limit is zero, or the certificates cannot be read.
+    pub fn new(options: Options) -> Result<Self, OptionsError> {
+        Self::with_lookup(options, Arc::new(system_lookup))
+    }
+
+    /// A client that has its own idea of what addresses names have.
+    pub(crate) fn with_lookup(options: Options, lookup: Arc<Lookup>) -> Result<Self, OptionsError> {
+        check(&options)?;
+        let rules = Rules::of(&options)?;
+        let guard = Guard::new(rules.clone(), options.dns_ttl, lookup);
+        let connector = TimelyConnector::default().chain(RustlsConnector::default());
+        let agent = Agent::with_parts(config(&options)?, connector, guard);
+        Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })
     }
 
     /// Replaces the content of `out` with what is at `url`. `admit` is called once, before the first byte of the body
@@ -68,8 +66,30 @@ impl Client {
     /// [`NetError`]; `out` is empty then.
     pub fn get(&self, url: &str, admit: &mut dyn FnMut(u64), out: &mut Vec<u8>) -> Result<(), NetError> {
         out.clear();
-        admit(self.options.max_bytes);
-        Err(NetError { reason: format!("{url} was not asked"), transient: false, retry_after: None })
+        let result = self.follow(url, admit, out);
+        if result.is_err() {
+            out.clear();
+        }
+        result
+    }
+
+    fn follow(&self, url: &str, admit: &mut dyn FnMut(u64), out: &mut Vec<u8>) -> Result<(), NetError> {
+        let deadline = Deadline::within(self.options.timeout);
+        let mut target = Target::parse(url)?;
+        for _ in 0..=self.options.max_redirects {
+            let turn = self.turn(&target, &deadline)?;
+            let response = self.send(&target, Request::get(target.uri()), ())?;
+            match redirect(&target, &response)? {
+                None => return self.body(&target, response, &deadline, admit, out),
+                Some(next) => target = next,
+            }
+            discard(response);
+            drop(turn);
+        }
+        Err(NetError::permanent(format!(
+            "{target}: more than {} redirects on the way to it",
+            self.options.max_redirects
+        )))
     }
 
     /// Posts JSON. Follows no redirect.
@@ -77,7 +97,149 @@ impl Client {
     /// # Errors
     /// [`NetError`], any status but 2xx among them.
     pub fn post(&self, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Reply, NetError> {
-        let _ = (headers, body);
-        Err(NetError { reason: format!("{url} was not asked"), transient: false, retry_after: None })
+        let deadline = Deadline::within(self.options.timeout);
+        let target = Target::parse(url)?;
+        let _turn = self.turn(&target, &deadline)?;
+        let mut request = Request::post(target.uri()).header(CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.send(&target, request, body)?;
+        let status = response.status();
+        let error = (!status.is_success()).then(|| refusal(&target, &response));
+        discard(response);
+        error.map_or(Ok(Reply { status: status.as_u16() }), Err)
     }
+
+    /// Leave to ask: by the rules, and among the others who ask the same host.
+    fn turn(&self, target: &Target, deadline: &Deadline) -> Result<Turn<'_>, NetError> {
+        self.rules.check(target)?;
+        let host = format!("{}:{}", target.host(), target.port());
+        deadline.pause(|| self.turns.take(host, self.options.timeout)).ok_or_else(|| {
+            let (most, patience) = (self.options.per_host, self.options.timeout);
+            NetError::transient(format!(
+                "{target}: {most} requests are under way, and no turn came within {patience:?}"
+            ))
+        })
+    }
+
+    fn send(
+        &self,
+        target: &Target,
+        request: request::Builder,
+        body: impl AsSendBody,
+    ) -> Result<Response<Body>, NetError> {
+        let request = request.body(body).map_err(|e| NetError::permanent(format!("{target}: {e}")))?;
+        self.agent.run(request).map_err(|error| failure(target, &self.options, error))
+    }
+
+    fn body(
+        &self,
+        target: &Target,
+        mut response: Response<Body>,
+        deadline: &Deadline,
+        admit: &mut dyn FnMut(u64),
+        out: &mut Vec<u8>,
+    ) -> Result<(), NetError> {
+        if !matches!(response.status(), StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
+            let error = refusal(target, &response);
+            discard(response);
+            return Err(error);
+        }
+        if let Some(coding) = header(&response, CONTENT_ENCODING).filter(|coding| is_compressed(coding)) {
+            return Err(NetError::permanent(format!("{target}: answered in {coding}, which it was not asked for")));
+        }
+        let (declared, limit) = (response.body().content_length(), self.options.max_bytes);
+        let too_large = |bytes: &dyn fmt::Display| {
+            NetError::permanent(format!("{target}: {bytes} bytes, more than the limit of {limit}"))
+        };
+        if let Some(bytes) = declared.filter(|bytes| *bytes > limit) {
+            return Err(too_large(&bytes));
+        }
+        deadline.pause(|| admit(declared.unwrap_or(limit)));
+        out.reserve(declared.unwrap_or(0) as usize);
+        let read = response.body_mut().as_reader().take(limit + 1).read_to_end(out);
+        match read {
+            Ok(_) if out.len() as u64 > limit => Err(too_large(&"over that many")),
+            Ok(_) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
+            Ok(_) => Ok(()),
+            Err(error) => Err(failure(target, &self.options, error.into())),
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+fn check(options: &Options) -> Result<(), OptionsError> {
+    let zero = [
+        ("max_bytes", options.max_bytes == 0),
+        ("connect_timeout", options.connect_timeout.is_zero()),
+        ("timeout", options.timeout.is_zero()),
+        ("per_host", options.per_host == 0),
+    ];
+    match zero.iter().find(|(_, is_zero)| *is_zero) {
+        Some((name, _)) => Err(OptionsError(format!("{name} is 0; nothing could be asked"))),
+        None => Ok(()),
+    }
+}
+
+fn config(options: &Options) -> Result<ureq::config::Config, OptionsError> {
+    let config = Agent::config_builder()
+        // What a proxy connects to, this guard cannot see.
+        .proxy(None)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_connect(Some(options.connect_timeout))
+        .user_agent(concat!("foveate/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .max_response_header_size(MAX_HEADER)
+        .input_buffer_size(2 * MAX_HEADER)
+        .output_buffer_size(16 << 10)
+        .max_idle_age(MAX_IDLE)
+        .max_idle_connections(IDLE_CONNECTIONS)
+        .max_idle_connections_per_host(options.per_host)
+        .tls_config(TlsConfig::builder().root_certs(root_certificates(options)?).build());
+    Ok(config.build())
+}
+
+fn root_certificates(options: &Options) -> Result<RootCerts, OptionsError> {
+    let Some(path) = &options.ca_file else { return Ok(RootCerts::WebPki) };
+    let error = |problem: &dyn fmt::Display| OptionsError(format!("certificates in {}: {problem}", path.display()));
+    let pem = fs::read(path).map_err(|e| error(&e))?;
+    let mut certificates = Vec::new();
+    for item in ureq::tls::parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|e| error(&e))? {
+            certificates.push(certificate);
+        }
+    }
+    match certificates.is_empty() {
+        true => Err(error(&"there is none")),
+        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    }
+}
+
+/// Where the answer sends one.
+fn redirect(target: &Target, response: &Response<Body>) -> Result<Option<Target>, NetError> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    match header(response, LOCATION) {
+        Some(location) => target.join(location).map(Some),
+        None => Err(NetError::permanent(format!("{target}: answered {} without saying where", response.status()))),
+    }
+}
+
+/// Reads a short rest, so that the connection can be used again. A long or slow one is not worth that.
+fn discard(mut response: Response<Body>) {
+    let _deadline = Deadline::within(UNWANTED_TIMEOUT);
+    // Nothing depends on it.
+    let _ = std::io::copy(&mut response.body_mut().as_reader().take(MAX_UNWANTED), &mut std::io::sink());
+}
+
+fn is_compressed(coding: &str) -> bool {
+    ["gzip", "x-gzip", "deflate", "br", "zstd", "compress"].iter().any(|name| coding.trim().eq_ignore_ascii_case(name))
 }

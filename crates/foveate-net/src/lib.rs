@@ -1,7 +1,18 @@
 #![doc = include_str!("../README.md")]
 
+mod address;
+mod answer;
 mod client;
+mod deadline;
 mod error;
+mod options;
+mod resolve;
+mod target;
+#[cfg(test)]
+mod tests;
+mod turns;
+pub mod webhook;
 
-pub use client::{Client, Options, Reply};
-pub use error::NetError;
+pub use client::{Client, Reply};
+pub use error::{NetError, OptionsError};
+pub use options::Options;

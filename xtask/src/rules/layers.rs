@@ -60,12 +60,29 @@ const THIRD_PARTY: [&str; 13] = [
 ];
 
 /// What single leaves may build on besides, and why.
-const ALSO: [(&str, &[&str]); 2] = [
+const ALSO: [(&str, &[&str]); 3] = [
     // Charts, their pixels and the widths of their letters are nobody's business to write anew; and nothing but the
     // facade imports the report.
     ("foveate-report", &["base64", "plotters", "plotters-backend", "resvg", "skrifa"]),
-    // Its purpose is HTTP, which is nobody's business to write anew.
-    ("foveate-net", &["ureq"]),
+    // Its purpose is HTTP, which is nobody's business to write anew, nor how addresses are read, names looked up and
+    // messages signed.
+    ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "ureq", "url"]),
+    // Its purpose is to hand what our crates say to libraries that write logs and talk to collectors; nothing but the
+    // facade imports it.
+    (
+        "foveate-telemetry",
+        &[
+            "async-trait",
+            "opentelemetry",
+            "opentelemetry-http",
+            "opentelemetry-otlp",
+            "opentelemetry_sdk",
+            "tracing-opentelemetry",
+            "tracing-serde",
+            "tracing-subscriber",
+            "ureq",
+        ],
+    ),
 ];
 
 pub(crate) fn role(name: &str) -> Option<Role<'_>> {

@@ -1,0 +1,80 @@
+//! What an answer means: the status, when to come back, why a request failed.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use ureq::http::header::{AsHeaderName, RETRY_AFTER};
+use ureq::http::{Response, StatusCode};
+use ureq::{Body, Error, Timeout};
+
+use crate::target::Target;
+use crate::{NetError, Options};
+
+/// Longest wait that another side's word is taken for.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// An answer that is no success.
+pub(crate) fn refusal(target: &Target, response: &Response<Body>) -> NetError {
+    let status = response.status();
+    NetError {
+        transient: is_transient(status),
+        retry_after: header(response, RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now())),
+        ..NetError::permanent(format!("{target}: answered {status}"))
+    }
+}
+
+pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Option<&str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// Whether the same request may be answered otherwise later.
+fn is_transient(status: StatusCode) -> bool {
+    match status.as_u16() {
+        // Not ready yet, as services say that make images on demand.
+        202 => true,
+        408 | 425 | 429 => true,
+        501 | 505 => false,
+        other => other >= 500,
+    }
+}
+
+/// Seconds, or the moment itself.
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    let wait = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        // More seconds than there are numbers for.
+        Err(_) if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) => LONGEST_WAIT,
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait.min(LONGEST_WAIT))
+}
+
+/// Why there was no answer, or not all of it.
+pub(crate) fn failure(target: &Target, options: &Options, error: Error) -> NetError {
+    match error {
+        Error::Other(error) => match error.downcast::<NetError>() {
+            Ok(error) => *error,
+            Err(error) => NetError::permanent(format!("{target}: {error}")),
+        },
+        Error::Timeout(Timeout::Connect) => {
+            NetError::transient(format!("{target}: no connection within {:?}", options.connect_timeout))
+        }
+        Error::Timeout(_) => NetError::transient(format!("{target}: not done within {:?}", options.timeout)),
+        // Where encryption fails: a wrong certificate, or no encryption at all.
+        Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            NetError::permanent(format!("{target}: no safe connection ({error})"))
+        }
+        Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            NetError::transient(format!("{target}: the connection ended too early"))
+        }
+        Error::Io(error) => NetError::transient(format!("{target}: {error}")),
+        Error::LargeResponseHeader(..) => {
+            NetError::permanent(format!("{target}: answered with a header of more than {MAX_HEADER} bytes"))
+        }
+        error => NetError::permanent(format!("{target}: {error}")),
+    }
+}
+
+/// Most bytes of an answer's header.
+pub(crate) const MAX_HEADER: usize = 32 << 10;

@@ -1,0 +1,189 @@
+//! From names to addresses: looked up once per host and while, checked each time they are used.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+use crate::target::{Rules, bare};
+use crate::{NetError, address, deadline};
+
+/// Names whose addresses are kept.
+const MAX_KNOWN: usize = 4096;
+/// Names that are looked up at once: the system's resolver has no time limit of ours, and each holds a thread.
+const MAX_LOOKUPS: usize = 64;
+/// How long it is believed that a name has no address.
+const NO_ADDRESS_TTL: Duration = Duration::from_secs(5);
+/// Addresses of one host that are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// Why a name has no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoAddress {
+    pub(crate) reason: String,
+    /// Whether the name itself is known to have none.
+    pub(crate) known: bool,
+}
+
+type Answer = Result<Arc<[IpAddr]>, NoAddress>;
+/// Looks a name up, however long it takes.
+pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync;
+
+/// The system's resolver: its hosts file, its DNS servers.
+pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
+    let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+    let answer = dns_lookup::getaddrinfo(Some(host), None, Some(hints)).map_err(|error| NoAddress {
+        known: matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData),
+        reason: std::io::Error::from(error).to_string(),
+    })?;
+    Ok(answer.filter_map(Result::ok).map(|entry| entry.sockaddr.ip()).collect())
+}
+
+/// Gives the HTTP library addresses that were checked: the very ones that it connects to.
+pub(crate) struct Guard {
+    rules: Rules,
+    names: Arc<Names>,
+}
+
+impl Guard {
+    pub(crate) fn new(rules: Rules, ttl: Duration, lookup: Arc<Lookup>) -> Self {
+        let names = Names { ttl, lookup, state: Mutex::default(), changed: Condvar::new() };
+        Self { rules, names: Arc::new(names) }
+    }
+
+    fn addresses(&self, host: &str, port: u16) -> Result<Arc<[IpAddr]>, NetError> {
+        let addresses = match host.parse() {
+            Ok(address) => Arc::from([address]),
+            Err(_) => self.names.addresses(host)?,
+        };
+        if self.rules.is_exempt(host, port) {
+            return Ok(addresses);
+        }
+        // All of them have to be public: names that have both kinds are made to get past a guard.
+        match addresses.iter().find_map(|address| Some((address, address::special(*address)?))) {
+            None => Ok(addresses),
+            Some((address, kind)) => Err(NetError::permanent(format!(
+                "{host}: has {kind} address ({address}), which may not be asked (allow_private names hosts that may)"
+            ))),
+        }
+    }
+}
+
+impl Resolver for Guard {
+    fn resolve(&self, uri: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let host = bare(uri.host().unwrap_or_default());
+        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+        let addresses = self.addresses(host, port).map_err(|error| ureq::Error::Other(Box::new(error)))?;
+        let mut resolved = self.empty();
+        for address in addresses.iter().take(MAX_ADDRESSES) {
+            resolved.push(SocketAddr::new(*address, port));
+        }
+        Ok(resolved)
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// Names and their addresses. Several threads that want one name wait for one look-up.
+struct Names {
+    ttl: Duration,
+    lookup: Arc<Lookup>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashMap<String, Known>,
+    running: HashSet<String>,
+}
+
+struct Known {
+    answer: Answer,
+    at: Instant,
+    until: Instant,
+}
+
+impl Names {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn addresses(self: &Arc<Self>, host: &str) -> Result<Arc<[IpAddr]>, NetError> {
+        let asked = Instant::now();
+        let mut state = self.lock();
+        loop {
+            // An answer that came while this thread waited counts, however short its life.
+            if let Some(known) = state.known.get(host).filter(|known| known.until > asked || known.at >= asked) {
+                return known.answer.clone().map_err(|error| no_address(host, &error));
+            }
+            if !state.running.contains(host) && state.running.len() < MAX_LOOKUPS {
+                self.start(host, &mut state)?;
+            }
+            let left = deadline::left();
+            if left.is_zero() {
+                return Err(NetError::transient(format!("{host}: its address could not be looked up in time")));
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn start(self: &Arc<Self>, host: &str, state: &mut State) -> Result<(), NetError> {
+        let (names, name) = (self.clone(), host.to_owned());
+        let work = move || {
+            let answer = (names.lookup)(&name);
+            names.learn(name, answer);
+        };
+        let failed = |e| NetError::transient(format!("{host}: no thread to look up its address ({e})"));
+        thread::Builder::new().name("dns".to_owned()).spawn(work).map_err(failed)?;
+        state.running.insert(host.to_owned());
+        Ok(())
+    }
+
+    fn learn(&self, host: String, answer: Result<Vec<IpAddr>, NoAddress>) {
+        let answer = answer.and_then(|addresses| match addresses.is_empty() {
+            true => Err(NoAddress { reason: "it has none".to_owned(), known: true }),
+            false => Ok(Arc::from(addresses)),
+        });
+        let at = Instant::now();
+        let ttl = if answer.is_ok() { self.ttl } else { self.ttl.min(NO_ADDRESS_TTL) };
+        let mut state = self.lock();
+        state.running.remove(&host);
+        state.make_room(at);
+        state.known.insert(host, Known { answer, at, until: at + ttl });
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn make_room(&mut self, now: Instant) {
+        if self.known.len() < MAX_KNOWN {
+            return;
+        }
+        self.known.retain(|_, known| known.until > now);
+        if self.known.len() >= MAX_KNOWN {
+            // All still good: what is asked for again is looked up again.
+            self.known.clear();
+        }
+    }
+}
+
+fn no_address(host: &str, error: &NoAddress) -> NetError {
+    let reason = format!("{host}: no address ({})", error.reason);
+    match error.known {
+        true => NetError::permanent(reason),
+        false => NetError::transient(reason),
+    }
+}
