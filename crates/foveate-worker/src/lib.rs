@@ -1,11 +1,20 @@
 #![doc = include_str!("../README.md")]
 
+mod embed;
+mod engine;
+mod erased;
+mod limits;
+mod metrics;
 mod outcome;
 mod probe;
+mod pulse;
 mod request;
+mod stages;
 mod task;
 
-pub use outcome::{Failure, Outcome, Output};
+pub use embed::Embed;
+pub use engine::{Engine, EngineBuilder, EngineError, FetchOpener};
+pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};
 pub use task::{Batching, Picture, Task, TaskError};

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use base64::Engine as _;
+use serde::Serialize;
 use serde_json::Value;
 
 /// What becomes of a request: exactly one of these.
@@ -9,25 +10,93 @@ pub type Outcome = Result<Output, Failure>;
 /// What a task says of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// An embedding, f32. Can go to a sink.
-    Vector(Vec<f32>),
+    /// An embedding. Can go to a sink.
+    Vector(Embedding),
     /// Anything else: a class, boxes, ….
     Json(Value),
 }
 
-impl Output {
-    /// An embedding's bytes, little-endian f32, as base64: what `encoding_format: base64` means elsewhere too.
-    pub fn base64(vector: &[f32]) -> String {
-        let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
-        base64::engine::general_purpose::STANDARD.encode(bytes)
+/// A vector, and what it was made of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Embedding {
+    /// The components.
+    pub vector: Vec<f32>,
+    /// Width of the image in pixels, upright; 0 where it is not known.
+    pub width: u32,
+    /// Height of the image in pixels, upright; 0 where it is not known.
+    pub height: u32,
+    /// XXH3-64 of the file's bytes; 0 where it is not known.
+    pub xxh3: u64,
+}
+
+/// How vectors are written in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// An array of numbers, the shortest that read back as the same f32.
+    #[default]
+    Float,
+    /// The f32 little-endian, as base64.
+    Base64,
+}
+
+/// Serialized as numbers, f32 come out as the shortest text that reads back as the same; `serde_json::Value` has f64 only.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Components<'a> {
+    Float(&'a [f32]),
+    Base64(String),
+}
+
+impl Embedding {
+    /// The vector as JSON text.
+    pub fn to_json(&self, encoding: Encoding) -> String {
+        text(&self.components(encoding))
     }
+
+    fn components(&self, encoding: Encoding) -> Components<'_> {
+        match encoding {
+            Encoding::Float => Components::Float(&self.vector),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = self.vector.iter().flat_map(|value| value.to_le_bytes()).collect();
+                Components::Base64(base64::engine::general_purpose::STANDARD.encode(bytes))
+            }
+        }
+    }
+}
+
+impl Output {
+    /// JSON text: an embedding as `{"embedding", "dim", "width", "height", "xxh3"}`, anything else as it is.
+    pub fn to_json(&self, encoding: Encoding) -> String {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            embedding: Components<'a>,
+            dim: usize,
+            width: u32,
+            height: u32,
+            xxh3: String,
+        }
+        match self {
+            Self::Json(value) => value.to_string(),
+            Self::Vector(embedding) => text(&Wire {
+                embedding: embedding.components(encoding),
+                dim: embedding.vector.len(),
+                width: embedding.width,
+                height: embedding.height,
+                xxh3: format!("{:016x}", embedding.xxh3),
+            }),
+        }
+    }
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| unreachable!("numbers and text: {error}"))
 }
 
 /// Why there is no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{stage}: {reason}")]
 pub struct Failure {
-    /// The stage that failed: `parse`, `download`, `preprocess` (or what the task calls it: `decode`, `resize`),
+    /// The stage that failed: `receive`, `parse`, `download`, `preprocess` (or what the task calls it: `decode`, `resize`),
     /// `process`, `sink`, `callback`, `shutdown`.
     pub stage: &'static str,
     /// The reason, one line.
@@ -47,5 +116,25 @@ impl Failure {
     /// Trying again later may help.
     pub fn transient(stage: &'static str, reason: impl Into<String>) -> Self {
         Self { stage, reason: reason.into(), transient: true, retry_after: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_survive_json_to_the_bit() {
+        let vector = vec![0.1f32, -1.0e-30, f32::MAX, 3.0, 1.0 / 3.0];
+        let embedding = Embedding { vector: vector.clone(), width: 3, height: 2, xxh3: 0xab };
+        let text = Output::Vector(embedding.clone()).to_json(Encoding::Float);
+        assert!(text.starts_with(r#"{"embedding":[0.1,-1e-30,"#), "{text}");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let back: Vec<f32> = serde_json::from_value(value["embedding"].clone()).unwrap();
+        assert_eq!(back, vector);
+        assert_eq!((value["dim"].as_u64(), value["xxh3"].as_str()), (Some(5), Some("00000000000000ab")));
+        let base64 = embedding.to_json(Encoding::Base64);
+        let bytes = base64::engine::general_purpose::STANDARD.decode(base64.trim_matches('"')).unwrap();
+        assert_eq!(bytes, vector.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
     }
 }

@@ -1,0 +1,407 @@
+//! Requests in, outcomes out: download → preprocess → dynamic batch → process.
+//!
+//! Nothing that passes a request on ever waits: each queue has room for every request that may be under way. What bounds
+//! them is counted at the entrance (requests) and before a body is read (bytes), so no stage can block another.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use foveate_net::Client;
+use foveate_pipeline::Queue;
+use foveate_source::{Fetch, FetchError};
+
+use crate::erased::{AnyTask, Prepared};
+use crate::limits::{Budget, Share};
+use crate::metrics::Metrics;
+use crate::pulse::Pulses;
+use crate::stages;
+use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task};
+
+/// Makes what reads objects, for one thread.
+pub type FetchOpener = Arc<dyn Fn() -> Result<Box<dyn Fetch>, FetchError> + Send + Sync>;
+
+/// Puts an [`Engine`] together.
+pub struct EngineBuilder {
+    client: Option<Arc<Client>>,
+    objects: Option<FetchOpener>,
+    downloaders: usize,
+    workers: usize,
+    max_in_flight: usize,
+    max_bytes_in_flight: u64,
+    max_bytes: u64,
+    stall: Duration,
+    tasks: Vec<(String, Arc<dyn AnyTask>, Batching)>,
+}
+
+/// Why an engine could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Settings that make no sense together.
+    #[error("{0}")]
+    Options(String),
+    /// What reads objects cannot be opened.
+    #[error("objects: {0}")]
+    Objects(#[from] FetchError),
+    /// The system gives no more threads.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            client: None,
+            objects: None,
+            downloaders: 32,
+            workers: cores,
+            max_in_flight: 512,
+            max_bytes_in_flight: 256 << 20,
+            max_bytes: foveate_net::Options::default().max_bytes,
+            stall: Duration::from_secs(120),
+            tasks: Vec::new(),
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// Downloads are made by `client`; without one, requests have to bring their bytes, or name objects.
+    #[must_use]
+    pub fn client(self, client: Arc<Client>) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    /// Objects are read by what `open` gives.
+    #[must_use]
+    pub fn objects(self, open: FetchOpener) -> Self {
+        Self { objects: Some(open), ..self }
+    }
+
+    /// Threads that download; 0 leaves it to the next stage's threads. Default: 32.
+    #[must_use]
+    pub fn downloaders(self, threads: usize) -> Self {
+        Self { downloaders: threads, ..self }
+    }
+
+    /// Threads that preprocess; 0 leaves it to those that process. Default: one for each core.
+    #[must_use]
+    pub fn workers(self, threads: usize) -> Self {
+        Self { workers: threads, ..self }
+    }
+
+    /// Most requests under way at once, at least 1. Default: 512.
+    #[must_use]
+    pub fn max_in_flight(self, requests: usize) -> Self {
+        Self { max_in_flight: requests.max(1), ..self }
+    }
+
+    /// Most bytes of downloaded files that are not decoded yet. Default: 256 MiB.
+    #[must_use]
+    pub fn max_bytes_in_flight(self, bytes: u64) -> Self {
+        Self { max_bytes_in_flight: bytes, ..self }
+    }
+
+    /// Most bytes of one object; of a download, the client knows. Default: 32 MiB.
+    #[must_use]
+    pub fn max_bytes(self, bytes: u64) -> Self {
+        Self { max_bytes: bytes, ..self }
+    }
+
+    /// Longest time that a stage may be busy with one thing before the engine counts as stuck. Default: 2 minutes.
+    #[must_use]
+    pub fn stall(self, limit: Duration) -> Self {
+        Self { stall: limit, ..self }
+    }
+
+    /// Adds a task, known to requests as `name`.
+    #[must_use]
+    pub fn task(mut self, name: impl Into<String>, task: impl Task, batching: Batching) -> Self {
+        self.tasks.push((name.into(), Arc::new(task), batching));
+        self
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn build(self) -> Result<Engine, EngineError> {
+        self.check()?;
+        let room = self.max_in_flight;
+        let queue = |name| Queue::new(name, room, u64::MAX, None);
+        let lane = |(name, task, batching): (String, Arc<dyn AnyTask>, Batching)| Lane {
+            name,
+            task,
+            batching,
+            ready: queue("process"),
+            coming: AtomicUsize::new(0),
+        };
+        let shared = Arc::new(Shared {
+            downloads: queue("download"),
+            files: queue("preprocess"),
+            lanes: self.tasks.into_iter().map(lane).collect(),
+            downloaders: self.downloaders,
+            workers: self.workers,
+            requests: Budget::new(room as u64),
+            bytes: Budget::new(self.max_bytes_in_flight),
+            max_bytes: self.max_bytes,
+            client: self.client,
+            objects: self.objects,
+            metrics: Metrics::new(),
+            pulses: Pulses::new(),
+            stopping: AtomicBool::new(false),
+            finished: Mutex::new(Instant::now()),
+            stall: self.stall,
+        });
+        let threads = stages::start(&shared)?;
+        Ok(Engine { shared, threads: Mutex::new(threads) })
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        let fail = |message: String| Err(EngineError::Options(message));
+        if self.tasks.is_empty() {
+            return fail("an engine without a task".to_owned());
+        }
+        for (i, (name, _, batching)) in self.tasks.iter().enumerate() {
+            if self.tasks[..i].iter().any(|(other, ..)| other == name) {
+                return fail(format!("two tasks are called '{name}'"));
+            }
+            if batching.max == 0 || batching.lanes == 0 {
+                return fail(format!("task '{name}': a batch has at least one image, and a task at least one lane"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Works on images that arrive one by one. Shared between threads; dropping it stops it.
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the engine's threads share.
+pub(crate) struct Shared {
+    /// Before downloading.
+    pub(crate) downloads: Queue<Item>,
+    /// Before preprocessing.
+    pub(crate) files: Queue<Item>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) downloaders: usize,
+    pub(crate) workers: usize,
+    pub(crate) requests: Budget,
+    pub(crate) bytes: Budget,
+    pub(crate) max_bytes: u64,
+    pub(crate) client: Option<Arc<Client>>,
+    pub(crate) objects: Option<FetchOpener>,
+    pub(crate) metrics: Metrics,
+    pub(crate) pulses: Pulses,
+    stopping: AtomicBool,
+    /// When the last request was finished, or the first one began.
+    finished: Mutex<Instant>,
+    pub(crate) stall: Duration,
+}
+
+/// A task, and what waits for it.
+pub(crate) struct Lane {
+    pub(crate) name: String,
+    pub(crate) task: Arc<dyn AnyTask>,
+    pub(crate) batching: Batching,
+    /// Before processing.
+    pub(crate) ready: Queue<Item>,
+    /// Requests for this task that are not in a batch yet.
+    pub(crate) coming: AtomicUsize,
+}
+
+/// A request on its way.
+pub(crate) struct Item {
+    pub(crate) id: String,
+    pub(crate) lane: usize,
+    pub(crate) form: Form,
+    pub(crate) metadata: Option<String>,
+    pub(crate) done: Done,
+    pub(crate) span: tracing::Span,
+    /// Its place among the requests under way.
+    pub(crate) _place: Share,
+    /// The part of the bytes under way that its file takes.
+    pub(crate) bytes: Option<Share>,
+}
+
+/// What there is of the image.
+pub(crate) enum Form {
+    Image(Image),
+    Ready(Prepared),
+}
+
+impl Engine {
+    /// An engine with the usual settings, to be changed.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// Takes a request, or gives it back at once; never waits.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the request in it; nobody was told an outcome.
+    pub fn submit(&self, request: Request) -> Result<(), Rejected> {
+        let shared = &self.shared;
+        if shared.stopping.load(SeqCst) {
+            return Err(Rejected::Stopping(Box::new(request)));
+        }
+        let Some(lane) = shared.lanes.iter().position(|lane| lane.name == request.task) else {
+            let known = self.tasks().collect::<Vec<_>>().join(", ");
+            return Err(Rejected::NoTask { request: Box::new(request), known });
+        };
+        let Some(place) = shared.requests.try_take(1) else {
+            return Err(Rejected::Full(Box::new(request)));
+        };
+        if shared.requests.taken() == 1 {
+            shared.progressed();
+        }
+        let Request { id, image, metadata, done, span, .. } = request;
+        shared.lanes[lane].coming.fetch_add(1, SeqCst);
+        shared.pass_on(Item { id, lane, form: Form::Image(image), metadata, done, span, _place: place, bytes: None });
+        Ok(())
+    }
+
+    /// The names of the tasks.
+    pub fn tasks(&self) -> impl Iterator<Item = &str> {
+        self.shared.lanes.iter().map(|lane| lane.name.as_str())
+    }
+
+    /// Requests under way.
+    pub fn in_flight(&self) -> usize {
+        self.shared.requests.taken() as usize
+    }
+
+    /// Most requests under way at once.
+    pub fn max_in_flight(&self) -> usize {
+        self.shared.requests.limit() as usize
+    }
+
+    /// Takes no more requests, and waits until those under way are done, but no longer than `deadline`. What is left
+    /// then fails at stage `shutdown`. Returns how many those were.
+    pub fn stop(&self, deadline: Duration) -> usize {
+        let until = Instant::now() + deadline;
+        self.shared.stopping.store(true, SeqCst);
+        while self.in_flight() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let left = self.in_flight();
+        self.shared.abort();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A thread that is stuck cannot be waited for; the process ends without it.
+            let patience = Instant::now() + Duration::from_secs(1);
+            while !thread.is_finished() && Instant::now() < patience.max(until) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a thread of the engine panicked");
+            }
+        }
+        left
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+impl Shared {
+    /// Puts an item before the stage that is to take it next.
+    pub(crate) fn pass_on(&self, item: Item) {
+        let needs_download = matches!(item.form, Form::Image(Image::At(_)));
+        let needs_worker = matches!(item.form, Form::Image(_));
+        let next = match () {
+            () if needs_download && self.downloaders > 0 => &self.downloads,
+            () if needs_worker && self.workers > 0 => &self.files,
+            () => &self.lanes[item.lane].ready,
+        };
+        // Refused only when the engine stops: dropping the item tells that.
+        let _ = next.push(item, 0);
+    }
+
+    /// An item that fails before it gets into a batch.
+    pub(crate) fn fail(&self, item: Item, failure: Failure) {
+        self.left(&item);
+        self.tell(item, Err(failure));
+    }
+
+    /// An item gets into a batch, or fails before.
+    pub(crate) fn left(&self, item: &Item) {
+        self.lanes[item.lane].coming.fetch_sub(1, SeqCst);
+    }
+
+    pub(crate) fn tell(&self, item: Item, outcome: Result<Output, Failure>) {
+        let Item { done, span, _place, bytes, .. } = item;
+        // The place is free before the outcome is told, so that who waits for it may send the next.
+        drop((_place, bytes));
+        self.progressed();
+        span.in_scope(|| done.tell(outcome));
+    }
+
+    fn progressed(&self) {
+        *self.finished.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn abort(&self) {
+        self.downloads.abort();
+        self.files.abort();
+        self.lanes.iter().for_each(|lane| lane.ready.abort());
+    }
+
+    fn queues(&self) -> impl Iterator<Item = (String, &Queue<Item>)> {
+        let first = [("download".to_owned(), &self.downloads), ("preprocess".to_owned(), &self.files)];
+        first.into_iter().chain(self.lanes.iter().map(|lane| (format!("process {}", lane.name), &lane.ready)))
+    }
+
+    fn moves(&self) -> Result<(), String> {
+        let idle = self.finished.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        match self.requests.taken() {
+            0 => Ok(()),
+            _ if idle <= 2 * self.stall => Ok(()),
+            n => Err(format!("{n} requests are under way, and none was finished for {} s", idle.as_secs())),
+        }
+    }
+}
+
+impl Probe for Engine {
+    fn live(&self) -> Result<(), String> {
+        self.shared.pulses.check()?;
+        self.shared.moves()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.shared.stopping.load(SeqCst) {
+            return Err("stopping".to_owned());
+        }
+        self.live()?;
+        match self.in_flight() < self.max_in_flight() {
+            true => Ok(()),
+            false => Err(format!("full: {} requests are under way", self.in_flight())),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let Shared { metrics, requests, bytes, .. } = &*self.shared;
+        for (name, queue) in self.shared.queues() {
+            let stats = queue.stats();
+            metrics.queue(name, queue.len(), stats.capacity, stats.occupancy);
+        }
+        metrics.in_flight(requests.taken(), bytes.taken());
+        metrics.render()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tasks: Vec<_> = self.tasks().collect();
+        f.debug_struct("Engine").field("tasks", &tasks).field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
+}

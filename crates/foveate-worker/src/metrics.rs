@@ -1,0 +1,195 @@
+//! What is counted, in the OpenMetrics text format.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// The metrics of an engine and of the worker around it.
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    items: Family<StageResult, Counter>,
+    seconds: Family<StageLabel, Histogram, fn() -> Histogram>,
+    batch: Family<TaskLabel, Histogram, Sizes>,
+    depth: Family<QueueLabel, Gauge>,
+    capacity: Family<QueueLabel, Gauge>,
+    occupancy: Family<QueueLabel, FloatGauge>,
+    in_flight: Gauge,
+    bytes_in_flight: Gauge,
+    /// Messages that arrived, by how.
+    pub(crate) received: Family<ReceiveLabel, Counter>,
+    settled: Family<SettleLabel, Counter>,
+    pub(crate) callbacks: Family<ResultLabel, Counter>,
+    pub(crate) extensions: Family<ResultLabel, Counter>,
+    pub(crate) held: Gauge,
+    pub(crate) bound: Gauge,
+    pub(crate) rows: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageResult {
+    stage: &'static str,
+    task: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabel {
+    stage: &'static str,
+    task: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TaskLabel {
+    task: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabel {
+    queue: String,
+}
+
+/// Of messages that arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ReceiveLabel {
+    pub(crate) queue: String,
+    /// `first`, or `again` when it was delivered before.
+    pub(crate) delivery: &'static str,
+}
+
+/// Of messages that were settled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SettleLabel {
+    queue: String,
+    how: &'static str,
+    stage: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ResultLabel {
+    pub(crate) result: &'static str,
+}
+
+/// Batches of 1, 2, 4, … 512 images.
+#[derive(Clone)]
+struct Sizes;
+
+impl MetricConstructor<Histogram> for Sizes {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(exponential_buckets(1.0, 2.0, 10))
+    }
+}
+
+/// From 1 ms to about a minute.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 17))
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("foveate")),
+            items: Family::default(),
+            seconds: Family::new_with_constructor(durations),
+            batch: Family::new_with_constructor(Sizes),
+            depth: Family::default(),
+            capacity: Family::default(),
+            occupancy: Family::default(),
+            in_flight: Gauge::default(),
+            bytes_in_flight: Gauge::default(),
+            received: Family::default(),
+            settled: Family::default(),
+            callbacks: Family::default(),
+            extensions: Family::default(),
+            held: Gauge::default(),
+            bound: Gauge::default(),
+            rows: Counter::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let r = &mut *registry;
+        r.register("items", "Items that left a stage, and how", self.items.clone());
+        let about = "Time that a stage spent on an item, or on a batch";
+        r.register_with_unit("stage", about, Unit::Seconds, self.seconds.clone());
+        r.register("batch_images", "Images in a batch", self.batch.clone());
+        r.register("queue_depth", "Items that wait before a stage", self.depth.clone());
+        r.register("queue_capacity", "Most items that may wait before a stage", self.capacity.clone());
+        let about = "Mean share of the capacity that was taken since the start";
+        r.register("queue_occupancy_ratio", about, self.occupancy.clone());
+        r.register("in_flight", "Requests under way", self.in_flight.clone());
+        let about = "Downloaded files that are not decoded yet";
+        r.register_with_unit("in_flight_files", about, Unit::Bytes, self.bytes_in_flight.clone());
+        r.register("received", "Messages received", self.received.clone());
+        r.register(
+            "settled",
+            "Messages acknowledged, released for another try, or dead-lettered",
+            self.settled.clone(),
+        );
+        r.register("callbacks", "Callbacks tried", self.callbacks.clone());
+        r.register("lease_extensions", "Leases extended, or found lost", self.extensions.clone());
+        r.register("messages_held", "Messages under a lease of this worker", self.held.clone());
+        r.register(
+            "messages_bound",
+            "Most messages that this worker takes at once, by its present rate",
+            self.bound.clone(),
+        );
+        r.register("sink_rows", "Vectors made durable by the sink", self.rows.clone());
+    }
+
+    /// An item left a stage after so long.
+    pub(crate) fn stage(&self, stage: &'static str, task: &str, took: Duration, ok: bool) {
+        let result = if ok { "ok" } else { "failed" };
+        self.items.get_or_create(&StageResult { stage, task: task.to_owned(), result }).inc();
+        self.seconds.get_or_create(&StageLabel { stage, task: task.to_owned() }).observe(took.as_secs_f64());
+    }
+
+    /// A batch left the last stage.
+    pub(crate) fn batch(&self, task: &str, took: Duration, ok: u64, failed: u64) {
+        for (result, count) in [("ok", ok), ("failed", failed)] {
+            let label = StageResult { stage: "process", task: task.to_owned(), result };
+            self.items.get_or_create(&label).inc_by(count);
+        }
+        let label = StageLabel { stage: "process", task: task.to_owned() };
+        self.seconds.get_or_create(&label).observe(took.as_secs_f64());
+        self.batch.get_or_create(&TaskLabel { task: task.to_owned() }).observe((ok + failed) as f64);
+    }
+
+    pub(crate) fn queue(&self, name: String, depth: usize, capacity: usize, occupancy: f64) {
+        let label = QueueLabel { queue: name };
+        self.depth.get_or_create(&label).set(depth as i64);
+        self.capacity.get_or_create(&label).set(capacity as i64);
+        self.occupancy.get_or_create(&label).set(occupancy);
+    }
+
+    pub(crate) fn in_flight(&self, items: u64, bytes: u64) {
+        self.in_flight.set(items as i64);
+        self.bytes_in_flight.set(bytes as i64);
+    }
+
+    /// A message is done with: `how` is `acknowledged`, `retried`, `returned` or `dead`.
+    pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: &'static str) {
+        self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage }).inc();
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = encode(&mut text, &registry) {
+            let _ = writeln!(text, "# {error}");
+        }
+        text
+    }
+}
