@@ -16,7 +16,7 @@ use foveate_source::{Fetch, FetchError};
 use crate::erased::{AnyTask, Prepared};
 use crate::limits::{Budget, Share};
 use crate::metrics::Metrics;
-use crate::pulse::Pulses;
+use crate::pulse::{Pulse, Pulses};
 use crate::stages;
 use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task};
 
@@ -280,6 +280,21 @@ impl Engine {
     /// Most requests under way at once.
     pub fn max_in_flight(&self) -> usize {
         self.shared.requests.limit() as usize
+    }
+
+    /// Largest batch of any task.
+    pub(crate) fn largest_batch(&self) -> usize {
+        self.shared.lanes.iter().map(|lane| lane.batching.max).max().unwrap_or(1)
+    }
+
+    /// What its metrics are counted with.
+    pub(crate) fn counters(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// A pulse for one more thread whose health is the engine's.
+    pub(crate) fn pulse(&self, thread: &str) -> Pulse {
+        self.shared.pulses.pulse(thread, self.shared.stall)
     }
 
     /// Takes no more requests, and waits until those under way are done, but no longer than `deadline`. What is left

@@ -11,6 +11,7 @@ mod pulse;
 mod request;
 mod stages;
 mod task;
+mod worker;
 
 pub use embed::Embed;
 pub use engine::{Engine, EngineBuilder, EngineError, FetchOpener};
@@ -18,3 +19,4 @@ pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};
 pub use task::{Batching, Picture, Task, TaskError};
+pub use worker::{Backoff, Bound, Callbacks, SegmentOpener, Segments, Worker, WorkerOptions};

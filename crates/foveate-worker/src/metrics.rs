@@ -30,8 +30,8 @@ pub(crate) struct Metrics {
     settled: Family<SettleLabel, Counter>,
     pub(crate) callbacks: Family<ResultLabel, Counter>,
     pub(crate) extensions: Family<ResultLabel, Counter>,
-    pub(crate) held: Gauge,
-    pub(crate) bound: Gauge,
+    held: Gauge,
+    bound: Gauge,
     pub(crate) rows: Counter,
 }
 
@@ -179,7 +179,12 @@ impl Metrics {
         self.bytes_in_flight.set(bytes as i64);
     }
 
-    /// A message is done with: `how` is `acknowledged`, `retried`, `returned` or `dead`.
+    pub(crate) fn worker(&self, held: usize, bound: usize) {
+        self.held.set(held as i64);
+        self.bound.set(bound as i64);
+    }
+
+    /// A message is done with: `how` is `acknowledged`, `released`, `dead` or `lost`; `stage` is where.
     pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: &'static str) {
         self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage }).inc();
     }

@@ -1,0 +1,131 @@
+//! A queue of things that are due later.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Hands out entries when they are due, the first due first; of those due at once, the first come first. What bounds it
+/// is the number of messages that a worker holds.
+pub(crate) struct Later<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    entries: BinaryHeap<Reverse<Entry<T>>>,
+    next: u64,
+    closed: bool,
+}
+
+struct Entry<T> {
+    due: (Instant, u64),
+    value: T,
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.due.cmp(&other.due)
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> Later<T> {
+    pub(crate) fn new() -> Self {
+        let state = State { entries: BinaryHeap::new(), next: 0, closed: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Adds something due at `at`; gives it back when the queue is closed.
+    pub(crate) fn push(&self, at: Instant, value: T) -> Result<(), T> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(value);
+        }
+        let number = state.next;
+        state.next += 1;
+        state.entries.push(Reverse(Entry { due: (at, number), value }));
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits for something to be due, and takes it and up to `most - 1` others that are. `None` once closed.
+    pub(crate) fn pop(&self, most: usize) -> Option<Vec<T>> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let now = Instant::now();
+            let first = state.entries.peek().map(|Reverse(entry)| entry.due.0);
+            state = match first {
+                Some(at) if at <= now => return Some(state.take_due(now, most)),
+                Some(at) => self.changed.wait_timeout(state, at - now).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Closes it; what is left is given back, due or not.
+    pub(crate) fn close(&self) -> Vec<T> {
+        let mut state = self.lock();
+        state.closed = true;
+        let left = std::mem::take(&mut state.entries);
+        drop(state);
+        self.changed.notify_all();
+        left.into_iter().map(|Reverse(entry)| entry.value).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    fn take_due(&mut self, now: Instant, most: usize) -> Vec<T> {
+        let mut due = Vec::new();
+        while due.len() < most && self.entries.peek().is_some_and(|Reverse(entry)| entry.due.0 <= now) {
+            due.extend(self.entries.pop().map(|Reverse(entry)| entry.value));
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn entries_come_when_they_are_due() {
+        let later = Later::new();
+        let now = Instant::now();
+        later.push(now + Duration::from_millis(40), "late").unwrap();
+        later.push(now, "a").unwrap();
+        later.push(now, "b").unwrap();
+        later.push(now, "c").unwrap();
+        assert_eq!(later.pop(2), Some(vec!["a", "b"]));
+        assert_eq!(later.pop(2), Some(vec!["c"]));
+        assert_eq!(later.pop(2), Some(vec!["late"]));
+        assert!(now.elapsed() >= Duration::from_millis(40));
+        later.push(now + Duration::from_secs(600), "never").unwrap();
+        assert_eq!(later.close(), ["never"]);
+        assert_eq!(later.push(now, "after"), Err("after"));
+        assert_eq!(later.pop(1), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! The messages that this worker holds, and until when they are its own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use foveate_queue::Receipt;
+
+/// Names a message while it is held.
+pub(crate) type Key = u64;
+
+pub(crate) struct Leases {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+struct State {
+    held: HashMap<Key, Lease>,
+    of_queue: Vec<usize>,
+    next: Key,
+}
+
+struct Lease {
+    queue: usize,
+    receipt: Receipt,
+    length: Duration,
+    until: Instant,
+    is_held: Arc<AtomicBool>,
+}
+
+/// Whether a message is still held; for whoever works on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold(Arc<AtomicBool>);
+
+impl Hold {
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Leases {
+    pub(crate) fn new(queues: usize) -> Self {
+        let state = State { held: HashMap::new(), of_queue: vec![0; queues], next: 0 };
+        Self { state: Mutex::new(state), freed: Condvar::new() }
+    }
+
+    /// A message was received, for `length` from now on.
+    pub(crate) fn add(&self, queue: usize, receipt: Receipt, length: Duration) -> (Key, Hold) {
+        let mut state = self.lock();
+        let key = state.next;
+        state.next += 1;
+        state.of_queue[queue] += 1;
+        let is_held = Arc::new(AtomicBool::new(true));
+        let hold = Hold(Arc::clone(&is_held));
+        state.held.insert(key, Lease { queue, receipt, length, until: Instant::now() + length, is_held });
+        (key, hold)
+    }
+
+    /// A message is done with. Whether it was still held.
+    pub(crate) fn remove(&self, key: Key) -> bool {
+        let mut state = self.lock();
+        let removed = state.remove(key);
+        drop(state);
+        self.freed.notify_all();
+        removed
+    }
+
+    /// Waits, no longer than `patience`, for fewer than `bound()` messages of the queue to be held; how many more may be.
+    pub(crate) fn room(&self, queue: usize, bound: impl Fn() -> usize, patience: Duration) -> usize {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            let room = bound().saturating_sub(state.of_queue[queue]);
+            let left = until.saturating_duration_since(Instant::now());
+            if room > 0 || left.is_zero() {
+                return room;
+            }
+            state = self.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The messages of a queue whose leases are past a third.
+    pub(crate) fn due(&self, queue: usize) -> Vec<(Key, Receipt)> {
+        let now = Instant::now();
+        let is_due = |lease: &Lease| lease.queue == queue && lease.until < now + lease.length * 2 / 3;
+        let state = self.lock();
+        let due = state.held.iter().filter(|(_, lease)| is_due(lease));
+        due.map(|(&key, lease)| (key, lease.receipt.clone())).collect()
+    }
+
+    /// A lease was started anew, `asked` being when the broker was asked to.
+    pub(crate) fn extended(&self, key: Key, asked: Instant) {
+        if let Some(lease) = self.lock().held.get_mut(&key) {
+            lease.until = asked + lease.length;
+        }
+    }
+
+    /// Gives up the messages whose leases have ended; how many those were.
+    pub(crate) fn expire(&self) -> usize {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let ended: Vec<Key> = state.held.iter().filter(|(_, lease)| lease.until <= now).map(|(&key, _)| key).collect();
+        for &key in &ended {
+            state.remove(key);
+        }
+        drop(state);
+        self.freed.notify_all();
+        ended.len()
+    }
+
+    /// Gives up all messages of a queue.
+    pub(crate) fn take(&self, queue: usize) -> Vec<Receipt> {
+        let mut state = self.lock();
+        let keys: Vec<Key> = state.held.iter().filter(|(_, lease)| lease.queue == queue).map(|(&key, _)| key).collect();
+        let receipts = keys.iter().filter_map(|key| state.held.get(key)).map(|lease| lease.receipt.clone()).collect();
+        for key in keys {
+            state.remove(key);
+        }
+        receipts
+    }
+
+    pub(crate) fn is_held(&self, key: Key) -> bool {
+        self.lock().held.contains_key(&key)
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.lock().held.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remove(&mut self, key: Key) -> bool {
+        let Some(lease) = self.held.remove(&key) else { return false };
+        lease.is_held.store(false, SeqCst);
+        self.of_queue[lease.queue] -= 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_due_expires_and_frees_its_room() {
+        let leases = Leases::new(2);
+        let receipt = || Receipt("r".to_owned());
+        let (short, hold) = leases.add(0, receipt(), Duration::from_millis(30));
+        let (long, _) = leases.add(0, receipt(), Duration::from_secs(600));
+        assert!(leases.due(0).is_empty() && leases.due(1).is_empty());
+        assert_eq!(leases.room(0, || 2, Duration::ZERO), 0);
+        assert_eq!(leases.room(1, || 2, Duration::ZERO), 2);
+        std::thread::sleep(Duration::from_millis(15));
+        assert_eq!(leases.due(0).into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [short]);
+        leases.extended(short, Instant::now());
+        assert_eq!(leases.expire(), 0);
+        std::thread::sleep(Duration::from_millis(35));
+        assert!(hold.is_held());
+        assert_eq!(leases.expire(), 1);
+        assert!(!hold.is_held() && !leases.remove(short));
+        assert_eq!(leases.room(0, || 2, Duration::ZERO), 1);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| leases.room(0, || 1, Duration::from_secs(10)));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(leases.remove(long));
+            assert_eq!(waits.join().unwrap(), 1);
+        });
+        leases.add(1, receipt(), Duration::ZERO);
+        assert_eq!((leases.take(0).len(), leases.take(1).len(), leases.held()), (0, 1, 0));
+    }
+}

@@ -1,0 +1,573 @@
+//! The queue worker around an engine: receive → engine → callback and/or sink → acknowledge.
+//!
+//! A message is held from the moment it is received until the broker was told what became of it, and its lease is kept
+//! alive all that time. Every path ends in one of [`Core::done`], [`Core::failed`] and the end of the lease.
+
+mod backoff;
+mod bound;
+mod callback;
+mod later;
+mod leases;
+mod segments;
+mod settle;
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use foveate_pipeline::Queue;
+use foveate_queue::{Delivery, Job, JobQueue, QueueError};
+
+use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
+use crate::pulse::Pulse;
+use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request};
+use bound::Meter;
+use callback::Call;
+use later::Later;
+use leases::{Hold, Key, Leases};
+use segments::Row;
+use settle::{How, Settle};
+
+pub use backoff::Backoff;
+pub use bound::Bound;
+pub use callback::Callbacks;
+pub use segments::{SegmentOpener, Segments};
+
+/// How long a receiver waits for messages before it looks whether it is to stop.
+const LONG_POLL: Duration = Duration::from_secs(2);
+/// How often a worker that is out of luck tries its luck.
+const PROBE: Duration = Duration::from_secs(2);
+/// Threads that settle messages.
+const SETTLERS: usize = 4;
+
+/// What a worker works on, and how.
+#[derive(Clone)]
+pub struct WorkerOptions {
+    /// Where the messages come from.
+    pub queues: Vec<Arc<dyn JobQueue>>,
+    /// How many may be held.
+    pub bound: Bound,
+    /// Whether leases are extended for as long as messages are held. Without it a lease that ends takes its message away.
+    pub heartbeat: bool,
+    /// How long a message whose work failed is put off.
+    pub backoff: Backoff,
+    /// How long a callback that failed is put off.
+    pub callback_backoff: Backoff,
+    /// How long a broker that does not answer is left alone.
+    pub reconnect: Backoff,
+    /// Who is told.
+    pub callbacks: Callbacks,
+    /// Where vectors are stored.
+    pub sink: Option<Segments>,
+}
+
+impl WorkerOptions {
+    /// The usual ones: a bound by the measured rate, heartbeats, no sink.
+    pub fn new(queues: Vec<Arc<dyn JobQueue>>, callbacks: Callbacks) -> Self {
+        Self {
+            queues,
+            bound: Bound::Measured,
+            heartbeat: true,
+            backoff: Backoff::default(),
+            callback_backoff: Backoff { base: Duration::from_millis(500), max: Duration::from_secs(15) },
+            reconnect: Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) },
+            callbacks,
+            sink: None,
+        }
+    }
+}
+
+/// Takes messages off queues until it is stopped.
+pub struct Worker {
+    core: Arc<Core>,
+    receivers: Mutex<Vec<JoinHandle<()>>>,
+    others: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the worker's threads share.
+pub(crate) struct Core {
+    engine: Engine,
+    options: WorkerOptions,
+    leases: Leases,
+    meter: Meter,
+    /// Largest batch of any task.
+    batch: usize,
+    calls: Later<Call>,
+    settling: Later<Settle>,
+    rows: Queue<Row>,
+    stopping: AtomicBool,
+    ended: AtomicBool,
+    faults: Mutex<Faults>,
+    luck: Mutex<Luck>,
+}
+
+/// What keeps the worker from working, for `/readyz`.
+#[derive(Default)]
+struct Faults {
+    broker: Vec<Option<String>>,
+    sink: Option<String>,
+}
+
+/// Tells a worker that cannot work (no network, a broken device) from work that cannot be done. Without it, such a worker
+/// would use up the tries of all messages that there are.
+#[derive(Default)]
+struct Luck {
+    /// Transient failures since the last success, and the last of them.
+    failed: usize,
+    last: Option<Failure>,
+    enough: usize,
+}
+
+impl Luck {
+    fn is_out(&self) -> bool {
+        self.failed >= self.enough
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match &self.last {
+            Some(failure) if self.is_out() => {
+                Err(format!("the last {} tries failed, at last with {failure}", self.failed))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    key: Key,
+    hold: Hold,
+    queue: usize,
+    delivery: Delivery,
+    /// The job's id, or the message's.
+    id: String,
+    task: String,
+    callback: Option<String>,
+    metadata: Option<String>,
+    span: tracing::Span,
+}
+
+impl Worker {
+    /// Starts taking messages for the tasks of `engine`, which should have no other user.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(engine: Engine, options: WorkerOptions) -> Result<Self, EngineError> {
+        let core = Core::new(engine, options)?;
+        let mut threads = Threads { core: &core, started: Vec::new() };
+        for queue in 0..core.queues().len() {
+            threads.start(format!("receive {queue}"), move |core| core.receive(queue))?;
+        }
+        let receivers = std::mem::take(&mut threads.started);
+        threads.start("leases".to_owned(), |core| core.keep_leases())?;
+        for i in 0..core.options.callbacks.threads {
+            threads.start(format!("callback {i}"), |core| callback::run(core))?;
+        }
+        for i in 0..SETTLERS {
+            threads.start(format!("settle {i}"), |core| settle::run(core))?;
+        }
+        if let Some(segments) = core.options.sink.clone() {
+            threads.start("sink".to_owned(), move |core| segments::write(core, &segments, &core.rows))?;
+        }
+        let others = threads.started;
+        Ok(Self { core, receivers: Mutex::new(receivers), others: Mutex::new(others) })
+    }
+
+    /// Messages that are held.
+    pub fn held(&self) -> usize {
+        self.core.leases.held()
+    }
+
+    /// Takes no more messages, and waits until those that are held are done, but no longer than `deadline`. What is left
+    /// then is given back to the queue. Returns how many those were.
+    pub fn stop(&self, deadline: Duration) -> usize {
+        let core = &self.core;
+        let until = Instant::now() + deadline;
+        core.stopping.store(true, SeqCst);
+        join(&self.receivers);
+        while core.leases.held() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        core.ended.store(true, SeqCst);
+        let left: usize = (0..core.queues().len()).map(|queue| core.give_back(queue)).sum();
+        core.engine.stop(Duration::ZERO);
+        core.rows.close();
+        // Tickets that are left stand for messages that were given back.
+        drop((core.calls.close(), core.settling.close()));
+        join(&self.others);
+        left
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
+    for thread in std::mem::take(&mut *lock(threads)) {
+        if thread.join().is_err() {
+            tracing::error!("a thread of the worker panicked");
+        }
+    }
+}
+
+struct Threads<'a> {
+    core: &'a Arc<Core>,
+    started: Vec<JoinHandle<()>>,
+}
+
+impl Threads<'_> {
+    fn start(&mut self, name: String, run: impl FnOnce(&Arc<Core>) + Send + 'static) -> Result<(), EngineError> {
+        let core = Arc::clone(self.core);
+        let thread = std::thread::Builder::new().name(name).spawn(move || run(&core)).map_err(EngineError::Thread)?;
+        self.started.push(thread);
+        Ok(())
+    }
+}
+
+impl Core {
+    fn new(engine: Engine, options: WorkerOptions) -> Result<Arc<Self>, EngineError> {
+        let lease = options.queues.iter().map(|queue| queue.lease()).min();
+        let lease = lease.ok_or_else(|| EngineError::Options("a worker without a queue".to_owned()))?;
+        let faults = Faults { broker: vec![None; options.queues.len()], sink: None };
+        Ok(Arc::new(Self {
+            leases: Leases::new(options.queues.len()),
+            meter: Meter::new(lease),
+            batch: engine.largest_batch(),
+            calls: Later::new(),
+            settling: Later::new(),
+            rows: Queue::new("sink", engine.max_in_flight(), u64::MAX, None),
+            stopping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            faults: Mutex::new(faults),
+            luck: Mutex::new(Luck { enough: 32.max(4 * engine.largest_batch()), ..Luck::default() }),
+            engine,
+            options,
+        }))
+    }
+
+    fn queues(&self) -> &[Arc<dyn JobQueue>] {
+        &self.options.queues
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
+    }
+
+    fn metrics(&self) -> &Metrics {
+        self.engine.counters()
+    }
+
+    fn pulse(&self, thread: &str) -> Pulse {
+        self.engine.pulse(thread)
+    }
+
+    /// Most messages of a queue that may be held.
+    fn bound(&self, queue: usize) -> usize {
+        let lease = self.queues()[queue].lease();
+        let most = self.engine.max_in_flight();
+        self.options.bound.of_queue(&self.meter, lease, self.queues().len(), self.batch, most)
+    }
+
+    /// Takes messages, never more than there is room for.
+    fn receive(self: &Arc<Self>, queue: usize) {
+        let pulse = self.pulse("receive");
+        let mut failed = 0;
+        while !self.is_stopping() {
+            let mut room = self.leases.room(queue, || self.bound(queue), Duration::from_millis(200));
+            if self.luck().is_out() {
+                // Now and then one, to see whether it works again; the others keep the tries that they have left.
+                self.rest(PROBE);
+                room = room.min(1);
+            }
+            if room == 0 || self.is_stopping() {
+                continue;
+            }
+            let beat = pulse.beat();
+            let received = self.queues()[queue].receive(room, LONG_POLL);
+            drop(beat);
+            self.broker_works(queue, received.as_ref().err());
+            match received {
+                Ok(deliveries) => {
+                    failed = 0;
+                    deliveries.into_iter().for_each(|delivery| self.begin(queue, delivery));
+                }
+                Err(_) => {
+                    failed += 1;
+                    self.rest(self.options.reconnect.after(failed, None));
+                }
+            }
+        }
+    }
+
+    /// Sleeps, but not past the end.
+    fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopping() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20).min(time));
+        }
+    }
+
+    fn luck(&self) -> MutexGuard<'_, Luck> {
+        lock(&self.luck)
+    }
+
+    /// A message was received: it becomes a request, or its end is clear already.
+    fn begin(self: &Arc<Self>, queue: usize, delivery: Delivery) {
+        let source = &self.queues()[queue];
+        let again = if delivery.received > 1 { "again" } else { "first" };
+        let label = ReceiveLabel { queue: source.name().to_owned(), delivery: again };
+        self.metrics().received.get_or_create(&label).inc();
+        let (key, hold) = self.leases.add(queue, delivery.receipt.clone(), source.lease());
+        let job = Job::parse(&delivery.body);
+        let id = job.as_ref().ok().and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
+        let span = tracing::info_span!("job", id, queue = source.name(), received = delivery.received);
+        let received = delivery.received;
+        let mut ticket =
+            Ticket { key, hold, queue, delivery, id, task: String::new(), callback: None, metadata: None, span };
+        if received > source.max_receive() {
+            let reason = format!("delivered {received} times without an outcome; its worker may have died of it");
+            return self.failed(ticket, Failure::permanent("receive", reason));
+        }
+        let Job { task, image, callback, metadata, .. } = match job {
+            Ok(job) => job,
+            Err(error) => return self.failed(ticket, Failure::permanent("parse", error.to_string())),
+        };
+        ticket.task = task;
+        ticket.callback = callback.map(|callback| callback.url);
+        ticket.metadata = metadata;
+        match self.check(&ticket) {
+            Ok(()) => self.submit(ticket, Image::At(image)),
+            Err(failure) => self.failed(ticket, failure),
+        }
+    }
+
+    /// Whether somebody would be told the result: before any work is done for it.
+    fn check(&self, ticket: &Ticket) -> Result<(), Failure> {
+        match &ticket.callback {
+            Some(url) => {
+                self.options.callbacks.client.check(url).map_err(|error| Failure::permanent("callback", error.reason))
+            }
+            None if self.options.sink.is_some() => Ok(()),
+            None => Err(Failure::permanent("parse", "the job names no callback, and this worker has no sink")),
+        }
+    }
+
+    fn submit(self: &Arc<Self>, ticket: Ticket, image: Image) {
+        let (core, hold) = (Arc::clone(self), ticket.hold.clone());
+        let (id, task, span) = (ticket.id.clone(), ticket.task.clone(), ticket.span.clone());
+        let metadata = ticket.metadata.clone();
+        let done = Done::new(move |outcome| core.finished(ticket, outcome)).while_wanted(move || hold.is_held());
+        let mut request = Request { id, task, image, metadata, done, span };
+        loop {
+            request = match self.engine.submit(request) {
+                Ok(()) => return,
+                // The worker's own bound keeps this from happening, unless somebody else uses the engine too.
+                Err(Rejected::Full(request)) if !self.is_stopping() => {
+                    std::thread::sleep(Duration::from_millis(5));
+                    *request
+                }
+                Err(rejected @ Rejected::NoTask { .. }) => {
+                    let failure = Failure::permanent("parse", rejected.to_string());
+                    return rejected.into_request().done.tell(Err(failure));
+                }
+                // Dropping the request gives its message back.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The engine is done with a message.
+    fn finished(&self, ticket: Ticket, outcome: Outcome) {
+        if !ticket.hold.is_held() {
+            return;
+        }
+        self.count_luck(&outcome);
+        match (outcome, &self.options.sink) {
+            (Err(failure), _) => self.failed(ticket, failure),
+            (Ok(Output::Vector(embedding)), Some(_)) => {
+                // Refused at the end only: then the message was given back.
+                let _ = self.rows.push(Row { ticket: Box::new(ticket), embedding }, 0);
+            }
+            (Ok(_), _) if ticket.callback.is_none() => {
+                self.failed(
+                    ticket,
+                    Failure::permanent("sink", "the task gives no vector to store, and the job names no callback"),
+                );
+            }
+            (Ok(output), _) => self.stored(Box::new(ticket), output),
+        }
+    }
+
+    /// What is to be stored is stored; now whoever asked is told.
+    fn stored(&self, ticket: Box<Ticket>, output: Output) {
+        if ticket.callback.is_none() {
+            return self.done(*ticket);
+        }
+        // Both texts are JSON, or the job had not been parsed.
+        let Ok(call) = Call::new(ticket, &output, self.options.callbacks.encoding) else { return };
+        match self.options.callbacks.threads {
+            0 => callback::post(self, call),
+            // Refused at the end only.
+            _ => drop(self.calls.push(Instant::now(), call)),
+        }
+    }
+
+    /// A message is done with, and everybody who has to know knows.
+    fn done(&self, ticket: Ticket) {
+        ticket.span.in_scope(|| tracing::debug!("done"));
+        let stage = if ticket.callback.is_some() { "callback" } else { "sink" };
+        self.settle(Settle::new(ticket, stage, How::Acknowledge));
+    }
+
+    /// A message failed: another try later, or its end.
+    fn failed(&self, ticket: Ticket, failure: Failure) {
+        if !ticket.hold.is_held() {
+            return;
+        }
+        let Failure { stage, reason, transient, retry_after } = failure;
+        let (tries, most) = (ticket.delivery.received, self.queues()[ticket.queue].max_receive());
+        let _span = ticket.span.clone().entered();
+        if transient && (tries < most || stage == "shutdown") {
+            let delay =
+                if stage == "shutdown" { Duration::ZERO } else { self.options.backoff.after(tries, retry_after) };
+            tracing::warn!(stage, reason, delay_ms = delay.as_millis() as u64, "failed; it is tried again");
+            return self.settle(Settle::new(ticket, stage, How::Release(delay)));
+        }
+        let reason = if transient { format!("{reason} (the last of {tries} tries)") } else { reason };
+        tracing::error!(stage, reason, "failed; it goes to the dead letters");
+        self.settle(Settle::dead(ticket, stage, reason));
+    }
+
+    fn settle(&self, settle: Settle) {
+        // Refused at the end only: then the message was given back.
+        let _ = self.settling.push(Instant::now(), settle);
+    }
+
+    /// Extends the leases of what is held, and gives up what could not be.
+    fn keep_leases(&self) {
+        let pulse = self.pulse("leases");
+        let shortest = self.queues().iter().map(|queue| queue.lease()).min().unwrap_or_default();
+        let tick = (shortest / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        while !self.ended.load(SeqCst) {
+            let beat = pulse.beat();
+            if self.options.heartbeat {
+                (0..self.queues().len()).for_each(|queue| self.extend(queue));
+            }
+            let lost = self.leases.expire();
+            if lost > 0 {
+                tracing::warn!(lost, "leases ended before their messages were done with; they will be delivered again");
+                self.metrics().extensions.get_or_create(&ResultLabel { result: "lost" }).inc_by(lost as u64);
+            }
+            drop(beat);
+            std::thread::sleep(tick);
+        }
+    }
+
+    fn extend(&self, queue: usize) {
+        let (keys, receipts): (Vec<Key>, Vec<_>) = self.leases.due(queue).into_iter().unzip();
+        if keys.is_empty() {
+            return;
+        }
+        let asked = Instant::now();
+        let results = self.queues()[queue].extend(&receipts);
+        for (key, result) in keys.into_iter().zip(results) {
+            let result = match result {
+                Ok(()) => {
+                    self.leases.extended(key, asked);
+                    "ok"
+                }
+                // Unless it was settled in the meantime.
+                Err(QueueError::LeaseLost) if self.leases.remove(key) => "lost",
+                Err(QueueError::LeaseLost) => continue,
+                // Tried again until the lease ends.
+                Err(_) => "failed",
+            };
+            self.metrics().extensions.get_or_create(&ResultLabel { result }).inc();
+        }
+    }
+
+    /// Gives back what is held of a queue; how many messages those were.
+    fn give_back(&self, queue: usize) -> usize {
+        let receipts = self.leases.take(queue);
+        for result in self.queues()[queue].release(&receipts, Duration::ZERO) {
+            match result {
+                Ok(()) => self.metrics().settled(self.queues()[queue].name(), "released", "shutdown"),
+                Err(error) => {
+                    tracing::warn!(%error, "a message could not be given back; it comes back when its lease ends")
+                }
+            }
+        }
+        receipts.len()
+    }
+
+    fn count_luck(&self, outcome: &Outcome) {
+        let mut luck = self.luck();
+        match outcome {
+            Err(failure) if failure.transient => {
+                luck.failed += 1;
+                luck.last = Some(failure.clone());
+                if luck.failed == luck.enough {
+                    tracing::error!(failed = luck.failed, %failure, "nothing works any more; only a message now and then is tried");
+                }
+            }
+            Err(_) => {}
+            Ok(_) => luck.failed = 0,
+        }
+    }
+
+    fn broker_works(&self, queue: usize, fault: Option<&QueueError>) {
+        let mut faults = lock(&self.faults);
+        match (fault, faults.broker[queue].is_some()) {
+            (Some(error), false) => tracing::error!(%error, "cannot receive"),
+            (None, true) => tracing::info!(queue = self.queues()[queue].name(), "receives again"),
+            _ => {}
+        }
+        faults.broker[queue] = fault.map(ToString::to_string);
+    }
+
+    fn sink_works(&self, fault: Option<String>) {
+        if let Some(error) = &fault {
+            tracing::error!(error, "cannot publish a segment; its messages are tried again");
+        }
+        lock(&self.faults).sink = fault;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Probe for Worker {
+    fn live(&self) -> Result<(), String> {
+        self.core.engine.live()?;
+        let luck = self.core.luck();
+        // A restart brings no network, but perhaps a device.
+        match &luck.last {
+            Some(failure) if failure.stage == "process" => luck.check(),
+            _ => Ok(()),
+        }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.live()?;
+        if self.core.is_stopping() {
+            return Err("stopping".to_owned());
+        }
+        self.core.luck().check()?;
+        let faults = lock(&self.core.faults);
+        let fault = faults.broker.iter().flatten().next().or(faults.sink.as_ref());
+        fault.map_or(Ok(()), |fault| Err(fault.clone()))
+    }
+
+    fn metrics(&self) -> String {
+        let core = &self.core;
+        let bound: usize = (0..core.queues().len()).map(|queue| core.bound(queue)).sum();
+        core.metrics().worker(core.leases.held(), bound);
+        core.engine.metrics()
+    }
+}

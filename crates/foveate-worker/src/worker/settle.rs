@@ -1,0 +1,107 @@
+//! Tells the broker what became of messages.
+
+use std::time::Instant;
+
+use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
+
+use super::leases::Key;
+use super::{Core, Ticket};
+
+/// Receipts that are acknowledged or released by one call.
+const TOGETHER: usize = 100;
+
+/// A message that is done with here.
+pub(super) struct Settle {
+    key: Key,
+    queue: usize,
+    receipt: Receipt,
+    stage: &'static str,
+    how: How,
+    tries: u32,
+}
+
+pub(super) enum How {
+    Acknowledge,
+    Release(std::time::Duration),
+    DeadLetter(Box<(Delivery, DeadLetter)>),
+}
+
+impl Settle {
+    pub(super) fn new(ticket: Ticket, stage: &'static str, how: How) -> Self {
+        Self { key: ticket.key, queue: ticket.queue, receipt: ticket.delivery.receipt, stage, how, tries: 0 }
+    }
+
+    pub(super) fn dead(ticket: Ticket, stage: &'static str, reason: String) -> Self {
+        let Ticket { key, queue, delivery, .. } = ticket;
+        let letter = DeadLetter { stage: stage.to_owned(), reason };
+        let receipt = delivery.receipt.clone();
+        Self { key, queue, receipt, stage, how: How::DeadLetter(Box::new((delivery, letter))), tries: 0 }
+    }
+}
+
+/// Settles until the queue is closed.
+pub(super) fn run(core: &Core) {
+    let pulse = core.pulse("settle");
+    while let Some(due) = core.settling.pop(TOGETHER) {
+        let beat = pulse.beat();
+        let mut acknowledged: Vec<Vec<Settle>> = core.queues().iter().map(|_| Vec::new()).collect();
+        let mut others = Vec::new();
+        for settle in due {
+            match settle.how {
+                How::Acknowledge => acknowledged[settle.queue].push(settle),
+                How::Release(_) | How::DeadLetter(_) => others.push(settle),
+            }
+        }
+        for (queue, settles) in acknowledged.into_iter().enumerate().filter(|(_, settles)| !settles.is_empty()) {
+            let receipts: Vec<Receipt> = settles.iter().map(|settle| settle.receipt.clone()).collect();
+            let results = core.queues()[queue].acknowledge(&receipts);
+            settles.into_iter().zip(results).for_each(|(settle, result)| settled(core, settle, result));
+        }
+        for settle in others {
+            let result = one(core, &settle);
+            settled(core, settle, result);
+        }
+        drop(beat);
+    }
+}
+
+fn one(core: &Core, settle: &Settle) -> Result<(), QueueError> {
+    let queue = &core.queues()[settle.queue];
+    match &settle.how {
+        How::DeadLetter(letter) => queue.dead_letter(&letter.0, &letter.1),
+        How::Release(delay) => first(queue.release(std::slice::from_ref(&settle.receipt), *delay)),
+        How::Acknowledge => first(queue.acknowledge(std::slice::from_ref(&settle.receipt))),
+    }
+}
+
+fn first(results: Vec<Result<(), QueueError>>) -> Result<(), QueueError> {
+    results.into_iter().next().unwrap_or(Ok(()))
+}
+
+fn settled(core: &Core, mut settle: Settle, result: Result<(), QueueError>) {
+    let queue = core.queues()[settle.queue].name();
+    match result {
+        Ok(()) => {
+            let how = match settle.how {
+                How::Acknowledge => "acknowledged",
+                How::Release(_) => "released",
+                How::DeadLetter(_) => "dead",
+            };
+            core.metrics().settled(queue, how, settle.stage);
+            core.meter.finished();
+            core.leases.remove(settle.key);
+        }
+        Err(error) if error.is_transient() && core.leases.is_held(settle.key) => {
+            settle.tries += 1;
+            tracing::warn!(queue, %error, tries = settle.tries, "cannot settle a message yet");
+            let again = Instant::now() + core.options.reconnect.after(settle.tries, None);
+            // Closed: the worker is at its end, and the message comes back by itself.
+            let _ = core.settling.push(again, settle);
+        }
+        Err(error) => {
+            tracing::warn!(queue, %error, "cannot settle a message; it may be delivered again");
+            core.metrics().settled(queue, "lost", settle.stage);
+            core.leases.remove(settle.key);
+        }
+    }
+}
