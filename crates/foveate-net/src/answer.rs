@@ -58,7 +58,8 @@ pub(crate) fn failure(target: &Target, options: &Options, error: Error) -> NetEr
             Err(error) => NetError::permanent(format!("{target}: {error}")),
         },
         Error::Timeout(Timeout::Connect) => {
-            NetError::transient(format!("{target}: no connection within {:?}", options.connect_timeout))
+            let patience = options.connect_timeout.min(options.timeout);
+            NetError::transient(format!("{target}: no connection within {patience:?}"))
         }
         Error::Timeout(_) => NetError::transient(format!("{target}: not done within {:?}", options.timeout)),
         // Where encryption fails: a wrong certificate, or no encryption at all.
@@ -77,4 +78,31 @@ pub(crate) fn failure(target: &Target, options: &Options, error: Error) -> NetEr
 }
 
 /// Most bytes of an answer's header.
-pub(crate) const MAX_HEADER: usize = 32 << 10;
+pub(crate) const MAX_HEADER: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_told_apart() {
+        let transient = |status| is_transient(StatusCode::from_u16(status).unwrap());
+        assert!([202, 408, 425, 429, 500, 502, 503, 504, 520, 599].into_iter().all(transient));
+        assert!(![201, 204, 206, 300, 304, 400, 401, 403, 404, 410, 418, 451, 501, 505].into_iter().any(transient));
+    }
+
+    #[test]
+    fn waits_are_read_as_seconds_and_as_dates_and_bounded() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let seconds = |value| retry_after(value, now).map(|wait| wait.as_secs());
+        assert_eq!((seconds("0"), seconds(" 120 "), seconds("99999")), (Some(0), Some(120), Some(3600)));
+        assert_eq!(seconds("99999999999999999999999"), Some(3600));
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:50:00 GMT"), Some(23));
+        assert_eq!(seconds("Sunday, 06-Nov-94 08:50:00 GMT"), Some(23));
+        assert_eq!(
+            (seconds("Sun, 06 Nov 1994 08:00:00 GMT"), seconds("Sun, 07 Nov 2094 08:00:00 GMT")),
+            (Some(0), Some(3600))
+        );
+        assert_eq!((seconds(""), seconds("-1"), seconds("1.5"), seconds("soon")), (None, None, None, None));
+    }
+}

@@ -1,4 +1,4 @@
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs};
@@ -19,7 +19,9 @@ use crate::{NetError, Options, OptionsError};
 /// How long an unused connection is kept. Common servers give one up after 5 s, and a request that meets that moment
 /// fails.
 const MAX_IDLE: Duration = Duration::from_secs(4);
-const IDLE_CONNECTIONS: usize = 256;
+const IDLE_CONNECTIONS: usize = 128;
+/// Longest time that options may set.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Most bytes of a body that nobody wants which are read, so that its connection can be used again.
 const MAX_UNWANTED: u64 = 16 << 10;
 /// And longest time for that.
@@ -57,6 +59,14 @@ impl Client {
         let connector = TimelyConnector::default().chain(RustlsConnector::default());
         let agent = Agent::with_parts(config(&options)?, connector, guard);
         Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })
+    }
+
+    /// Whether `url` might be asked, as far as its text tells; the addresses of its host are looked at when it is.
+    ///
+    /// # Errors
+    /// [`NetError`], never a transient one.
+    pub fn check(&self, url: &str) -> Result<(), NetError> {
+        self.rules.check(&Target::parse(url)?)
     }
 
     /// Replaces the content of `out` with what is at `url`. `admit` is called once, before the first byte of the body
@@ -106,9 +116,15 @@ impl Client {
         }
         let response = self.send(&target, request, body)?;
         let status = response.status();
-        let error = (!status.is_success()).then(|| refusal(&target, &response));
+        let mut error = refusal(&target, &response);
         discard(response);
-        error.map_or(Ok(Reply { status: status.as_u16() }), Err)
+        if status.is_redirection() {
+            error.reason += "; a post follows no redirect, so name the last address";
+        }
+        match status.is_success() {
+            true => Ok(Reply { status: status.as_u16() }),
+            false => Err(error),
+        }
     }
 
     /// Leave to ask: by the rules, and among the others who ask the same host.
@@ -163,6 +179,10 @@ impl Client {
             Ok(_) if out.len() as u64 > limit => Err(too_large(&"over that many")),
             Ok(_) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
             Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let all = declared.map_or("unknown".to_owned(), |bytes| bytes.to_string());
+                Err(NetError::transient(format!("{target}: the connection ended after {} of {all} bytes", out.len())))
+            }
             Err(error) => Err(failure(target, &self.options, error.into())),
         }
     }
@@ -175,15 +195,20 @@ impl fmt::Debug for Client {
 }
 
 fn check(options: &Options) -> Result<(), OptionsError> {
-    let zero = [
-        ("max_bytes", options.max_bytes == 0),
-        ("connect_timeout", options.connect_timeout.is_zero()),
-        ("timeout", options.timeout.is_zero()),
-        ("per_host", options.per_host == 0),
-    ];
-    match zero.iter().find(|(_, is_zero)| *is_zero) {
-        Some((name, _)) => Err(OptionsError(format!("{name} is 0; nothing could be asked"))),
-        None => Ok(()),
+    let error = |message: String| Err(OptionsError(message));
+    for (name, value) in [("max_bytes", options.max_bytes), ("per_host", options.per_host as u64)] {
+        if value == 0 {
+            return error(format!("{name} is 0; nothing could be asked"));
+        }
+    }
+    for (name, time) in [("connect_timeout", options.connect_timeout), ("timeout", options.timeout)] {
+        if time.is_zero() || time > LONGEST {
+            return error(format!("{name} is {time:?}; it has to be more than none and at most a day"));
+        }
+    }
+    match options.dns_ttl > LONGEST {
+        true => error(format!("dns_ttl is {:?}; it has to be at most a day", options.dns_ttl)),
+        false => Ok(()),
     }
 }
 
@@ -198,7 +223,7 @@ fn config(options: &Options) -> Result<ureq::config::Config, OptionsError> {
         .accept_encoding("identity")
         .max_response_header_size(MAX_HEADER)
         .input_buffer_size(2 * MAX_HEADER)
-        .output_buffer_size(16 << 10)
+        .output_buffer_size(8 << 10)
         .max_idle_age(MAX_IDLE)
         .max_idle_connections(IDLE_CONNECTIONS)
         .max_idle_connections_per_host(options.per_host)
@@ -235,9 +260,11 @@ fn redirect(target: &Target, response: &Response<Body>) -> Result<Option<Target>
 
 /// Reads a short rest, so that the connection can be used again. A long or slow one is not worth that.
 fn discard(mut response: Response<Body>) {
-    let _deadline = Deadline::within(UNWANTED_TIMEOUT);
-    // Nothing depends on it.
-    let _ = std::io::copy(&mut response.body_mut().as_reader().take(MAX_UNWANTED), &mut std::io::sink());
+    if response.body().content_length().is_none_or(|bytes| bytes <= MAX_UNWANTED) {
+        let _deadline = Deadline::within(UNWANTED_TIMEOUT);
+        // Nothing depends on it.
+        let _ = io::copy(&mut response.body_mut().as_reader().take(MAX_UNWANTED), &mut io::sink());
+    }
 }
 
 fn is_compressed(coding: &str) -> bool {

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::time;
+use std::{io, time};
 
 use ureq::Timeout;
 use ureq::unversioned::transport::time::Duration;
@@ -26,8 +26,10 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
+    /// From now on; never later than the deadline that it takes the place of.
     pub(crate) fn within(timeout: time::Duration) -> Self {
-        Self { outer: DEADLINE.replace(Some(time::Instant::now() + timeout)), _not_send: PhantomData }
+        let until = time::Instant::now() + timeout.min(left());
+        Self { outer: DEADLINE.replace(Some(until)), _not_send: PhantomData }
     }
 
     /// Does `work` without counting its time.
@@ -93,7 +95,13 @@ impl<T: Transport> Transport for Timely<T> {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        self.0.await_input(capped(timeout))
+        // The library takes a reset for the end of a body of unknown length: then half of a body would pass for all.
+        self.0.await_input(capped(timeout)).map_err(|error| match error {
+            ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                ureq::Error::Io(io::Error::other(error))
+            }
+            error => error,
+        })
     }
 
     fn is_open(&mut self) -> bool {

@@ -187,3 +187,131 @@ fn no_address(host: &str, error: &NoAddress) -> NetError {
         false => NetError::transient(reason),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Options;
+    use crate::deadline::Deadline;
+
+    const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1));
+    const PRIVATE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A guard whose names are looked up by `lookup`, and the number of look-ups so far.
+    fn guard(
+        ttl: Duration,
+        lookup: impl Fn(&str, usize) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync + 'static,
+    ) -> (Guard, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = count.clone();
+        let options = Options { allow_private: vec!["friend.test:81".to_owned()], ..Options::default() };
+        let lookup = move |host: &str| lookup(host, counter.fetch_add(1, Ordering::SeqCst));
+        (Guard::new(Rules::of(&options).unwrap(), ttl, Arc::new(lookup)), count)
+    }
+
+    fn none(known: bool) -> Result<Vec<IpAddr>, NoAddress> {
+        Err(NoAddress { reason: "no such name".to_owned(), known })
+    }
+
+    #[test]
+    fn a_name_that_changes_its_address_is_checked_each_time() {
+        let changing = |_: &str, n| Ok(vec![if n == 0 { PUBLIC } else { PRIVATE }]);
+        let (guard, _) = guard(Duration::ZERO, changing);
+        assert_eq!(*guard.addresses("rebind.test", 80).unwrap(), [PUBLIC]);
+        let error = guard.addresses("rebind.test", 80).unwrap_err();
+        assert_eq!(
+            error.reason,
+            "rebind.test: has a private address (10.0.0.1), which may not be asked (allow_private names hosts that may)"
+        );
+        assert!(!error.transient);
+    }
+
+    #[test]
+    fn one_bad_address_among_good_ones_refuses_the_name() {
+        for answer in [[PUBLIC, PRIVATE], [PRIVATE, PUBLIC]] {
+            let (guard, _) = guard(LONG, move |_, _| Ok(answer.to_vec()));
+            assert!(guard.addresses("both.test", 80).is_err());
+            assert_eq!(*guard.addresses("friend.test", 81).unwrap(), answer);
+            assert!(guard.addresses("friend.test", 82).is_err(), "another port of an allowed host");
+        }
+    }
+
+    #[test]
+    fn addresses_in_numbers_are_checked_without_a_look_up() {
+        let (guard, count) = guard(LONG, |_, _| none(true));
+        assert_eq!(*guard.addresses("1.1.1.1", 80).unwrap(), [PUBLIC]);
+        assert!(guard.addresses("169.254.169.254", 80).unwrap_err().reason.contains("a link-local address"));
+        assert!(guard.addresses("::1", 80).unwrap_err().reason.contains("a loopback address"));
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn answers_are_kept_for_their_time_good_and_bad() {
+        let ttl = Duration::from_millis(300);
+        let (guard, count) = guard(ttl, |host, _| if host == "good.test" { Ok(vec![PUBLIC]) } else { none(true) });
+        for _ in 0..5 {
+            assert!(guard.addresses("good.test", 80).is_ok());
+            assert_eq!(guard.addresses("bad.test", 80).unwrap_err().reason, "bad.test: no address (no such name)");
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+        thread::sleep(ttl);
+        assert!(guard.addresses("good.test", 80).is_ok());
+        assert_eq!(count.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn only_what_the_name_itself_lacks_is_permanent() {
+        let (guard, _) = guard(LONG, |host, _| match host {
+            "unknown.test" => none(true),
+            "empty.test" => Ok(Vec::new()),
+            _ => none(false),
+        });
+        assert!(!guard.addresses("unknown.test", 80).unwrap_err().transient);
+        assert!(!guard.addresses("empty.test", 80).unwrap_err().transient);
+        assert!(guard.addresses("servfail.test", 80).unwrap_err().transient);
+    }
+
+    #[test]
+    fn many_who_want_one_name_share_one_look_up() {
+        let (guard, count) = guard(Duration::ZERO, |_, _| {
+            thread::sleep(Duration::from_millis(200));
+            Ok(vec![PUBLIC])
+        });
+        thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| guard.addresses("slow.test", 80).unwrap());
+            }
+        });
+        assert!(count.load(Ordering::SeqCst) <= 2, "{count:?} look-ups");
+    }
+
+    #[test]
+    fn a_look_up_that_hangs_is_left_alone_in_time() {
+        let (guard, _) = guard(LONG, |_, _| {
+            thread::sleep(Duration::from_secs(5));
+            none(false)
+        });
+        let begin = Instant::now();
+        let _deadline = Deadline::within(Duration::from_millis(200));
+        let error = guard.addresses("hangs.test", 80).unwrap_err();
+        assert_eq!(error.reason, "hangs.test: its address could not be looked up in time");
+        assert!(error.transient && begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn no_more_names_are_kept_than_fit() {
+        let (guard, _) = guard(LONG, |_, _| Ok(vec![PUBLIC]));
+        for i in 0..MAX_KNOWN + 10 {
+            guard.names.learn(format!("{i}.test"), Ok(vec![PUBLIC]));
+        }
+        assert_eq!(guard.names.lock().known.len(), 10);
+    }
+
+    #[test]
+    fn the_system_knows_this_machine() {
+        assert!(system_lookup("localhost").unwrap().iter().all(IpAddr::is_loopback));
+    }
+}

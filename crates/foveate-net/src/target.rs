@@ -160,12 +160,13 @@ impl Name {
         let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let (host, port) = match rest.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
             Some((host, port)) if is_port(port) => (host, Some(port.parse().map_err(|_| bad())?)),
-            Some(_) if !rest.ends_with(']') => return Err(bad()),
-            _ => (rest, None),
+            Some(_) => return Err(bad()),
+            None => (rest, None),
         };
         let v6 = host.contains(':') && !host.starts_with('[');
         let host = Host::parse(&if v6 { format!("[{host}]") } else { host.to_owned() }).map_err(|_| bad())?;
-        if below && !matches!(host, Host::Domain(_)) {
+        let is_domain = matches!(&host, Host::Domain(domain) if !domain.contains('*'));
+        if !is_domain && (below || rest.contains('*')) {
             return Err(bad());
         }
         Ok(Self { host: bare(&host.to_string()).to_owned(), port, below })
@@ -177,5 +178,159 @@ impl Name {
             false => host == self.host,
         };
         named && self.port.is_none_or(|only| only == port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refused(address: &str) -> String {
+        let error = Target::parse(address).unwrap_err();
+        assert!(!error.transient);
+        error.reason
+    }
+
+    fn rules(options: Options) -> Rules {
+        Rules::of(&options).unwrap()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_spelling_of_an_address_is_one_host() {
+        for spelling in [
+            "http://127.0.0.1/",
+            "http://127.1/",
+            "http://127.0.1",
+            "http://2130706433",
+            "http://0x7f.1",
+            "http://0x7f000001",
+            "http://0177.0.0.1",
+            "http://017700000001",
+            "http://127.0.0.1./",
+            "HTTP://127.0.0.1:80",
+            "http:127.0.0.1",
+            "http:\\\\127.0.0.1\\a",
+            "http:///127.0.0.1",
+            "http://127。0。0。1",
+            "http://１２７.0.0.1",
+            "http://%31%32%37.0.0.1",
+            " http://127.0.\t0.1\n",
+            "http://127.0.0.1#@example.com/",
+            "http://127.0.0.1?@example.com/",
+        ] {
+            assert_eq!(Target::parse(spelling).unwrap().host(), "127.0.0.1", "{spelling}");
+        }
+        for spelling in ["http://[::1]", "http://[0:0:0:0:0:0:0:1]", "http://[::0.0.0.1]"] {
+            assert_eq!(Target::parse(spelling).unwrap().host(), "::1", "{spelling}");
+        }
+        assert_eq!(Target::parse("http://[::ffff:127.0.0.1]").unwrap().host(), "::ffff:7f00:1");
+        assert_eq!(Target::parse("http://EXAMPLE.com.:8080/a").unwrap().host(), "example.com");
+        assert_eq!(
+            Target::parse("http://bücher.example/ü?ü").unwrap().uri(),
+            "http://xn--bcher-kva.example/%C3%BC?%C3%BC"
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_of_the_web_is_told_why() {
+        assert!(refused("").starts_with("not an address of the web"));
+        assert!(refused("photo.jpg").starts_with("not an address of the web"));
+        assert!(refused("http://").starts_with("not an address of the web"));
+        assert!(refused("http://1.2.3.4.5/").starts_with("not an address of the web"));
+        assert!(refused("http://[fe80::1%25eth0]/").starts_with("not an address of the web"));
+        for scheme in ["file:///etc/passwd", "ftp://a/b", "gopher://a", "data:image/png;base64,AA", "ws://a", "unix:/x"]
+        {
+            let name = scheme.split(':').next().unwrap();
+            assert_eq!(refused(scheme), format!("{name}: is neither http nor https"));
+        }
+        for user in ["http://secret@example.com", "http://secret:word@example.com/", "http://:secret@example.com"] {
+            let message = "example.com: the address holds a user's name or password; leave it out";
+            assert_eq!(refused(user), message);
+        }
+        assert_eq!(refused("http://example.com:0/"), "example.com: the address cannot be asked over HTTP");
+        let long = format!("http://example.com/{}", "a".repeat(LONGEST));
+        assert_eq!(refused(&long), "the address has 8211 bytes, more than 8192");
+    }
+
+    #[test]
+    fn redirects_lead_where_a_browser_would_go() {
+        let from = Target::parse("https://example.com/a/b?c").unwrap();
+        let to = |location| from.join(location).map(|to| to.uri().to_string()).map_err(|e| e.reason);
+        assert_eq!(to("d").unwrap(), "https://example.com/a/d");
+        assert_eq!(to("/d#e").unwrap(), "https://example.com/d");
+        assert_eq!(to("//other.example/d").unwrap(), "https://other.example/d");
+        assert_eq!(to("?d").unwrap(), "https://example.com/a/b?d");
+        assert_eq!(to("http://example.com/").unwrap_err(), "example.com redirects from https to http, to example.com");
+        assert_eq!(
+            to("file:///etc/passwd").unwrap_err(),
+            "example.com redirects away: file: is neither http nor https"
+        );
+        assert!(to("https://u:p@example.com/").unwrap_err().contains("a user's name or password"));
+        assert!(to("https://").unwrap_err().starts_with("example.com redirects to no address"));
+        assert!(Target::parse("http://a/").unwrap().join("https://b/").is_ok(), "an upgrade");
+    }
+
+    #[test]
+    fn names_cover_hosts_and_ports() {
+        let covers = |name: &str, host: &str, port| Name::parse("x", name).unwrap().covers(host, port);
+        assert!(covers("example.com", "example.com", 1) && covers("EXAMPLE.com.", "example.com", 1));
+        assert!(covers("example.com:8080", "example.com", 8080) && !covers("example.com:8080", "example.com", 80));
+        assert!(!covers("example.com", "a.example.com", 1) && !covers("example.com", "badexample.com", 1));
+        assert!(covers("*.example.com", "a.example.com", 1) && covers("*.example.com", "a.b.example.com", 1));
+        assert!(!covers("*.example.com", "example.com", 1) && !covers("*.example.com", "badexample.com", 1));
+        assert!(covers("127.0.0.1:9", "127.0.0.1", 9) && covers("0x7f.1", "127.0.0.1", 9));
+        assert!(covers("::1", "::1", 9) && covers("[::1]", "::1", 9));
+        assert!(covers("[::1]:9", "::1", 9) && !covers("[::1]:9", "::1", 8));
+    }
+
+    #[test]
+    fn names_that_are_no_hosts_are_told() {
+        for name in ["", "*", "*.", "a b", "http://a", "a/b", "a:b", "a:99999", "*.1.2.3.4", "u@a", "[::1", "a,b:1/"] {
+            let options = Options { only_hosts: names(&[name]), ..Options::default() };
+            let message = format!("only_hosts: \"{name}\" is no host; write host, host:port or [IPv6]:port");
+            assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
+        }
+        let options = Options { allow_private: names(&["*.internal"]), ..Options::default() };
+        let message = "allow_private: *.internal is not one host; name each host";
+        assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn rules_look_at_scheme_host_and_port() {
+        let check = |rules: &Rules, address: &str| rules.check(&Target::parse(address).unwrap()).map_err(|e| e.reason);
+        let usual = rules(Options { allow_private: names(&["localhost:81"]), ..Options::default() });
+        assert_eq!(check(&usual, "http://a/"), Ok(()));
+        assert_eq!(check(&usual, "http://a:443/"), Ok(()));
+        assert_eq!(check(&usual, "http://localhost:81/"), Ok(()));
+        let message = "localhost:82: port 82 is not among those that may be asked";
+        assert_eq!(check(&usual, "http://localhost:82/").unwrap_err(), message);
+        let any = rules(Options { ports: Vec::new(), ..Options::default() });
+        assert_eq!(check(&any, "http://a:22/"), Ok(()));
+        let few = rules(Options { only_hosts: names(&["a", "*.b:8443"]), https_only: true, ..Options::default() });
+        assert_eq!(check(&few, "https://a:9/"), Ok(()));
+        assert_eq!(check(&few, "https://x.b:8443/"), Ok(()));
+        assert_eq!(check(&few, "https://x.b/").unwrap_err(), "x.b: not among the hosts that may be asked");
+        assert_eq!(check(&few, "http://a/").unwrap_err(), "a: only https may be asked");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_or_means_one_host(text in "(https?:)?[/\\\\]{0,3}\\PC{0,40}", tail in "[a-z/:@?#%.\\[\\]\\\\ ]{0,12}") {
+            let address = format!("{text}{tail}");
+            match Target::parse(&address) {
+                Ok(target) => {
+                    prop_assert_eq!(target.uri().host().map(bare), Some(target.host()));
+                    prop_assert!(!target.uri().authority().unwrap().as_str().contains('@'));
+                    prop_assert_eq!(Target::parse(&target.uri().to_string()), Ok(target));
+                }
+                Err(error) => prop_assert!(!error.transient && !error.reason.contains(char::is_control)),
+            }
+        }
     }
 }

@@ -81,3 +81,87 @@ pub fn message_id(key: &str) -> String {
         id
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const OTHER: &str = "whsec_Zm92ZWF0ZSBzaWducyBpdHMgY2FsbGJhY2tzIHR3aWNl";
+    const MESSAGE: &str = "msg_2KWPBgLlAfxdpx2AI54pPJ85f4W";
+    const BODY: &str = r#"{"id":"photo-1","vector":[0.5,-1.25]}"#;
+
+    #[test]
+    fn signatures_are_those_of_the_reference() {
+        // Made by the specification's own library for Python, standardwebhooks 1.1.0.
+        let signature = "v1,4CXWxHFqJzamo2RVZhl7CDg8su+PNzGi4Ar1Sol+AeI=";
+        assert_eq!(Secrets::parse(SECRET).unwrap().sign(MESSAGE, 1674087231, BODY.as_bytes()), signature);
+        let both = Secrets::parse(&format!("{OTHER}\n{SECRET}\n")).unwrap().sign(MESSAGE, 1674087231, BODY.as_bytes());
+        assert!(both.starts_with("v1,") && both.ends_with(&format!(" {signature}")), "{both}");
+        assert_ne!(both.split(' ').next(), Some(signature));
+    }
+
+    /// Verifies as a receiver would, with the specification's own library; exits with 3 where there is none.
+    const RECEIVER: &str = r#"
+import sys
+try:
+    from standardwebhooks import Webhook, WebhookVerificationError
+except ImportError:
+    sys.exit(3)
+secret, id, timestamp, signature, body = sys.argv[1:]
+headers = {"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature}
+Webhook(secret).verify(body, headers)
+for wrong in [body + " ", body.replace("1", "2")]:
+    try:
+        Webhook(secret).verify(wrong, headers)
+    except WebhookVerificationError:
+        continue
+    sys.exit("a changed body was verified")
+"#;
+
+    #[test]
+    fn the_reference_library_verifies_what_we_sign() {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let id = message_id("job 17.1");
+        let signature = Secrets::parse(&format!("{OTHER} {SECRET}")).unwrap().sign(&id, now, BODY.as_bytes());
+        for secret in [SECRET, OTHER] {
+            let timestamp = now.to_string();
+            let arguments = ["-c", RECEIVER, secret, &id, &timestamp, &signature, BODY];
+            let Ok(receiver) = Command::new("python3").args(arguments).output() else {
+                println!("skipped: there is no python3");
+                return;
+            };
+            if receiver.status.code() == Some(3) {
+                println!("skipped: Python has no standardwebhooks");
+                return;
+            }
+            assert!(receiver.status.success(), "{}", String::from_utf8_lossy(&receiver.stderr));
+        }
+    }
+
+    #[test]
+    fn secrets_are_checked_and_not_repeated() {
+        let short = format!("whsec_{}", STANDARD.encode([7; 23]));
+        let long = format!("whsec_{}", STANDARD.encode([7; 65]));
+        for (text, problem) in [
+            ("hunter2hunter2hunter2hunter2", "does not begin with whsec_"),
+            ("whsec_hunter2hunter2!", "is not base64 after whsec_"),
+            (&short, "does not have 24 to 64 bytes"),
+            (&long, "does not have 24 to 64 bytes"),
+        ] {
+            let error = Secrets::parse(&format!("{SECRET} {text}")).unwrap_err().to_string();
+            assert_eq!(error, format!("a webhook secret {problem}; make one: echo whsec_$(openssl rand -base64 32)"));
+        }
+        assert_eq!(Secrets::parse(" \n").unwrap_err().to_string(), "no webhook secret is given");
+        assert_eq!(format!("{:?}", Secrets::parse(SECRET).unwrap()), "Secrets(1)");
+    }
+
+    #[test]
+    fn message_ids_are_stable_and_plain() {
+        assert_eq!(message_id("a"), "msg_ca978112ca1bbdcafac231b39a23dc4d");
+        assert_ne!(message_id("a"), message_id("b"));
+        assert!(message_id("ä.\n ").bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+    }
+}

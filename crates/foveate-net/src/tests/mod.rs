@@ -1,13 +1,28 @@
-//! The client against servers on this machine, and against names whose addresses a test makes up.
+//! The client against servers on this machine that behave, and that do not.
 
+mod bodies;
+mod hosts;
+mod redirects;
 mod server;
+mod tls;
+
+use std::time::{Duration, Instant};
 
 use crate::{Client, NetError, Options};
 use server::{Server, answer};
 
-/// Loopback allowed, little patience.
+/// Loopback allowed.
 fn local() -> Options {
     Options { allow_private: vec!["127.0.0.1".to_owned()], ..Options::default() }
+}
+
+/// Loopback allowed, and little patience.
+fn hasty() -> Options {
+    Options { timeout: Duration::from_millis(400), ..local() }
+}
+
+fn client(options: Options) -> Client {
+    Client::new(options).unwrap()
 }
 
 fn get(client: &Client, url: &str) -> Result<Vec<u8>, NetError> {
@@ -17,15 +32,166 @@ fn get(client: &Client, url: &str) -> Result<Vec<u8>, NetError> {
     result.map(|()| out)
 }
 
+/// The error of a request by a hasty client, which has to come in time.
+fn gives_up(url: &str) -> NetError {
+    let begin = Instant::now();
+    let error = get(&client(hasty()), url).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_millis(1500), "{error} after {:?}", begin.elapsed());
+    error
+}
+
 #[test]
 fn a_body_is_got_and_a_post_is_made() {
     let server = Server::fixed(answer("200 OK", "", b"picture"));
-    let client = Client::new(local()).unwrap();
+    let client = client(local());
     assert_eq!(get(&client, &server.url("/a?b=c#d")).unwrap(), b"picture");
     let reply = client.post(&server.url("/hook"), &[("x-test", "1")], b"{}").unwrap();
     assert_eq!(reply.status, 200);
     let asked = server.asked.lock().unwrap();
     assert_eq!(asked[0].line, "GET /a?b=c HTTP/1.1");
+    assert_eq!(asked[0].header("host"), Some(server.address.to_string().as_str()));
+    assert_eq!(asked[0].header("accept-encoding"), Some("identity"));
+    assert_eq!(asked[0].header("user-agent"), Some(concat!("foveate/", env!("CARGO_PKG_VERSION"))));
     assert_eq!((asked[1].line.as_str(), asked[1].body.as_slice()), ("POST /hook HTTP/1.1", b"{}".as_slice()));
     assert_eq!((asked[1].header("x-test"), asked[1].header("content-type")), (Some("1"), Some("application/json")));
+}
+
+#[test]
+fn a_proxy_in_the_environment_is_not_asked() {
+    let test = "tests::a_body_is_got_and_a_post_is_made";
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env(name, "http://127.0.0.1:1");
+    }
+    let output = command.args(["--exact", test]).env_remove("no_proxy").env_remove("NO_PROXY").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn statuses_say_whether_and_when_to_come_back() {
+    let client = client(local());
+    let ask = |status: &str, headers: &str| {
+        let server = Server::fixed(answer(status, headers, b"sorry"));
+        let expected = |error: &NetError| error.reason == format!("{}: answered {status}", server.address);
+        let (got, posted) = (get(&client, &server.url("/")).unwrap_err(), client.post(&server.url("/"), &[], b""));
+        assert!(expected(&got) && posted.is_err_and(|error| error == got), "{got}");
+        (got.transient, got.retry_after.map(|wait| wait.as_secs()))
+    };
+    assert_eq!(ask("404 Not Found", ""), (false, None));
+    assert_eq!(ask("429 Too Many Requests", "Retry-After: 7\r\n"), (true, Some(7)));
+    assert_eq!(ask("503 Service Unavailable", "Retry-After: 100000\r\n"), (true, Some(3600)));
+    assert_eq!(ask("501 Not Implemented", ""), (false, None));
+    // A post may be taken without being worked on yet; a picture that is not there yet is none.
+    let later = Server::fixed(answer("202 Accepted", "", b"wait"));
+    assert_eq!(client.post(&later.url("/"), &[], b"").unwrap().status, 202);
+    assert!(get(&client, &later.url("/")).unwrap_err().transient);
+    let nothing = Server::fixed("HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(client.post(&nothing.url("/"), &[], b"").unwrap().status, 204);
+    assert!(!get(&client, &nothing.url("/")).unwrap_err().transient);
+}
+
+#[test]
+fn a_post_follows_no_redirect() {
+    let server = Server::fixed(server::redirect("/elsewhere"));
+    let error = client(local()).post(&server.url("/"), &[], b"{}").unwrap_err();
+    let message =
+        format!("{}: answered 302 Found; a post follows no redirect, so name the last address", server.address);
+    assert_eq!((error.reason, error.transient, server.count()), (message, false, 1));
+}
+
+#[test]
+fn headers_of_a_post_cannot_be_broken_out_of() {
+    let server = Server::fixed(answer("200 OK", "", b""));
+    let client = client(local());
+    for (name, value) in [("x-a", "1\r\nx-b: 2"), ("x a", "1"), ("x-a", "\0")] {
+        assert!(!client.post(&server.url("/"), &[(name, value)], b"").unwrap_err().transient);
+    }
+    assert_eq!(server.count(), 0);
+}
+
+#[test]
+fn connections_are_used_again() {
+    let picture = Server::start(|asked, stream| {
+        use std::io::Write;
+        let reply = match asked.path() {
+            "/missing" => answer("404 Not Found", "", &[b'x'; 2000]),
+            "/moved" => server::redirect("/picture"),
+            _ => answer("200 OK", "", b"picture"),
+        };
+        stream.write_all(&reply).unwrap();
+        server::Then::Keep
+    });
+    let client = client(local());
+    for path in ["/picture", "/missing", "/moved", "/picture", "/missing"] {
+        let _ = get(&client, &picture.url(path));
+        client.post(&picture.url(path), &[], b"{}").ok();
+    }
+    assert_eq!((picture.count(), picture.connections()), (11, 1));
+}
+
+#[test]
+fn a_connection_that_the_server_closed_is_not_used() {
+    let closing = Server::start(|_, stream| {
+        use std::io::Write;
+        stream.write_all(&answer("200 OK", "", b"picture")).unwrap();
+        server::Then::Close
+    });
+    let client = client(local());
+    for _ in 0..3 {
+        assert_eq!(get(&client, &closing.url("/")).unwrap(), b"picture");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(closing.connections(), 3);
+}
+
+#[test]
+fn errors_do_not_tell_what_an_address_holds() {
+    let loops = Server::fixed(server::redirect("/SECRET?signature=SECRET"));
+    let away = Server::fixed(server::redirect("http://10.0.0.1/SECRET?signature=SECRET#SECRET"));
+    let file = Server::fixed(server::redirect("file:///SECRET"));
+    let cut = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n123");
+    let garbage = Server::fixed("SECRET\r\n\r\n");
+    let missing = Server::fixed(answer("404 Not Found", "", b"SECRET"));
+    let mut urls: Vec<String> = [&loops, &away, &file, &cut, &garbage, &missing]
+        .iter()
+        .map(|server| server.url("/SECRET.jpg?signature=SECRET#SECRET"))
+        .collect();
+    urls.extend(
+        [
+            "ftp://a/SECRET",
+            "http://SECRET:SECRET@a/SECRET",
+            "http://[SECRET",
+            "http://10.0.0.1/SECRET?SECRET",
+            "SECRET",
+        ]
+        .map(str::to_owned),
+    );
+    urls.push(format!("http://127.0.0.1:1/SECRET?{}", "SECRET".repeat(10)));
+    urls.push(format!("http://127.0.0.1/SECRET?{}", "SECRET".repeat(2000)));
+    let client = client(hasty());
+    for url in urls {
+        let error = get(&client, &url).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("SECRET"), "{error:?}");
+        assert!(!format!("{:?}", client.check(&url)).contains("SECRET"));
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let refused = |change: &dyn Fn(&mut Options)| {
+        let mut options = Options::default();
+        change(&mut options);
+        Client::new(options).unwrap_err().to_string()
+    };
+    assert_eq!(refused(&|o| o.per_host = 0), "per_host is 0; nothing could be asked");
+    assert_eq!(refused(&|o| o.max_bytes = 0), "max_bytes is 0; nothing could be asked");
+    let message = "timeout is 0ns; it has to be more than none and at most a day";
+    assert_eq!(refused(&|o| o.timeout = Duration::ZERO), message);
+    assert!(refused(&|o| o.connect_timeout = Duration::MAX).starts_with("connect_timeout is "));
+    assert!(refused(&|o| o.dns_ttl = Duration::MAX).starts_with("dns_ttl is "));
+    assert!(refused(&|o| o.allow_private = vec!["http://a/".to_owned()]).contains("allow_private: \"http://a/\""));
+    let message = "certificates in /does/not/exist: No such file or directory (os error 2)";
+    assert_eq!(refused(&|o| o.ca_file = Some("/does/not/exist".into())), message);
+    assert!(refused(&|o| o.ca_file = Some("/dev/null".into())).ends_with("/dev/null: there is none"));
 }

@@ -1,6 +1,6 @@
 //! A small HTTP server that does as a test says, well-behaved or not.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ pub(super) enum Then {
 
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    pub(super) connections: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
     pub(super) asked: Arc<Mutex<Vec<Asked>>>,
 }
 
@@ -67,6 +67,11 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Requests so far.
     pub(super) fn count(&self) -> usize {
         self.asked.lock().unwrap().len()
     }

@@ -1,0 +1,227 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::server::{Server, Then, answer};
+use super::{client, get, gives_up, hasty, local};
+use crate::Options;
+
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// Sends `head` at once and then one byte at a time, for as long as it is listened to.
+fn drip(head: &'static str) -> Server {
+    Server::start(move |_, stream| {
+        let _ = stream.write_all(head.as_bytes());
+        while stream.write_all(b"1").is_ok() {
+            thread::sleep(Duration::from_millis(50));
+        }
+        Then::Close
+    })
+}
+
+#[test]
+fn drips_do_not_outlast_the_deadline() {
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX-Endless: ",
+        "HTTP/1.1 200 ",
+        "HTTP/1.1 302 Found\r\nLocation: http",
+    ] {
+        let server = drip(head);
+        let error = gives_up(&server.url("/"));
+        assert_eq!(error.reason, format!("{}: not done within 400ms", server.address), "{head:?}");
+        assert!(error.transient);
+    }
+}
+
+#[test]
+fn silence_does_not_outlast_the_deadline() {
+    for head in
+        ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n"]
+    {
+        let server = Server::start(move |_, stream| {
+            let _ = stream.write_all(head.as_bytes());
+            let _ = stream.read(&mut [0]);
+            Then::Close
+        });
+        let error = gives_up(&server.url("/"));
+        assert!(error.transient && error.reason.ends_with("not done within 400ms"), "{head:?}: {error}");
+    }
+}
+
+#[test]
+fn a_slow_or_long_body_that_nobody_wants_is_not_waited_for() {
+    let slow = drip("HTTP/1.1 404 Not Found\r\nContent-Length: 1000\r\n\r\n");
+    assert!(gives_up(&slow.url("/")).reason.ends_with("answered 404 Not Found"));
+    let long = Server::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\n\r\n");
+        while stream.write_all(&[0; 1000]).is_ok() {}
+        Then::Close
+    });
+    assert!(gives_up(&long.url("/")).reason.ends_with("answered 404 Not Found"));
+}
+
+#[test]
+fn headers_without_end_are_not_read() {
+    let endless = Server::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+        while stream.write_all(b"X-More: of the same\r\n").is_ok() {}
+        Then::Close
+    });
+    let error = get(&client(local()), &endless.url("/")).unwrap_err();
+    assert!(!error.transient, "{error}");
+    let huge = Server::fixed(format!("HTTP/1.1 200 OK\r\nX-Huge: {}\r\n\r\n", "a".repeat(100_000)));
+    let error = get(&client(local()), &huge.url("/")).unwrap_err();
+    assert_eq!(error.reason, format!("{}: answered with a header of more than 16384 bytes", huge.address));
+    let continued = Server::start(|_, stream| {
+        while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_ok() {}
+        Then::Close
+    });
+    gives_up(&continued.url("/"));
+}
+
+#[test]
+fn what_is_no_http_is_an_error() {
+    for reply in ["garbage\r\n\r\n", "HTTP/1.1 999999 Huh\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"] {
+        let server = Server::fixed(reply);
+        let error = get(&client(local()), &server.url("/")).unwrap_err();
+        assert!(!error.transient && error.reason.starts_with(&server.address.to_string()), "{reply:?}: {error}");
+    }
+    let lengths = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd");
+    assert!(get(&client(local()), &lengths.url("/")).is_err());
+}
+
+#[test]
+fn a_body_that_says_it_is_too_large_is_not_read() {
+    let server = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n");
+    let client = client(Options { max_bytes: 1000, ..local() });
+    let error = client.get(&server.url("/"), &mut |_| panic!("admitted"), &mut Vec::new()).unwrap_err();
+    assert_eq!(error.reason, format!("{}: 1001 bytes, more than the limit of 1000", server.address));
+    assert!(!error.transient);
+}
+
+#[test]
+fn a_body_is_not_read_beyond_the_limit() {
+    for head in ["HTTP/1.1 200 OK\r\n\r\n", CHUNKED] {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counter = sent.clone();
+        let server = Server::start(move |_, stream| {
+            let _ = stream.write_all(head.as_bytes());
+            let chunk = [b"100\r\n".as_slice(), &[b'x'; 256], b"\r\n"].concat();
+            while stream.write_all(&chunk).is_ok() {
+                counter.fetch_add(chunk.len(), Ordering::SeqCst);
+            }
+            Then::Close
+        });
+        let client = client(Options { max_bytes: 1000, ..local() });
+        let error = get(&client, &server.url("/")).unwrap_err();
+        assert_eq!(error.reason, format!("{}: over that many bytes, more than the limit of 1000", server.address));
+        assert!(!error.transient);
+        // What the two sockets hold, and no more.
+        assert!(sent.load(Ordering::SeqCst) < 32 << 20, "{sent:?}");
+    }
+}
+
+#[test]
+fn a_body_of_just_the_limit_is_read() {
+    let client = client(Options { max_bytes: 5, ..local() });
+    for reply in [&answer("200 OK", "", b"12345")[..], &format!("{CHUNKED}5\r\n12345\r\n0\r\n\r\n").into_bytes()] {
+        assert_eq!(get(&client, &Server::fixed(reply).url("/")).unwrap(), b"12345");
+    }
+}
+
+#[test]
+fn a_body_that_ends_too_early_may_be_whole_next_time() {
+    for (reply, reason) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1234", "the connection ended after 4 of 10 bytes"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", "the connection ended after 0 of 10 bytes"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
+            "the connection ended after 5 of unknown bytes",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-", "the connection ended too early"),
+        ("", "the connection ended too early"),
+    ] {
+        let server = Server::start(move |_, stream| {
+            let _ = stream.write_all(reply.as_bytes());
+            Then::Close
+        });
+        let error = get(&client(local()), &server.url("/")).unwrap_err();
+        assert_eq!(error.reason, format!("{}: {reason}", server.address));
+        assert!(error.transient);
+    }
+}
+
+#[test]
+fn a_reset_is_no_end_of_a_body() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf of a picture").unwrap();
+        thread::sleep(Duration::from_millis(200));
+        // The request was never read, so the system ends this connection with a reset.
+        drop(stream);
+    });
+    let error = get(&client(local()), &format!("http://{address}/")).unwrap_err();
+    assert!(error.transient && error.reason.contains("reset"), "{error}");
+}
+
+#[test]
+fn a_body_in_a_coding_that_was_not_asked_for_is_refused() {
+    let server = Server::fixed(answer("200 OK", "Content-Encoding: GZIP\r\n", b"abc"));
+    let error = get(&client(local()), &server.url("/")).unwrap_err();
+    assert_eq!(error.reason, format!("{}: answered in GZIP, which it was not asked for", server.address));
+    let harmless = Server::fixed(answer("200 OK", "Content-Encoding: identity\r\n", b"abc"));
+    assert_eq!(get(&client(local()), &harmless.url("/")).unwrap(), b"abc");
+}
+
+#[test]
+fn nothing_is_no_body() {
+    for reply in [&answer("200 OK", "", b"")[..], format!("{CHUNKED}0\r\n\r\n").as_bytes()] {
+        let server = Server::fixed(reply);
+        let error = get(&client(local()), &server.url("/")).unwrap_err();
+        assert_eq!(error.reason, format!("{}: answered with nothing", server.address));
+    }
+}
+
+#[test]
+fn room_is_asked_for_before_the_body_and_waiting_for_it_does_not_count() {
+    // The body comes only after room was given: who read it first would wait for ever.
+    for (head, body, bytes) in
+        [("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", "picture", 7), (CHUNKED, "7\r\npicture\r\n0\r\n\r\n", 1000)]
+    {
+        let (admitted, admission) = mpsc::sync_channel(1);
+        let admission = std::sync::Mutex::new(admission);
+        let server = Server::start(move |_, stream| {
+            stream.write_all(head.as_bytes()).unwrap();
+            admission.lock().unwrap().recv().unwrap();
+            stream.write_all(body.as_bytes()).unwrap();
+            Then::Keep
+        });
+        let mut asked = Vec::new();
+        let mut admit = |bytes| {
+            asked.push(bytes);
+            thread::sleep(Duration::from_millis(700));
+            admitted.send(()).unwrap();
+        };
+        let mut out = Vec::new();
+        client(Options { max_bytes: 1000, ..hasty() }).get(&server.url("/"), &mut admit, &mut out).unwrap();
+        assert_eq!((out.as_slice(), asked), (b"picture".as_slice(), vec![bytes]));
+    }
+}
+
+#[test]
+fn a_post_that_nobody_reads_does_not_outlast_the_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let begin = Instant::now();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let error = client(hasty()).post(&url, &[], &vec![0; 64 << 20]).unwrap_err();
+    assert!(error.transient && error.reason.ends_with("not done within 400ms"), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}

@@ -1,0 +1,174 @@
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::server::{Server, Then, answer};
+use super::{client, get, gives_up, hasty, local};
+use crate::{Client, Options};
+
+#[test]
+fn this_machine_is_not_asked_unless_it_is_named() {
+    let server = Server::fixed(answer("200 OK", "", b"inside"));
+    let port = server.address.port();
+    let guarded = client(Options { ports: Vec::new(), ..Options::default() });
+    for host in [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.1",
+        "localhost",
+        "LOCALHOST.",
+        "0.0.0.0",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::]",
+        "[::127.0.0.1]",
+        "[64:ff9b::127.0.0.1]",
+    ] {
+        let url = format!("http://{host}:{port}/");
+        for error in [get(&guarded, &url).unwrap_err(), guarded.post(&url, &[], b"").unwrap_err()] {
+            assert!(
+                error.reason.contains(", which may not be asked (allow_private names hosts that may)"),
+                "{host}: {error}"
+            );
+            assert!(!error.transient);
+        }
+    }
+    assert_eq!(server.connections(), 0);
+    for allowed in ["127.0.0.1".to_owned(), server.address.to_string()] {
+        let open = client(Options { allow_private: vec![allowed], ..Options::default() });
+        assert_eq!(get(&open, &format!("http://2130706433:{port}/")).unwrap(), b"inside");
+    }
+    let other =
+        client(Options { allow_private: vec!["127.0.0.1:1".to_owned(), "localhost".to_owned()], ..Options::default() });
+    assert!(get(&other, &server.url("/")).is_err());
+}
+
+#[test]
+fn the_address_that_was_checked_is_the_one_that_is_asked() {
+    let server = Server::fixed(answer("200 OK", "", b"picture"));
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let count = lookups.clone();
+    // Asked twice for one request, the name would have another address, where nobody listens.
+    let rebinding = move |_: &str| {
+        let n = count.fetch_add(1, Ordering::SeqCst);
+        Ok(vec![IpAddr::V4(if n == 0 { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(127, 0, 0, 99) })])
+    };
+    let options =
+        Options { allow_private: vec!["rebind.test".to_owned()], dns_ttl: Duration::ZERO, ..Options::default() };
+    let client = Client::with_lookup(options, Arc::new(rebinding)).unwrap();
+    let url = format!("http://rebind.test:{}/", server.address.port());
+    assert_eq!(get(&client, &url).unwrap(), b"picture");
+    assert_eq!(lookups.load(Ordering::SeqCst), 1);
+    assert_eq!(server.asked.lock().unwrap()[0].header("host"), Some(&url["http://".len()..url.len() - 1]));
+}
+
+#[test]
+fn names_are_looked_up_once_in_their_time() {
+    let server = Server::fixed(answer("200 OK", "", b"picture"));
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let count = lookups.clone();
+    let options = Options { allow_private: vec!["a.test".to_owned()], ..Options::default() };
+    let lookup = move |_: &str| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
+    };
+    let client = Client::with_lookup(options, Arc::new(lookup)).unwrap();
+    for _ in 0..5 {
+        get(&client, &format!("http://a.test:{}/", server.address.port())).unwrap();
+    }
+    assert_eq!(lookups.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn no_host_is_asked_by_more_at_once_than_allowed() {
+    let (active, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, record) = (active.clone(), most.clone());
+    let server = Server::start(move |_, stream| {
+        record.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(30));
+        now.fetch_sub(1, Ordering::SeqCst);
+        stream.write_all(&answer("200 OK", "", b"picture")).unwrap();
+        Then::Keep
+    });
+    let client = client(Options { per_host: 3, ..local() });
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| get(&client, &server.url("/")).unwrap());
+        }
+    });
+    assert_eq!((most.load(Ordering::SeqCst), server.count(), server.connections()), (3, 12, 3));
+}
+
+#[test]
+fn who_gets_no_turn_may_come_back() {
+    let server = Server::start(|_, stream| {
+        thread::sleep(Duration::from_millis(1200));
+        let _ = stream.write_all(&answer("200 OK", "", b"picture"));
+        Then::Keep
+    });
+    let busy = client(Options { per_host: 1, timeout: Duration::from_millis(500), ..local() });
+    let slow = client(Options { per_host: 1, ..local() });
+    thread::scope(|scope| {
+        // Whose turn it is gives up in time, and the next one's turn comes.
+        let first = scope.spawn(|| get(&busy, &server.url("/")).unwrap_err());
+        thread::sleep(Duration::from_millis(200));
+        let second = scope.spawn(|| get(&busy, &server.url("/")).unwrap_err());
+        for error in [first.join().unwrap(), second.join().unwrap()] {
+            assert!(error.transient && error.reason.ends_with("not done within 500ms"), "{error}");
+        }
+        // Waiting for one's turn does not count.
+        let third = scope.spawn(|| get(&slow, &server.url("/")));
+        let fourth = scope.spawn(|| get(&slow, &server.url("/")));
+        assert!(third.join().unwrap().is_ok() && fourth.join().unwrap().is_ok());
+    });
+}
+
+#[test]
+fn a_turn_is_not_waited_for_for_ever() {
+    let server = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx");
+    let client = client(Options { per_host: 1, ..hasty() });
+    // One who waits for room keeps its turn.
+    let waiting_for_room = &mut |_| {
+        let error = thread::scope(|scope| scope.spawn(|| get(&client, &server.url("/")).unwrap_err()).join().unwrap());
+        let message = format!("{}: 1 requests are under way, and no turn came within 400ms", server.address);
+        assert_eq!((error.reason, error.transient), (message, true));
+    };
+    client.get(&server.url("/"), waiting_for_room, &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn a_host_without_a_listener_may_come_back() {
+    let error = gives_up("http://127.0.0.1:1/");
+    assert!(error.transient && error.reason.starts_with("127.0.0.1:1: Connection refused"), "{error}");
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_given_up() {
+    // Nobody accepts here: when the system's queue is full, the next one gets no answer.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        queue.push(stream);
+    }
+    let client = client(Options { connect_timeout: Duration::from_millis(300), ..local() });
+    let begin = Instant::now();
+    let error = get(&client, &format!("http://{address}/")).unwrap_err();
+    assert_eq!((error.reason, error.transient), (format!("{address}: no connection within 300ms"), true));
+    assert!(begin.elapsed() < Duration::from_millis(1500), "{:?}", begin.elapsed());
+    let hurried = gives_up(&format!("http://{address}/"));
+    assert_eq!(hurried.reason, format!("{address}: no connection within 400ms"));
+}
+
+#[test]
+fn an_address_can_be_checked_without_asking() {
+    let client = client(Options { only_hosts: vec!["a.test".to_owned()], https_only: true, ..hasty() });
+    assert_eq!(client.check("https://a.test/x"), Ok(()));
+    assert_eq!(client.check("http://a.test/x").unwrap_err().reason, "a.test: only https may be asked");
+    assert!(client.check("https://b.test/").is_err() && client.check("x").is_err());
+}
