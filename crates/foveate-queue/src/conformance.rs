@@ -76,7 +76,7 @@ type Check<'a> = fn(&Harness<'a>);
 
 /// Runs the whole suite; its checks run at once, each on a queue of its own.
 pub fn check<'a>(harness: &Harness<'a>) {
-    let checks: [(&str, Check<'a>); 17] = [
+    let checks: [(&str, Check<'a>); 18] = [
         ("messages_arrive_and_go_for_good", Harness::messages_arrive_and_go_for_good),
         ("batches_have_any_size", Harness::batches_have_any_size),
         ("nothing_is_asked_for", Harness::nothing_is_asked_for),
@@ -94,6 +94,7 @@ pub fn check<'a>(harness: &Harness<'a>) {
         ("an_arrival_ends_the_wait", Harness::an_arrival_ends_the_wait),
         ("bodies_and_ids_arrive_unchanged", Harness::bodies_and_ids_arrive_unchanged),
         ("one_too_large_is_refused_alone", Harness::one_too_large_is_refused_alone),
+        ("the_largest_can_be_given_up", Harness::the_largest_can_be_given_up),
     ];
     thread::scope(|scope| {
         let running = checks.map(|(name, check)| {
@@ -378,7 +379,6 @@ impl Harness<'_> {
     fn one_too_large_is_refused_alone(&self) {
         let Some(largest) = self.capability.largest else { return };
         let queue = self.fixture(LONG).queue;
-        let of_size = |id: &str, bytes| Message { id: id.to_owned(), body: vec![b'x'; bytes] };
         // As much as several brokers take in one request, so that these go in several.
         let mut sent: Vec<_> = (0..5).map(|n| of_size(&n.to_string(), largest / 2)).collect();
         sent.insert(2, of_size("large", largest + 1));
@@ -392,6 +392,26 @@ impl Harness<'_> {
         assert!(contents(&receive(&*queue, 5)) == sorted(&sent), "the others arrive");
         assert_eq!(queue.receive(1, Duration::ZERO).unwrap().len(), 0);
     }
+
+    /// A body that leaves no room for anything beside it.
+    fn the_largest_can_be_given_up(&self) {
+        let Some(largest) = self.capability.largest else { return };
+        let fixture = self.fixture(LONG);
+        let beside = match &fixture.queue.send(&[of_size("a", largest + 1)])[0] {
+            Err(QueueError::TooLarge { bytes, .. }) => bytes - (largest + 1),
+            other => panic!("not QueueError::TooLarge: {other:?}"),
+        };
+        let sent = of_size("a", largest - beside);
+        send(&*fixture.queue, std::slice::from_ref(&sent));
+        let delivery = receive_one(&*fixture.queue);
+        fixture.queue.dead_letter(&delivery, &why(&"a long story; ".repeat(1000))).unwrap();
+        assert_eq!(fixture.queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 1 });
+        assert!((fixture.dead_letters)()[0].body == sent.body, "the body is whole");
+    }
+}
+
+fn of_size(id: &str, bytes: usize) -> Message {
+    Message { id: id.to_owned(), body: vec![b'x'; bytes] }
 }
 
 fn message(id: &str) -> Message {
@@ -420,8 +440,9 @@ fn receive(queue: &dyn JobQueue, count: usize) -> Vec<Delivery> {
     let give_up = Instant::now() + PATIENCE;
     let mut received = Vec::new();
     while received.len() < count {
-        assert!(Instant::now() < give_up, "{} of {count} arrived", received.len());
-        let more = queue.receive(count - received.len(), Duration::from_secs(1)).unwrap();
+        let wait = give_up.saturating_duration_since(Instant::now());
+        assert!(!wait.is_zero(), "{} of {count} arrived", received.len());
+        let more = queue.receive(count - received.len(), wait).unwrap();
         assert!(more.len() <= count - received.len(), "{} at once", more.len());
         received.extend(more);
     }

@@ -6,6 +6,7 @@ pub mod conformance;
 mod error;
 mod job;
 mod memory;
+mod text;
 
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ pub use backend::{QueueBackend, QueueOptions, QueueRegistry};
 pub use error::QueueError;
 pub use job::{Callback, ImageRef, Job, JobError};
 pub use memory::MemoryQueue;
+pub use text::one_line;
 
 /// A broker's queue of jobs. Delivery is at least once: a message is leased to whoever receives it, and comes back when
 /// the lease ends without an acknowledgement. Every method may be called from several threads at once, and blocks.
@@ -65,9 +67,9 @@ pub trait JobQueue: Send + Sync {
 /// What is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The same whenever this message is delivered.
+    /// The same whenever this message is delivered; see [`Job::is_id`].
     pub id: String,
-    /// The job: see [`Job`].
+    /// The job: see [`Job`]. Text in UTF-8: some brokers carry nothing else, and refuse it.
     pub body: Vec<u8>,
 }
 

@@ -1,0 +1,192 @@
+//! What an address and its settings say.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use foveate_queue::{QueueError, QueueOptions};
+
+const SETTINGS: [&str; 7] = ["subject", "consumer", "dead-letter", "credentials", "user", "tls", "ca"];
+const LIKE: &str = "it looks like nats://host:4222/STREAM";
+
+/// Which stream of which servers, and how to get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// `host:port`, of one cluster.
+    pub(crate) servers: Vec<String>,
+    pub(crate) stream: String,
+    /// Where messages are sent to, where that is not what the stream itself says.
+    pub(crate) subject: Option<String>,
+    pub(crate) consumer: String,
+    /// The stream of dead letters.
+    pub(crate) dead_letter: String,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) max_receive: u32,
+    pub(crate) create: bool,
+    pub(crate) login: Login,
+    /// Whether a server without TLS is refused. One that demands it gets it anyway.
+    pub(crate) tls: bool,
+    /// Certificates to trust besides the system's.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Who we are. Never shown: it has no `Display`, and its `Debug` says nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Login {
+    Anonymous,
+    /// A `.creds` file.
+    File(PathBuf),
+    Password(String, String),
+    Token(String),
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+fn wrong(message: impl Into<String>) -> QueueError {
+    QueueError::Options(message.into())
+}
+
+impl Options {
+    /// Reads them; `env` looks up what is not for command lines.
+    pub(crate) fn read(options: &QueueOptions, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, QueueError> {
+        let (servers, stream) = address(&options.address)?;
+        let settings = options.settings(&SETTINGS)?;
+        let named = |setting: &str, default: String| match settings.get(setting) {
+            Some(given) => name(setting, given).map(str::to_owned),
+            None => Ok(default),
+        };
+        let tls = match settings.get("tls").map(String::as_str) {
+            None => false,
+            Some("required") => true,
+            Some(other) => return Err(wrong(format!("setting 'tls': '{other}'; it can only be 'required'"))),
+        };
+        if options.lease.is_some_and(|lease| lease.is_zero()) {
+            return Err(wrong("a lease of no time"));
+        }
+        Ok(Self {
+            subject: settings.get("subject").map(|given| subject(given).map(str::to_owned)).transpose()?,
+            consumer: named("consumer", "foveate".to_owned())?,
+            dead_letter: named("dead-letter", format!("{stream}-DEAD"))?,
+            lease: options.lease,
+            max_receive: options.max_receive.max(1),
+            create: options.create,
+            login: login(settings, env)?,
+            tls,
+            ca: settings.get("ca").map(PathBuf::from),
+            servers,
+            stream,
+        })
+    }
+}
+
+/// The servers and the stream. What is before an `@` is not repeated: it may be a password.
+fn address(address: &str) -> Result<(Vec<String>, String), QueueError> {
+    let rest = address.strip_prefix("nats://").ok_or_else(|| wrong(format!("'{address}' is no address; {LIKE}")))?;
+    if rest.contains('@') {
+        let remedy = "give them in NATS_USER and NATS_PASSWORD, NATS_TOKEN or a file (setting 'credentials')";
+        return Err(wrong(format!("credentials do not belong into an address, which others see; {remedy}")));
+    }
+    let (servers, stream) =
+        rest.split_once('/').ok_or_else(|| wrong(format!("'{address}' names no stream; {LIKE}")))?;
+    if servers.split(',').any(str::is_empty) {
+        return Err(wrong(format!("'{address}' names no host; {LIKE}")));
+    }
+    Ok((servers.split(',').map(str::to_owned).collect(), name("stream", stream)?.to_owned()))
+}
+
+/// A name of a stream or a consumer.
+fn name<'a>(what: &str, name: &'a str) -> Result<&'a str, QueueError> {
+    let fits = |c: char| !c.is_whitespace() && !c.is_control() && !".*>/\\".contains(c);
+    if name.is_empty() || !name.chars().all(fits) {
+        return Err(wrong(format!("{what}: '{name}'; a name there has no spaces and none of . * > / \\")));
+    }
+    Ok(name)
+}
+
+fn subject(subject: &str) -> Result<&str, QueueError> {
+    let fits = |c: char| !c.is_whitespace() && !c.is_control() && !"*>".contains(c);
+    if !subject.chars().all(fits) || subject.split('.').any(str::is_empty) {
+        return Err(wrong(format!(
+            "setting 'subject': '{subject}'; it is sent to, so it has no wildcards and no spaces"
+        )));
+    }
+    Ok(subject)
+}
+
+/// Settings before the environment, whose names are those that NATS' own tools read.
+fn login(settings: &BTreeMap<String, String>, env: &dyn Fn(&str) -> Option<String>) -> Result<Login, QueueError> {
+    let given = |setting: &str, variable: &str| settings.get(setting).cloned().or_else(|| env(variable));
+    if let Some(file) = given("credentials", "NATS_CREDS") {
+        return Ok(Login::File(file.into()));
+    }
+    if let Some(user) = given("user", "NATS_USER") {
+        let password = env("NATS_PASSWORD").ok_or_else(|| wrong(format!("user '{user}', but no NATS_PASSWORD")))?;
+        return Ok(Login::Password(user, password));
+    }
+    Ok(env("NATS_TOKEN").map_or(Login::Anonymous, Login::Token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(address: &str, settings: &[(&str, &str)], env: &[(&str, &str)]) -> Result<Options, String> {
+        let mut options = QueueOptions::new(address);
+        options.settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let lookup = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        Options::read(&options, &lookup).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_address_names_servers_and_stream() {
+        let options = read("nats://a:4222,b/JOBS", &[], &[]).unwrap();
+        assert_eq!(
+            (&options.servers[..], options.stream.as_str()),
+            (&["a:4222".to_owned(), "b".to_owned()][..], "JOBS")
+        );
+        assert_eq!((options.consumer.as_str(), options.dead_letter.as_str()), ("foveate", "JOBS-DEAD"));
+        assert_eq!((options.login, options.tls, options.subject), (Login::Anonymous, false, None));
+        for (address, reason) in [
+            ("tls://a/JOBS", "'tls://a/JOBS' is no address; it looks like nats://host:4222/STREAM"),
+            ("nats://a:4222", "'nats://a:4222' names no stream; it looks like nats://host:4222/STREAM"),
+            ("nats:///JOBS", "'nats:///JOBS' names no host; it looks like nats://host:4222/STREAM"),
+            ("nats://a/", "stream: ''; a name there has no spaces and none of . * > / \\"),
+            ("nats://a/J.B", "stream: 'J.B'; a name there has no spaces and none of . * > / \\"),
+        ] {
+            assert_eq!(read(address, &[], &[]).unwrap_err(), reason);
+        }
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let refused = |name, value| read("nats://a/JOBS", &[(name, value)], &[]).unwrap_err();
+        assert!(refused("subject", "jobs.*").starts_with("setting 'subject': 'jobs.*'"));
+        assert!(refused("subject", "jobs..a").starts_with("setting 'subject'"));
+        assert!(refused("consumer", "a b").starts_with("consumer: 'a b'"));
+        assert_eq!(refused("tls", "yes"), "setting 'tls': 'yes'; it can only be 'required'");
+        assert!(refused("password", "x").starts_with("setting 'password'; it has subject, consumer"));
+        let tls = read("nats://a/JOBS", &[("tls", "required"), ("ca", "/ca.pem")], &[]).unwrap();
+        assert_eq!((tls.tls, tls.ca), (true, Some(PathBuf::from("/ca.pem"))));
+    }
+
+    #[test]
+    fn who_we_are_comes_from_files_and_the_environment_and_is_not_shown() {
+        let login = |settings: &[_], env: &[_]| read("nats://a/JOBS", settings, env).map(|options| options.login);
+        let file = Login::File("/x.creds".into());
+        assert_eq!(login(&[("credentials", "/x.creds")], &[("NATS_USER", "u")]), Ok(file.clone()));
+        assert_eq!(login(&[], &[("NATS_CREDS", "/x.creds")]), Ok(file));
+        let password = Login::Password("u".to_owned(), "geheim".to_owned());
+        assert_eq!(login(&[("user", "u")], &[("NATS_PASSWORD", "geheim")]), Ok(password));
+        assert_eq!(login(&[], &[("NATS_TOKEN", "geheim")]), Ok(Login::Token("geheim".to_owned())));
+        assert_eq!(login(&[("user", "u")], &[]), Err("user 'u', but no NATS_PASSWORD".to_owned()));
+
+        let options = read("nats://a/JOBS", &[("user", "u")], &[("NATS_PASSWORD", "geheim")]).unwrap();
+        assert!(!format!("{options:?}").contains("geheim"));
+        let reason = read("nats://u:geheim@a/JOBS", &[], &[]).unwrap_err();
+        assert!(reason.starts_with("credentials do not belong into an address") && !reason.contains("geheim"));
+    }
+}

@@ -1,0 +1,327 @@
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::consumer::pull::Batch;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{self, AckKind};
+use async_nats::{HeaderMap, RequestError, RequestErrorKind, header};
+use foveate_queue::{DeadLetter, Delivery, Depth, Job, JobQueue, Message, QueueError, QueueOptions, Receipt, one_line};
+use futures_util::{StreamExt, stream};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use crate::connect::{ANSWER, Connection};
+use crate::options::Options;
+use crate::setup::{Target, set_up};
+
+/// Headers of a dead letter.
+const ID: &str = "Foveate-Id";
+const STAGE: &str = "Foveate-Stage";
+const REASON: &str = "Foveate-Reason";
+const MAX_STAGE: usize = 100;
+const MAX_REASON: usize = 1000;
+
+/// Questions under way at once in one call.
+const AT_ONCE: usize = 256;
+/// Most messages of one request: what is under way must fit the client's buffers.
+const MAX_PULL: usize = 1000;
+/// Where JetStream is told about deliveries.
+const ACK: &str = "$JS.ACK.";
+
+/// A work-queue stream of a NATS server with JetStream, and its durable consumer.
+pub struct NatsQueue {
+    connection: Connection,
+    jobs: Target,
+    dead: Target,
+    consumer: PullConsumer,
+    lease: Duration,
+    max_receive: u32,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl NatsQueue {
+    /// Connects to the queue that `options` name; see the crate's documentation.
+    ///
+    /// # Errors
+    /// [`QueueError::Options`], [`QueueError::Unreachable`] when no server answers, and [`QueueError::Refused`] when it
+    /// lets nobody in, has no such stream, or one that would lose messages.
+    pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
+        let options = Options::read(options, &|name| std::env::var(name).ok())?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("nats")
+            .enable_all()
+            .build()
+            .map_err(|error| QueueError::Options(format!("no thread for the connection: {error}")))?;
+        let opening = async {
+            let connection = Connection::open(&options).await?;
+            let (jobs, dead, consumer) = connection.answered(set_up(&connection, &options)).await??;
+            Ok((connection, jobs, dead, consumer))
+        };
+        let (connection, jobs, dead, consumer) = runtime.block_on(opening)?;
+        let lease = consumer.cached_info().config.ack_wait;
+        Ok(Self { connection, jobs, dead, consumer, lease, max_receive: options.max_receive, runtime: Some(runtime) })
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        let runtime = self.runtime.as_ref().expect("it is taken by drop alone");
+        runtime.block_on(work)
+    }
+
+    /// Asks about every item, several at once.
+    fn each<'a, T, F>(&'a self, items: &'a [T], ask: impl Fn(&'a T) -> F) -> Vec<Result<(), QueueError>>
+    where
+        F: Future<Output = Result<(), QueueError>>,
+    {
+        self.block_on(async {
+            if let Err(error) = self.connection.ready().await {
+                return vec![Err(error); items.len()];
+            }
+            let asked = items.iter().map(|item| {
+                let asked = ask(item);
+                async { self.connection.answered(asked).await? }
+            });
+            stream::iter(asked).buffered(AT_ONCE).collect().await
+        })
+    }
+
+    /// Stores a message durably, unless one of its id was stored a short time ago.
+    async fn publish(&self, to: &Target, headers: HeaderMap, body: &[u8]) -> Result<(), QueueError> {
+        let (bytes, limit) = (size(&headers) + body.len(), to.largest);
+        if bytes > limit {
+            return Err(QueueError::TooLarge { bytes, limit });
+        }
+        let message = PublishMessage::build().headers(headers).payload(body.to_vec().into());
+        let published =
+            async { self.connection.context.send_publish(to.subject.clone(), message).await?.await.map(drop) };
+        published.await.map_err(|error| self.not_published(to, &error))
+    }
+
+    fn not_published(&self, to: &Target, error: &PublishError) -> QueueError {
+        let stream = &to.stream.cached_info().config.name;
+        match error.kind() {
+            PublishErrorKind::StreamNotFound => self
+                .connection
+                .refused(format!("stream {stream} does not listen to {}, or is no longer there", to.subject)),
+            _ => self.connection.unreachable(format!("stream {stream}: {error}")),
+        }
+    }
+
+    async fn send_one(&self, message: &Message) -> Result<(), QueueError> {
+        if !Job::is_id(&message.id) || message.id.trim() != message.id {
+            let rule = "no control characters, no spaces at its ends, 1 to 256 characters";
+            return Err(self.connection.refused(format!("it cannot carry the id {:?}: {rule}", message.id)));
+        }
+        let mut headers = self.headers_for(&self.jobs);
+        headers.insert(header::NATS_MESSAGE_ID, message.id.as_str());
+        self.publish(&self.jobs, headers, &message.body).await
+    }
+
+    /// A publication that ends in this stream or nowhere.
+    fn headers_for(&self, to: &Target) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::NATS_EXPECTED_STREAM, to.stream.cached_info().config.name.as_str());
+        headers
+    }
+
+    /// Tells JetStream about a delivery, and waits for its answer: only then is it done.
+    async fn tell(&self, receipt: &Receipt, what: AckKind) -> Result<(), QueueError> {
+        if !receipt.0.starts_with(ACK) {
+            return Err(QueueError::LeaseLost);
+        }
+        let told = self.connection.client.request(receipt.0.clone(), what.into()).await;
+        told.map(drop).map_err(|error| self.not_told(&error))
+    }
+
+    fn not_told(&self, error: &RequestError) -> QueueError {
+        self.connection.unreachable(match error.kind() {
+            RequestErrorKind::NoResponders => {
+                "nobody keeps account of its messages; is the consumer still there?".to_owned()
+            }
+            _ => error.to_string(),
+        })
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        self.connection.ready().await?;
+        let mut received = self.fetch(max).await?;
+        if received.is_empty() && !wait.is_zero() {
+            // One alone: a request for more would be open when this returns, and take messages to nobody.
+            let waiting = self.consumer.batch().max_messages(1).expires(wait).messages();
+            received = match self.connection.answered(waiting).await? {
+                Ok(batch) => self.collect(batch, wait + ANSWER).await?,
+                Err(error) => return Err(self.connection.unreachable(error.to_string())),
+            };
+            if !received.is_empty() && max > 1 {
+                received.extend(self.fetch(max - 1).await.unwrap_or_default());
+            }
+        }
+        Ok(received)
+    }
+
+    /// What there is at once.
+    async fn fetch(&self, max: usize) -> Result<Vec<Delivery>, QueueError> {
+        let fetching = self.consumer.fetch().max_messages(self.at_most(max)).messages();
+        match self.connection.answered(fetching).await? {
+            Ok(batch) => self.collect(batch, ANSWER).await,
+            Err(error) => Err(self.connection.unreachable(error.to_string())),
+        }
+    }
+
+    fn at_most(&self, max: usize) -> usize {
+        let allowed = usize::try_from(self.consumer.cached_info().config.max_batch).unwrap_or_default();
+        max.min(MAX_PULL).min(if allowed == 0 { MAX_PULL } else { allowed })
+    }
+
+    /// All of a batch, whose every message comes within `patience`. Of one that breaks off, what came.
+    async fn collect(&self, mut batch: Batch, patience: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let mut received = Vec::new();
+        loop {
+            let error = match self.connection.answered(timeout(patience, batch.next())).await {
+                Ok(Ok(Some(Ok(message)))) => match delivery(&message) {
+                    Some(delivery) => {
+                        received.push(delivery);
+                        continue;
+                    }
+                    None => self.connection.refused("it delivers what is no message of a stream"),
+                },
+                Ok(Ok(None)) => return Ok(received),
+                Ok(Ok(Some(Err(error)))) => self.connection.unreachable(error.to_string()),
+                Ok(Err(_)) => self.connection.unreachable(format!("no answer within {patience:?}")),
+                Err(error) => error,
+            };
+            return if received.is_empty() { Err(error) } else { Ok(received) };
+        }
+    }
+
+    async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        self.connection.ready().await?;
+        let headers = self.dead_headers(delivery, why);
+        self.connection.answered(self.publish(&self.dead, headers, &delivery.body)).await??;
+        self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
+    }
+
+    /// As much of why as fits beside the body, what matters most first.
+    fn dead_headers(&self, delivery: &Delivery, why: &DeadLetter) -> HeaderMap {
+        let mut headers = self.headers_for(&self.dead);
+        let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
+        // Not the id: a message that is sent anew and dies again is another dead letter.
+        let once = place(&delivery.receipt).map(|place| ("Nats-Msg-Id", place));
+        for (name, value) in once.into_iter().chain([(ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)]) {
+            let room = self.dead.largest.saturating_sub(size(&headers) + line(name, "") + delivery.body.len());
+            let value = one_line(&value, room);
+            if !value.is_empty() {
+                headers.insert(name, value);
+            }
+        }
+        headers
+    }
+
+    async fn count(&self) -> Result<Depth, QueueError> {
+        self.connection.ready().await?;
+        let name = &self.consumer.cached_info().name;
+        let (jobs, dead) = self
+            .connection
+            .answered(async { (self.jobs.stream.consumer_info(name).await, self.dead.stream.get_info().await) })
+            .await?;
+        let jobs = jobs.map_err(|error| self.connection.unreachable(error.to_string()))?;
+        let dead = dead.map_err(|error| self.connection.unreachable(error.to_string()))?;
+        Ok(Depth { waiting: jobs.num_pending, leased: jobs.num_ack_pending as u64, dead: dead.state.messages })
+    }
+}
+
+/// Bytes of headers on the wire.
+fn size(headers: &HeaderMap) -> usize {
+    let lines = headers.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+    "NATS/1.0\r\n\r\n".len() + lines.map(|(name, value)| line(name.as_ref(), value.as_str())).sum::<usize>()
+}
+
+fn line(name: &str, value: &str) -> usize {
+    name.len() + ": ".len() + value.len() + "\r\n".len()
+}
+
+fn delivery(message: &jetstream::Message) -> Option<Delivery> {
+    let info = message.info().ok()?;
+    let receipt = Receipt(message.reply.as_ref()?.to_string());
+    let given = message.headers.as_ref().and_then(|headers| headers.get_last(header::NATS_MESSAGE_ID));
+    let id = match given {
+        Some(id) if !id.as_str().is_empty() => id.as_str().to_owned(),
+        _ => format!("{}:{}", info.stream, info.stream_sequence),
+    };
+    Some(Delivery {
+        id,
+        body: message.payload.to_vec(),
+        received: u32::try_from(info.delivered).unwrap_or(u32::MAX),
+        sent: Some(SystemTime::from(info.published)),
+        receipt,
+    })
+}
+
+/// Stream and sequence number of a delivery: the same at every delivery of a message.
+fn place(receipt: &Receipt) -> Option<String> {
+    // $JS.ACK.STREAM.CONSUMER.delivered.sequence.…, or with domain and account before the stream.
+    let words: Vec<&str> = receipt.0.strip_prefix(ACK)?.split('.').collect();
+    let words = if words.len() >= 9 { &words[2..] } else { &words[..] };
+    Some(format!("{}:{}", words.first()?, words.get(3)?))
+}
+
+impl JobQueue for NatsQueue {
+    fn name(&self) -> &str {
+        &self.connection.queue
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn max_receive(&self) -> u32 {
+        self.max_receive
+    }
+
+    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        self.each(messages, |message| self.send_one(message))
+    }
+
+    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        if max == 0 { Ok(Vec::new()) } else { self.block_on(self.pull(max, wait)) }
+    }
+
+    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each(receipts, |receipt| self.tell(receipt, AckKind::Ack))
+    }
+
+    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each(receipts, |receipt| self.tell(receipt, AckKind::Progress))
+    }
+
+    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        let delay = (!delay.is_zero()).then_some(delay);
+        self.each(receipts, |receipt| self.tell(receipt, AckKind::Nak(delay)))
+    }
+
+    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        self.block_on(self.bury(delivery, why))
+    }
+
+    fn depth(&self) -> Result<Depth, QueueError> {
+        self.block_on(self.count())
+    }
+}
+
+impl std::fmt::Debug for NatsQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NatsQueue").field("stream", &self.connection.queue).finish_non_exhaustive()
+    }
+}
+
+impl Drop for NatsQueue {
+    fn drop(&mut self) {
+        // Nothing is under way, and a runtime may not be waited for by whoever runs in another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

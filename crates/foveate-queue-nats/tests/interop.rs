@@ -1,0 +1,56 @@
+//! Another client, nats-py, sends jobs, reads dead letters, and works on the same queue.
+
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
+#[path = "../../../tests/support/brokers.rs"]
+mod brokers;
+
+use std::process::Command;
+use std::time::Duration;
+
+use brokers::{NatsServer, python};
+use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueOptions};
+use foveate_queue_nats::NatsQueue;
+
+/// What the script prints; `None` without nats-py.
+fn other(server: &NatsServer, step: &str) -> Option<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop.py");
+    let output = python(Command::new("python3").args([script, &server.address(), step]))?;
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn other_clients_send_read_and_work() {
+    let Some(server) = NatsServer::start() else { return };
+    let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{}/JOBS", server.address())) };
+    let queue = NatsQueue::open(&options).unwrap();
+
+    if other(&server, "send").is_none() {
+        return;
+    }
+    let received = queue.receive(10, Duration::from_secs(5)).unwrap();
+    let ids: Vec<_> = received.iter().map(|delivery| delivery.id.as_str()).collect();
+    assert_eq!(ids, ["named", "JOBS:2"], "the second 'named' was dropped");
+    let job = Job::parse(&received[1].body).unwrap();
+    assert_eq!(job.image, ImageRef::Url("https://example.com/nameless.jpg".to_owned()));
+
+    let why = DeadLetter { stage: "decode".to_owned(), reason: "not a\nJPEG: żółw".to_owned() };
+    for delivery in &received {
+        queue.dead_letter(delivery, &why).unwrap();
+    }
+    let letters = other(&server, "dead").unwrap();
+    let letters: Vec<&str> = letters.lines().collect();
+    assert_eq!(letters.len(), 2);
+    for (letter, name) in letters.iter().zip(["named", "nameless"]) {
+        assert!(letter.contains(r#""Foveate-Stage": "decode""#), "{letter}");
+        assert!(letter.contains(r#""Foveate-Reason": "not a JPEG: \u017c\u00f3\u0142w""#), "{letter}");
+        assert!(letter.contains(&format!("https://example.com/{name}.jpg")), "{letter}");
+    }
+    assert!(letters[0].contains(r#""Foveate-Id": "named""#) && letters[1].contains(r#""Foveate-Id": "JOBS:2""#));
+
+    let sent = Message { id: "ours".to_owned(), body: br#"{"version": 1}"#.to_vec() };
+    assert_eq!(queue.send(&[sent]), [Ok(())]);
+    let taken = other(&server, "take").unwrap();
+    assert!(taken.contains(r#""Nats-Msg-Id": "ours""#) && taken.contains(r#""body": {"version": 1}"#), "{taken}");
+    assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 2 });
+}

@@ -1,0 +1,189 @@
+//! Brokers for tests, included by each of them (`#[path]`): real servers on a free loopback port, with a store of their
+//! own, stopped when they are dropped.
+
+// Not every test uses everything, tests may unwrap, and what was skipped is worth seeing.
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A server that has not answered by then never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port of the loopback interface that nobody listened to a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A running program.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts `command`, which listens on `port`, and waits until it says `greeting` to who says `hello`. `None`, with a
+    /// line on the terminal, where the program is not installed.
+    fn start(command: &mut Command, port: u16, hello: &str, greeting: &str) -> Option<Self> {
+        let child = match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                println!("skipped: there is no {}", command.get_program().display());
+                return None;
+            }
+            Err(error) => panic!("{}: {error}", command.get_program().display()),
+        };
+        let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        server.wait_for(hello, greeting);
+        Some(server)
+    }
+
+    fn wait_for(&mut self, hello: &str, greeting: &str) {
+        let give_up = Instant::now() + PATIENCE;
+        while !greets(self.address, hello, greeting) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the server on port {} ended: {status}", self.address.port());
+            }
+            assert!(Instant::now() < give_up, "the server on port {} does not answer", self.address.port());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// As a power failure ends it.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn greets(address: SocketAddr, hello: &str, greeting: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut answer = vec![0; greeting.len()];
+    stream.write_all(hello.as_bytes()).is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && answer == greeting.as_bytes()
+}
+
+/// `nats-server` with JetStream.
+pub(crate) struct NatsServer {
+    server: Server,
+    store: TempDir,
+    arguments: Vec<String>,
+}
+
+impl NatsServer {
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&["--jetstream"])
+    }
+
+    /// With these arguments besides those that say where it listens and stores.
+    pub(crate) fn start_with(arguments: &[&str]) -> Option<Self> {
+        let store = tempfile::tempdir().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let server = Self::run(store.path(), free_port(), &arguments)?;
+        Some(Self { server, store, arguments })
+    }
+
+    fn run(store: &Path, port: u16, arguments: &[String]) -> Option<Server> {
+        let mut command = Command::new(nats_server());
+        command.args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--store_dir"]).arg(store).args(arguments);
+        Server::start(&mut command, port, "", "INFO {")
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub(crate) fn address(&self) -> String {
+        self.server.address.to_string()
+    }
+
+    /// Ends it at once (SIGKILL). Its store stays.
+    pub(crate) fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Starts it again on the same port and store, after [`Self::kill`].
+    pub(crate) fn restart(&mut self) {
+        let port = self.server.address.port();
+        self.server = Self::run(self.store.path(), port, &self.arguments).unwrap();
+    }
+}
+
+/// Debian puts it where only root looks for programs.
+fn nats_server() -> &'static str {
+    if Path::new("/usr/sbin/nats-server").exists() { "/usr/sbin/nats-server" } else { "nats-server" }
+}
+
+/// Python's moto, which answers as SQS and S3 do; what it keeps is gone when it ends.
+pub(crate) struct AwsServer {
+    server: Server,
+    home: TempDir,
+}
+
+impl AwsServer {
+    pub(crate) fn start() -> Option<Self> {
+        let home = tempfile::tempdir().unwrap();
+        let credentials = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing-secret\n";
+        std::fs::write(home.path().join("credentials"), credentials).unwrap();
+        let port = free_port();
+        let mut command = Command::new("moto_server");
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        let hello = "GET /moto-api/ HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        Some(Self { server: Server::start(&mut command, port, hello, "HTTP/1.1 200")?, home })
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
+    /// What `sqs://` needs to get there, credentials that anybody may know included.
+    pub(crate) fn settings(&self) -> BTreeMap<String, String> {
+        let credentials = self.home.path().join("credentials").into_os_string().into_string().unwrap();
+        let settings =
+            [("endpoint", self.endpoint()), ("region", "eu-central-1".to_owned()), ("credentials", credentials)];
+        settings.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// The same, for programs that are started.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
+        [
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_REGION", "eu-central-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "testing".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "testing-secret".to_owned()),
+        ]
+    }
+}
+
+/// Runs a Python script. Its exit code 77 says that a library is not there: `None`, with a line on the terminal, as where
+/// Python is not.
+pub(crate) fn python(command: &mut Command) -> Option<Output> {
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: there is no Python ({error})");
+            return None;
+        }
+    };
+    if output.status.code() == Some(77) {
+        println!("skipped: {}", String::from_utf8_lossy(&output.stdout).trim());
+        return None;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(output)
+}
