@@ -89,7 +89,7 @@ const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
 /// Every file that an experiment may leave in a run's folder.
-pub const ALL: [&Schema; 16] = [
+pub const ALL: [&Schema; 17] = [
     &PROFILE,
     &DECODERS,
     &RESIZERS,
@@ -99,6 +99,7 @@ pub const ALL: [&Schema; 16] = [
     &WORKER_SWEEP,
     &HEADLINE,
     &EXTRAPOLATION,
+    &WORKER,
     &TUNING,
     &DIAGNOSIS,
     &REMEDIES,
@@ -341,6 +342,60 @@ pub static EXTRAPOLATION: Schema = Schema {
         Column::number("long_images_per_second", "1/s", "its rate"),
         Column::text("within", "`yes` when that lies in the interval"),
         Column::text("assumptions", "what the projection takes for granted"),
+    ],
+};
+
+/// `foveate bench worker`.
+pub static WORKER: Schema = Schema {
+    file: "worker.csv",
+    about: "The queue worker with more and more of its stages on threads of their own, photos downloaded from a server on \
+            this machine that answers about as slowly as the web, results called back to it.",
+    columns: &[
+        PHOTOS,
+        DECODER,
+        RESIZER,
+        Column::text("encoder", "registry name; `stub` sleeps in the place of a forward on a device"),
+        DTYPE,
+        THREADS,
+        Column::number("configuration", "", "1 to 4"),
+        Column::text("change", "what this configuration has that the one before has not"),
+        Column::number("downloaders", "", "threads that download; 0 leaves it to the next stage's threads"),
+        Column::number("workers", "", "threads that decode and resize; 0 leaves it to the encoder's thread"),
+        Column::number("callers", "", "threads that call back; 0 leaves it to the encoder's thread"),
+        BATCH,
+        STATUS,
+        Column::number("requests", "", "of one sample, each downloaded, embedded, called back and acknowledged"),
+        SAMPLES,
+        Column::number(
+            "requests_per_second",
+            "1/s",
+            "median of the samples, from the first delivery to the last acknowledgement",
+        ),
+        Column::number("requests_per_second_min", "1/s", "least of the samples"),
+        Column::number("requests_per_second_max", "1/s", "most of the samples"),
+        Column::number("times_first", "x", "this rate ÷ that of configuration 1 with this encoder"),
+        Column::number("times_previous", "x", "this rate ÷ the previous configuration's"),
+        Column::number("p50_ms", "ms", "median time of a request, from its delivery to its acknowledgement"),
+        Column::number("p99_ms", "ms", "99th percentile"),
+        Column::number("images_per_batch", "", "mean number of images of a forward"),
+        Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
+        Column::number(
+            "cpu_busy",
+            "",
+            "processor time ÷ (wall-clock time × cores), 0 to 1: the server's part included",
+        ),
+        Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes").unprinted(),
+        Column::number("memory_growth_mb", "MB", "the peak − what was in use before, 10^6 bytes"),
+        Column::text("memory_of", "`process` (resident); more words where the system tells less").unprinted(),
+        Column::text(
+            "vectors",
+            "`exact` when every vector is bit for bit that of configuration 1, else the least cosine of the two",
+        ),
+        Column::number("forward_sleep_ms", "ms", "what the stub sleeps for a batch of any size").unprinted(),
+        Column::number("photo_p50_ms", "ms", "median time until the server begins to send a photo").unprinted(),
+        Column::number("photo_p99_ms", "ms", "99th percentile").unprinted(),
+        Column::number("callback_p50_ms", "ms", "median time until it has taken a callback").unprinted(),
+        Column::number("callback_p99_ms", "ms", "99th percentile").unprinted(),
     ],
 };
 

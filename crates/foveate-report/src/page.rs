@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::canvas::{Drawing, escape};
-use crate::figures::{Plate, headlines};
+use crate::figures::{Plate, headlines, worker};
 use crate::shown::{Span, Text, Traced, text};
 use crate::table::{Row, Table};
 use crate::{NARROW, Report, ReportError, WIDE, font, ink};
@@ -70,6 +70,7 @@ pub(crate) fn page(run: &Report, plates: &[Plate]) -> Result<String, ReportError
     for (at, plate) in plates.iter().enumerate() {
         body.push_str(&section(at + 1, plate, &mut ledger)?);
     }
+    body.push_str(&configurations(run, &mut ledger));
     body.push_str(&checklist(run, &mut ledger));
     body.push_str(&machine(run, &mut ledger));
     body.push_str(&left_out(run));
@@ -140,6 +141,32 @@ fn section(number: usize, plate: &Plate, ledger: &mut Ledger) -> Result<String, 
     }
     let _ = writeln!(html, "<figcaption>{}</figcaption>\n</figure>\n</section>", ledger.html(&plate.caption));
     Ok(html)
+}
+
+/// The worker's configurations in numbers.
+fn configurations(run: &Report, ledger: &mut Ledger) -> String {
+    let rows = worker::rows(run);
+    if rows.is_empty() {
+        return String::new();
+    }
+    ledger.enter("Configurations");
+    let mut html = String::from(
+        "<section id=\"configurations\">\n<h2>The worker's configurations</h2>\n<div class=\"table\">\n\
+         <table class=\"stack\"><thead><tr><th scope=\"col\">Configuration</th>",
+    );
+    for (heading, _) in worker::COLUMNS {
+        let _ = write!(html, "<th scope=\"col\" class=\"tick\">{heading}</th>");
+    }
+    html.push_str("</tr></thead><tbody>\n");
+    for (name, values) in rows {
+        let _ = write!(html, "<tr><th scope=\"row\">{}</th>", ledger.html(&name));
+        for ((heading, _), value) in worker::COLUMNS.iter().zip(values) {
+            let _ = write!(html, "<td class=\"number\" data-name=\"{heading}\">{}</td>", ledger.html(&value));
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody></table>\n</div>\n</section>\n");
+    html
 }
 
 fn checklist(run: &Report, ledger: &mut Ledger) -> String {

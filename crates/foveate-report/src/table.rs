@@ -25,7 +25,7 @@ const RATES: [(&str, &str); 3] =
     [("images_per_second", "images/s"), ("images_per_second_min", "images/s"), ("images_per_second_max", "images/s")];
 
 /// Every file that the report knows.
-pub(crate) static SOURCES: [Source; 16] = [
+pub(crate) static SOURCES: [Source; 17] = [
     Source {
         file: "profile.csv",
         command: "foveate profile PHOTOS --out DIR",
@@ -187,6 +187,28 @@ pub(crate) static SOURCES: [Source; 16] = [
         command: "foveate bench all PHOTOS --out DIR",
         words: &["scenario", "lane", "stage"],
         numbers: &[("start_ms", "ms"), ("end_ms", "ms"), ("batch", "")],
+    },
+    Source {
+        file: "worker.csv",
+        command: "foveate bench worker PHOTOS --out DIR",
+        words: &["photos", "encoder", "change", "status"],
+        numbers: &[
+            ("configuration", ""),
+            ("batch", ""),
+            ("requests_per_second", "requests/s"),
+            ("requests_per_second_min", "requests/s"),
+            ("requests_per_second_max", "requests/s"),
+            ("times_first", "×"),
+            ("p50_ms", "ms"),
+            ("p99_ms", "ms"),
+            ("images_per_batch", ""),
+            ("encoder_busy", "%"),
+            ("cpu_busy", "%"),
+            ("memory_growth_mb", "MB"),
+            ("forward_sleep_ms", "ms"),
+            ("photo_p50_ms", "ms"),
+            ("photo_p99_ms", "ms"),
+        ],
     },
     Source {
         file: "checklist.csv",

@@ -5,6 +5,7 @@ mod parts;
 mod plan;
 mod stages;
 mod sweeps;
+pub(crate) mod worker;
 
 use crate::canvas::Drawing;
 use crate::chart::{Bar, Chart, Key, Part};
@@ -37,7 +38,7 @@ type Plates = Result<Option<Plate>, ReportError>;
 
 /// Every figure that the run's files allow, in the order of the page.
 pub(crate) fn plates(run: &Report) -> Result<Vec<Plate>, ReportError> {
-    let figures: [fn(&Report) -> Plates; 16] = [
+    let figures: [fn(&Report) -> Plates; 17] = [
         stages::pipeline,
         stages::stages,
         parts::decoders,
@@ -54,6 +55,7 @@ pub(crate) fn plates(run: &Report) -> Result<Vec<Plate>, ReportError> {
         plan::timeline,
         plan::accuracy,
         plan::walls,
+        worker::configurations,
     ];
     figures.iter().filter_map(|figure| figure(run).transpose()).collect()
 }
