@@ -2,11 +2,14 @@ use std::path::PathBuf;
 
 use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
+use foveate_net::OptionsError;
 use foveate_pipeline::RunError;
 use foveate_plan::PlanError;
+use foveate_preprocess::PreprocessError;
 use foveate_resize::ResizeError;
 use foveate_sink::SinkError;
 use foveate_source::SourceError;
+use foveate_worker::EngineError;
 
 /// Why an experiment could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,18 @@ pub enum LabError {
     /// An output cannot be written.
     #[error("write: {0}")]
     Sink(#[from] SinkError),
+    /// Nothing prepares images.
+    #[error("preprocess: {0}")]
+    Preprocess(#[from] PreprocessError),
+    /// A worker cannot be started.
+    #[error("worker: {0}")]
+    Worker(#[from] EngineError),
+    /// Its downloads cannot be made.
+    #[error("download: {0}")]
+    Client(#[from] OptionsError),
+    /// The photo server cannot be started.
+    #[error("photo server: {0}")]
+    Server(std::io::Error),
     /// A run stopped.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -375,7 +375,11 @@ pub static WORKER: Schema = Schema {
         Column::number("requests_per_second_max", "1/s", "most of the samples"),
         Column::number("times_first", "x", "this rate ÷ that of configuration 1 with this encoder"),
         Column::number("times_previous", "x", "this rate ÷ the previous configuration's"),
-        Column::number("p50_ms", "ms", "median time of a request, from its delivery to its acknowledgement"),
+        Column::number(
+            "p50_ms",
+            "ms",
+            "median time of a request under full load, from its delivery to its acknowledgement: it grows with the messages held",
+        ),
         Column::number("p99_ms", "ms", "99th percentile"),
         Column::number("images_per_batch", "", "mean number of images of a forward"),
         Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),

@@ -13,7 +13,7 @@ use common::{Costs, FakeRig, corrupt, raw};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
-use foveate_lab::bench::{self, Effort, Sets, Vectors};
+use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, Table, Watch};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
@@ -551,6 +551,87 @@ impl Rig for Spoilt {
     fn config(&self, setting: &Setting) -> Config {
         self.0.config(setting)
     }
+}
+
+/// A rig whose photos are JPEGs: a worker looks at what it downloads.
+fn jpegs(rig: FakeRig) -> FakeRig {
+    let jpeg = |n: u8| {
+        let (side, mut bytes) = (20 + u32::from(n % 3), Vec::new());
+        let pixels: Vec<u8> = (0..side * side * 3).map(|at| (at as u8).wrapping_mul(n + 1)).collect();
+        let mut encoder = image::codecs::jpeg::JpegEncoder::new(&mut bytes);
+        encoder.encode(&pixels, side, side, image::ExtendedColorType::Rgb8).unwrap();
+        bytes
+    };
+    FakeRig { photos: (0..6).map(jpeg).collect(), ..rig }
+}
+
+/// Photos after 30 ms, callbacks after 10 ms, a forward of 8 ms.
+fn service() -> Service {
+    let ms = |ms| (Duration::from_millis(ms), Duration::from_millis(ms));
+    let (photos, callbacks) = (ms(30), ms(10));
+    Service { photos, callbacks, forward_sleep: Duration::from_millis(8), ..Service::usual() }
+}
+
+const EMPTY_OF_THE_STUB: [&str; 6] =
+    ["dtype", "threads", "forward_sleep_ms", "cpu_busy", "peak_memory_mb", "memory_growth_mb"];
+
+#[test]
+fn a_worker_gains_by_threads_and_by_batches() {
+    let costs = Costs { decode: 8.0, forward_call: 8.0, ..Costs::default() };
+    let bench = Bench::new(jpegs(FakeRig::with_costs(costs)), Fault::None);
+    let effort = Effort { images: Some(24), samples: 1, ..EFFORT };
+    let table = bench::worker(&bench.lab(), &bench.sets().usable[0], &service(), &effort).unwrap();
+    check_cells(&table, &EMPTY_OF_THE_STUB);
+    assert_eq!(table.len(), 8);
+    for encoder in ["plain", "stub"] {
+        let of = |number: &str| row(&table, &[("encoder", encoder), ("configuration", number)]);
+        let rows = ["1", "2", "3", "4"].map(of);
+        let rates = rows.map(|row| table.number(row, "requests_per_second").unwrap());
+        // In turn 56 ms a request; then 16 ms, then 8 ms, then as long as two threads decode: 4 ms.
+        assert!(rates[0] < 18.0 && rates[1] > 1.8 * rates[0], "{}", print(&table));
+        assert!(rates[2] > 1.2 * rates[1] && rates[3] > 1.2 * rates[2], "{}", print(&table));
+        let times = rows.map(|row| table.number(row, "times_first").unwrap());
+        assert!(times.iter().zip(rates).all(|(times, rate)| (times - rate / rates[0]).abs() < 0.01 * times));
+        for row in rows {
+            assert_eq!(text(&table, row, "vectors"), "exact");
+            assert_eq!(table.number(row, "requests"), Some(24.0));
+            let busy = table.number(row, "encoder_busy").unwrap();
+            assert!(0.0 < busy && busy < 1.05, "{}", print(&table));
+            assert!(table.number(row, "p50_ms").unwrap() >= 56.0 - 0.5, "{}", print(&table));
+            assert!(table.number(row, "p50_ms") <= table.number(row, "p99_ms"));
+        }
+        let images = rows.map(|row| table.number(row, "images_per_batch").unwrap());
+        assert!(images[..3] == [1.0; 3] && images[3] > 1.5 && images[3] <= 8.0, "{images:?}");
+    }
+    assert_eq!(text(&table, 7, "change"), "+ batches of up to 8");
+}
+
+#[test]
+fn a_worker_whose_vectors_depend_on_the_batch_has_no_figures() {
+    let base = Setting { encoder: "spoilt".to_owned(), ..FakeRig::new().base };
+    let rig = FakeRig { encoders: vec![("spoilt", Some(1.0))], base, ..FakeRig::new() };
+    let bench = Bench::new(jpegs(rig), Fault::EncoderGivesNoise);
+    let table =
+        bench::worker(&bench.lab(), &bench.sets().usable[0], &service(), &Effort { samples: 1, ..EFFORT }).unwrap();
+    let of = |encoder, number| row(&table, &[("encoder", encoder), ("configuration", number)]);
+    // Alone in its batch an image has the same noise every time.
+    ["1", "2", "3"].iter().for_each(|number| assert_eq!(text(&table, of("spoilt", number), "status"), "ok"));
+    not_available(&table, of("spoilt", "4"), "other vectors than in configuration 1");
+    assert_eq!(text(&table, of("stub", "4"), "status"), "ok");
+}
+
+#[test]
+fn a_worker_without_its_encoder_is_measured_with_the_stub() {
+    let rig = FakeRig { encoders: vec![("plain", None)], ..FakeRig::new() };
+    let bench = Bench::new(jpegs(rig), Fault::None);
+    let table =
+        bench::worker(&bench.lab(), &bench.sets().usable[0], &service(), &Effort { samples: 1, ..EFFORT }).unwrap();
+    assert_eq!((rows(&table, &[("status", "ok")]).len(), rows(&table, &[("encoder", "plain")]).len()), (4, 4));
+    rows(&table, &[("encoder", "plain")]).into_iter().for_each(|row| not_available(&table, row, "no encoder"));
+
+    let backwards = Service { photos: (Duration::from_millis(9), Duration::from_millis(3)), ..service() };
+    let refused = bench::worker(&bench.lab(), &bench.sets().usable[0], &backwards, &EFFORT).unwrap_err();
+    assert!(refused.to_string().contains("no latency has a median of 9 ms and a p99 of 3 ms"), "{refused}");
 }
 
 struct SpoiltDecoder {

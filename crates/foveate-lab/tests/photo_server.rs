@@ -11,6 +11,7 @@ use foveate_core::PixelBuf;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_image::GenericDecoder;
 use foveate_lab::photo_server::{Latency, Options, PhotoServer};
+use foveate_net::Client;
 
 const PHOTOS: [&str; 2] = ["camera_gray.jpg", "retina.png"];
 
@@ -24,7 +25,7 @@ fn server(options: Options) -> PhotoServer {
 }
 
 /// A connection that one request after the other can be sent on.
-struct Client(BufReader<TcpStream>);
+struct Socket(BufReader<TcpStream>);
 
 #[derive(Debug)]
 struct Reply {
@@ -39,7 +40,7 @@ impl Reply {
     }
 }
 
-impl Client {
+impl Socket {
     fn new(server: &PhotoServer) -> Self {
         let stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -99,7 +100,7 @@ fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
 #[test]
 fn photos_come_over_one_connection_and_are_counted() {
     let server = server(Options::default());
-    let mut client = Client::new(&server);
+    let mut client = Socket::new(&server);
     for (path, photo) in [("/photo/0", 0), ("/photo/1", 1), ("/photo/2?size=large", 0), ("/photo/1", 1)] {
         let reply = client.get(path);
         assert_eq!((reply.status, &reply.body[..]), (200, &photos()[photo][..]), "{path}");
@@ -113,7 +114,7 @@ fn photos_come_over_one_connection_and_are_counted() {
 #[test]
 fn broken_photos_are_refused_by_decoders() {
     let server = server(Options::default());
-    let mut client = Client::new(&server);
+    let mut client = Socket::new(&server);
     for (n, photo) in photos().iter().enumerate() {
         let corrupt = client.get(&format!("/corrupt/{n}")).body;
         assert_eq!(corrupt.len(), photo.len());
@@ -132,7 +133,7 @@ fn broken_photos_are_refused_by_decoders() {
 #[test]
 fn errors_are_told_as_servers_tell_them() {
     let server = server(Options::default());
-    let mut client = Client::new(&server);
+    let mut client = Socket::new(&server);
     assert_eq!(client.get("/missing/1").status, 404);
     assert_eq!(client.get("/no/such/path").status, 404);
     let error = client.get("/error/1");
@@ -144,7 +145,7 @@ fn errors_are_told_as_servers_tell_them() {
     client.send("GET / nonsense\r\n\r\n");
     assert_eq!(client.reply().status, 400);
     assert!(client.is_over());
-    let mut client = Client::new(&server);
+    let mut client = Socket::new(&server);
     client.send("GET /photo/0 HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert_eq!((client.reply().status, client.is_over()), (200, true));
 }
@@ -152,9 +153,9 @@ fn errors_are_told_as_servers_tell_them() {
 #[test]
 fn a_stalled_request_holds_up_no_other_and_nobody_at_the_end() {
     let server = server(Options { latency: Latency::NONE, ..Options::default() });
-    let mut stalled = Client::new(&server);
+    let mut stalled = Socket::new(&server);
     stalled.send("GET /stall/0 HTTP/1.1\r\n\r\n");
-    assert_eq!(Client::new(&server).get("/photo/0").status, 200);
+    assert_eq!(Socket::new(&server).get("/photo/0").status, 200);
     stalled.0.get_mut().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let error = stalled.0.read(&mut [0]).unwrap_err();
     assert!(matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut), "{error}");
@@ -167,7 +168,7 @@ fn a_stalled_request_holds_up_no_other_and_nobody_at_the_end() {
 #[test]
 fn a_slow_photo_takes_its_time_and_is_whole() {
     let server = server(Options { drip: Duration::from_millis(300), ..Options::default() });
-    let mut client = Client::new(&server);
+    let mut client = Socket::new(&server);
     let started = Instant::now();
     assert_eq!(client.get("/slow/0").body[..], photos()[0][..]);
     assert!(started.elapsed() >= Duration::from_millis(290), "{:?}", started.elapsed());
@@ -176,7 +177,7 @@ fn a_slow_photo_takes_its_time_and_is_whole() {
 #[test]
 fn a_body_without_end_goes_on_until_the_client_has_enough() {
     let server = server(Options::default());
-    let mut client = Client::new(&server);
+    let mut client = Socket::new(&server);
     client.send("GET /huge/0 HTTP/1.1\r\n\r\n");
     let head = client.head();
     assert_eq!((head.status, head.header("content-length")), (200, None));
@@ -189,8 +190,8 @@ fn a_body_without_end_goes_on_until_the_client_has_enough() {
 fn answers_take_the_latency_asked_for() {
     let steady = |ms| Latency::new(Duration::from_millis(ms), Duration::from_millis(ms)).unwrap();
     let server = server(Options { latency: steady(30), callback_latency: steady(60), ..Options::default() });
-    let mut client = Client::new(&server);
-    let mut timed = |ask: &dyn Fn(&mut Client)| {
+    let mut client = Socket::new(&server);
+    let mut timed = |ask: &dyn Fn(&mut Socket)| {
         let started = Instant::now();
         ask(&mut client);
         started.elapsed()
@@ -205,7 +206,7 @@ fn answers_take_the_latency_asked_for() {
 #[test]
 fn callbacks_are_kept_and_refused_while_the_receiver_is_down() {
     let server = server(Options::default());
-    let (mut client, callbacks) = (Client::new(&server), server.callbacks());
+    let (mut client, callbacks) = (Socket::new(&server), server.callbacks());
     assert_eq!(client.call_back("a", "one"), 204);
     callbacks.set_down(true);
     assert_eq!(client.call_back("b", "two"), 503);
@@ -223,9 +224,9 @@ fn callbacks_are_kept_and_refused_while_the_receiver_is_down() {
 #[test]
 fn connections_beyond_the_limit_wait_for_their_turn() {
     let server = server(Options { max_connections: 2, ..Options::default() });
-    let mut first = [Client::new(&server), Client::new(&server)];
+    let mut first = [Socket::new(&server), Socket::new(&server)];
     first.iter_mut().for_each(|client| assert_eq!(client.get("/photo/0").status, 200));
-    let mut third = Client::new(&server);
+    let mut third = Socket::new(&server);
     third.send("GET /photo/1 HTTP/1.1\r\n\r\n");
     thread::sleep(Duration::from_millis(100));
     assert_eq!(server.requests("/photo/1"), 0);
@@ -240,7 +241,7 @@ fn many_clients_at_once_each_get_what_they_asked_for() {
         for client in 0..32 {
             let server = &server;
             scope.spawn(move || {
-                let mut connection = Client::new(server);
+                let mut connection = Socket::new(server);
                 for n in 0..20 {
                     let path = format!("/photo/{}", client * 20 + n);
                     assert_eq!(connection.get(&path).body[..], photos()[n % 2][..]);
@@ -253,6 +254,38 @@ fn many_clients_at_once_each_get_what_they_asked_for() {
     ids.sort();
     ids.dedup();
     assert_eq!((ids.len(), server.all_requests().len()), (640, 641));
+}
+
+/// A worker's own client sees each fault as what it is.
+#[test]
+fn the_guarded_client_tells_the_faults_apart() {
+    let server = server(Options::default());
+    let timeout = Duration::from_millis(500);
+    let client = Client::new(foveate_net::Options {
+        allow_private: vec!["127.0.0.1".to_owned()],
+        max_bytes: 1 << 20,
+        timeout,
+        ..foveate_net::Options::default()
+    })
+    .unwrap();
+    let mut body = Vec::new();
+    let mut get = |path: &str| client.get(&server.url(path), &mut |_| (), &mut body).map(|()| body.clone());
+    assert_eq!(get("/photo/0").unwrap()[..], photos()[0][..]);
+    assert!(!get("/missing/0").unwrap_err().transient);
+    let error = get("/error/0").unwrap_err();
+    assert_eq!((error.transient, error.retry_after), (true, Some(Duration::from_secs(1))));
+    assert_eq!([get("/flaky/0/1").unwrap_err().transient, get("/flaky/0/1").is_err()], [true, false]);
+    for path in ["/stall/0", "/slow/0"] {
+        let started = Instant::now();
+        assert!(get(path).unwrap_err().transient, "{path}");
+        assert!(started.elapsed() >= timeout, "{path}");
+    }
+    assert!(!get("/huge/0").unwrap_err().transient, "more than it may be");
+    let headers = [("webhook-id", "a")];
+    assert_eq!(client.post(&server.url("/callback"), &headers, b"{}").unwrap().status, 204);
+    server.callbacks().set_down(true);
+    assert!(client.post(&server.url("/callback"), &headers, b"{}").unwrap_err().transient);
+    assert_eq!(server.callbacks().received(), [("a".to_owned(), b"{}".to_vec())]);
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn everything_can_be_measured_planned_and_reported() {
         ("batch_sweep.csv", "peak_memory_mb"),
         ("worker_sweep.csv", "encoder_busy"),
         ("headline.csv", "times_baseline"),
+        ("worker.csv", "times_first"),
         ("extrapolation.csv", "hours"),
         ("diagnosis.csv", "images_per_second"),
         ("remedies.csv", "now"),

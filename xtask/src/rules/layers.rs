@@ -122,7 +122,10 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Backend { of } => is_core || to.strip_prefix("foveate-") == Some(of),
         Role::Model => is_core || to == "foveate-encode",
         Role::Engine => is_core || is_stage_trait || to == "foveate-profile",
-        Role::Lab => is_core || is_stage_trait || ["foveate-pipeline", "foveate-plan", "foveate-profile"].contains(&to),
+        Role::Lab => {
+            let measured = ["foveate-pipeline", "foveate-plan", "foveate-profile", "foveate-worker", "foveate-net"];
+            is_core || role_to == Role::Trait || measured.contains(&to)
+        }
         Role::Worker => is_core || role_to == Role::Trait || ["foveate-pipeline", "foveate-net"].contains(&to),
         Role::Service => is_core || ["foveate-queue", "foveate-worker"].contains(&to),
         Role::Facade => !matches!(role_to, Role::Harness | Role::Tool),

@@ -13,6 +13,7 @@ mod memory;
 mod resizers;
 pub(crate) mod rounds;
 mod sinks;
+mod worker;
 mod worker_sweep;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub use forward::forward;
 pub use headline::headline;
 pub use resizers::resizers;
 pub use sinks::{Vectors, sinks};
+pub use worker::{Service, worker};
 pub use worker_sweep::worker_sweep;
 
 use crate::stats::{Spread, mean, quantile};

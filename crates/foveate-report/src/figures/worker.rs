@@ -63,14 +63,9 @@ fn encoder(row: &Row<'_>) -> Text {
     }
 }
 
-/// What a configuration is called.
-fn label(row: &Row<'_>) -> Text {
-    text![row.number("configuration"), " ", row.word("change")]
-}
-
 fn bar(row: &Row<'_>) -> Result<Bar, ReportError> {
     if let Some(why) = row.not_run() {
-        return Ok(not_run(label(row), why));
+        return Ok(not_run(row.word("change"), why));
     }
     let rate = row.need("requests_per_second")?;
     let ends = both(row, "requests_per_second_min", "requests_per_second_max");
@@ -79,13 +74,13 @@ fn bar(row: &Row<'_>) -> Result<Bar, ReportError> {
         None => (&rate).into(),
     };
     let is_first = row.number("configuration").is_some_and(|number| number.value == 1.0);
-    Ok(whiskered(label(row), rate, ends, (if is_first { QUIET } else { FORWARD }, false), value))
+    Ok(whiskered(row.word("change"), rate, ends, (if is_first { QUIET } else { FORWARD }, false), value))
 }
 
 /// Columns of the table of configurations: heading, and column of the file.
 pub(crate) const COLUMNS: [(&str, &str); 8] = [
     ("Rate", "requests_per_second"),
-    ("Factor", "times_first"),
+    ("Times", "times_first"),
     ("Latency, median", "p50_ms"),
     ("Latency, p99", "p99_ms"),
     ("Images a batch", "images_per_batch"),
@@ -99,5 +94,5 @@ pub(crate) fn rows(run: &Report) -> Vec<(Text, Vec<Text>)> {
     let Some(table) = run.table("worker.csv") else { return Vec::new() };
     let ran = table.rows().filter(|row| row.not_run().is_none());
     let values = |row: &Row<'_>| COLUMNS.iter().map(|(_, column)| row.number(column).into()).collect();
-    ran.map(|row| (text![row.word("encoder"), ": ", label(&row)], values(&row))).collect()
+    ran.map(|row| (text![row.word("encoder"), ": ", row.word("change")], values(&row))).collect()
 }

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use anyhow::Context;
-use foveate::lab::bench::{self, Effort, Sets, Vectors};
+use foveate::lab::bench::{self, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
 use foveate::lab::{Calibration, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema};
 
 use super::diagnose as diagnosing;
 use super::lab::{Bench, Sizes};
-use super::lab_args::{BenchArgs, Experiment, SinksArgs};
+use super::lab_args::{BenchArgs, Experiment, SinksArgs, WorkerBenchArgs};
 use super::{Exit, plan};
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
@@ -35,6 +35,10 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
             one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?;
         }
         Experiment::Predictions(args) => drop(predictions_of(&Bench::open(&args.lab, Sizes::AsGiven)?, args)?),
+        Experiment::Worker(args) => {
+            let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
+            bench.put(&bench::worker(&bench.lab(), bench.photos()?, &service(args), &effort(&args.bench))?)?;
+        }
     }
     Ok(Exit::Complete)
 }
@@ -53,6 +57,17 @@ fn effort(args: &BenchArgs) -> Effort {
     Effort { images: args.images, ..effort }
 }
 
+fn service(args: &WorkerBenchArgs) -> Service {
+    Service {
+        photos: args.photo_ms,
+        callbacks: args.callback_ms,
+        forward_sleep: args.forward_ms,
+        downloaders: args.downloaders,
+        callers: args.callers,
+        batch: args.dynamic_batch,
+    }
+}
+
 fn sinks(args: &SinksArgs) -> anyhow::Result<()> {
     let bench = Bench::without_photos(&args.out, args.quiet, args.seed)?;
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
@@ -68,6 +83,7 @@ fn all(args: &BenchArgs) -> anyhow::Result<()> {
         bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))
     };
     bench::all(&bench.lab(), &bench.sets, &Vectors::usual(), &effort(args), &mut put)?;
+    bench.put(&bench::worker(&bench.lab(), bench.photos()?, &Service::usual(), &effort(args))?)?;
     tables.push(diagnosis(&bench, args.quick)?);
     let check = predictions_of(&bench, args)?;
     timeline(&bench, &tables, check.calibration)?;

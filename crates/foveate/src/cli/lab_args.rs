@@ -17,7 +17,8 @@ pub(crate) const BENCH_EXAMPLES: &str = "\
 Examples:
   foveate bench all photos/ --quick        # every experiment in minutes; then: foveate report foveate-run
   foveate bench decoders photos/
-  foveate bench batch-sweep photos/ --encoder ort";
+  foveate bench batch-sweep photos/ --encoder ort
+  foveate bench worker photos/ --photo-ms 50,200 --forward-ms 5";
 
 pub(crate) const DIAGNOSE_EXAMPLES: &str = "\
 Examples:
@@ -129,6 +130,40 @@ pub(crate) enum Experiment {
     Extrapolation(Box<BenchArgs>),
     /// A dozen configurations, each predicted by the model and then measured.
     Predictions(Box<BenchArgs>),
+    /// The queue worker: everything in turn, then downloads, preparation and batches side by side, with the encoder and
+    /// with a stub for a device.
+    Worker(Box<WorkerBenchArgs>),
+}
+
+/// Arguments of `bench worker`.
+#[derive(Args, Debug)]
+pub(crate) struct WorkerBenchArgs {
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+
+    /// Median and 99th percentile, in milliseconds, of the time until a photo begins to come from the server.
+    #[arg(long, value_name = "MEDIAN,P99", default_value = "50,200", value_parser = parse_latency, help_heading = "Measuring")]
+    pub(crate) photo_ms: (Duration, Duration),
+
+    /// Median and 99th percentile, in milliseconds, of the time until a callback is taken.
+    #[arg(long, value_name = "MEDIAN,P99", default_value = "20,80", value_parser = parse_latency, help_heading = "Measuring")]
+    pub(crate) callback_ms: (Duration, Duration),
+
+    /// Milliseconds that the stub sleeps for a batch of any size, in the place of a device's forward.
+    #[arg(long, value_name = "MS", default_value = "5", value_parser = parse_ms, help_heading = "Measuring")]
+    pub(crate) forward_ms: Duration,
+
+    /// Most images of a dynamic batch.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) dynamic_batch: usize,
+
+    /// Threads that download.
+    #[arg(long, value_name = "N", default_value = "16", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) downloaders: usize,
+
+    /// Threads that call back.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive, help_heading = "Measuring")]
+    pub(crate) callers: usize,
 }
 
 /// Arguments of `bench sinks`.
@@ -218,6 +253,16 @@ pub(crate) struct ReportArgs {
     /// Folder for report.html and the figures; default: RUN_DIR itself.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+fn parse_ms(text: &str) -> Result<Duration, String> {
+    let ms: f64 = text.trim().parse().map_err(|_| format!("'{text}' is no number of milliseconds"))?;
+    Duration::try_from_secs_f64(ms / 1e3).map_err(|error| error.to_string())
+}
+
+fn parse_latency(text: &str) -> Result<(Duration, Duration), String> {
+    let (median, p99) = text.split_once(',').ok_or("expected MEDIAN,P99 in milliseconds, such as 50,200")?;
+    Ok((parse_ms(median)?, parse_ms(p99)?))
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {

@@ -1,0 +1,139 @@
+//! Encoders of the experiment: one that stands for a device, and one that knows how long it computes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
+
+/// Sleeps as long for a batch as a device would compute that a small batch does not fill, and gives each image's mean
+/// colour.
+pub(super) struct Stub {
+    spec: EncoderSpec,
+    sleep: Duration,
+}
+
+impl Stub {
+    /// For images of size `input`, `max_batch` at a time.
+    pub(super) fn new(input: Size, max_batch: usize, sleep: Duration) -> Self {
+        let spec = EncoderSpec {
+            input,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            dim: CHANNELS,
+            pooling: Pooling::Mean,
+            device: "none".to_owned(),
+            dtype: DType::F32,
+            max_batch,
+            batch_invariant: true,
+        };
+        Self { spec, sleep }
+    }
+}
+
+impl Encoder for Stub {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.spec.check(batch)?;
+        let started = Instant::now();
+        thread::sleep(self.sleep);
+        let rows = out.reset(batch.len(), CHANNELS).chunks_exact_mut(CHANNELS);
+        for (i, row) in rows.enumerate() {
+            let pixels = batch.image(i).chunks_exact(CHANNELS);
+            let count = pixels.len() as f64;
+            for (channel, mean) in row.iter_mut().enumerate() {
+                let sum: u64 = pixels.clone().map(|pixel| u64::from(pixel[channel])).sum();
+                *mean = (sum as f64 / count) as f32;
+            }
+        }
+        Ok(EncodeTimes::forward_since(started))
+    }
+
+    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        Err(EncodeError::on_the_host())
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
+    }
+}
+
+/// What an encoder did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    pub(super) busy: Duration,
+    pub(super) batches: u64,
+    pub(super) images: u64,
+}
+
+/// Notes what another encoder does. A clone has the same notes.
+#[derive(Clone, Default)]
+pub(super) struct Notes(Arc<Mutex<Work>>);
+
+impl Notes {
+    pub(super) fn work(&self) -> Work {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct Noted<E> {
+    pub(super) inner: E,
+    pub(super) notes: Notes,
+}
+
+impl<E: Encoder> Encoder for Noted<E> {
+    fn spec(&self) -> &EncoderSpec {
+        self.inner.spec()
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let started = Instant::now();
+        let times = self.inner.encode(batch, out)?;
+        let mut work = self.notes.lock();
+        work.busy += started.elapsed();
+        work.batches += 1;
+        work.images += batch.len() as u64;
+        Ok(times)
+    }
+
+    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.inner.encode_resident(out)
+    }
+
+    /// A worker encodes one batch after the other.
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stub_gives_mean_colours_after_its_sleep_whatever_the_batch() {
+        let notes = Notes::default();
+        let inner = Stub::new(Size::new(2, 1), 2, Duration::from_millis(20));
+        let mut stub = Noted { inner, notes: notes.clone() };
+        let pixels = [0, 10, 255, 4, 20, 255, 9, 9, 9, 9, 9, 9];
+        let mut out = VectorBuf::new();
+        stub.encode(PixelBatch::new(&pixels, Size::new(2, 1)).unwrap(), &mut out).unwrap();
+        assert_eq!([out.row(0), out.row(1)], [[2.0, 15.0, 255.0], [9.0, 9.0, 9.0]]);
+        let both = out.clone();
+        stub.encode(PixelBatch::new(&pixels[6..], Size::new(2, 1)).unwrap(), &mut out).unwrap();
+        assert_eq!(out.row(0), both.row(1));
+        let work = notes.work();
+        assert_eq!((work.batches, work.images), (2, 3));
+        assert!(work.busy >= Duration::from_millis(40), "{work:?}");
+        let three = [0; 18];
+        assert!(stub.encode(PixelBatch::new(&three, Size::new(2, 1)).unwrap(), &mut out).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! The queue worker, with more and more of its stages side by side.
+
+mod encoders;
+mod sample;
+mod watched;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encoders::Stub;
+use foveate_encode::Encoder as _;
+use sample::Sample;
+
+use super::{Attempt, Effort, Row, attempt, rounds, row, wrong};
+use crate::photo_server::Latency;
+use crate::stats::{Spread, quantile};
+use crate::wrap::cosine;
+use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
+
+/// What the worker has around it, and how many threads it may have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Median and 99th percentile of the time until a photo begins to come.
+    pub photos: (Duration, Duration),
+    /// Median and 99th percentile of the time until a callback is taken.
+    pub callbacks: (Duration, Duration),
+    /// What the stub sleeps for a batch of any size.
+    pub forward_sleep: Duration,
+    /// Threads that download, from configuration 2 on.
+    pub downloaders: usize,
+    /// Threads that call back, from configuration 2 on.
+    pub callers: usize,
+    /// Most images of a batch in configuration 4.
+    pub batch: usize,
+}
+
+impl Service {
+    /// Photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 ms, batches of 8.
+    pub fn usual() -> Self {
+        let ms = |median, p99| (Duration::from_millis(median), Duration::from_millis(p99));
+        Self {
+            photos: ms(50, 200),
+            callbacks: ms(20, 80),
+            forward_sleep: Duration::from_millis(5),
+            downloaders: 16,
+            callers: 8,
+            batch: 8,
+        }
+    }
+}
+
+/// What the encoder that sleeps is called.
+const STUB: &str = "stub";
+/// Cosine that the same photo's vectors must have: half precision may depend on the batch a little.
+const SAME: f64 = 0.999;
+
+/// Everything in turn on one thread; downloads and callbacks on threads of their own; photos prepared while others are
+/// encoded; batches. Each is the same worker with other numbers of threads, and takes its turns beside the others, once with the
+/// rig's encoder and once with one that sleeps as if a device did the work.
+///
+/// Every photo comes from a [server](crate::photo_server) on this machine, every result is posted to it. A sample counts
+/// when each message was delivered, downloaded, called back and acknowledged exactly once, and with the vectors that the
+/// first configuration has: bit for bit where the encoder says that it does not depend on the batch.
+///
+/// # Errors
+/// [`LabError::Setting`] for latencies that are none, or [`LabError::Interrupted`].
+pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<Table, LabError> {
+    service.check()?;
+    let base = lab.rig.base();
+    let subjects = [Subject::of_rig(lab, photos, service)?, Subject::stub(lab, photos, service)?];
+    let all: Vec<(Attempt<Arc<Subject>>, Configuration)> = subjects
+        .iter()
+        .flat_map(|subject| Configuration::all(&base, service).map(|configuration| (subject.clone(), configuration)))
+        .collect();
+    let mut cells: Vec<Attempt<Cell>> = Vec::new();
+    for (subject, configuration) in &all {
+        let begun = subject.clone().map(|subject| Cell::new(lab, photos, service, effort, subject, *configuration));
+        cells.push(begun.map_or_else(|reason| Ok(Err(reason)), |cell| attempt(lab, cell))?);
+    }
+    let what = |cell: &Cell| format!("worker, {}, configuration {}", cell.subject.name, cell.configuration.number);
+    rounds::sample(lab, effort.samples, &mut cells, what, |cell| cell.sample(lab, photos, service))?;
+    let mut table = Table::new(&schema::WORKER);
+    let names = [base.encoder.as_str(), STUB];
+    for (name, cells) in names.iter().zip(cells.chunks(Configuration::COUNT)) {
+        push(&mut table, lab, photos, service, name, cells);
+    }
+    Ok(table)
+}
+
+/// The rows of one encoder.
+fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, name: &str, cells: &[Attempt<Cell>]) {
+    let base = lab.rig.base();
+    let rates: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Cell::rate)).collect();
+    let times = |rate: Option<f64>, other: Option<f64>| rate.zip(other).map(|(rate, other)| rate / other);
+    for (at, (configuration, cell)) in Configuration::all(&base, service).iter().zip(cells).enumerate() {
+        let mut identity = configuration.columns();
+        identity.extend(service.columns());
+        identity.extend([
+            ("photos", photos.name.as_str().into()),
+            ("decoder", base.decoder.as_str().into()),
+            ("resizer", base.resizer.as_str().into()),
+            ("encoder", name.into()),
+        ]);
+        match name {
+            STUB => identity.extend([("forward_sleep_ms", ms(service.forward_sleep).into())]),
+            _ => identity.extend([("dtype", base.dtype.name().into()), ("threads", base.threads.into())]),
+        }
+        table.push(row(identity, cell, |cell| {
+            let mut columns = cell.columns();
+            let previous = at.checked_sub(1).and_then(|before| rates[before]);
+            columns.insert("times_first", times(rates[at], rates[0]).into());
+            columns.insert("times_previous", times(rates[at], if at == 0 { rates[0] } else { previous }).into());
+            columns
+        }));
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Service {
+    fn check(&self) -> Result<(), LabError> {
+        [self.photos, self.callbacks].into_iter().try_for_each(|(median, p99)| Latency::new(median, p99).map(drop))
+    }
+
+    fn columns(&self) -> Row {
+        Row::from([
+            ("photo_p50_ms", ms(self.photos.0).into()),
+            ("photo_p99_ms", ms(self.photos.1).into()),
+            ("callback_p50_ms", ms(self.callbacks.0).into()),
+            ("callback_p99_ms", ms(self.callbacks.1).into()),
+        ])
+    }
+}
+
+/// How many threads there are for what; none leaves it to the next stage's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Configuration {
+    number: usize,
+    downloaders: usize,
+    workers: usize,
+    callers: usize,
+    batch: usize,
+}
+
+impl Configuration {
+    const COUNT: usize = 4;
+
+    fn all(base: &Setting, service: &Service) -> [Self; Self::COUNT] {
+        let in_turn = Self { number: 1, downloaders: 0, workers: 0, callers: 0, batch: 1 };
+        let (downloaders, callers) = (service.downloaders.max(1), service.callers.max(1));
+        let io = Self { number: 2, downloaders, callers, ..in_turn };
+        let cpu = Self { number: 3, workers: base.workers.max(1), ..io };
+        [in_turn, io, cpu, Self { number: 4, batch: service.batch.max(1), ..cpu }]
+    }
+
+    fn change(self) -> String {
+        match self.number {
+            1 => "everything in turn".to_owned(),
+            2 => "+ threads for downloads and callbacks".to_owned(),
+            3 => "+ threads that decode and resize".to_owned(),
+            _ => format!("+ batches of up to {}", self.batch),
+        }
+    }
+
+    /// Messages that are held at once: one for each thread, and two batches, one to fill while the other is encoded. One
+    /// thread that does everything takes one after the other.
+    fn held(self) -> usize {
+        if self.number == 1 { 1 } else { self.downloaders + self.workers + self.callers + 2 * self.batch }
+    }
+
+    fn columns(self) -> Row {
+        Row::from([
+            ("configuration", self.number.into()),
+            ("change", self.change().into()),
+            ("downloaders", self.downloaders.into()),
+            ("workers", self.workers.into()),
+            ("callers", self.callers.into()),
+            ("batch", self.batch.into()),
+        ])
+    }
+}
+
+/// An encoder, and the vectors that it has to give.
+struct Subject {
+    name: String,
+    setting: Setting,
+    encoder: LentEncoder,
+    /// Of each photo, as the first configuration gave it.
+    vectors: BTreeMap<usize, Vec<f32>>,
+}
+
+impl Subject {
+    /// The rig's own encoder.
+    fn of_rig(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
+        let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
+        let opened = attempt(lab, lab.encoder(&setting))?;
+        let name = setting.encoder.clone();
+        opened
+            .map_or_else(|reason| Ok(Err(reason)), |encoder| Self::begin(lab, photos, service, name, setting, encoder))
+    }
+
+    fn stub(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
+        let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
+        let input = lab.rig.config(&setting).preprocess.geometry.output();
+        let stub = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleep)));
+        Self::begin(lab, photos, service, STUB.to_owned(), setting, stub)
+    }
+
+    /// Takes every photo through the first configuration, with nothing to wait for.
+    fn begin(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        service: &Service,
+        name: String,
+        setting: Setting,
+        encoder: LentEncoder,
+    ) -> Result<Attempt<Arc<Self>>, LabError> {
+        lab.watch.doing(&format!("worker, {name}: every photo once"));
+        let none = (Duration::ZERO, Duration::ZERO);
+        let at_once = Service { photos: none, callbacks: none, ..service.clone() };
+        let in_turn = Configuration::all(&setting, service)[0];
+        let mut subject = Self { name, setting, encoder, vectors: BTreeMap::new() };
+        let taken = Sample::take(lab, photos, &at_once, &subject, in_turn, photos.photos.len());
+        Ok(attempt(lab, taken)?.map(|sample| {
+            subject.vectors = sample.vectors.into_iter().collect();
+            Arc::new(subject)
+        }))
+    }
+
+    /// The least cosine of photos' vectors with those that this one's have to be; `None` when they are the same bit for
+    /// bit.
+    fn compare(&self, vectors: &[(usize, Vec<f32>)]) -> Result<Option<f64>, LabError> {
+        let cosine = |(photo, vector): &(usize, Vec<f32>)| {
+            let known = self.vectors.get(photo).map_or(&[][..], Vec::as_slice);
+            let likeness = || if known.len() == vector.len() { cosine(known, vector) } else { 0.0 };
+            (known != vector.as_slice()).then(likeness)
+        };
+        let Some(least) = vectors.iter().filter_map(cosine).reduce(f64::min) else { return Ok(None) };
+        if self.encoder.spec().batch_invariant || least < SAME {
+            return Err(wrong(format!("photos have other vectors than in configuration 1, cosine {least}")));
+        }
+        Ok(Some(least))
+    }
+}
+
+/// A configuration of one encoder, being measured.
+struct Cell {
+    subject: Arc<Subject>,
+    configuration: Configuration,
+    requests: usize,
+    samples: Vec<Sample>,
+    /// The least cosine with the first configuration's vectors; `None` where all are the same.
+    cosine: Option<f64>,
+}
+
+impl Cell {
+    /// Finds out how many requests a sample has, from a first, short one that also warms everything up.
+    fn new(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        service: &Service,
+        effort: &Effort,
+        subject: Arc<Subject>,
+        configuration: Configuration,
+    ) -> Result<Self, LabError> {
+        let number = configuration.number;
+        lab.watch.doing(&format!("worker, {}, configuration {number}: warming up", subject.name));
+        // As many as may be held, so that each thread has had work.
+        let few = 2 * configuration.held().max(4);
+        let first = effort.images.map_or(few, |images| few.min(images as usize));
+        let sample = Sample::take(lab, photos, service, &subject, configuration, first)?;
+        subject.compare(&sample.vectors)?;
+        let fitting = ((sample.rate * effort.seconds).round() as usize).max(first);
+        let requests = effort.images.map_or(fitting, |images| images as usize);
+        Ok(Self { subject, configuration, requests, samples: Vec::new(), cosine: None })
+    }
+
+    fn sample(&mut self, lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<(), LabError> {
+        let sample = Sample::take(lab, photos, service, &self.subject, self.configuration, self.requests)?;
+        let cosine = self.subject.compare(&sample.vectors)?;
+        self.cosine = self.cosine.into_iter().chain(cosine).reduce(f64::min);
+        self.samples.push(sample);
+        Ok(())
+    }
+
+    /// Median rate.
+    fn rate(&self) -> Option<f64> {
+        self.median(|sample| Some(sample.rate))
+    }
+
+    fn median(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        quantile(&self.values(value), 0.5)
+    }
+
+    fn values(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+        self.samples.iter().filter_map(value).collect()
+    }
+
+    fn columns(&self) -> Row {
+        let rates = Spread::of(&self.values(|sample| Some(sample.rate)));
+        let away: Vec<f64> = self.samples.iter().flat_map(|sample| sample.ms.iter().copied()).collect();
+        Row::from([
+            ("requests", self.requests.into()),
+            ("samples", self.samples.len().into()),
+            ("requests_per_second", rates.map(|rates| rates.median).into()),
+            ("requests_per_second_min", rates.map(|rates| rates.min).into()),
+            ("requests_per_second_max", rates.map(|rates| rates.max).into()),
+            ("p50_ms", quantile(&away, 0.5).into()),
+            ("p99_ms", quantile(&away, 0.99).into()),
+            ("images_per_batch", self.median(|sample| Some(sample.images_per_batch)).into()),
+            ("encoder_busy", self.median(|sample| Some(sample.encoder_busy)).into()),
+            ("cpu_busy", self.median(|sample| sample.cpu_busy).into()),
+            ("peak_memory_mb", self.median(|sample| sample.peak_mb).into()),
+            ("memory_growth_mb", self.median(|sample| sample.growth_mb).into()),
+            ("memory_of", self.samples.first().map(|sample| sample.memory_of.clone()).into()),
+            ("vectors", self.cosine.map_or_else(|| "exact".to_owned(), |cosine| format!("{cosine:.6}")).into()),
+        ])
+    }
+}

@@ -1,0 +1,182 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_net::Client;
+use foveate_pipeline::Normalize;
+use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
+use foveate_profile::process;
+use foveate_queue::{Callback, ImageRef, Job, JobQueue as _, Message};
+use foveate_worker::{Batching, Bound, Callbacks, Embed, Engine, Worker, WorkerOptions};
+use serde::Deserialize;
+
+use super::encoders::{Noted, Notes};
+use super::watched::Watched;
+use super::{Configuration, Service, Subject};
+use crate::bench::memory::Peak;
+use crate::bench::wrong;
+use crate::photo_server::{self, Latency, PhotoServer};
+use crate::{Lab, LabError, PhotoSet, Setting};
+
+/// How long a worker may take to end when nothing is left to do.
+const END: Duration = Duration::from_secs(20);
+
+/// What one run of a worker showed.
+pub(super) struct Sample {
+    /// Requests per second.
+    pub(super) rate: f64,
+    /// Milliseconds of each request, from its delivery to its acknowledgement.
+    pub(super) ms: Vec<f64>,
+    pub(super) images_per_batch: f64,
+    pub(super) encoder_busy: f64,
+    pub(super) cpu_busy: Option<f64>,
+    pub(super) peak_mb: Option<f64>,
+    pub(super) growth_mb: Option<f64>,
+    pub(super) memory_of: String,
+    /// Of each request, with the number of its photo.
+    pub(super) vectors: Vec<(usize, Vec<f32>)>,
+}
+
+impl Sample {
+    /// `requests` messages through a worker of their own, and what came of each.
+    pub(super) fn take(
+        lab: &Lab<'_>,
+        photos: &PhotoSet,
+        service: &Service,
+        subject: &Subject,
+        configuration: Configuration,
+        requests: usize,
+    ) -> Result<Self, LabError> {
+        let server = start_server(photos, service, lab.seed)?;
+        let queue = Arc::new(Watched::new());
+        send(&queue, &server, requests)?;
+        let before = process::resident_bytes();
+        let peak = Peak::begin("cpu");
+        let cpu = process::processor_time();
+        let notes = Notes::default();
+        let worker = start_worker(lab, subject, configuration, &queue, &notes)?;
+        let trip = queue.wait(&|| lab.go_on(), requests)?;
+        let cpu = process::processor_time().zip(cpu).map(|(after, before)| after.saturating_sub(before));
+        let left = worker.stop(END);
+        if left > 0 {
+            return Err(wrong(format!("the worker gave {left} messages back at its end")));
+        }
+        drop(worker);
+        let memory = peak.end(|| Ok(()))?;
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        let (wall, work) = (trip.wall().as_secs_f64().max(1e-9), notes.work());
+        let cores = lab.rig.context().cores.max(1) as f64;
+        Ok(Self {
+            vectors: called_back(&server, photos.photos.len(), requests)?,
+            rate: requests as f64 / wall,
+            images_per_batch: work.images as f64 / work.batches.max(1) as f64,
+            encoder_busy: work.busy.as_secs_f64() / wall,
+            cpu_busy: cpu.map(|cpu| cpu.as_secs_f64() / (wall * cores)),
+            growth_mb: memory.bytes.zip(before).map(|(peak, before)| mb(peak.saturating_sub(before))),
+            peak_mb: memory.bytes.map(mb),
+            memory_of: memory.of,
+            ms: trip.ms,
+        })
+    }
+}
+
+fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<PhotoServer, LabError> {
+    let latency = |(median, p99)| Latency::new(median, p99);
+    let options = photo_server::Options {
+        latency: latency(service.photos)?,
+        callback_latency: latency(service.callbacks)?,
+        seed,
+        ..photo_server::Options::default()
+    };
+    let photos = photos.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
+    PhotoServer::start(photos, options).map_err(LabError::Server)
+}
+
+/// Puts every job into the queue.
+fn send(queue: &Watched, server: &PhotoServer, requests: usize) -> Result<(), LabError> {
+    let message = |request: usize| {
+        let id = request.to_string();
+        let callback = Some(Callback { url: server.url("/callback") });
+        let job = Job { id: Some(id.clone()), callback, ..Job::new(ImageRef::Url(server.url(&photo(request)))) };
+        job.to_json().map(|body| Message { id, body }).map_err(wrong)
+    };
+    let messages = (0..requests).map(message).collect::<Result<Vec<_>, _>>()?;
+    queue.send(&messages).into_iter().collect::<Result<(), _>>().map_err(wrong)
+}
+
+/// The path of a request's photo. The server has the photos of the set, and counts them round and round.
+fn photo(request: usize) -> String {
+    format!("/photo/{request}")
+}
+
+fn start_worker(
+    lab: &Lab<'_>,
+    subject: &Subject,
+    configuration: Configuration,
+    queue: &Arc<Watched>,
+    notes: &Notes,
+) -> Result<Worker, LabError> {
+    let Configuration { downloaders, workers, callers, batch, .. } = configuration;
+    let options = foveate_net::Options {
+        allow_private: vec!["127.0.0.1".to_owned()],
+        per_host: downloaders + workers + callers + 1,
+        ..foveate_net::Options::default()
+    };
+    let client = Arc::new(Client::new(options)?);
+    let encoder = Noted { inner: subject.encoder.clone(), notes: notes.clone() };
+    let embed = Embed::new(preprocessors(lab, &subject.setting), vec![Box::new(encoder)], Normalize::Off)?;
+    let engine = Engine::builder()
+        .client(Arc::clone(&client))
+        .downloaders(downloaders)
+        .workers(workers)
+        .task(Job::DEFAULT_TASK, embed, Batching { max: batch, ..Batching::default() })
+        .build()?;
+    let callbacks = Callbacks { threads: callers, ..Callbacks::new(Some(client)) };
+    let bound = Bound::Fixed(configuration.held());
+    let options = WorkerOptions { bound, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
+    Ok(Worker::start(engine, options)?)
+}
+
+/// Makes what prepares photos as a setting has it.
+fn preprocessors(lab: &Lab<'_>, setting: &Setting) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
+    lab.rig.batched_opener(setting).unwrap_or_else(|| {
+        let (decoder, resizer) = (lab.rig.decoder_opener(setting), lab.rig.resizer_opener(setting));
+        let options = lab.rig.config(setting).preprocess;
+        Arc::new(move || {
+            let cpu = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
+            Ok(Box::new(cpu) as _)
+        })
+    })
+}
+
+/// What a callback says.
+#[derive(Deserialize)]
+struct Said {
+    id: String,
+    result: Embedding,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    embedding: Vec<f32>,
+}
+
+/// Each request's photo and vector, once each was downloaded and called back exactly once.
+fn called_back(server: &PhotoServer, photos: usize, requests: usize) -> Result<Vec<(usize, Vec<f32>)>, LabError> {
+    let (mut vectors, mut called) = (Vec::with_capacity(requests), vec![false; requests]);
+    for (_, body) in server.callbacks().received() {
+        let Said { id, result } =
+            serde_json::from_slice(&body).map_err(|error| wrong(format!("a callback: {error}")))?;
+        let request = id.parse().ok().filter(|&request: &usize| request < requests);
+        let request = request.ok_or_else(|| wrong(format!("a callback for '{id}'")))?;
+        if std::mem::replace(&mut called[request], true) {
+            return Err(wrong(format!("request {id} was called back twice")));
+        }
+        vectors.push((request % photos, result.embedding));
+    }
+    let again = (0..requests).filter(|&request| server.requests(&photo(request)) != 1).count();
+    if vectors.len() < requests || again > 0 {
+        let called = vectors.len();
+        return Err(wrong(format!("{called} of {requests} requests were called back, {again} not downloaded once")));
+    }
+    Ok(vectors)
+}
