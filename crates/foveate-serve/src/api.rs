@@ -1,0 +1,136 @@
+//! What the embeddings API is made of.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use foveate_queue::{Job, JobQueue};
+use foveate_worker::Engine;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+use crate::ServeError;
+use crate::memory::Memory;
+use crate::problem::Problem;
+
+/// Whether results may be posted to an address; an error says why not.
+pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// The embeddings API: who does the work, and how much of it one client may ask for.
+#[derive(Clone)]
+pub struct Api {
+    /// Who does the work. The server does not stop it.
+    pub engine: Arc<Engine>,
+    /// What the model is called.
+    pub model: String,
+    /// Where requests with a callback go; they are refused without one.
+    pub queue: Option<Arc<dyn JobQueue>>,
+    /// Is asked about each callback's address, so that a request whose result could not be told is refused at once.
+    pub check_callback: Option<CallbackCheck>,
+    /// Keys that clients have to send one of (`Authorization: Bearer …`); everybody is served where there are none.
+    pub tokens: Vec<String>,
+    /// Most images in a request; no more than the engine has under way at once.
+    pub max_images: usize,
+    /// Most bytes of a request's body.
+    pub max_body_bytes: u64,
+    /// Most bytes that are in hand of all requests together, bodies and the images in them.
+    pub max_bytes_in_hand: u64,
+    /// How long a client may take to send a body.
+    pub read_timeout: Duration,
+    /// How long a request may take, from when its body is there.
+    pub timeout: Duration,
+}
+
+impl Api {
+    /// Without callbacks and keys: up to 64 images and 64 MiB in a request, 256 MiB in hand, 30 seconds for a body and
+    /// as many for an answer.
+    pub fn new(engine: Arc<Engine>, model: impl Into<String>) -> Self {
+        let half_a_minute = Duration::from_secs(30);
+        Self {
+            max_images: engine.max_in_flight().min(64),
+            engine,
+            model: model.into(),
+            queue: None,
+            check_callback: None,
+            tokens: Vec::new(),
+            max_body_bytes: 64 << 20,
+            max_bytes_in_hand: 256 << 20,
+            read_timeout: half_a_minute,
+            timeout: half_a_minute,
+        }
+    }
+
+    fn check(&self) -> Result<(), ServeError> {
+        let room = self.engine.max_in_flight();
+        let fail = |message: String| Err(ServeError::Options(message));
+        match () {
+            () if self.max_images == 0 || self.max_images > room => {
+                fail(format!("{} images in a request: there is room for 1 to {room}", self.max_images))
+            }
+            () if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand => fail(format!(
+                "a body of {} bytes does not fit into the {} that may be in hand",
+                self.max_body_bytes, self.max_bytes_in_hand
+            )),
+            () if self.tokens.iter().any(String::is_empty) => fail("an API key that is empty".to_owned()),
+            () => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Api {
+    /// Without the keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("engine", &self.engine).field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+/// The API while it is served.
+pub(crate) struct Serving {
+    pub(crate) api: Api,
+    pub(crate) memory: Memory,
+    /// The task of requests that name none.
+    pub(crate) task: String,
+    keys: Vec<[u8; 32]>,
+}
+
+impl Serving {
+    pub(crate) fn new(mut api: Api) -> Result<Self, ServeError> {
+        api.check()?;
+        let keys = std::mem::take(&mut api.tokens).iter().map(|key| digest(key.as_bytes())).collect();
+        let usual = api.engine.tasks().find(|task| *task == Job::DEFAULT_TASK).or_else(|| api.engine.tasks().next());
+        let task = usual.unwrap_or_else(|| unreachable!("an engine has a task")).to_owned();
+        Ok(Self { memory: Memory::new(api.max_bytes_in_hand), task, keys, api })
+    }
+
+    pub(crate) fn needs_key(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Whether the client may ask. Keys are compared by their digests, all of them whatever the first ones say: how long
+    /// it takes tells nothing.
+    pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if !self.needs_key() {
+            return Ok(());
+        }
+        let sent = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        let sent_digest = digest(sent.unwrap_or_default());
+        let known = self.keys.iter().fold(Choice::from(0), |known, key| known | key.ct_eq(&sent_digest));
+        if known.into() {
+            return Ok(());
+        }
+        let detail = if sent.is_some() { "this API key is not known" } else { "there is no API key" };
+        let remedy = "send one that the operator gave you: 'Authorization: Bearer KEY'";
+        Err(Problem::new(StatusCode::UNAUTHORIZED, detail, remedy))
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
+}
+
+fn digest(key: &[u8]) -> [u8; 32] {
+    Sha256::digest(key).into()
+}

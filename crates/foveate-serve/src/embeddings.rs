@@ -1,0 +1,221 @@
+//! `POST /v1/embeddings`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use foveate_queue::{Callback, Job, Message, QueueError};
+use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tracing::{Instrument, Span, info, info_span};
+use uuid::Uuid;
+
+use crate::answer::{self, Entry};
+use crate::api::Serving;
+use crate::input::{self, Asked};
+use crate::problem::Problem;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Most bytes of it: with an index behind it, it is a job's id.
+const MAX_KEY: usize = 200;
+const REPEAT: &str = "repeat the request with this problem's id as Idempotency-Key: what is queued already is not queued \
+                      again by a broker that knows about ids";
+
+pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let id = match serving.authorize(&head.headers).and_then(|()| id(&head.headers)) {
+        Ok(id) => id,
+        Err(problem) => return problem.into_response(),
+    };
+    let span = info_span!("request", id, images = tracing::field::Empty, status = tracing::field::Empty);
+    let answered = async {
+        let asked = input::ask(&serving, &head.headers, body).await?;
+        Span::current().record("images", asked.images.len());
+        check(&serving, &asked)?;
+        match asked.callback.clone() {
+            Some(callback) => enqueue(&serving, &id, asked, callback).await,
+            None => embed(&serving, &id, asked).await,
+        }
+    };
+    let response = answered.instrument(span.clone()).await.map_err(|problem| problem.of(&id)).into_response();
+    span.record("status", response.status().as_u16());
+    span.in_scope(|| info!("answered"));
+    response
+}
+
+/// What the images' ids begin with.
+fn id(headers: &HeaderMap) -> Result<String, Problem> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(Uuid::now_v7().to_string()) };
+    match key.to_str() {
+        Ok(key) if (1..=MAX_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Ok(key.to_owned())
+        }
+        _ => Err(Problem::malformed(format!("an Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters"))),
+    }
+}
+
+fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
+    let known = &serving.api.model;
+    match &asked.model {
+        Some(model) if model != known => Err(Problem::impossible(
+            format!("there is no model '{model}' here; there is '{known}'"),
+            "name it, or none",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Answers directly, by the engine's dynamic batches.
+async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Problem> {
+    let deadline = Instant::now() + serving.api.timeout;
+    let (encoding, count) = (asked.encoding, asked.images.len());
+    // Where this function ends, for a client that went away too, nobody wants what is not done.
+    let wanted = Wanted::default();
+    let outcomes = submit(serving, id, asked, &wanted)?;
+    let mut told = Vec::with_capacity(count);
+    for outcome in outcomes {
+        told.push(match timeout_at(deadline, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(Failure::transient("process", "the engine forgot it")),
+            Err(_) => Err(late(serving.api.timeout)),
+        });
+    }
+    answer::outcomes(id, &serving.api.model, &told, encoding)
+}
+
+fn late(timeout: Duration) -> Failure {
+    Failure::transient("timeout", format!("not done within {} s", timeout.as_secs_f64()))
+}
+
+#[derive(Default)]
+struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    fn still(&self) -> impl Fn() -> bool + Send + 'static {
+        let gone = Arc::clone(&self.0);
+        move || !gone.load(Relaxed)
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Gives the engine all images, or none: those that it has are not `wanted` any more when it refuses a later one.
+fn submit(
+    serving: &Serving,
+    id: &str,
+    asked: Asked,
+    wanted: &Wanted,
+) -> Result<Vec<oneshot::Receiver<Outcome>>, Problem> {
+    let Serving { api, task, .. } = serving;
+    let room = api.engine.max_in_flight().saturating_sub(api.engine.in_flight());
+    if room < asked.images.len() {
+        return Err(Problem::full(format!("{} images, and there is room for {room} now", asked.images.len())));
+    }
+    let task = asked.task.as_ref().unwrap_or(task);
+    // The room that the bytes take is free when the engine is done with the last image, or has left it out.
+    let claim = Arc::new(asked.claim);
+    let work = |(index, image)| {
+        let (tell, outcome) = oneshot::channel();
+        let claim = Arc::clone(&claim);
+        let done = Done::new(move |outcome| {
+            drop(claim);
+            // Whoever waited may have gone.
+            let _ = tell.send(outcome);
+        });
+        let id = format!("{id}-{index}");
+        let span = info_span!("item", id);
+        let (task, metadata) = (task.clone(), asked.metadata.clone());
+        api.engine.submit(Work { id, task, image, metadata, done: done.while_wanted(wanted.still()), span })?;
+        Ok(outcome)
+    };
+    asked.images.into_iter().enumerate().map(work).collect()
+}
+
+/// Queues the images, and answers at once.
+async fn enqueue(serving: &Serving, id: &str, asked: Asked, callback: Callback) -> Result<Response, Problem> {
+    let Some(queue) = serving.api.queue.clone() else {
+        let remedy = "leave the callback out and wait for the answer, or have the operator name a queue";
+        return Err(Problem::impossible("there is no queue here, so nothing can be called back", remedy));
+    };
+    check_callback(serving, &callback)?;
+    let task = task(&serving.api.engine, asked.task.unwrap_or_else(|| serving.task.clone()))?;
+    let messages = messages(id, &task, asked.images, &asked.metadata, &callback)?;
+    let ids: Vec<String> = messages.iter().map(|message| message.id.clone()).collect();
+    let sent = tokio::task::spawn_blocking(move || queue.send(&messages));
+    let sent = tokio::time::timeout(serving.api.timeout, sent).await.map_err(|_| {
+        let detail = format!("the queue did not answer within {} s", serving.api.timeout.as_secs_f64());
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, detail, REPEAT).later(Duration::from_secs(1))
+    })?;
+    let sent =
+        sent.map_err(|_| Problem::unavailable("the queue's client failed", REPEAT).later(Duration::from_secs(1)))?;
+    queued(id, &serving.api.model, ids, sent)
+}
+
+fn check_callback(serving: &Serving, Callback { url }: &Callback) -> Result<(), Problem> {
+    let Some(check) = &serving.api.check_callback else { return Ok(()) };
+    check(url).map_err(|reason| Problem::impossible(format!("callback: {reason}"), "name another address"))
+}
+
+/// The engine's tasks stand for those of the workers behind the queue.
+fn task(engine: &Engine, task: String) -> Result<String, Problem> {
+    if engine.tasks().any(|known| known == task) {
+        return Ok(task);
+    }
+    let known: Vec<&str> = engine.tasks().collect();
+    let detail = format!("there is no task '{task}'; there is {}", known.join(", "));
+    Err(Problem::impossible(detail, "name one of them, or none"))
+}
+
+fn messages(
+    id: &str,
+    task: &str,
+    images: Vec<Image>,
+    metadata: &Option<String>,
+    callback: &Callback,
+) -> Result<Vec<Message>, Problem> {
+    let message = |(index, image)| {
+        let Image::At(image) = image else {
+            let detail = format!("input {index} has bytes, and a job in a queue names its image");
+            return Err(Problem::impossible(detail, "name a URL, or leave the callback out"));
+        };
+        let id = format!("{id}-{index}");
+        let job = Job {
+            id: Some(id.clone()),
+            task: task.to_owned(),
+            image,
+            callback: Some(callback.clone()),
+            metadata: metadata.clone(),
+        };
+        Ok(Message { id, body: job.to_json().map_err(|error| Problem::malformed(error.to_string()))? })
+    };
+    images.into_iter().enumerate().map(message).collect()
+}
+
+/// All are queued, or the request is not done.
+fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<(), QueueError>>) -> Result<Response, Problem> {
+    let failed: Vec<(usize, &QueueError)> =
+        sent.iter().enumerate().filter_map(|(i, sent)| Some((i, sent.as_ref().err()?))).collect();
+    let Some((_, first)) = failed.first() else {
+        let data = ids.into_iter().enumerate().map(|(index, id)| Entry::queued(index, id)).collect();
+        return Ok(answer::list(StatusCode::ACCEPTED, id, model, data));
+    };
+    let entry = |(index, error): &(usize, &QueueError)| {
+        let failure = Failure { transient: error.is_transient(), ..Failure::permanent("queue", error.to_string()) };
+        Entry::failed(*index, &failure)
+    };
+    let data = failed.iter().map(entry).collect();
+    let detail = format!("{} of {} jobs were not queued: {first}", failed.len(), ids.len());
+    let problem = match first {
+        QueueError::TooLarge { .. } => Problem::impossible(detail, "send less metadata"),
+        _ => Problem::unavailable(detail, REPEAT).later(Duration::from_secs(1)),
+    };
+    Err(Problem { data, ..problem })
+}

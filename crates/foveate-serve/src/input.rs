@@ -1,0 +1,341 @@
+//! What clients send: JSON, a form with files, or one image.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use foveate_queue::{Callback, ImageRef};
+use foveate_worker::{Encoding, Image};
+use futures_util::stream;
+use http_body_util::BodyExt;
+use multer::{Field, Multipart};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::api::Serving;
+use crate::memory::Claim;
+use crate::problem::Problem;
+
+/// Most bytes of an address.
+const MAX_ADDRESS: usize = 2048;
+const WEB: [&str; 2] = ["http://", "https://"];
+/// Bits that padding leaves over are not looked at: the API's document cannot say which strings have them.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);
+
+/// A request that was understood.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// At least one, at most as many as the API takes.
+    pub(crate) images: Vec<Image>,
+    pub(crate) model: Option<String>,
+    pub(crate) task: Option<String>,
+    pub(crate) encoding: Encoding,
+    pub(crate) metadata: Option<String>,
+    pub(crate) callback: Option<Callback>,
+    /// The room that the images take.
+    pub(crate) claim: Claim,
+}
+
+/// How the body is to be understood.
+enum Form {
+    Json,
+    Multipart { boundary: String },
+    Image,
+}
+
+/// Reads and understands a body.
+pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
+    let form = form(headers)?;
+    let (body, claim) = tokio::time::timeout(serving.api.read_timeout, read(serving, headers, body))
+        .await
+        .map_err(|_| too_slow(serving))??;
+    let asked = match form {
+        // Base64 of many megabytes takes its time.
+        Form::Json => tokio::task::block_in_place(|| json(&body, serving.memory.claim(), serving.api.max_images))?,
+        Form::Multipart { boundary } => multipart(body, boundary, serving.memory.claim()).await?,
+        Form::Image if body.is_empty() => return Err(Problem::malformed("the body is empty")),
+        // The body is the image, and its claim the image's.
+        Form::Image => return Ok(Asked { images: vec![Image::Bytes(body)], ..Asked::new(claim) }),
+    };
+    match (asked.images.len(), serving.api.max_images) {
+        (0, _) => Err(Problem::malformed("there is no image in it")),
+        (n, most) if n > most => Err(Problem::malformed(format!("{n} images in one request; there may be {most}"))),
+        _ => Ok(asked),
+    }
+}
+
+impl Asked {
+    fn new(claim: Claim) -> Self {
+        let (model, task, metadata, callback) = (None, None, None, None);
+        Self { images: Vec::new(), model, task, encoding: Encoding::Float, metadata, callback, claim }
+    }
+}
+
+fn form(headers: &HeaderMap) -> Result<Form, Problem> {
+    let unsupported = |detail: String| {
+        let remedy = "send application/json, multipart/form-data, or an image as image/* or application/octet-stream";
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail, remedy)
+    };
+    if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+        return Err(unsupported(format!("a body that is encoded ({encoding:?}) is not understood")));
+    }
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "application/json" => Ok(Form::Json),
+        "multipart/form-data" => match multer::parse_boundary(content_type) {
+            Ok(boundary) => Ok(Form::Multipart { boundary }),
+            Err(error) => Err(Problem::malformed(format!("Content-Type: {error}"))),
+        },
+        "application/octet-stream" => Ok(Form::Image),
+        image if image.starts_with("image/") => Ok(Form::Image),
+        "" => Err(unsupported("there is no Content-Type".to_owned())),
+        other => Err(unsupported(format!("a body of type '{other}' is not understood"))),
+    }
+}
+
+/// The whole body, as far as it may go. Room is claimed for what came, not for what was announced: announcing is free.
+async fn read(serving: &Serving, headers: &HeaderMap, mut body: Body) -> Result<(Vec<u8>, Claim), Problem> {
+    let most = serving.api.max_body_bytes;
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|bytes| bytes > most) {
+        return Err(too_large(most));
+    }
+    let (mut bytes, mut claim) = (Vec::new(), serving.memory.claim());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::malformed(format!("the body ended early: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (bytes.len() + data.len()) as u64 > most {
+            return Err(too_large(most));
+        }
+        // As `Vec` grows: to twice its size.
+        claim.grow_to((bytes.len() + data.len()).max(bytes.capacity()) as u64)?;
+        bytes.extend_from_slice(&data);
+        claim.grow_to(bytes.capacity() as u64)?;
+    }
+    Ok((bytes, claim))
+}
+
+fn too_large(most: u64) -> Problem {
+    let detail = format!("the body is larger than {most} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail, "send fewer images, or their URLs")
+}
+
+fn too_slow(serving: &Serving) -> Problem {
+    let detail = format!("the body was not there within {} s", serving.api.read_timeout.as_secs_f64());
+    Problem::new(StatusCode::REQUEST_TIMEOUT, detail, "send fewer images, or their URLs")
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire<'a> {
+    #[serde(borrow)]
+    input: Inputs<'a>,
+    model: Option<String>,
+    task: Option<String>,
+    encoding_format: Option<Format>,
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    callback: Option<CallTo<'a>>,
+    /// Clients of other services send it; nothing here depends on who asks.
+    #[serde(rename = "user")]
+    _user: Option<String>,
+}
+
+/// Of one variant, because serde takes a list for a struct too.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CallTo<'a> {
+    Url(#[serde(borrow)] Cow<'a, str>),
+}
+
+const INPUTS: &str = "input: expected an image, or an array of them, where an image is a URL as text, {\"url\": …}, \
+                      {\"image\": base64 or a data: URL}, or {\"object\": \"s3://…\"}";
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Inputs<'a> {
+    One(#[serde(borrow)] Input<'a>),
+    Many(#[serde(borrow)] Vec<Input<'a>>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Input<'a> {
+    Text(#[serde(borrow)] Cow<'a, str>),
+    Named(#[serde(borrow)] Named<'a>),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Named<'a> {
+    Url(#[serde(borrow)] Cow<'a, str>),
+    Image(#[serde(borrow)] Cow<'a, str>),
+    Object(#[serde(borrow)] Cow<'a, str>),
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    Float,
+    Base64,
+}
+
+impl From<Format> for Encoding {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Float => Self::Float,
+            Format::Base64 => Self::Base64,
+        }
+    }
+}
+
+fn json(body: &[u8], mut claim: Claim, max_images: usize) -> Result<Asked, Problem> {
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::malformed("a list; expected an object with the list as input"));
+    }
+    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| {
+        let text = error.to_string();
+        // What serde says of an enum without tags helps nobody.
+        Problem::malformed(if text.contains("untagged") { INPUTS.to_owned() } else { text })
+    })?;
+    let inputs = match wire.input {
+        Inputs::One(input) => vec![input],
+        Inputs::Many(inputs) => inputs,
+    };
+    if inputs.len() > max_images {
+        return Err(Problem::malformed(format!("{} images in one request; there may be {max_images}", inputs.len())));
+    }
+    let mut decoded = 0;
+    let mut images = Vec::with_capacity(inputs.len());
+    for (i, input) in inputs.iter().enumerate() {
+        let image = image(input, &mut |bytes| {
+            decoded += bytes;
+            claim.grow_to(decoded)
+        });
+        images.push(image.map_err(|problem| within(&format!("input {i}"), problem))?);
+    }
+    let callback = wire.callback.map(|CallTo::Url(url)| address(&url, &WEB)).transpose();
+    let callback = callback.map_err(|problem| within("callback", problem))?;
+    Ok(Asked {
+        images,
+        model: wire.model,
+        task: wire.task,
+        encoding: wire.encoding_format.map(Encoding::from).unwrap_or_default(),
+        metadata: wire.metadata.map(|json| json.get().to_owned()),
+        callback: callback.map(|url| Callback { url }),
+        claim,
+    })
+}
+
+fn within(part: &str, problem: Problem) -> Problem {
+    Problem { detail: format!("{part}: {}", problem.detail), ..problem }
+}
+
+/// An image, for whose bytes `admit` finds room.
+fn image(input: &Input<'_>, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -> Result<Image, Problem> {
+    let web = |text: &str| Ok(Image::At(ImageRef::Url(address(text, &WEB)?)));
+    match input {
+        Input::Text(text) | Input::Named(Named::Url(text)) if !text.starts_with("data:") => web(text),
+        Input::Named(Named::Object(key)) => Ok(Image::At(ImageRef::Object(address(key, &["s3://"])?))),
+        Input::Named(Named::Image(text)) if text.starts_with("http") && text.contains(':') => web(text),
+        Input::Text(text) | Input::Named(Named::Url(text) | Named::Image(text)) => bytes(text, admit).map(Image::Bytes),
+    }
+}
+
+/// An address of one of these kinds. Whether it leads anywhere is found out when it is asked.
+fn address(text: &str, kinds: &[&str]) -> Result<String, Problem> {
+    let rest = kinds.iter().find_map(|kind| text.strip_prefix(kind));
+    let is_one = rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()));
+    if !is_one {
+        let kinds = kinds.join(" or ");
+        return Err(Problem::malformed(format!(
+            "an address begins with {kinds} and has visible ASCII characters alone"
+        )));
+    }
+    if text.len() > MAX_ADDRESS {
+        return Err(Problem::malformed(format!("an address of more than {MAX_ADDRESS} characters")));
+    }
+    Ok(text.to_owned())
+}
+
+/// Base64, by itself or in a `data:` URL.
+fn bytes(text: &str, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -> Result<Vec<u8>, Problem> {
+    let encoded = match text.strip_prefix("data:") {
+        None => text,
+        Some(rest) => {
+            let (head, encoded) = rest.split_once(',').unwrap_or_default();
+            let is_base64 = head.ends_with(";base64") && head.bytes().all(|byte| byte.is_ascii_graphic());
+            if !is_base64 {
+                return Err(Problem::malformed("a data: URL looks like 'data:image/jpeg;base64,…' here"));
+            }
+            encoded
+        }
+    };
+    admit(base64::decoded_len_estimate(encoded.len()) as u64)?;
+    match BASE64.decode(encoded) {
+        Ok(bytes) if !bytes.is_empty() => Ok(bytes),
+        Ok(_) => Err(Problem::malformed("an image of no bytes")),
+        Err(error) => Err(Problem::malformed(format!("not base64: {error}"))),
+    }
+}
+
+/// A form: files as `image`, as many as there are, and the other fields as in JSON.
+async fn multipart(body: Vec<u8>, boundary: String, mut claim: Claim) -> Result<Asked, Problem> {
+    // The parts together are no larger than the whole.
+    claim.grow_to(body.len() as u64)?;
+    let whole = stream::iter([Ok::<_, Infallible>(Bytes::from(body))]);
+    let mut parts = Multipart::new(whole, boundary);
+    let mut asked = Asked::new(claim);
+    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
+        read_part(part, &mut asked).await?;
+    }
+    Ok(asked)
+}
+
+async fn read_part(part: Field<'_>, asked: &mut Asked) -> Result<(), Problem> {
+    let name = part.name().unwrap_or_default().to_owned();
+    let bytes = part.bytes().await.map_err(|error| broken(&error))?;
+    if name == "image" {
+        if bytes.is_empty() {
+            return Err(Problem::malformed("an image of no bytes"));
+        }
+        asked.images.push(Image::Bytes(bytes.to_vec()));
+        return Ok(());
+    }
+    let text = std::str::from_utf8(&bytes);
+    let text = || text.map_err(|_| Problem::malformed(format!("part '{name}' is not UTF-8")));
+    match name.as_str() {
+        "model" => asked.model = Some(text()?.to_owned()),
+        "task" => asked.task = Some(text()?.to_owned()),
+        "encoding_format" => asked.encoding = read_as::<Format>(&name, &Value::from(text()?).to_string())?.into(),
+        // A form's field that is left empty was not filled in.
+        "metadata" if bytes.is_empty() => {}
+        "metadata" => asked.metadata = read_as::<Option<&RawValue>>(&name, text()?)?.map(|json| json.get().to_owned()),
+        "user" => {}
+        other => {
+            let known = "image, model, task, encoding_format, metadata and user";
+            return Err(Problem::malformed(format!("no part is called '{other}'; there is {known}")));
+        }
+    }
+    Ok(())
+}
+
+fn read_as<'a, T: Deserialize<'a>>(name: &str, json: &'a str) -> Result<T, Problem> {
+    serde_json::from_str(json).map_err(|error| within(&format!("part '{name}'"), Problem::malformed(error.to_string())))
+}
+
+fn broken(error: &multer::Error) -> Problem {
+    Problem::malformed(format!("the form cannot be read: {error}"))
+}

@@ -1,0 +1,84 @@
+//! Bytes that clients send, bounded for all of them together.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::problem::Problem;
+
+/// What a permit of the semaphore stands for: it counts in 32 bits.
+const UNIT: u64 = 1024;
+
+/// Room for what was sent and is not done with.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    units: Arc<Semaphore>,
+    all: u64,
+}
+
+/// A part of it, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    memory: Memory,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes: u64) -> Self {
+        let all = bytes.div_ceil(UNIT).min(u64::from(u32::MAX));
+        Self { units: Arc::new(Semaphore::new(all as usize)), all }
+    }
+
+    /// Nothing yet.
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { memory: self.clone(), held: None }
+    }
+
+    /// Bytes that are claimed.
+    pub(crate) fn taken(&self) -> u64 {
+        (self.all - self.units.available_permits() as u64) * UNIT
+    }
+
+    fn full(&self) -> Problem {
+        Problem::full(format!("{} KiB of uploads are in hand, and there may be {}", self.taken() / UNIT, self.all))
+    }
+}
+
+impl Claim {
+    /// Makes it so many bytes, if there is room; it never shrinks.
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), Problem> {
+        let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
+        let more = bytes.div_ceil(UNIT).saturating_sub(held);
+        if more == 0 {
+            return Ok(());
+        }
+        let more = u32::try_from(more).map_err(|_| self.memory.full())?;
+        let permit = Arc::clone(&self.memory.units).try_acquire_many_owned(more).map_err(|_| self.memory.full())?;
+        match &mut self.held {
+            Some(held) => held.merge(permit),
+            None => self.held = Some(permit),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_share_the_room_and_give_it_back() {
+        let memory = Memory::new(10 * UNIT);
+        let (mut one, mut other) = (memory.claim(), memory.claim());
+        one.grow_to(1).unwrap();
+        one.grow_to(4 * UNIT).unwrap();
+        one.grow_to(2 * UNIT).unwrap();
+        assert_eq!(memory.taken(), 4 * UNIT);
+        let problem = other.grow_to(6 * UNIT + 1).unwrap_err();
+        assert_eq!(problem.detail, "4 KiB of uploads are in hand, and there may be 10");
+        other.grow_to(6 * UNIT).unwrap();
+        drop(one);
+        assert_eq!(memory.taken(), 6 * UNIT);
+        other.grow_to(10 * UNIT).unwrap();
+    }
+}

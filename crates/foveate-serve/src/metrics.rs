@@ -1,0 +1,65 @@
+//! What is counted of requests, beside what the worker counts.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+const END: &str = "# EOF\n";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: String,
+}
+
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Answer, Counter>,
+    seconds: Family<Route, Histogram, fn() -> Histogram>,
+    uploads: Gauge<i64, std::sync::atomic::AtomicI64>,
+}
+
+/// From 1 ms to about a minute.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 17))
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("foveate_http");
+        let requests = Family::<Answer, Counter<u64, AtomicU64>>::default();
+        let seconds = Family::new_with_constructor(durations as fn() -> Histogram);
+        let uploads = Gauge::default();
+        registry.register("requests", "Requests answered", requests.clone());
+        registry.register_with_unit("request", "Time until the answer began", Unit::Seconds, seconds.clone());
+        registry.register_with_unit("uploads", "What clients sent and is not done with", Unit::Bytes, uploads.clone());
+        Self { registry, requests, seconds, uploads }
+    }
+
+    pub(crate) fn answered(&self, route: &str, status: StatusCode, took: Duration) {
+        self.requests.get_or_create(&Answer { route: route.to_owned(), status: status.as_u16() }).inc();
+        self.seconds.get_or_create(&Route { route: route.to_owned() }).observe(took.as_secs_f64());
+    }
+
+    /// These metrics after the worker's, as one text.
+    pub(crate) fn after(&self, mut text: String, uploads: u64) -> String {
+        self.uploads.set(uploads as i64);
+        text.truncate(text.strip_suffix(END).unwrap_or(&text).len());
+        let written = encode(&mut text, &self.registry);
+        written.unwrap_or_else(|error| unreachable!("text can always be written to: {error}"));
+        text
+    }
+}

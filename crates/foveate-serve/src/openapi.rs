@@ -1,0 +1,34 @@
+//! The API's document, as this server is set up.
+
+use serde_json::{Value, json};
+
+use crate::api::Serving;
+
+/// `openapi.json` with what the build and the options say.
+pub(crate) fn document(serving: &Serving) -> String {
+    let mut document: Value = serde_json::from_str(include_str!("../openapi.json"))
+        .unwrap_or_else(|error| unreachable!("a test reads it: {error}"));
+    document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
+    let schemas = &mut document["components"]["schemas"];
+    schemas["Images"]["maxItems"] = json!(serving.api.max_images);
+    schemas["Upload"]["properties"]["image"]["maxItems"] = json!(serving.api.max_images);
+    schemas["Model"]["enum"] = json!([serving.api.model]);
+    schemas["Task"]["enum"] = json!(serving.api.engine.tasks().collect::<Vec<_>>());
+    if serving.api.queue.is_none() {
+        remove(&mut schemas["Request"]["properties"], "callback");
+        remove(&mut document["paths"]["/v1/embeddings"]["post"]["responses"], "202");
+    }
+    if !serving.needs_key() {
+        for (path, method) in [("/v1/embeddings", "post"), ("/v1/models", "get")] {
+            let operation = &mut document["paths"][path][method];
+            remove(operation, "security");
+            remove(&mut operation["responses"], "401");
+        }
+    }
+    document.to_string()
+}
+
+fn remove(object: &mut Value, key: &str) {
+    let removed = object.as_object_mut().and_then(|object| object.remove(key));
+    debug_assert!(removed.is_some(), "{key} is not in openapi.json");
+}

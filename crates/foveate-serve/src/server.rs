@@ -1,0 +1,202 @@
+//! Connections: who may have one, for how long, and how they end.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use foveate_worker::Probe;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+use tokio_io_timeout::TimeoutStream;
+
+use crate::{Api, routes};
+
+/// Threads for connections: they only hand things on.
+const THREADS: usize = 2;
+/// How long to wait before the next connection where the system gives none (no file descriptors are left, say).
+const BREATH: Duration = Duration::from_millis(50);
+
+/// What is served, and to how many at once.
+pub struct Options {
+    /// The address to listen at; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Who is asked about health and metrics.
+    pub probe: Arc<dyn Probe>,
+    /// The embeddings API, if it is to be served too.
+    pub api: Option<Api>,
+    /// Most connections at once; more wait until one ends.
+    pub max_connections: usize,
+    /// How long a client may take to send a request's head, and may leave a connection idle.
+    pub head_timeout: Duration,
+    /// How long a client may take none of an answer before its connection is closed.
+    pub write_timeout: Duration,
+}
+
+impl Options {
+    /// Health and metrics alone: 1 024 connections, 15 seconds for a head, 30 for taking an answer.
+    pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
+        let (head_timeout, write_timeout) = (Duration::from_secs(15), Duration::from_secs(30));
+        Self { listen, probe, api: None, max_connections: 1024, head_timeout, write_timeout }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("listen", &self.listen).field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// Settings that make no sense together.
+    #[error("{0}")]
+    Options(String),
+    /// The system gives no threads.
+    #[error("cannot start the server's threads: {0}")]
+    Threads(std::io::Error),
+}
+
+/// A server that runs on threads of its own. Dropping it stops it at once.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    runtime: Runtime,
+    stop: oneshot::Sender<Duration>,
+    accepting: JoinHandle<usize>,
+}
+
+impl Server {
+    /// Listens, and returns at once.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn start(options: Options) -> Result<Self, ServeError> {
+        let Options { listen, probe, api, max_connections, head_timeout, write_timeout } = options;
+        if max_connections == 0 {
+            return Err(ServeError::Options("a server has at least one connection".to_owned()));
+        }
+        let router = routes::router(probe, api)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("serve")
+            .enable_all()
+            .build()
+            .map_err(ServeError::Threads)?;
+        let failed = |source| ServeError::Bind { address: listen, source };
+        let listener = runtime.block_on(TcpListener::bind(listen)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let door = Door { router, head_timeout, write_timeout, places: Arc::new(Semaphore::new(max_connections)) };
+        let accepting = runtime.spawn(door.keep(listener, stopped));
+        Ok(Self { address, running: Some(Running { runtime, stop, accepting }) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, and waits until the requests in hand are answered, but no longer than `deadline`.
+    /// Returns how many connections were cut off then.
+    pub fn stop(mut self, deadline: Duration) -> usize {
+        self.end(deadline)
+    }
+
+    fn end(&mut self, deadline: Duration) -> usize {
+        let Some(Running { runtime, stop, accepting }) = self.running.take() else { return 0 };
+        // It listens until it is told to stop, so it is there to hear it.
+        let _ = stop.send(deadline);
+        let cut = runtime.block_on(accepting).unwrap_or_default();
+        runtime.shutdown_background();
+        cut
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+type Connection = http1::Connection<TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>, TowerToHyperService<Router>>;
+
+/// Lets clients in.
+struct Door {
+    router: Router,
+    head_timeout: Duration,
+    write_timeout: Duration,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    async fn keep(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) -> usize {
+        let all = self.places.available_permits();
+        let graceful = GracefulShutdown::new();
+        let deadline = loop {
+            tokio::select! {
+                deadline = &mut stopped => break deadline.unwrap_or_default(),
+                () = self.admit(&listener, &graceful) => {}
+            }
+        };
+        drop(listener);
+        match tokio::time::timeout(deadline, graceful.shutdown()).await {
+            Ok(()) => 0,
+            Err(_) => all - self.places.available_permits(),
+        }
+    }
+
+    /// The next client, when there is a place for it.
+    async fn admit(&self, listener: &TcpListener, graceful: &GracefulShutdown) {
+        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { unreachable!("never closed") };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                return tokio::time::sleep(BREATH).await;
+            }
+        };
+        let connection = graceful.watch(self.connection(stream));
+        tokio::spawn(async move {
+            // Clients come and go: what goes wrong between us is told at most to who looks for it.
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection");
+            }
+            drop(place);
+        });
+    }
+
+    fn connection(&self, stream: TcpStream) -> Connection {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "small answers may be late");
+        }
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.write_timeout));
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.head_timeout)
+            .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(self.router.clone()))
+    }
+}

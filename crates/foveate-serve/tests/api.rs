@@ -1,0 +1,399 @@
+//! `POST /v1/embeddings`: what is answered to whom.
+#![allow(clippy::unwrap_used)] // helpers of tests may panic, too
+
+mod support;
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use foveate_queue::{DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt};
+use serde_json::{Value, json};
+use support::{Answer, file, get, post, post_with, receive, request, send, serve, until};
+
+fn image(order: &str) -> Value {
+    json!({"image": STANDARD.encode(file(order))})
+}
+
+fn request_of(input: &Value) -> Vec<u8> {
+    request(
+        "POST /v1/embeddings",
+        "content-type: application/json\r\n",
+        json!({ "input": input }).to_string().as_bytes(),
+    )
+}
+
+#[test]
+fn every_input_has_one_outcome_in_order() {
+    let fixture = serve(8, |_, _| {});
+    let data_url = format!("data:image/png;base64,{}", STANDARD.encode(file("as url")));
+    let input =
+        json!([image("ok"), image("bad"), "https://example.com/x.jpg", data_url, image("machine"), {"image": "AAAA"}]);
+    let answer = post(fixture.address, &json!({"input": input, "model": "tiny", "user": "me"}));
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{answer:?}");
+    let body = answer.json();
+    assert_eq!(
+        (&body["object"], &body["model"], &body["usage"]["images"]),
+        (&json!("list"), &json!("tiny"), &json!(6))
+    );
+    let error = |index: usize, stage, reason, retryable| json!({"object": "error", "index": index, "error": {"stage": stage, "reason": reason, "retryable": retryable}});
+    let data = body["data"].as_array().unwrap();
+    assert_eq!(data[0], json!({"object": "embedding", "index": 0, "embedding": [10.0, 0.1]}));
+    assert_eq!(data[1], error(1, "decode", "no end to it", false));
+    assert_eq!(data[2], error(2, "download", "this worker reads no URLs", false));
+    assert_eq!(data[3], json!({"object": "embedding", "index": 3, "embedding": [14.0, 0.1]}));
+    assert_eq!(data[4], error(4, "preprocess", "no memory left", true));
+    assert_eq!((&data[5]["index"], &data[5]["error"]["retryable"]), (&json!(5), &json!(false)));
+    assert_eq!(data.len(), 6);
+    assert!(answer.body.contains("[10.0,0.1]"), "f32 as they are, not as f64: {}", answer.body);
+}
+
+#[test]
+fn one_image_is_the_same_in_every_form() {
+    let fixture = serve(8, |_, _| {});
+    let expected = json!({"object": "embedding", "index": 0, "embedding": [10.0, 0.1]});
+    let of = |answer: Answer| answer.json()["data"][0].clone();
+    assert_eq!(of(post(fixture.address, &json!({"input": image("ok")}))), expected);
+    assert_eq!(of(post_with(fixture.address, "content-type: image/png\r\n", &file("ok"))), expected);
+    assert_eq!(of(post_with(fixture.address, "Content-Type: Application/Octet-Stream\r\n", &file("ok"))), expected);
+    let chunked = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\
+                    content-type: image/png\r\n\r\n8\r\n\x89PNG\r\n\x1a\n\r\n2\r\nok\r\n0\r\n\r\n";
+    assert_eq!(of(Answer::parse(&receive(send(fixture.address, chunked)))), expected);
+
+    let part = |head: &str, body: &[u8]| {
+        [b"--frontier\r\ncontent-disposition: form-data; ", head.as_bytes(), b"\r\n\r\n", body, b"\r\n"].concat()
+    };
+    let form = |parts: &[Vec<u8>]| {
+        let body = [&parts.concat()[..], b"--frontier--\r\n"].concat();
+        post_with(fixture.address, "content-type: multipart/form-data; boundary=frontier\r\n", &body)
+    };
+    let files = [
+        part("name=image; filename=a.png", &file("ok")),
+        part("name=encoding_format", b"base64"),
+        part("name=image; filename=b.png", &file("longer")),
+    ];
+    let answer = form(&files).json();
+    let vector = |length: f32| STANDARD.encode([length.to_le_bytes(), 0.1f32.to_le_bytes()].concat());
+    assert_eq!(answer["data"][0]["embedding"], json!(vector(10.0)));
+    assert_eq!(answer["data"][1]["embedding"], json!(vector(14.0)));
+    let echo = [part("name=task", b"echo"), part("name=metadata", b" {\"k\": 1}"), part("name=image", &file("ok"))];
+    assert_eq!(form(&echo).json()["data"], json!([{"object": "output", "index": 0, "output": {"k": 1}}]));
+
+    for (parts, detail) in [
+        (vec![part("name=file", &file("ok"))], "no part is called 'file'; there is image, model"),
+        (vec![part("name=model", b"tiny")], "there is no image in it"),
+        (vec![part("name=image", b"")], "an image of no bytes"),
+        (vec![part("name=metadata", b"{"), files[0].clone()], "part 'metadata': EOF while parsing"),
+        (
+            vec![part("name=encoding_format", b"int8"), files[0].clone()],
+            "part 'encoding_format': unknown variant `int8`",
+        ),
+        (vec![b"--frontier\r\n".to_vec()], "the form cannot be read"),
+    ] {
+        let answer = form(&parts);
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{detail}: {answer:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
+    let fixture = serve(8, |_, api| api.max_images = 2);
+    let problem = |answer: Answer, status: u16, detail: &str| {
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        let body = answer.json();
+        assert_eq!((&body["status"], &body["type"]), (&json!(status), &json!("about:blank")));
+        assert!(body["detail"].as_str().unwrap().contains(detail), "{detail}: {body}");
+        assert!(body["title"].as_str().is_some_and(|title| !title.is_empty()), "{body}");
+        assert!(body["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{body}");
+        answer
+    };
+    let refused = |body: Value, detail: &str| problem(post(fixture.address, &body), 400, detail);
+    refused(json!(["https://example.com/x.jpg"]), "a list; expected an object");
+    refused(json!({}), "missing field `input`");
+    refused(json!({"input": []}), "there is no image in it");
+    refused(json!({"input": 7}), "input: expected an image, or an array of them");
+    refused(json!({"input": "cat.jpg"}), "input 0: ");
+    refused(json!({"input": "ftp://example.com/x"}), "input 0: ");
+    refused(json!({"input": {"url": "https://"}}), "begins with http:// or https://");
+    refused(json!({"input": {"url": format!("https://{}", "x".repeat(2048))}}), "more than 2048 characters");
+    refused(json!({"input": {"url": "https://a", "image": "AAAA"}}), "input: expected");
+    refused(json!({"input": {"object": "https://a"}}), "begins with s3://");
+    refused(json!({"input": [image("ok"), {"image": "AAA"}]}), "input 1: not base64");
+    refused(json!({"input": {"image": "data:image/png,xyz"}}), "a data: URL looks like");
+    refused(json!({"input": {"image": ""}}), "an image of no bytes");
+    refused(json!({"input": ["https://a", "https://b", "https://c"]}), "3 images in one request; there may be 2");
+    refused(json!({"input": "https://a", "dimensions": 7}), "unknown field `dimensions`");
+    refused(json!({"input": "https://a", "encoding_format": "int8"}), "unknown variant `int8`");
+    refused(json!({"input": "https://a", "callback": ["https://b"]}), "expected value");
+    problem(post_with(fixture.address, "content-type: application/json\r\n", b"{"), 400, "EOF");
+    problem(post_with(fixture.address, "content-type: image/png\r\n", b""), 400, "the body is empty");
+    problem(post_with(fixture.address, "content-type: multipart/form-data\r\n", b"x"), 400, "boundary");
+    let bad_key = "content-type: image/png\r\nidempotency-key: a b\r\n";
+    problem(post_with(fixture.address, bad_key, &file("ok")), 400, "1 to 200 visible ASCII characters");
+    problem(post_with(fixture.address, "", &file("ok")), 415, "there is no Content-Type");
+    problem(post_with(fixture.address, "content-type: text/plain\r\n", b"x"), 415, "'text/plain'");
+    let gzip = "content-type: image/png\r\ncontent-encoding: gzip\r\n";
+    problem(post_with(fixture.address, gzip, &file("ok")), 415, "encoded");
+    let unknown = json!({"input": image("ok"), "model": "big"});
+    problem(post(fixture.address, &unknown), 422, "there is no model 'big' here; there is 'tiny'");
+    let unknown = json!({"input": image("ok"), "task": "count"});
+    problem(post(fixture.address, &unknown), 422, "there is no task 'count'; there is embed, echo");
+    problem(get(fixture.address, "/v1/images"), 404, "/v1/images");
+    let wrong = problem(get(fixture.address, "/v1/embeddings"), 405, "GET is not understood here");
+    assert_eq!(wrong.header("allow"), Some("post"));
+
+    let all_bad =
+        problem(post(fixture.address, &json!({"input": [image("bad"), {"image": "AAAA"}]})), 422, "each input");
+    let data = all_bad.json()["data"].clone();
+    assert_eq!((data.as_array().unwrap().len(), &data[0]["error"]["stage"]), (2, &json!("decode")));
+    let passing =
+        problem(post(fixture.address, &json!({"input": [image("bad"), image("machine")]})), 503, "each input");
+    assert_eq!(passing.header("retry-after"), Some("1"));
+}
+
+#[test]
+fn a_url_that_may_work_later_is_a_bad_gateway() {
+    // Nobody listens there any more.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = foveate_net::Options { allow_private: vec![closed.to_string()], ..Default::default() };
+    let client = Arc::new(foveate_net::Client::new(options).unwrap());
+    let gate = Arc::new(support::Gate::default());
+    let engine =
+        foveate_worker::Engine::builder().client(client).task("embed", support::Obedient(gate), Default::default());
+    let engine = Arc::new(engine.build().unwrap());
+    let mut options = foveate_serve::Options::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    options.api = Some(foveate_serve::Api::new(engine, "tiny"));
+    let server = foveate_serve::Server::start(options).unwrap();
+    let answer = post(server.address(), &json!({"input": format!("http://{closed}/x.jpg")}));
+    assert_eq!((answer.status, answer.header("retry-after")), (502, Some("1")), "{answer:?}");
+    let error = &answer.json()["data"][0]["error"];
+    assert_eq!((&error["stage"], &error["retryable"]), (&json!("download"), &json!(true)));
+    // The guard on private addresses says no for good.
+    let answer = post(server.address(), &json!({"input": "http://127.0.0.1:1/x.jpg"}));
+    assert_eq!(answer.status, 422, "{answer:?}");
+}
+
+#[test]
+fn a_full_engine_is_429_and_nothing_is_half_done() {
+    let fixture = serve(2, |_, _| {});
+    let waiting = send(fixture.address, &request_of(&json!(image("wait"))));
+    until("the first image waits", || fixture.gate.came.load(SeqCst) == 1);
+    let refused = post(fixture.address, &json!({"input": [image("ok"), image("ok")]}));
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused:?}");
+    assert_eq!(refused.json()["detail"], "2 images, and there is room for 1 now");
+    assert_eq!(fixture.engine.in_flight(), 1, "none of the two");
+    assert_eq!(get(fixture.address, "/readyz").status, 200);
+
+    let second = send(fixture.address, &request_of(&json!(image("ok"))));
+    until("the engine is full", || fixture.engine.in_flight() == 2);
+    let full = get(fixture.address, "/readyz");
+    assert_eq!((full.status, full.json()["detail"].as_str()), (503, Some("full: 2 requests are under way")));
+    assert_eq!(get(fixture.address, "/healthz").status, 200, "full is not stuck");
+    fixture.gate.open();
+    for stream in [waiting, second] {
+        assert_eq!(Answer::parse(&receive(stream)).status, 200);
+    }
+    assert_eq!(fixture.gate.processed.load(SeqCst), 2);
+}
+
+#[test]
+fn nobody_works_for_a_client_that_went_away() {
+    let fixture = serve(4, |_, _| {});
+    let waiting = send(fixture.address, &request_of(&json!(image("wait"))));
+    until("the first image waits", || fixture.gate.came.load(SeqCst) == 1);
+    let gone = send(fixture.address, &request_of(&json!([image("ok"), image("ok")])));
+    until("the others are in hand", || fixture.engine.in_flight() == 3);
+    drop(gone);
+    // That the server saw it is seen from outside only by what it does afterwards.
+    std::thread::sleep(Duration::from_millis(300));
+    fixture.gate.open();
+    assert_eq!(Answer::parse(&receive(waiting)).status, 200);
+    until("the others are out of hand", || fixture.engine.in_flight() == 0);
+    assert_eq!(fixture.gate.processed.load(SeqCst), 1);
+    assert!(
+        get(fixture.address, "/metrics").body.contains("foveate_http_uploads_bytes 0\n"),
+        "their bytes are given back"
+    );
+}
+
+#[test]
+fn what_is_not_done_in_time_says_so() {
+    let fixture = serve(4, |_, api| api.timeout = Duration::from_millis(300));
+    // One after the other: the second one is done, the first one is not.
+    let answer = post(fixture.address, &json!({"input": [image("bad"), image("wait")]}));
+    assert_eq!(answer.status, 504, "{answer:?}");
+    let error = json!({"stage": "timeout", "reason": "not done within 0.3 s", "retryable": true});
+    assert_eq!(answer.json()["data"][1]["error"], error);
+    let echoed = post(fixture.address, &json!({"input": image("x"), "task": "echo", "metadata": [1, {"a": null}]}));
+    assert_eq!(echoed.json()["data"][0]["output"], json!([1, {"a": null}]), "another task is not held up");
+    fixture.gate.open();
+}
+
+#[test]
+fn a_key_is_asked_for_where_there_is_one() {
+    let fixture = serve(4, |_, api| api.tokens = vec!["s3cret".to_owned(), "other".to_owned()]);
+    let with = |key: &str| post_with(fixture.address, &format!("content-type: image/png\r\n{key}"), &file("ok"));
+    let detail = |answer: &Answer| answer.json()["detail"].as_str().unwrap().to_owned();
+    let without = with("");
+    assert_eq!((without.status, without.header("www-authenticate")), (401, Some("bearer")));
+    assert_eq!(detail(&without), "there is no API key");
+    for wrong in ["Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "Bearer", "Bearer ", "s3cret"] {
+        assert_eq!(with(&format!("authorization: {wrong}\r\n")).status, 401, "{wrong}");
+    }
+    for right in ["Bearer s3cret", "bearer other"] {
+        assert_eq!(with(&format!("authorization: {right}\r\n")).status, 200, "{right}");
+    }
+    assert_eq!(get(fixture.address, "/v1/models").status, 401);
+    for open in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
+        assert_eq!(get(fixture.address, open).status, 200, "{open}");
+    }
+}
+
+#[test]
+fn a_callback_queues_jobs_and_answers_at_once() {
+    let queue = Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3));
+    let fixture = serve(4, |_, api| {
+        api.queue = Some(queue.clone());
+        api.check_callback =
+            Some(Arc::new(
+                |url| if url.contains("example.com") { Ok(()) } else { Err("this host may not".to_owned()) },
+            ));
+    });
+    let with = |key: &str, body: &Value| {
+        let headers = format!("content-type: application/json\r\n{key}");
+        post_with(fixture.address, &headers, body.to_string().as_bytes())
+    };
+    let callback = json!({"url": "https://example.com/done"});
+    let body = json!({
+        "input": ["https://example.com/a.jpg", {"object": "s3://b/c.jpg"}],
+        "callback": callback, "metadata": {"k": [1, 2.50]}, "task": "echo",
+    });
+    let answer = with("idempotency-key: order-7\r\n", &body);
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let jobs =
+        json!([{"object": "job", "index": 0, "id": "order-7-0"}, {"object": "job", "index": 1, "id": "order-7-1"}]);
+    assert_eq!((&answer.json()["data"], &answer.json()["id"]), (&jobs, &json!("order-7")));
+    assert_eq!(with("idempotency-key: order-7\r\n", &body).status, 202);
+    let delivered = queue.receive(10, Duration::ZERO).unwrap();
+    let ids: Vec<&str> = delivered.iter().map(|delivery| delivery.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        ["order-7-0", "order-7-1", "order-7-0", "order-7-1"],
+        "of the same ids, for the broker to know them"
+    );
+    let job = Job::parse(&delivered[1].body).unwrap();
+    assert_eq!((job.task.as_str(), job.image), ("echo", ImageRef::Object("s3://b/c.jpg".to_owned())));
+    assert_eq!((job.id.as_deref(), job.metadata.as_deref()), (Some("order-7-1"), Some(r#"{"k":[1,2.5]}"#)));
+    assert_eq!(job.callback.unwrap().url, "https://example.com/done");
+
+    let refused = |body: Value, detail: &str| {
+        let answer = with("", &body);
+        assert_eq!(answer.status, 422, "{answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{answer:?}");
+    };
+    refused(json!({"input": image("ok"), "callback": callback}), "input 0 has bytes");
+    refused(json!({"input": "https://a", "callback": {"url": "https://evil.test/"}}), "callback: this host may not");
+    refused(json!({"input": "https://a", "callback": callback, "task": "count"}), "there is no task 'count'");
+    assert_eq!(queue.depth().unwrap().waiting, 0, "nothing half-queued");
+
+    let without = serve(4, |_, _| {});
+    let answer = post(without.address, &json!({"input": "https://a", "callback": callback}));
+    assert_eq!(
+        (answer.status, answer.json()["detail"].as_str().unwrap().contains("no queue")),
+        (422, true),
+        "{answer:?}"
+    );
+}
+
+/// A broker that takes every other message.
+struct Half;
+
+impl JobQueue for Half {
+    fn name(&self) -> &str {
+        "half"
+    }
+    fn lease(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+    fn max_receive(&self) -> u32 {
+        1
+    }
+    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        let sent = |i| match i % 2 {
+            0 => Ok(()),
+            _ => Err(QueueError::Unreachable { queue: "half".to_owned(), reason: "gone".to_owned() }),
+        };
+        (0..messages.len()).map(sent).collect()
+    }
+    fn receive(&self, _: usize, _: Duration) -> Result<Vec<Delivery>, QueueError> {
+        unimplemented!("nobody receives")
+    }
+    fn acknowledge(&self, _: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        unimplemented!("nobody receives")
+    }
+    fn extend(&self, _: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        unimplemented!("nobody receives")
+    }
+    fn release(&self, _: &[Receipt], _: Duration) -> Vec<Result<(), QueueError>> {
+        unimplemented!("nobody receives")
+    }
+    fn dead_letter(&self, _: &Delivery, _: &DeadLetter) -> Result<(), QueueError> {
+        unimplemented!("nobody receives")
+    }
+    fn depth(&self) -> Result<Depth, QueueError> {
+        unimplemented!("nobody asks")
+    }
+}
+
+#[test]
+fn a_request_that_is_queued_in_part_says_how_to_repeat_it() {
+    let fixture = serve(4, |_, api| api.queue = Some(Arc::new(Half)));
+    let callback = json!({"url": "https://example.com/done"});
+    let answer = post(fixture.address, &json!({"input": ["https://a", "https://b"], "callback": callback}));
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{answer:?}");
+    let problem = answer.json();
+    assert_eq!(problem["detail"], "1 of 2 jobs were not queued: queue half: gone");
+    assert!(problem["id"].as_str().is_some_and(|id| id.len() == 36), "{problem}");
+    assert!(problem["remedy"].as_str().unwrap().contains("Idempotency-Key"), "{problem}");
+    assert_eq!((problem["data"].as_array().unwrap().len(), &problem["data"][0]["index"]), (1, &json!(1)));
+}
+
+#[test]
+fn the_end_waits_for_requests_in_hand_and_no_longer_than_it_may() {
+    let fixture = serve(4, |_, _| {});
+    let idle = TcpStream::connect(fixture.address).unwrap();
+    let waiting = send(fixture.address, &request_of(&json!(image("wait"))));
+    until("the image waits", || fixture.gate.came.load(SeqCst) == 1);
+    let gate = Arc::clone(&fixture.gate);
+    let address = fixture.address;
+    let stopping = std::thread::spawn(move || fixture.server.stop(Duration::from_secs(20)));
+    until("nobody is let in", || TcpStream::connect(address).is_err());
+    assert!(!stopping.is_finished());
+    gate.open();
+    assert_eq!(Answer::parse(&receive(waiting)).status, 200);
+    assert_eq!(stopping.join().unwrap(), 0, "not even the idle one is cut off");
+    drop(idle);
+
+    let fixture = serve(4, |_, _| {});
+    let waiting = send(fixture.address, &request_of(&json!(image("wait"))));
+    until("the image waits", || fixture.gate.came.load(SeqCst) == 1);
+    let start = Instant::now();
+    assert_eq!(fixture.server.stop(Duration::from_millis(200)), 1, "one was cut off");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(receive(waiting), "");
+    fixture.gate.open();
+}
+
+#[test]
+fn an_engine_that_stops_is_unavailable() {
+    let fixture = serve(4, |_, _| {});
+    assert_eq!(fixture.engine.stop(Duration::ZERO), 0);
+    let answer = post(fixture.address, &json!({"input": image("ok")}));
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{answer:?}");
+    assert_eq!(get(fixture.address, "/readyz").status, 503);
+}

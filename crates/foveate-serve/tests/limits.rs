@@ -1,0 +1,149 @@
+//! Clients that send too much, or too slowly; and what is there without the API.
+#![allow(clippy::unwrap_used)] // helpers of tests may panic, too
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foveate_serve::{Api, Options, ServeError, Server};
+use foveate_worker::Probe;
+use support::{Answer, Gate, engine, file, get, post_with, receive, request, send, serve, until};
+
+const IMAGE: &str = "content-type: image/png\r\n";
+
+#[test]
+fn a_body_that_is_too_large_is_not_read_to_its_end() {
+    let fixture = serve(4, |_, api| api.max_body_bytes = 1000);
+    let announced =
+        b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ncontent-length: 1001\r\n\r\n";
+    let answer = Answer::parse(&receive(send(fixture.address, announced)));
+    assert_eq!((answer.status, answer.header("connection")), (413, Some("close")), "{answer:?}");
+    let head =
+        "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ntransfer-encoding: chunked\r\n\r\n";
+    let endless = format!("{head}3e8\r\n{}\r\n1\r\nx\r\n", "x".repeat(1000));
+    let answer = Answer::parse(&receive(send(fixture.address, endless.as_bytes())));
+    assert_eq!((answer.status, answer.json()["detail"].as_str()), (413, Some("the body is larger than 1000 bytes")));
+    assert_eq!(post_with(fixture.address, IMAGE, &file(&"x".repeat(992))).status, 200, "1000 bytes are not too many");
+}
+
+#[test]
+fn slow_clients_lose_their_place() {
+    let fixture = serve(4, |options, api| {
+        options.head_timeout = Duration::from_millis(300);
+        api.read_timeout = Duration::from_millis(300);
+    });
+    let start = Instant::now();
+    let head = send(fixture.address, b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\n");
+    let body = &request("POST /v1/embeddings", IMAGE, &file("all of it"))[..];
+    let slow = send(fixture.address, &body[..body.len() - 1]);
+    assert_eq!(receive(head), "", "a head that does not come has no answer");
+    let answer = Answer::parse(&receive(slow));
+    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")), "{answer:?}");
+    let mut idle = send(fixture.address, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut text = String::new();
+    idle.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
+fn bytes_in_hand_are_bounded_for_all_clients_together() {
+    let fixture = serve(4, |_, api| (api.max_body_bytes, api.max_bytes_in_hand) = (64 << 10, 64 << 10));
+    let body = request("POST /v1/embeddings", IMAGE, &file(&"x".repeat(40 << 10)));
+    let mut half = send(fixture.address, &body[..body.len() - 1]);
+    let taken = || {
+        let metrics = get(fixture.address, "/metrics").body;
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix("foveate_http_uploads_bytes ")).unwrap().to_owned();
+        line.parse::<u64>().unwrap()
+    };
+    until("the body is there, but for a byte", || taken() >= 40 << 10);
+    let other = post_with(fixture.address, IMAGE, &file(&"x".repeat(30 << 10)));
+    assert_eq!((other.status, other.header("retry-after")), (429, Some("1")), "{other:?}");
+    assert_eq!(post_with(fixture.address, IMAGE, &file("small")).status, 200, "there is room for this one");
+    half.write_all(&body[body.len() - 1..]).unwrap();
+    assert_eq!(Answer::parse(&receive(half)).status, 200);
+    assert_eq!(taken(), 0);
+    // Base64 counts as it came and decoded.
+    let json = format!(r#"{{"input":{{"image":"{}"}}}}"#, "A".repeat(40 << 10));
+    let answer = post_with(fixture.address, "content-type: application/json\r\n", json.as_bytes());
+    assert_eq!(answer.status, 429, "{answer:?}");
+    assert_eq!(taken(), 0);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_one_that_ends() {
+    let fixture = serve(4, |options, _| options.max_connections = 1);
+    let first = send(fixture.address, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut buffer = [0; 12];
+    (&first).read_exact(&mut buffer).unwrap();
+    let second = send(fixture.address, &request("GET /healthz", "", b""));
+    second.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!((&second).read(&mut buffer).is_err(), "the first one is still there");
+    drop(first);
+    second.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(Answer::parse(&receive(second)).status, 200);
+}
+
+/// Says no.
+struct Stuck;
+
+impl Probe for Stuck {
+    fn live(&self) -> Result<(), String> {
+        Err("download 3 has been busy for 130 s".to_owned())
+    }
+    fn ready(&self) -> Result<(), String> {
+        Err("stopping".to_owned())
+    }
+    fn metrics(&self) -> String {
+        "# TYPE of_worker gauge\nof_worker 1\n# EOF\n".to_owned()
+    }
+}
+
+#[test]
+fn health_and_metrics_are_there_without_the_api() {
+    let server = Server::start(Options::new("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck))).unwrap();
+    let live = get(server.address(), "/healthz");
+    assert_eq!((live.status, live.json()["detail"].as_str()), (503, Some("download 3 has been busy for 130 s")));
+    assert_eq!(get(server.address(), "/readyz").json()["detail"], "stopping");
+    assert_eq!(get(server.address(), "/openapi.json").status, 404);
+    assert_eq!(get(server.address(), "/v1/models").status, 404);
+    let metrics = get(server.address(), "/metrics");
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!((metrics.status, metrics.header("content-type")), (200, Some(content_type)));
+    assert!(metrics.body.starts_with("# TYPE of_worker gauge\nof_worker 1\n# HELP foveate_http_"), "{}", metrics.body);
+    assert!(
+        metrics.body.contains("foveate_http_requests_total{route=\"/healthz\",status=\"503\"} 1\n"),
+        "{}",
+        metrics.body
+    );
+    assert!(
+        metrics.body.contains("foveate_http_requests_total{route=\"none\",status=\"404\"} 2\n"),
+        "{}",
+        metrics.body
+    );
+    assert_eq!(metrics.body.matches("# EOF").count(), 1);
+    assert!(metrics.body.ends_with("# EOF\n"));
+}
+
+#[test]
+fn options_that_make_no_sense_are_told_so() {
+    let engine = engine(&Arc::new(Gate::default()), 4);
+    let start = |change: fn(&mut Options, &mut Api)| {
+        let mut options = Options::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+        let mut api = Api::new(engine.clone(), "tiny");
+        change(&mut options, &mut api);
+        options.api = Some(api);
+        Server::start(options).unwrap_err()
+    };
+    let message = |change| start(change).to_string();
+    assert_eq!(message(|_, api| api.max_images = 5), "5 images in a request: there is room for 1 to 4");
+    assert!(message(|_, api| api.max_body_bytes = u64::MAX).contains("does not fit"));
+    assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key"));
+    assert!(message(|options, _| options.max_connections = 0).contains("connection"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = Options::new(taken.local_addr().unwrap(), engine.clone());
+    assert!(matches!(Server::start(options), Err(ServeError::Bind { .. })));
+}

@@ -1,0 +1,60 @@
+//! Schemathesis reads the API's document and tries whatever it allows, and what it does not.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests may panic, too; what is skipped is said
+
+mod support;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_queue::MemoryQueue;
+use serde_json::Value;
+use support::{get, serve};
+
+#[test]
+fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
+    if Command::new("schemathesis").arg("--version").output().is_err() {
+        println!("skipped: schemathesis is not installed (pip install schemathesis)");
+        return;
+    }
+    let fixture = serve(64, |_, api| {
+        api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
+        api.tokens = vec!["key".to_owned()];
+    });
+    let here = env!("CARGO_MANIFEST_DIR");
+    let mut command = Command::new("schemathesis");
+    command.args(["--config-file", &format!("{here}/schemathesis.toml"), "run"]);
+    command.arg(format!("http://{}/openapi.json", fixture.address));
+    command.args(["--header", "Authorization: Bearer key", "--checks", "all", "--max-examples", "60"]);
+    command.args(["--seed", "1", "--suppress-health-check", "all", "--request-timeout", "20", "--no-color"]);
+    // It keeps what it found out in the folder that it runs in.
+    let folder = tempfile::tempdir().unwrap();
+    let output = command.current_dir(folder.path()).output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{}", report.trim_end().rsplit_once("\n\n").map_or(&*report, |(_, summary)| summary));
+    assert_eq!(get(fixture.address, "/healthz").status, 200);
+}
+
+#[test]
+fn the_document_says_what_this_server_is_set_up_for() {
+    let with = serve(64, |_, api| {
+        api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
+        api.tokens = vec!["key".to_owned()];
+        api.max_images = 5;
+    });
+    let without = serve(64, |_, _| {});
+    let [with, without] = [with, without].map(|fixture| get(fixture.address, "/openapi.json").json());
+    for document in [&with, &without] {
+        assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(document["components"]["schemas"]["Task"]["enum"], serde_json::json!(["embed", "echo"]));
+    }
+    let has = |document: &Value, pointer: &str| document.pointer(pointer).is_some();
+    let of_key = ["/paths/~1v1~1embeddings/post/security", "/paths/~1v1~1models/get/responses/401"];
+    let of_queue = ["/components/schemas/Request/properties/callback", "/paths/~1v1~1embeddings/post/responses/202"];
+    for pointer in of_key.into_iter().chain(of_queue) {
+        assert!(has(&with, pointer) && !has(&without, pointer), "{pointer}");
+    }
+    assert_eq!(with["components"]["schemas"]["Images"]["maxItems"], 5);
+    assert_eq!(without["components"]["schemas"]["Images"]["maxItems"], 64);
+}

@@ -1,0 +1,179 @@
+//! A server around an engine whose task does as its images say, and a client that may be as rude as it likes.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test uses some of it; helpers of tests may panic, too
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use foveate_serve::{Api, Options, Server};
+use foveate_worker::{Batching, Embedding, Engine, Output, Picture, Task, TaskError};
+use serde_json::Value;
+
+/// What a PNG begins with: the engine looks no further before the task does.
+pub const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// A file that tells the task what to do.
+pub fn file(order: &str) -> Vec<u8> {
+    [PNG, order.as_bytes()].concat()
+}
+
+/// Holds back those who wait until it is opened.
+#[derive(Default)]
+pub struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+    /// How many wait, or waited.
+    pub came: AtomicUsize,
+    /// How many images were processed.
+    pub processed: AtomicUsize,
+}
+
+impl Gate {
+    pub fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    fn wait(&self) {
+        self.came.fetch_add(1, SeqCst);
+        drop(self.opened.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap());
+    }
+}
+
+/// Does as the file says: `bad`, `machine`, `wait`; anything else is embedded as its length and a fraction.
+pub struct Obedient(pub Arc<Gate>);
+
+impl Task for Obedient {
+    type Prepared = Vec<u8>;
+
+    fn preprocess(&self, picture: &Picture<'_>) -> Result<Vec<u8>, TaskError> {
+        match picture.bytes.strip_prefix(PNG) {
+            Some(b"bad") => Err(TaskError::image("no end to it").at("decode")),
+            Some(b"machine") => Err(TaskError::machine("no memory left")),
+            _ => Ok(picture.bytes.to_vec()),
+        }
+    }
+
+    fn process(&self, batch: &[Vec<u8>]) -> Result<Vec<Output>, TaskError> {
+        if batch.iter().any(|bytes| bytes.ends_with(b"wait")) {
+            self.0.wait();
+        }
+        self.0.processed.fetch_add(batch.len(), SeqCst);
+        let vector = |bytes: &Vec<u8>| {
+            Output::Vector(Embedding { vector: vec![bytes.len() as f32, 0.1], ..Embedding::default() })
+        };
+        Ok(batch.iter().map(vector).collect())
+    }
+}
+
+/// Answers with the metadata.
+pub struct Echo;
+
+impl Task for Echo {
+    type Prepared = Value;
+
+    fn preprocess(&self, picture: &Picture<'_>) -> Result<Value, TaskError> {
+        Ok(serde_json::from_str(picture.metadata.unwrap_or("null")).unwrap())
+    }
+
+    fn process(&self, batch: &[Value]) -> Result<Vec<Output>, TaskError> {
+        Ok(batch.iter().cloned().map(Output::Json).collect())
+    }
+}
+
+/// An engine with room for so many images.
+pub fn engine(gate: &Arc<Gate>, room: usize) -> Arc<Engine> {
+    let batching = Batching { max: 1, delay: Duration::ZERO, lanes: 1 };
+    let builder = Engine::builder().downloaders(1).workers(1).max_in_flight(room);
+    let builder = builder.task("embed", Obedient(Arc::clone(gate)), batching).task("echo", Echo, batching);
+    Arc::new(builder.build().unwrap())
+}
+
+pub struct Fixture {
+    pub server: Server,
+    pub engine: Arc<Engine>,
+    pub gate: Arc<Gate>,
+    pub address: SocketAddr,
+}
+
+/// A server with room for so many images, set up as `change` says.
+pub fn serve(room: usize, change: impl FnOnce(&mut Options, &mut Api)) -> Fixture {
+    let gate = Arc::new(Gate::default());
+    let engine = engine(&gate, room);
+    let mut options = Options::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    let mut api = Api::new(Arc::clone(&engine), "tiny");
+    change(&mut options, &mut api);
+    options.api = Some(api);
+    let server = Server::start(options).unwrap();
+    Fixture { address: server.address(), server, engine, gate }
+}
+
+/// An answer, taken apart.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends bytes as they are.
+pub fn send(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+/// What comes until the other side closes.
+pub fn receive(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A request with a body, and `Connection: close`.
+pub fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head =
+        format!("{line} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+pub fn get(address: SocketAddr, path: &str) -> Answer {
+    Answer::parse(&receive(send(address, &request(&format!("GET {path}"), "", b""))))
+}
+
+pub fn post_with(address: SocketAddr, headers: &str, body: &[u8]) -> Answer {
+    Answer::parse(&receive(send(address, &request("POST /v1/embeddings", headers, body))))
+}
+
+pub fn post(address: SocketAddr, body: &Value) -> Answer {
+    post_with(address, "content-type: application/json\r\n", body.to_string().as_bytes())
+}
+
+/// Waits for something that others do.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
