@@ -58,17 +58,22 @@ const STEPS: &[Step] = &[
 const ALL_FEATURES: [&str; 2] = [
     "--features",
     "foveate/native,foveate/candle-cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
-     foveate-tests/native,foveate-benches/native",
+     foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native",
 ];
 /// Default members with tests that need CUDA compiled in.
 const CUDA: [&str; 1] = ["foveate-encode-candle"];
 
-/// Sets of backends that are compiled besides the default one.
-const FEATURE_SETS: [&str; 4] =
-    ["zune,fir,candle,npy", "exact,image,fir,candle,parquet", "exact,nvjpeg,fir,candle-cuda,npy", ""];
+/// Sets of features that are compiled besides the default one: with and without the command line, and the worker.
+const FEATURE_SETS: [&str; 5] = [
+    "cli,zune,fir,candle,npy,nats",
+    "cli,exact,image,fir,candle,parquet,sqs,object-store,otel",
+    "exact,nvjpeg,fir,candle-cuda,npy",
+    "worker,exact,fir,candle",
+    "",
+];
 /// The same for those that need native libraries.
 const NATIVE_SETS: [&str; 3] =
-    ["turbojpeg,fir,candle-cuda,lmdb", "opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
+    ["cli,turbojpeg,fir,candle-cuda,lmdb", "cli,opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
 /// Crates whose tests also run in the development profile; xtask's run only there, as it is no default member.
 const CHECKED: [&str; 11] = [
     "foveate-core",

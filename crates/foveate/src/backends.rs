@@ -1,4 +1,4 @@
-//! The backend table: the only place in the project with `cfg(feature = …)`. Adding a backend is one line here, one
+//! The backend table: with lib.rs, which leaves out whole modules, the only place of this crate with `cfg(feature = …)`. Adding a backend is one line here, one
 //! feature in Cargo.toml, and its crate.
 
 use foveate_decode::DecoderRegistry;
@@ -61,6 +61,14 @@ table! {
     ];
 }
 
+#[cfg(feature = "worker")]
+table! {
+    /// Queues: the scheme of `--queue`'s address.
+    queues: foveate_queue::QueueRegistry = "queue" [
+        "nats" => foveate_queue_nats,
+    ];
+}
+
 #[cfg(test)]
 mod tests {
     use foveate_core::Backend;
@@ -76,5 +84,7 @@ mod tests {
         check(super::resizers());
         check(super::encoders());
         check(super::sinks());
+        #[cfg(feature = "worker")]
+        check(super::queues());
     }
 }

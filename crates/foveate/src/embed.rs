@@ -246,18 +246,12 @@ impl EmbedOptions {
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Job, EmbedError> {
-        let (names, model) = self.choose(backends, model)?;
-        let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
-        let manifest = Description { options: self, names: &names, model: &model, geometry: &geometry };
-        let mut manifest = manifest.manifest(source.as_ref());
-        let seeded = model.is_seeded();
-
-        let encoders = self.open_encoders(&names.encoder, &model, backends)?;
-        manifest.dim = encoders.first().map_or(0, |encoder| encoder.spec().dim);
-
-        let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
-        let resizer = self.resizer_opener(self.resizer.clone(), backends);
-        let config = self.config(geometry);
+        let chosen = self.open(backends, model)?;
+        let mut manifest = chosen.description(self).manifest(source.as_ref());
+        manifest.dim = chosen.dim();
+        let seeded = chosen.model.is_seeded();
+        let config = self.config(chosen.geometry);
+        let Chosen { names, encoders, decoder, resizer, .. } = chosen;
         let pipeline = Pipeline {
             source,
             batched: names
@@ -270,6 +264,16 @@ impl EmbedOptions {
             config,
         };
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
+    }
+
+    /// The backends, the model in them, and nothing of inputs or output.
+    pub(crate) fn open(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<Chosen, EmbedError> {
+        let (names, model) = self.choose(backends, model)?;
+        let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
+        let encoders = self.open_encoders(&names.encoder, &model, backends)?;
+        let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
+        let resizer = self.resizer_opener(self.resizer.clone(), backends);
+        Ok(Chosen { names, model, geometry, encoders, decoder, resizer })
     }
 
     /// The backends by name, and the model. Names are looked at before a model is loaded, or downloaded.
@@ -449,6 +453,26 @@ impl Job {
     }
 }
 
+/// What the options come to.
+pub(crate) struct Chosen {
+    pub(crate) names: Names,
+    pub(crate) model: OpenModel,
+    pub(crate) geometry: Geometry,
+    pub(crate) encoders: Vec<Box<dyn Encoder>>,
+    pub(crate) decoder: DecoderOpener,
+    pub(crate) resizer: ResizerOpener,
+}
+
+impl Chosen {
+    pub(crate) fn dim(&self) -> usize {
+        self.encoders.first().map_or(0, |encoder| encoder.spec().dim)
+    }
+
+    pub(crate) fn description<'a>(&'a self, options: &'a EmbedOptions) -> Description<'a> {
+        Description { options, names: &self.names, model: &self.model, geometry: &self.geometry }
+    }
+}
+
 /// The backends a job uses, all of them known to exist.
 pub(crate) struct Names {
     /// What prepares whole batches in the place of the first decoder and the resizer, which do what it cannot.
@@ -509,7 +533,7 @@ fn sink_for(output: &std::path::Path, sinks: &SinkRegistry) -> Result<String, Em
 }
 
 /// Everything that the manifest tells.
-struct Description<'a> {
+pub(crate) struct Description<'a> {
     options: &'a EmbedOptions,
     names: &'a Names,
     model: &'a OpenModel,
@@ -519,9 +543,20 @@ struct Description<'a> {
 impl Description<'_> {
     /// What decides the output's bytes goes into the fingerprint, the rest into `info`.
     fn manifest(&self, source: &dyn Source) -> RunManifest {
+        let (options, range) = (self.options, source.range());
+        let mut manifest = self.embedding();
+        let mut set = |name: &str, value: String| manifest.fingerprint.insert(name.to_owned(), value);
+        set("listing_sha256", source.listing_hash());
+        set("items", format!("{}..{}", range.start, range.end));
+        set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
+        set("max_bytes", options.max_bytes.to_string());
+        manifest
+    }
+
+    /// The same of whatever images.
+    pub(crate) fn embedding(&self) -> RunManifest {
         let Self { options, names, model, geometry } = self;
         let preprocess = model.preprocess();
-        let range = source.range();
         let mut fingerprint = BTreeMap::new();
         let mut set = |name: &str, value: String| fingerprint.insert(name.to_owned(), value);
         set("foveate", crate::VERSION.to_owned());
@@ -536,7 +571,6 @@ impl Description<'_> {
         set("decoder", decoders.join(","));
         set("decode_scale", options.decode_scale.name().to_owned());
         set("allow_truncated", options.decoding.allow_truncated.to_string());
-        set("max_bytes", options.max_bytes.to_string());
         set("max_pixels", options.limits.max_pixels.to_string());
         set("resizer", names.resizer.clone());
         set("encoder", names.encoder.clone());
@@ -550,9 +584,6 @@ impl Description<'_> {
         set("dtype", options.dtype.name().to_owned());
         set("pooling", options.pooling.name().to_owned());
         set("normalize", normalize_name(options.normalize).to_owned());
-        set("listing_sha256", source.listing_hash());
-        set("items", format!("{}..{}", range.start, range.end));
-        set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
         let mut info = BTreeMap::new();
         if let Some(revision) = model.revision() {
             info.insert("model_revision".to_owned(), revision.to_owned());
@@ -597,6 +628,9 @@ pub enum EmbedError {
     /// The encoder cannot be started.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// Decoder or resizer cannot be opened.
+    #[error(transparent)]
+    Preprocess(#[from] PreprocessError),
     /// The output cannot be opened.
     #[error(transparent)]
     Sink(#[from] SinkError),

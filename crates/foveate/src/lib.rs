@@ -5,24 +5,40 @@ pub mod collect;
 pub mod embed;
 pub mod models;
 mod recipe;
+#[cfg(feature = "cli")]
 pub mod rig;
 mod scale;
 mod shard;
+#[cfg(feature = "worker")]
+pub mod task;
 pub mod verify;
 
 pub use foveate_core as core;
 pub use foveate_decode as decode;
 pub use foveate_dinov2 as dinov2;
 pub use foveate_encode as encode;
+#[cfg(feature = "cli")]
 pub use foveate_lab as lab;
+#[cfg(feature = "worker")]
+pub use foveate_net as net;
 pub use foveate_pipeline as pipeline;
+#[cfg(feature = "cli")]
 pub use foveate_plan as plan;
 pub use foveate_preprocess as preprocess;
 pub use foveate_profile as profile;
+#[cfg(feature = "worker")]
+pub use foveate_queue as queue;
+#[cfg(feature = "cli")]
 pub use foveate_report as report;
 pub use foveate_resize as resize;
+#[cfg(feature = "cli")]
+pub use foveate_serve as serve;
 pub use foveate_sink as sink;
 pub use foveate_source as source;
+#[cfg(feature = "cli")]
+pub use foveate_telemetry as telemetry;
+#[cfg(feature = "worker")]
+pub use foveate_worker as worker;
 
 pub use recipe::Recipe;
 pub use scale::DecodeScale;

@@ -15,8 +15,8 @@ use crate::{Encoding, Failure, Output};
 /// How results are posted.
 #[derive(Clone)]
 pub struct Callbacks {
-    /// Posts them; its options say to which hosts.
-    pub client: Arc<Client>,
+    /// Posts them; its options say to which hosts. Without it, jobs that name a callback are refused.
+    pub client: Option<Arc<Client>>,
     /// Signs them, after the Standard Webhooks specification.
     pub secrets: Option<Arc<Secrets>>,
     /// Threads that post; 0 leaves it to those that process. Default: 16.
@@ -29,7 +29,7 @@ pub struct Callbacks {
 
 impl Callbacks {
     /// Unsigned, by 16 threads, offered for two minutes.
-    pub fn new(client: Arc<Client>) -> Self {
+    pub fn new(client: Option<Arc<Client>>) -> Self {
         let patience = Duration::from_secs(120);
         Self { client, secrets: None, threads: 16, encoding: Encoding::Float, patience }
     }
@@ -78,9 +78,10 @@ pub(super) fn post(core: &Core, mut call: Call) {
         return;
     }
     let callbacks = &core.options.callbacks;
-    let Some(url) = call.ticket.callback.clone() else { return core.done(*call.ticket) };
+    // A job without a callback, or one that may not be called, does not get here.
+    let (Some(url), Some(client)) = (call.ticket.callback.clone(), callbacks.client.clone()) else { return };
     let span = tracing::info_span!(parent: &call.ticket.span, "callback");
-    let posted = span.in_scope(|| send(callbacks, &call, &url));
+    let posted = span.in_scope(|| send(&client, callbacks.secrets.as_deref(), &call, &url));
     let result = if posted.is_ok() { "ok" } else { "failed" };
     core.metrics().callbacks.get_or_create(&ResultLabel { result }).inc();
     let error = match posted {
@@ -104,12 +105,12 @@ pub(super) fn post(core: &Core, mut call: Call) {
     core.failed(*call.ticket, failure);
 }
 
-fn send(callbacks: &Callbacks, call: &Call, url: &str) -> Result<(), foveate_net::NetError> {
+fn send(client: &Client, secrets: Option<&Secrets>, call: &Call, url: &str) -> Result<(), foveate_net::NetError> {
     let id = message_id(&call.ticket.id);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let timestamp = now.to_string();
-    let signature = callbacks.secrets.as_ref().map(|secrets| secrets.sign(&id, now, &call.body));
+    let signature = secrets.map(|secrets| secrets.sign(&id, now, &call.body));
     let mut headers = vec![(webhook::ID, id.as_str()), ("idempotency-key", &id), (webhook::TIMESTAMP, &timestamp)];
     headers.extend(signature.as_deref().map(|signature| (webhook::SIGNATURE, signature)));
-    callbacks.client.post(url, &headers, &call.body).map(drop)
+    client.post(url, &headers, &call.body).map(drop)
 }

@@ -348,12 +348,12 @@ impl Core {
 
     /// Whether somebody would be told the result: before any work is done for it.
     fn check(&self, ticket: &Ticket) -> Result<(), Failure> {
-        match &ticket.callback {
-            Some(url) => {
-                self.options.callbacks.client.check(url).map_err(|error| Failure::permanent("callback", error.reason))
-            }
-            None if self.options.sink.is_some() => Ok(()),
-            None => Err(Failure::permanent("parse", "the job names no callback, and this worker has no sink")),
+        let refused = |reason: &str| Failure::permanent("callback", reason);
+        match (&ticket.callback, &self.options.callbacks.client) {
+            (Some(url), Some(client)) => client.check(url).map_err(|error| refused(&error.reason)),
+            (Some(_), None) => Err(refused("this worker calls nobody back (see --callback-host)")),
+            (None, _) if self.options.sink.is_some() => Ok(()),
+            (None, _) => Err(Failure::permanent("parse", "the job names no callback, and this worker has no sink")),
         }
     }
 

@@ -14,6 +14,7 @@ use super::lab_args::{
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
 };
 use super::plan_args::{self, PlanArgs};
+use super::service_args::{self, EnqueueArgs, ServeArgs, WorkerArgs};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -79,7 +80,16 @@ pub(crate) enum Command {
     /// Say what a job will take: how many workers, what batch, how long, how much.
     #[command(after_help = plan_args::EXAMPLES)]
     Plan(Box<PlanArgs>),
-    /// List the decoders, resizers, encoders and sinks of this build.
+    /// Embed images as messages of a queue name them, and call back.
+    #[command(after_help = service_args::WORKER_EXAMPLES)]
+    Worker(Box<WorkerArgs>),
+    /// Put images on a queue for workers.
+    #[command(after_help = service_args::ENQUEUE_EXAMPLES)]
+    Enqueue(Box<EnqueueArgs>),
+    /// Embed images on request, over HTTP.
+    #[command(after_help = service_args::SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
+    /// List the decoders, resizers, encoders, sinks, queues and stores of this build.
     Backends,
     /// Show what each backend works with on this machine, and what would help where it does not. Exit code 1 when a
     /// backend of this build cannot work here.
@@ -112,6 +122,33 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) embedding: EmbeddingArgs,
+
+    /// Do only the first N inputs.
+    #[arg(long, value_name = "N", help_heading = "Inputs")]
+    pub(crate) limit: Option<u64>,
+
+    /// Refuse files of more bytes than this (`256M`).
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_bytes: u64,
+
+    /// Threads that read files.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) readers: usize,
+
+    /// Full batches that may wait for the encoder.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) prefetch: usize,
+
+    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// What becomes of an image.
+#[derive(Args, Debug)]
+pub(crate) struct EmbeddingArgs {
     /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
     /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
     #[arg(short, long, default_value = "facebook/dinov2-small", help_heading = "Model")]
@@ -142,17 +179,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "DEVICE,…", default_value = "cpu", help_heading = "Model")]
     pub(crate) device: String,
 
-    /// Do only the first N inputs.
-    #[arg(long, value_name = "N", help_heading = "Inputs")]
-    pub(crate) limit: Option<u64>,
-
     /// Refuse images of more pixels than this (`100M`, `2G`) before any memory is taken for them.
     #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
     pub(crate) max_pixels: u64,
-
-    /// Refuse files of more bytes than this (`256M`).
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
-    pub(crate) max_bytes: u64,
 
     /// Accept files that end early, with what could be decoded of them.
     #[arg(long, help_heading = "Inputs")]
@@ -195,18 +224,6 @@ pub(crate) struct JobArgs {
     /// Threads of the forward on a CPU. Default: all cores.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) threads: Option<usize>,
-
-    /// Threads that read files.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) readers: usize,
-
-    /// Full batches that may wait for the encoder.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) prefetch: usize,
-
-    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
-    #[arg(long, value_name = "FILE", help_heading = "Engine")]
-    pub(crate) config: Option<PathBuf>,
 }
 
 /// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
@@ -392,7 +409,7 @@ fn parse_shard(text: &str) -> Result<Shard, String> {
     Shard::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
 }
 
-fn parse_setting(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),

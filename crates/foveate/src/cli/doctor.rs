@@ -24,6 +24,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     examine(&mut findings, &backends::resizers());
     examine(&mut findings, &backends::encoders());
     examine(&mut findings, &backends::sinks());
+    examine(&mut findings, &backends::queues());
     let mut out = std::io::stdout().lock();
     if args.json {
         let findings: Vec<Value> = findings.iter().map(Finding::json).collect();
@@ -64,6 +65,8 @@ impl Finding {
     /// `None` when there is nothing to do.
     fn remedy(&self) -> Option<String> {
         match &self.health {
+            // Brokers and stores are elsewhere: there is nothing to set up here.
+            None if ["queue", "store"].contains(&self.kind) => Some(format!("rebuild with `-F {}`", self.name)),
             None => Some(format!("`cargo xtask setup --only {0}`, then rebuild with `-F {0}`", self.name)),
             Some(_) => self.problem().map(|problem| problem.remedy.clone()),
         }

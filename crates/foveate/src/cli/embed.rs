@@ -35,7 +35,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         job::note_decode_scale(&options, &backends);
     }
     if job.is_seeded() && !args.quiet {
-        eprintln!("note: {} has generated weights: real speed, vectors without meaning", args.job.model);
+        eprintln!("note: {} has generated weights: real speed, vectors without meaning", args.job.embedding.model);
     }
     if !args.quiet {
         eprintln!("{}", plan(&options, &job));

@@ -10,16 +10,26 @@ use foveate::embed::{Backends, EmbedOptions};
 use foveate::pipeline::Cancel;
 use foveate::source::{Input, Listing, Source};
 
-use super::args::JobArgs;
+use super::args::{EmbeddingArgs, JobArgs};
 
 /// What the arguments tell of a job that writes to `output`.
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
     let paths = args.inputs.iter().cloned().map(Input::Path);
     let lists = args.from_list.iter().cloned().map(Input::List);
-    let defaults = EmbedOptions::new(paths.chain(lists).collect(), &args.model, output);
     EmbedOptions {
+        inputs: paths.chain(lists).collect(),
         limit: args.limit,
         max_bytes: args.max_bytes,
+        readers: args.readers,
+        prefetch: args.prefetch,
+        ..embedding(&args.embedding, output)
+    }
+}
+
+/// What the arguments tell of embedding, whatever the images are.
+pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
+    let defaults = EmbedOptions::new(Vec::new(), &args.model, output);
+    EmbedOptions {
         decoder: args.decoder.clone(),
         decode_scale: args.decode_scale.unwrap_or_default(),
         resizer: args.resizer.clone(),
@@ -37,8 +47,6 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         limits: PixelLimits { max_pixels: args.max_pixels },
         batch: args.batch,
         workers: args.workers.unwrap_or_else(|| EmbedOptions::usual_workers(&args.device, args.decoder.as_deref())),
-        readers: args.readers,
-        prefetch: args.prefetch,
         ..defaults
     }
 }
@@ -74,12 +82,17 @@ pub(crate) fn left_out(listing: &Listing) -> Option<String> {
 
 /// The first signal asks the run to commit and stop, the second ends the process at once.
 pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
+    on_signal(cancel, "finishing the batch in hand")
+}
+
+/// The same, with what is done about it.
+pub(crate) fn on_signal(cancel: &Cancel, doing: &'static str) -> anyhow::Result<()> {
     let cancel = cancel.clone();
     ctrlc::set_handler(move || {
         if cancel.is_cancelled() {
             std::process::exit(130);
         }
-        eprintln!("\ninterrupted: finishing the batch in hand; once more to stop at once");
+        eprintln!("\ninterrupted: {doing}; once more to stop at once");
         cancel.cancel();
     })
     .context("cannot handle signals")
@@ -90,7 +103,9 @@ pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
 pub(crate) fn silence_worker_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let is_worker = std::thread::current().name().is_some_and(|name| name.starts_with("decode-"));
+        let is_worker = std::thread::current().name().is_some_and(|name| {
+            name.starts_with("decode-") || name.starts_with("preprocess ") || name.starts_with("process ")
+        });
         if !is_worker {
             default(panic);
         }

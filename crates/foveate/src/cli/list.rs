@@ -16,6 +16,7 @@ pub(crate) fn backends() -> anyhow::Result<Exit> {
     table(&mut out, &backends::resizers())?;
     table(&mut out, &backends::encoders())?;
     table(&mut out, &backends::sinks())?;
+    table(&mut out, &backends::queues())?;
     Ok(Exit::Complete)
 }
 

@@ -7,6 +7,7 @@ mod config;
 mod diagnose;
 mod doctor;
 mod embed;
+mod enqueue;
 mod job;
 mod lab;
 mod lab_args;
@@ -17,10 +18,14 @@ mod plan_args;
 mod profile;
 mod progress;
 mod report;
+mod serve;
+mod service;
+mod service_args;
 mod summary;
 mod trace;
 mod tune;
 mod verify;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -76,6 +81,9 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Tune(args) => tune::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Worker(args) => worker::run(&args),
+        Command::Enqueue(args) => enqueue::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Backends => list::backends(),
         Command::Doctor(args) => doctor::run(&args),
         Command::Models => list::models(),

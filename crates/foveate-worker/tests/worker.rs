@@ -1,0 +1,392 @@
+//! The worker on a queue of this process, photos and callbacks over real sockets.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
+use foveate_net::webhook::{Secrets, message_id};
+use foveate_net::{Client, Options};
+use foveate_queue::{Callback, ImageRef, Job, JobQueue, MemoryQueue, Message};
+use foveate_sink::parts::PartSink;
+use foveate_sink::{SinkError, SinkOptions, VectorSink};
+use foveate_sink_npy::NpyFormat;
+use foveate_worker::{
+    Backoff, Batching, Bound, Callbacks, Embedding, Engine, Output, Picture, Probe, Segments, Task, TaskError, Worker,
+    WorkerOptions,
+};
+
+const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
+
+/// Embeds a file as its length; takes its time, and breaks when told to.
+#[derive(Clone, Default)]
+struct Length {
+    time: Duration,
+    broken: Arc<AtomicBool>,
+    done: Arc<AtomicUsize>,
+}
+
+impl Task for Length {
+    type Prepared = (u32, u64);
+
+    fn preprocess(&self, picture: &Picture<'_>) -> Result<(u32, u64), TaskError> {
+        let bytes = picture.bytes;
+        // What a decoder would find: the end of the image is missing, or there are too many pixels.
+        let is_jpeg = bytes.starts_with(&[0xff, 0xd8]);
+        if bytes.starts_with(b"\x89PNG") || (is_jpeg && bytes.len() < 1_000) {
+            return Err(TaskError::image("too many pixels").at("decode"));
+        }
+        Ok((bytes.len() as u32, 7))
+    }
+
+    fn process(&self, batch: &[(u32, u64)]) -> Result<Vec<Output>, TaskError> {
+        std::thread::sleep(self.time);
+        if self.broken.load(SeqCst) {
+            return Err(TaskError::machine("the device is gone"));
+        }
+        self.done.fetch_add(batch.len(), SeqCst);
+        let output = |&(length, xxh3): &(u32, u64)| {
+            Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3 })
+        };
+        Ok(batch.iter().map(output).collect())
+    }
+}
+
+struct Setup {
+    queue: Arc<MemoryQueue>,
+    server: PhotoServer,
+    task: Length,
+}
+
+impl Setup {
+    fn new(lease: Duration, max_receive: u32) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos");
+        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "jpg"));
+        files.sort();
+        let photos = files.iter().map(|path| std::fs::read(path).unwrap().into()).collect();
+        let server = PhotoServer::start(photos, ServerOptions::default()).unwrap();
+        Self { queue: Arc::new(MemoryQueue::new("jobs", lease, max_receive)), server, task: Length::default() }
+    }
+
+    fn client(&self) -> Arc<Client> {
+        let host = self.server.address().to_string();
+        let timeout = Duration::from_secs(2);
+        Arc::new(Client::new(Options { allow_private: vec![host], timeout, ..Options::default() }).unwrap())
+    }
+
+    fn engine(&self) -> Engine {
+        let batching = Batching { max: 4, delay: Duration::from_millis(5), lanes: 1 };
+        let engine = Engine::builder().client(self.client()).downloaders(8).workers(2);
+        engine.task("embed", self.task.clone(), batching).build().unwrap()
+    }
+
+    fn options(&self) -> WorkerOptions {
+        let secrets = Some(Arc::new(Secrets::parse(SECRET).unwrap()));
+        let callbacks = Callbacks { secrets, ..Callbacks::new(Some(self.client())) };
+        let brief = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(100) };
+        let queue: Arc<dyn JobQueue> = self.queue.clone();
+        WorkerOptions { backoff: brief, callback_backoff: brief, ..WorkerOptions::new(vec![queue], callbacks) }
+    }
+
+    fn send(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) {
+        for path in paths {
+            let mut job = Job::new(ImageRef::Url(self.server.url(path.as_ref())));
+            job.callback = Some(Callback { url: self.server.url("/callback") });
+            job.metadata = Some(r#"{"n": 1.50}"#.to_owned());
+            self.send_body(path.as_ref(), job.to_json().unwrap());
+        }
+    }
+
+    fn send_body(&self, id: &str, body: Vec<u8>) {
+        self.queue.send(&[Message { id: id.to_owned(), body }])[0].as_ref().unwrap();
+    }
+
+    /// Until everything that was sent is done with.
+    fn wait(&self) {
+        wait_until(Duration::from_secs(30), || {
+            let depth = self.queue.depth().unwrap();
+            depth.waiting + depth.leased == 0
+        });
+    }
+
+    fn called(&self) -> Vec<String> {
+        self.server.callbacks().received().into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Stage and reason of each dead letter, by id.
+    fn dead(&self) -> BTreeMap<String, (String, String)> {
+        let letters = self.queue.dead_letters();
+        letters.into_iter().map(|(delivery, why)| (delivery.id, (why.stage, why.reason))).collect()
+    }
+}
+
+fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + patience;
+    while !is_so() {
+        assert!(Instant::now() < until, "it took too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn numbered(kind: &str, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |n| format!("/{kind}/{n}"))
+}
+
+#[test]
+fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.send(numbered("photo", 40));
+    setup.send(["/flaky/1/1", "/flaky/2/2", "/missing/1", "/error/1", "/bomb/1", "/bomb/2"]);
+    setup.send_body("nonsense", b"{}".to_vec());
+    setup.send_body("no callback", br#"{"version":1,"image":{"url":"http://example.com/x"}}"#.to_vec());
+    setup.send_body("other task", br#"{"version":1,"task":"sing","image":{"url":"http://example.com/x"},"callback":{"url":"https://example.com"}}"#.to_vec());
+    setup.send_body(
+        "inside",
+        br#"{"version":1,"image":{"url":"http://10.0.0.1/x"},"callback":{"url":"https://example.com"}}"#.to_vec(),
+    );
+    setup.send_body(
+        "object",
+        br#"{"version":1,"image":{"object":"s3://b/k"},"callback":{"url":"https://example.com"}}"#.to_vec(),
+    );
+    setup.wait();
+
+    let called = setup.called();
+    let expected: BTreeSet<_> = numbered("photo", 40).chain(["/flaky/1/1".into(), "/flaky/2/2".into()]).collect();
+    assert_eq!(called.iter().cloned().collect::<BTreeSet<_>>(), expected.iter().map(|id| message_id(id)).collect());
+    assert_eq!(called.len(), expected.len(), "each once");
+
+    let dead = setup.dead();
+    let stages: BTreeMap<_, _> = dead.iter().map(|(id, (stage, _))| (id.as_str(), stage.as_str())).collect();
+    let download = ["/missing/1", "/error/1", "inside", "object"].map(|id| (id, "download"));
+    let decode = ["/bomb/1", "/bomb/2"].map(|id| (id, "decode"));
+    let parse = ["nonsense", "no callback", "other task"].map(|id| (id, "parse"));
+    assert_eq!(stages, download.into_iter().chain(decode).chain(parse).collect());
+    assert!(dead["/error/1"].1.contains("503") && dead["/error/1"].1.ends_with("(the last of 3 tries)"), "{dead:?}");
+    assert_eq!(setup.server.requests("/error/1"), 3);
+    assert_eq!(setup.server.requests("/missing/1"), 1, "404 is not tried again");
+    assert!(dead["other task"].1.contains("there is embed"), "{dead:?}");
+
+    let metrics = worker.metrics();
+    for line in [
+        "foveate_settled_total{queue=\"jobs\",how=\"acknowledged\",stage=\"callback\"} 42",
+        "foveate_settled_total{queue=\"jobs\",how=\"released\",stage=\"download\"} 5",
+        "foveate_settled_total{queue=\"jobs\",how=\"dead\",stage=\"decode\"} 2",
+        "foveate_received_total{queue=\"jobs\",delivery=\"again\"} 5",
+        "foveate_messages_held 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in\n{metrics}");
+    }
+    assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
+    assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+}
+
+#[test]
+fn a_callback_is_signed_and_carries_what_the_caller_needs() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    let photo = setup.server.url("/photo/0");
+    let callback = setup.server.url("/callback");
+    let body = format!(
+        r#"{{"version":1,"id":"mine","image":{{"url":"{photo}"}},"callback":{{"url":"{callback}"}},"metadata":{{"n": 1.50}}}}"#
+    );
+    setup.send_body("broker's", body.into_bytes());
+    setup.wait();
+    let calls = setup.server.callbacks().calls();
+    assert_eq!(calls.len(), 1);
+    let text = String::from_utf8(calls[0].body.clone()).unwrap();
+    let length =
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/alpro-vanilla-soyghurt.jpg"));
+    let expected = format!(
+        r#"{{"version":1,"id":"mine","task":"embed","result":{{"embedding":[{}.0,1.0],"dim":2,"width":3,"height":2,"xxh3":"0000000000000007"}},"metadata":{{"n": 1.50}}}}"#,
+        length.unwrap().len()
+    );
+    assert_eq!(text, expected);
+    let secrets = Secrets::parse(SECRET).unwrap();
+    assert_eq!(calls[0].id, message_id("mine"));
+    assert_eq!(calls[0].signature, secrets.sign(&calls[0].id, calls[0].timestamp.parse().unwrap(), &calls[0].body));
+}
+
+/// 5 of 100 images a second need 20 s; what is held longer than a lease of 1 s comes back.
+#[test]
+fn without_the_bound_messages_come_back_and_with_it_they_do_not() {
+    let returned = |bound: Bound| {
+        let mut setup = Setup::new(Duration::from_secs(1), 1_000);
+        setup.task.time = Duration::from_millis(100);
+        let options = WorkerOptions { bound, heartbeat: false, ..setup.options() };
+        let worker = Worker::start(setup.engine(), options).unwrap();
+        setup.send(numbered("photo", 120));
+        setup.wait();
+        assert_eq!(setup.called().into_iter().collect::<BTreeSet<_>>().len(), 120);
+        let metrics = worker.metrics();
+        let again = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("foveate_received_total{queue=\"jobs\",delivery=\"again\"} "));
+        again.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    let (without, with) = (returned(Bound::Fixed(usize::MAX)), returned(Bound::Rate(40.0)));
+    assert!(without > 20, "{without} messages came back without the bound");
+    assert_eq!(with, 0, "messages came back in spite of the bound");
+    assert_eq!(returned(Bound::Measured), 0, "the measured bound is none");
+}
+
+#[test]
+fn a_lease_is_kept_alive_however_long_the_work_takes() {
+    let mut setup = Setup::new(Duration::from_millis(300), 1_000);
+    setup.task.time = Duration::from_secs(1);
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.send(numbered("photo", 8));
+    setup.wait();
+    assert_eq!(setup.called().len(), 8, "each once");
+    assert!(!worker.metrics().contains("delivery=\"again\""));
+}
+
+#[test]
+fn a_callback_that_is_down_for_a_while_costs_nothing_but_time() {
+    let setup = Setup::new(Duration::from_millis(500), 3);
+    setup.server.callbacks().set_down(true);
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.send(numbered("photo", 30));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!((setup.called().len(), worker.live()), (0, Ok(())));
+    setup.server.callbacks().set_down(false);
+    setup.wait();
+    assert_eq!((setup.called().len(), setup.dead().len()), (30, 0));
+    assert_eq!(setup.task.done.load(SeqCst), 30, "nothing was computed twice");
+}
+
+#[test]
+fn a_callback_that_never_works_ends_in_the_dead_letters() {
+    let setup = Setup::new(Duration::from_secs(20), 2);
+    setup.server.callbacks().set_down(true);
+    let mut options = setup.options();
+    options.callbacks.patience = Duration::from_millis(150);
+    let _worker = Worker::start(setup.engine(), options).unwrap();
+    setup.send(numbered("photo", 2));
+    setup.wait();
+    let dead = setup.dead();
+    assert!(
+        dead.len() == 2 && dead.values().all(|(stage, reason)| stage == "callback" && reason.contains("503")),
+        "{dead:?}"
+    );
+}
+
+#[test]
+fn a_worker_that_cannot_work_does_not_use_up_the_tries_of_all_messages() {
+    let setup = Setup::new(Duration::from_secs(20), 2);
+    setup.task.broken.store(true, SeqCst);
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.send(numbered("photo", 400));
+    wait_until(Duration::from_secs(20), || worker.live().is_err());
+    assert!(worker.live().unwrap_err().contains("the device is gone"));
+    assert_eq!(worker.ready(), worker.live());
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(setup.dead().len() < 100, "{} are dead", setup.dead().len());
+    setup.task.broken.store(false, SeqCst);
+    setup.wait();
+    assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
+    assert_eq!(setup.called().len() + setup.dead().len(), 400);
+}
+
+#[test]
+fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
+    let mut setup = Setup::new(Duration::from_secs(60), 3);
+    setup.task.time = Duration::from_millis(100);
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.send(numbered("photo", 30));
+    wait_until(Duration::from_secs(10), || worker.held() > 0);
+    assert_eq!(worker.stop(Duration::from_secs(20)), 0);
+    let depth = setup.queue.depth().unwrap();
+    assert_eq!((depth.leased, depth.waiting as usize + setup.called().len()), (0, 30));
+
+    setup.task.time = Duration::from_secs(2);
+    setup.send(numbered("photo", 30));
+    let worker = Worker::start(setup.engine(), WorkerOptions { bound: Bound::Fixed(20), ..setup.options() }).unwrap();
+    wait_until(Duration::from_secs(10), || worker.held() == 20);
+    assert_eq!(worker.stop(Duration::from_millis(100)), 20);
+    assert_eq!(setup.queue.depth().unwrap().leased, 0, "given back at once, not when the lease ends");
+}
+
+#[test]
+fn a_message_that_kills_its_workers_is_given_up_unseen() {
+    let setup = Setup::new(Duration::from_millis(100), 2);
+    setup.send(["/photo/1"]);
+    for _ in 0..2 {
+        assert_eq!(setup.queue.receive(1, Duration::from_secs(5)).unwrap().len(), 1, "a worker that dies of it");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.wait();
+    let (stage, reason) = &setup.dead()["/photo/1"];
+    assert_eq!(stage, "receive");
+    assert!(reason.starts_with("delivered 3 times without an outcome"), "{reason}");
+    assert_eq!(setup.task.done.load(SeqCst), 0);
+}
+
+/// A sink that is slow to publish, and fails once.
+fn segments(
+    folder: &Path,
+    fails: Arc<AtomicBool>,
+    acknowledged: Arc<dyn Fn() -> u64 + Send + Sync>,
+    seen: Arc<Mutex<Vec<u64>>>,
+) -> Segments {
+    let folder = folder.to_owned();
+    let open = move |name: &str| -> Result<Box<dyn VectorSink>, SinkError> {
+        seen.lock().unwrap().push(acknowledged());
+        if fails.swap(false, SeqCst) {
+            return Err(SinkError::Unsupported("no space left".to_owned()));
+        }
+        let options = SinkOptions::new(folder.join(format!("{name}.npy")));
+        Ok(Box::new(PartSink::new(options, NpyFormat)))
+    };
+    Segments {
+        open: Arc::new(open),
+        manifests: BTreeMap::new(),
+        worker: "test".to_owned(),
+        max_rows: 16,
+        max_age: Duration::from_millis(300),
+    }
+}
+
+#[test]
+fn messages_are_acknowledged_when_their_segment_is_published() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    let folder = tempfile::tempdir().unwrap();
+    let (fails, seen) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(Vec::new())));
+    let queue = Arc::clone(&setup.queue);
+    let unacknowledged = Arc::new(move || {
+        let depth = queue.depth().unwrap();
+        depth.waiting + depth.leased
+    });
+    let sink = segments(folder.path(), fails, unacknowledged, Arc::clone(&seen));
+    let worker = Worker::start(setup.engine(), WorkerOptions { sink: Some(sink), ..setup.options() }).unwrap();
+    for n in 0..40 {
+        let url = setup.server.url(&format!("/photo/{n}"));
+        setup.send_body(&format!("row-{n}"), Job::new(ImageRef::Url(url)).to_json().unwrap());
+    }
+    setup.wait();
+    assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+    assert_eq!(seen.lock().unwrap()[0], 40, "nothing is acknowledged before the first segment");
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().ends_with(".ids.csv") {
+            let text = std::fs::read_to_string(path).unwrap();
+            ids.extend(
+                text.lines()
+                    .skip(1)
+                    .filter_map(|line| line.split(',').find(|field| field.starts_with("row-")))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    ids.sort();
+    let mut expected: Vec<_> = (0..40).map(|n| format!("row-{n}")).collect();
+    expected.sort();
+    assert_eq!(ids, expected, "each row once, in spite of the segment that failed");
+}

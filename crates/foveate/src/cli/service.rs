@@ -1,0 +1,102 @@
+//! What `worker`, `enqueue` and `serve` have in common.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use foveate::backends;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::net::{self, Client};
+use foveate::queue::{JobQueue, QueueOptions};
+use foveate::sink::RunManifest;
+use foveate::task::EmbedTask;
+use foveate::telemetry::{self, Guard};
+use foveate::worker::{Batching, Engine};
+
+use super::service_args::{QueueArgs, ServiceArgs};
+use super::{job, progress};
+
+/// An engine that embeds, and what its outputs say of themselves.
+pub(crate) struct Service {
+    pub(crate) engine: Engine,
+    pub(crate) manifest: RunManifest,
+    pub(crate) backends: Arc<Backends>,
+    pub(crate) options: EmbedOptions,
+}
+
+/// Starts logging; spans that are under way are lost when the guard is.
+pub(crate) fn log(args: &ServiceArgs) -> anyhow::Result<Guard> {
+    let options =
+        telemetry::Options { format: args.log.into(), filter: args.log_filter.clone(), otlp: args.otlp.clone() };
+    telemetry::init(&options).context("cannot start logging")
+}
+
+/// Loads the model and starts the engine's threads.
+pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service> {
+    let options = job::embedding(&args.embedding, output);
+    let backends = Arc::new(Backends::compiled());
+    let download = progress::Download::new(true);
+    let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
+    let EmbedTask { task, manifest, lanes, seeded } = options.task(&backends, &model)?;
+    if seeded {
+        tracing::warn!(model = options.model, "generated weights: real speed, vectors without meaning");
+    }
+    let client = net::Options {
+        allow_private: args.allow_private.clone(),
+        max_bytes: args.max_bytes,
+        timeout: args.download_timeout,
+        per_host: args.per_host,
+        ..net::Options::default()
+    };
+    let engine = Engine::builder()
+        .client(Arc::new(Client::new(client)?))
+        .downloaders(args.downloads)
+        .workers(options.workers)
+        .max_in_flight(args.max_in_flight)
+        .max_bytes_in_flight(args.max_memory)
+        .max_bytes(args.max_bytes)
+        .stall(args.stall)
+        .task(&args.task, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
+    Ok(Service { engine: engine.build()?, manifest, backends, options })
+}
+
+/// Connects to a queue.
+pub(crate) fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow::Result<Arc<dyn JobQueue>> {
+    let options = QueueOptions {
+        address: address.to_owned(),
+        lease: args.lease,
+        max_receive,
+        create: args.create,
+        settings: args.queue_option.iter().cloned().collect::<BTreeMap<_, _>>(),
+    };
+    let queues = backends::queues();
+    Ok(queues.get(options.scheme()?)?.open(&options)?.into())
+}
+
+/// Waits until `is_over`, looking now and then.
+pub(crate) fn wait(mut is_over: impl FnMut() -> bool) {
+    const INTERVAL: Duration = Duration::from_millis(50);
+    while !is_over() {
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Says whether something has been so for a while.
+pub(crate) struct Lasting {
+    time: Duration,
+    since: Option<Instant>,
+}
+
+impl Lasting {
+    pub(crate) fn new(time: Duration) -> Self {
+        Self { time, since: None }
+    }
+
+    pub(crate) fn is_so(&mut self, now: bool) -> bool {
+        self.since = now.then(|| self.since.unwrap_or_else(Instant::now));
+        self.since.is_some_and(|since| since.elapsed() >= self.time)
+    }
+}

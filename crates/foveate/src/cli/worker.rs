@@ -1,0 +1,147 @@
+//! `foveate worker`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use foveate::net::webhook::Secrets;
+use foveate::net::{self, Client};
+use foveate::pipeline::Cancel;
+use foveate::queue::JobQueue;
+use foveate::serve::{self, Server};
+use foveate::sink::{SinkError, SinkOptions, VectorSink};
+use foveate::worker::{Backoff, Bound, Callbacks, Segments, Worker, WorkerOptions};
+
+use super::service::{self, Lasting, Service};
+use super::service_args::WorkerArgs;
+use super::{Exit, job};
+
+/// The environment variable with the secrets that callbacks are signed with.
+const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
+/// How long queues have to be empty for a worker to believe it.
+const EMPTY: Duration = Duration::from_secs(3);
+
+pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
+    let _logs = service::log(&args.service)?;
+    job::silence_worker_panics();
+    let cancel = Cancel::default();
+    job::on_signal(&cancel, "no more messages are taken, and those held are finished")?;
+
+    let callbacks = callbacks(args)?;
+    let open = |address: &String| service::queue(address, &args.queues, args.max_receive);
+    let queues = args.queue.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
+    let service = service::start(&args.service, args.output.as_deref().unwrap_or(Path::new("")))?;
+    let sink = args.output.as_deref().map(|folder| segments(args, folder, &service)).transpose()?;
+    let options = WorkerOptions {
+        bound: bound(args),
+        heartbeat: !args.no_heartbeat,
+        backoff: Backoff { base: args.retry, ..Backoff::default() },
+        sink,
+        ..WorkerOptions::new(queues.clone(), callbacks)
+    };
+    let names: Vec<_> = queues.iter().map(|queue| queue.name().to_owned()).collect();
+    let worker = Arc::new(Worker::start(service.engine, options)?);
+    let server = args.listen.map(|listen| watch(listen, &worker)).transpose()?;
+    tracing::info!(queues = names.join(", "), model = service.options.model, "taking messages");
+
+    let mut empty = Lasting::new(EMPTY);
+    service::wait(|| cancel.is_cancelled() || args.until_empty && empty.is_so(is_empty(&worker, &queues)));
+    let left = worker.stop(args.service.drain);
+    if let Some(server) = server {
+        server.stop(Duration::from_secs(1));
+    }
+    if left > 0 {
+        tracing::warn!(left, "stopped; messages that were not done in time were given back");
+        return Ok(Exit::Fault);
+    }
+    tracing::info!("stopped; everything that was taken is done");
+    Ok(Exit::Complete)
+}
+
+/// Answers for the worker's health.
+fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<Server> {
+    let probe = Arc::clone(worker);
+    let server =
+        Server::start(serve::Options::new(listen, probe)).with_context(|| format!("cannot answer on {listen}"))?;
+    tracing::info!(address = %server.address(), "answering /healthz, /readyz and /metrics");
+    Ok(server)
+}
+
+/// Brokers count approximately, so it is asked again and again.
+fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
+    let nothing = |queue: &Arc<dyn JobQueue>| queue.depth().is_ok_and(|depth| depth.waiting + depth.leased == 0);
+    worker.held() == 0 && queues.iter().all(nothing)
+}
+
+fn bound(args: &WorkerArgs) -> Bound {
+    match (args.rate, args.hold) {
+        (Some(rate), _) => Bound::Rate(rate),
+        (None, Some(messages)) => Bound::Fixed(messages),
+        (None, None) => Bound::Measured,
+    }
+}
+
+fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
+    let options = net::Options {
+        allow_private: args.service.allow_private.clone(),
+        only_hosts: args.callback_host.clone(),
+        https_only: !args.callback_http,
+        ..net::Options::default()
+    };
+    let client = match args.callback_host.is_empty() {
+        true => None,
+        false => Some(Arc::new(Client::new(options)?)),
+    };
+    let secrets = std::env::var(SECRET).ok().map(|text| Secrets::parse(&text)).transpose();
+    let secrets = secrets.with_context(|| format!("environment variable {SECRET}"))?;
+    if client.is_some() && secrets.is_none() {
+        tracing::warn!("callbacks are not signed: {SECRET} is not set");
+    }
+    Ok(Callbacks {
+        secrets: secrets.map(Arc::new),
+        threads: args.callback_threads,
+        encoding: args.encoding.into(),
+        patience: args.callback_patience,
+        ..Callbacks::new(client)
+    })
+}
+
+/// Complete files in `folder`, whose names other workers will not choose.
+fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Result<Segments> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let sinks = &service.backends.sinks;
+    let sink = match &args.sink {
+        Some(name) => sinks.get(name)?,
+        None => sinks.iter().next().context("this build has no sink at all; rebuild with the default features")?,
+    };
+    let (name, extension) = (foveate::core::Backend::name(sink).to_owned(), sink.extension());
+    let (backends, folder) = (Arc::clone(&service.backends), folder.to_owned());
+    let (element, settings) = (args.out_dtype.into(), args.sink_option.iter().cloned().collect::<BTreeMap<_, _>>());
+    let open = move |segment: &str| -> Result<Box<dyn VectorSink>, SinkError> {
+        let output = folder.join(format!("{segment}.{extension}"));
+        let options = SinkOptions { element, settings: settings.clone(), ..SinkOptions::new(&output) };
+        let unknown = |error: foveate::core::UnknownBackend| SinkError::Unsupported(error.to_string());
+        backends.sinks.get(&name).map_err(unknown)?.open(&options)
+    };
+    Ok(Segments {
+        open: Arc::new(open),
+        manifests: BTreeMap::from([(args.service.task.clone(), service.manifest.clone())]),
+        worker: worker_name(),
+        max_rows: args.segment_rows,
+        max_age: args.segment_age,
+    })
+}
+
+/// Different for every worker that there ever was.
+fn worker_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let host = if host.is_empty() { "worker" } else { &host };
+    format!(
+        "{host}-{}-{}",
+        chrono::Utc::now().format("%Y%m%dT%H%M%S%.3f").to_string().replace('.', ""),
+        std::process::id()
+    )
+}

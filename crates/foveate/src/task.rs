@@ -1,0 +1,46 @@
+//! Embedding as a worker's task: for images that arrive one by one.
+
+use std::sync::Arc;
+
+use foveate_dinov2::OpenOptions;
+use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
+use foveate_sink::RunManifest;
+use foveate_worker::Embed;
+
+use crate::embed::{Backends, EmbedError, EmbedOptions};
+
+/// Embedding as a task, ready to be given to an engine.
+pub struct EmbedTask {
+    /// The task.
+    pub task: Embed,
+    /// What outputs say of themselves.
+    pub manifest: RunManifest,
+    /// Batches that can be processed at once: one for each device that is named.
+    pub lanes: usize,
+    /// Whether the weights were generated, so that the vectors mean nothing.
+    pub seeded: bool,
+}
+
+impl EmbedOptions {
+    /// Chooses the backends and loads the model. Inputs and output are not used.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`], and for a decoder that prepares whole batches on a device: here images are prepared alone.
+    pub fn task(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<EmbedTask, EmbedError> {
+        let chosen = self.open(backends, model)?;
+        if let Some(name) = &chosen.names.batched {
+            let message = format!("decoder '{name}' prepares whole batches; a worker prepares images one by one");
+            return Err(EmbedError::Options(message));
+        }
+        let mut manifest = chosen.description(self).embedding();
+        manifest.dim = chosen.dim();
+        let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
+        let (decoder, resizer, options) = (chosen.decoder, chosen.resizer, self.preprocess(chosen.geometry));
+        let open: Opener<Box<dyn Preprocessor>, PreprocessError> = Arc::new(move || {
+            let opened = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
+            Ok(Box::new(opened))
+        });
+        let task = Embed::new(open, chosen.encoders, self.normalize)?;
+        Ok(EmbedTask { task, manifest, lanes, seeded })
+    }
+}

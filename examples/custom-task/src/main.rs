@@ -1,0 +1,58 @@
+//! A task of one's own in a worker: how bright photos are. Beside it, in the same process, another one: how large they are.
+
+use std::sync::mpsc::channel;
+
+use foveate_core::{PixelBuf, PixelLimits};
+use foveate_decode::{DecodeHint, Decoder, DecoderOptions};
+use foveate_decode_zune::ZuneDecoder;
+use foveate_worker::{Batching, Done, Engine, Image, Output, Picture, Request, Task, TaskError};
+use serde_json::json;
+
+/// The mean of all samples, 0 to 255.
+struct Brightness;
+/// The size of the file.
+struct Bytes;
+
+impl Task for Brightness {
+    type Prepared = PixelBuf;
+
+    fn preprocess(&self, picture: &Picture<'_>) -> Result<PixelBuf, TaskError> {
+        let mut pixels = PixelBuf::new(PixelLimits::DEFAULT);
+        let decoded = ZuneDecoder::new(DecoderOptions::default()).decode(picture.bytes, DecodeHint::default(), &mut pixels);
+        decoded.map_err(|error| TaskError::image(error.to_string()).at("decode"))?;
+        Ok(pixels)
+    }
+
+    fn process(&self, batch: &[PixelBuf]) -> Result<Vec<Output>, TaskError> {
+        let mean = |samples: &[u8]| samples.iter().map(|&s| f64::from(s)).sum::<f64>() / samples.len() as f64;
+        Ok(batch.iter().map(|pixels| Output::Json(json!(mean(pixels.as_slice()).round()))).collect())
+    }
+}
+
+impl Task for Bytes {
+    type Prepared = usize;
+
+    fn preprocess(&self, picture: &Picture<'_>) -> Result<usize, TaskError> {
+        Ok(picture.bytes.len())
+    }
+
+    fn process(&self, batch: &[usize]) -> Result<Vec<Output>, TaskError> {
+        Ok(batch.iter().map(|&bytes| Output::Json(json!(bytes))).collect())
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::builder().task("brightness", Brightness, Batching::default()).task("bytes", Bytes, Batching::default()).build()?;
+    // `Worker::start(engine, WorkerOptions::new(queues, callbacks))` would take the requests off a queue.
+    let photo = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../photos/avocado.jpg"))?;
+    for (task, expected) in [("brightness", json!(181.0)), ("bytes", json!(photo.len()))] {
+        let (tell, told) = channel();
+        let done = Done::new(move |outcome| drop(tell.send(outcome)));
+        let (image, span) = (Image::Bytes(photo.clone()), tracing::Span::none());
+        engine.submit(Request { id: "avocado".into(), task: task.into(), image, metadata: None, done, span })?;
+        let outcome = told.recv()?;
+        println!("{task}: {outcome:?}");
+        assert_eq!(outcome, Ok(Output::Json(expected)));
+    }
+    Ok(())
+}
