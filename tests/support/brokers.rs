@@ -30,7 +30,7 @@ struct Server {
 
 impl Server {
     /// Starts `command`, which listens on `port`, and waits until it says `greeting` to who says `hello`. `None`, with a
-    /// line on the terminal, where the program is not installed.
+    /// line on the terminal, where the program is not installed, or says so by exit code 77.
     fn start(command: &mut Command, port: u16, hello: &str, greeting: &str) -> Option<Self> {
         let child = match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
             Ok(child) => child,
@@ -41,19 +41,24 @@ impl Server {
             Err(error) => panic!("{}: {error}", command.get_program().display()),
         };
         let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
-        server.wait_for(hello, greeting);
+        if !server.answers(hello, greeting) {
+            println!("skipped: {} has not what it needs", command.get_program().display());
+            return None;
+        }
         Some(server)
     }
 
-    fn wait_for(&mut self, hello: &str, greeting: &str) {
+    fn answers(&mut self, hello: &str, greeting: &str) -> bool {
         let give_up = Instant::now() + PATIENCE;
         while !greets(self.address, hello, greeting) {
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server on port {} ended: {status}", self.address.port());
+                assert_eq!(status.code(), Some(77), "the server on port {} ended", self.address.port());
+                return false;
             }
             assert!(Instant::now() < give_up, "the server on port {} does not answer", self.address.port());
             thread::sleep(Duration::from_millis(50));
         }
+        true
     }
 
     /// As a power failure ends it.
@@ -140,10 +145,15 @@ impl AwsServer {
         let credentials = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing-secret\n";
         std::fs::write(home.path().join("credentials"), credentials).unwrap();
         let port = free_port();
-        let mut command = Command::new("moto_server");
-        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        let mut command = Command::new("python3");
+        command.args(["-c", include_str!("aws_server.py"), "--host", "127.0.0.1", "--port", &port.to_string()]);
         let hello = "GET /moto-api/ HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         Some(Self { server: Server::start(&mut command, port, hello, "HTTP/1.1 200")?, home })
+    }
+
+    /// Ends it at once (SIGKILL), and with it all that it kept.
+    pub(crate) fn kill(&mut self) {
+        self.server.kill();
     }
 
     /// `http://127.0.0.1:PORT`.

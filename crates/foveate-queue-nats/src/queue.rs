@@ -204,7 +204,7 @@ impl NatsQueue {
         self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
 
-    /// As much of why as fits beside the body, what matters most first.
+    /// What fits beside the body, and of the reason as much as does.
     fn dead_headers(&self, delivery: &Delivery, why: &DeadLetter) -> HeaderMap {
         let mut headers = self.headers_for(&self.dead);
         let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
@@ -212,8 +212,8 @@ impl NatsQueue {
         let once = place(&delivery.receipt).map(|place| ("Nats-Msg-Id", place));
         for (name, value) in once.into_iter().chain([(ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)]) {
             let room = self.dead.largest.saturating_sub(size(&headers) + line(name, "") + delivery.body.len());
-            let value = one_line(&value, room);
-            if !value.is_empty() {
+            let value = if name == REASON { one_line(&value, room) } else { value };
+            if !value.is_empty() && value.len() <= room {
                 headers.insert(name, value);
             }
         }

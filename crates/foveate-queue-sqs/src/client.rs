@@ -1,0 +1,179 @@
+//! The SDK's client, and what its errors mean.
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use aws_config::profile::ProfileFileCredentialsProvider;
+use aws_config::provider_config::ProviderConfig;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{ProvideCredentials, SharedHttpClient};
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::types::BatchResultErrorEntry;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use foveate_queue::QueueError;
+use tokio::time::timeout;
+
+use crate::options::Options;
+
+/// A service that answers at all answers within this, the SDK's own retries included.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// A client that knows whose it is.
+pub(crate) struct Service {
+    /// The queue's name, for errors.
+    pub(crate) queue: String,
+    pub(crate) client: Client,
+}
+
+impl Service {
+    pub(crate) async fn open(options: &Options) -> Result<Self, QueueError> {
+        let config = config(options).await;
+        let service = Self { queue: options.name.clone(), client: Client::new(&config) };
+        if config.region().is_none() {
+            return Err(QueueError::Options("no region; give one (setting 'region', or AWS_REGION)".to_owned()));
+        }
+        service.check_credentials(&config).await?;
+        Ok(service)
+    }
+
+    async fn check_credentials(&self, config: &SdkConfig) -> Result<(), QueueError> {
+        let remedy = "give them as for AWS' other tools (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, an instance's role), or a file of them (setting 'credentials')";
+        let Some(provider) = config.credentials_provider() else {
+            return Err(self.refused(format!("no credentials; {remedy}")));
+        };
+        match timeout(ANSWER, provider.provide_credentials()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(self.refused(format!("no credentials ({}); {remedy}", chain(&error)))),
+            Err(_) => Err(self.unreachable("who would give us credentials does not answer")),
+        }
+    }
+
+    /// The answer to `question`, which may take its time for `wait` longer than others.
+    pub(crate) async fn answered<T, E, R>(
+        &self,
+        doing: &str,
+        wait: Duration,
+        question: impl Future<Output = Result<T, SdkError<E, R>>>,
+    ) -> Result<T, QueueError>
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+        R: Debug + 'static,
+    {
+        match timeout(ANSWER + wait, question).await {
+            Ok(answer) => answer.map_err(|error| self.error(doing, &error)),
+            Err(_) => Err(self.unreachable(format!("{doing}: no answer within {ANSWER:?}"))),
+        }
+    }
+
+    fn error<E, R>(&self, doing: &str, error: &SdkError<E, R>) -> QueueError
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+        R: Debug + 'static,
+    {
+        match error {
+            SdkError::ServiceError(told) => {
+                let code = told.err().code().unwrap_or("an error without a code");
+                self.told(doing, code, told.err().message().unwrap_or_default())
+            }
+            SdkError::ConstructionFailure(_) => self.refused(format!("{doing}: {}", chain(error))),
+            _ => self.unreachable(format!("{doing}: {}", chain(error))),
+        }
+    }
+
+    /// What the service's answer to one message of several means.
+    pub(crate) fn entry(&self, doing: &str, entry: &BatchResultErrorEntry) -> QueueError {
+        self.told(doing, entry.code(), entry.message().unwrap_or_default())
+    }
+
+    fn told(&self, doing: &str, code: &str, message: &str) -> QueueError {
+        // Amazon's older protocol has a longer form of the same codes.
+        let code = code.trim_start_matches("AWS.SimpleQueueService.");
+        if is_lost_lease(code, message) {
+            return QueueError::LeaseLost;
+        }
+        if is_transient(code) {
+            return self.unreachable(format!("{doing}: {code}: {message}"));
+        }
+        // These repeat the request, in which there may be a session's token.
+        if code.contains("Signature") {
+            return self.refused(format!("{doing}: {code}: check the secret access key, the region and the clock"));
+        }
+        self.refused(format!("{doing}: {code}: {message}"))
+    }
+
+    pub(crate) fn unreachable(&self, reason: impl Into<String>) -> QueueError {
+        QueueError::Unreachable { queue: self.queue.clone(), reason: reason.into() }
+    }
+
+    pub(crate) fn refused(&self, reason: impl Into<String>) -> QueueError {
+        QueueError::Refused { queue: self.queue.clone(), reason: reason.into() }
+    }
+}
+
+fn is_lost_lease(code: &str, message: &str) -> bool {
+    let is_invalid = code == "InvalidParameterValue" && message.contains("receipt handle");
+    is_invalid || ["MessageNotInflight", "ReceiptHandleIsInvalid"].contains(&code)
+}
+
+fn is_transient(code: &str) -> bool {
+    ["Throttl", "Unavailable", "InternalError", "InternalFailure", "OverLimit", "RequestTimeout"]
+        .iter()
+        .any(|part| code.contains(part))
+}
+
+/// An error and its causes, in one line, each said once.
+fn chain(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_line = cause.to_string();
+        if !line.contains(&cause_line) {
+            line = format!("{line}: {cause_line}");
+        }
+        source = cause.source();
+    }
+    line
+}
+
+/// Whether `error` is that a queue does not exist.
+pub(crate) fn is_missing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
+    error
+        .as_service_error()
+        .and_then(ProvideErrorMetadata::code)
+        .is_some_and(|code| ["QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"].contains(&code))
+}
+
+async fn config(options: &Options) -> SdkConfig {
+    let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+    let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http.clone());
+    if let Some(region) = &options.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    if let Some(endpoint) = &options.endpoint {
+        loader = loader.endpoint_url(endpoint);
+    }
+    if options.credentials.is_some() || options.profile.is_some() {
+        loader = loader.credentials_provider(file_credentials(options, http));
+    }
+    loader.load().await
+}
+
+/// Credentials from a file alone, whatever the environment has.
+fn file_credentials(options: &Options, http: SharedHttpClient) -> ProfileFileCredentialsProvider {
+    let region = options.region.clone().map(Region::new);
+    let config = ProviderConfig::default().with_http_client(http).with_region(region);
+    let mut provider = ProfileFileCredentialsProvider::builder().configure(&config);
+    if let Some(file) = &options.credentials {
+        let files = EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, file).build();
+        provider = provider.profile_files(files);
+    }
+    if let Some(profile) = &options.profile {
+        provider = provider.profile_name(profile);
+    }
+    provider.build()
+}

@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+
+mod client;
+mod message;
+mod options;
+mod queue;
+mod setup;
+
+use foveate_core::RegistryError;
+use foveate_queue::{QueueBackend, QueueRegistry};
+
+pub use queue::SqsQueue;
+
+/// Adds this backend to a registry.
+///
+/// # Errors
+/// When there is one of this name.
+pub fn register(registry: &mut QueueRegistry) -> Result<(), RegistryError> {
+    registry.register(QueueBackend::new("sqs", "Amazon SQS, or what speaks its protocol", |options| {
+        Ok(Box::new(SqsQueue::open(options)?))
+    }))
+}

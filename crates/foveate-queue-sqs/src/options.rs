@@ -1,0 +1,147 @@
+//! What an address and its settings say.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use foveate_queue::{QueueError, QueueOptions};
+
+const SETTINGS: [&str; 6] = ["url", "endpoint", "region", "dead-letter", "credentials", "profile"];
+
+/// Longest that SQS keeps a message from others, from when it was received.
+pub(crate) const LONGEST: Duration = Duration::from_secs(12 * 3600);
+
+/// Which queue, and how to get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) name: String,
+    /// Where the queue is, for one that its name alone does not find: another account's.
+    pub(crate) url: Option<String>,
+    /// Another service than Amazon's.
+    pub(crate) endpoint: Option<String>,
+    pub(crate) region: Option<String>,
+    /// The queue of dead letters.
+    pub(crate) dead_letter: Option<String>,
+    /// A file of credentials as AWS' tools write it, instead of where they look for them.
+    pub(crate) credentials: Option<PathBuf>,
+    /// A section of such a file.
+    pub(crate) profile: Option<String>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) max_receive: u32,
+    pub(crate) create: bool,
+}
+
+fn wrong(message: impl Into<String>) -> QueueError {
+    QueueError::Options(message.into())
+}
+
+impl Options {
+    pub(crate) fn read(options: &QueueOptions) -> Result<Self, QueueError> {
+        let named = options.address.strip_prefix("sqs://").filter(|name| !name.is_empty());
+        let named = named.ok_or_else(|| wrong("that is no address; it looks like sqs://QUEUE"))?;
+        let settings = options.settings(&SETTINGS)?;
+        let get = |setting: &str| settings.get(setting).cloned();
+        for setting in ["url", "endpoint"] {
+            if let Some(url) = settings.get(setting) {
+                check_url(setting, url)?;
+            }
+        }
+        Ok(Self {
+            name: name("queue", named)?,
+            url: get("url"),
+            endpoint: get("endpoint"),
+            region: get("region"),
+            dead_letter: get("dead-letter").map(|given| name("dead-letter", &given)).transpose()?,
+            credentials: get("credentials").map(PathBuf::from),
+            profile: get("profile"),
+            lease: options.lease.map(whole_seconds).transpose()?,
+            max_receive: options.max_receive.max(1),
+            create: options.create,
+        })
+    }
+
+    /// The queue of dead letters where neither the options nor the queue say one.
+    pub(crate) fn usual_dead_letter(&self) -> String {
+        match self.name.strip_suffix(FIFO) {
+            Some(stem) => format!("{stem}-dead{FIFO}"),
+            None => format!("{}-dead", self.name),
+        }
+    }
+}
+
+/// What the names of queues that keep an order, and know ids, end in.
+const FIFO: &str = ".fifo";
+
+pub(crate) fn is_fifo(queue: &str) -> bool {
+    queue.ends_with(FIFO)
+}
+
+/// What is no name is not repeated: it may be an address with credentials.
+fn name(what: &str, name: &str) -> Result<String, QueueError> {
+    let stem = name.strip_suffix(FIFO).unwrap_or(name);
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if stem.is_empty() || name.len() > 80 || !stem.chars().all(fits) {
+        return Err(wrong(format!(
+            "{what}: a queue's name has up to 80 letters, digits, - and _ (and may end in .fifo); its address is the setting 'url'"
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+fn check_url(setting: &str, url: &str) -> Result<(), QueueError> {
+    let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match host.map(|rest| rest.split('/').next().unwrap_or_default()) {
+        Some(host) if host.contains('@') => Err(wrong(format!("setting '{setting}': credentials do not belong there"))),
+        Some(host) if !host.is_empty() => Ok(()),
+        _ => Err(wrong(format!("setting '{setting}': it looks like https://host"))),
+    }
+}
+
+fn whole_seconds(lease: Duration) -> Result<Duration, QueueError> {
+    if lease.subsec_nanos() != 0 || lease.is_zero() || lease > LONGEST {
+        return Err(wrong(format!("a lease of {lease:?}: SQS takes whole seconds, from 1 to 43200 (12 hours)")));
+    }
+    Ok(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(address: &str, settings: &[(&str, &str)], lease: Option<Duration>) -> Result<Options, String> {
+        let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let options = QueueOptions { lease, settings, ..QueueOptions::new(address) };
+        Options::read(&options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_address_names_a_queue() {
+        let dead = |address| read(address, &[], None).map(|options| options.usual_dead_letter());
+        assert_eq!(dead("sqs://jobs_1"), Ok("jobs_1-dead".to_owned()));
+        assert_eq!(dead("sqs://jobs.fifo"), Ok("jobs-dead.fifo".to_owned()));
+        for address in ["sqs://", "jobs", "https://sqs.eu-central-1.amazonaws.com/1/jobs"] {
+            assert_eq!(dead(address).unwrap_err(), "that is no address; it looks like sqs://QUEUE");
+        }
+        for address in ["sqs://a/b", "sqs://user:geheim@host", "sqs://.fifo", "sqs://a.b"] {
+            let reason = dead(address).unwrap_err();
+            assert!(reason.starts_with("queue: a queue's name has") && !reason.contains("geheim"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let refused = |name, value| read("sqs://jobs", &[(name, value)], None).unwrap_err();
+        assert_eq!(refused("endpoint", "localhost:5000"), "setting 'endpoint': it looks like https://host");
+        assert_eq!(refused("url", "https://u:geheim@host/q"), "setting 'url': credentials do not belong there");
+        assert!(refused("secret", "x").starts_with("setting 'secret'; it has url, endpoint, region"));
+        assert!(refused("dead-letter", "a b").starts_with("dead-letter: a queue's name has"));
+    }
+
+    #[test]
+    fn a_lease_is_what_sqs_can_count() {
+        for lease in [Duration::ZERO, Duration::from_millis(1500), Duration::from_secs(43201)] {
+            assert!(read("sqs://jobs", &[], Some(lease)).unwrap_err().contains("SQS takes whole seconds"));
+        }
+        let longest = read("sqs://jobs", &[], Some(Duration::from_secs(43200))).unwrap();
+        assert_eq!(longest.lease, Some(Duration::from_secs(43200)));
+    }
+}

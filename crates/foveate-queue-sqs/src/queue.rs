@@ -1,0 +1,394 @@
+use std::future::Future;
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_sdk_sqs::types::{
+    BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
+    Message as SdkMessage, MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry,
+};
+use foveate_queue::{DeadLetter, Delivery, Depth, Job, JobQueue, Message, QueueError, QueueOptions, Receipt};
+use futures_util::{StreamExt, stream};
+use tokio::runtime::Runtime;
+
+use crate::client::Service;
+use crate::message::{Attributes, ID, dead_attributes, parts, receipt, size, text, to_sdk, token};
+use crate::options::{LONGEST, Options};
+use crate::setup::{Target, set_up};
+
+/// Most messages of one request.
+const BATCH: usize = 10;
+/// Most bytes of the messages of one request, which every service takes; a larger message goes alone.
+const BATCH_BYTES: usize = 256 << 10;
+/// Requests under way at once in one call.
+const AT_ONCE: usize = 16;
+/// Longest that SQS waits for a message in one request.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// A queue of Amazon SQS, or of a service that speaks its protocol.
+pub struct SqsQueue {
+    service: Service,
+    jobs: Target,
+    dead: Target,
+    lease: Duration,
+    max_receive: u32,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl SqsQueue {
+    /// Finds the queue that `options` name; see the crate's documentation.
+    ///
+    /// # Errors
+    /// [`QueueError::Options`], [`QueueError::Unreachable`] when the service does not answer, and [`QueueError::Refused`]
+    /// when it lets nobody in, has no such queue, or one that gives messages up by itself too soon.
+    pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
+        let options = Options::read(options)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("sqs")
+            .enable_all()
+            .build()
+            .map_err(|error| QueueError::Options(format!("no thread for the connection: {error}")))?;
+        let opening = async {
+            let service = Service::open(&options).await?;
+            let (jobs, dead, lease) = set_up(&service, &options).await?;
+            Ok((service, jobs, dead, lease))
+        };
+        let (service, jobs, dead, lease) = runtime.block_on(opening)?;
+        Ok(Self { service, jobs, dead, lease, max_receive: options.max_receive, runtime: Some(runtime) })
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        let runtime = self.runtime.as_ref().expect("it is taken by drop alone");
+        runtime.block_on(work)
+    }
+
+    async fn send_all(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        let mut results = vec![Ok(()); messages.len()];
+        let mut sizes = vec![0; messages.len()];
+        for (at, message) in messages.iter().enumerate() {
+            match self.check(message) {
+                Ok(bytes) => sizes[at] = bytes,
+                Err(error) => results[at] = Err(error),
+            }
+        }
+        let fit = (0..messages.len()).filter(|&at| results[at].is_ok());
+        let batches = packed(fit, &sizes);
+        let sent = batches.iter().map(|batch| async move {
+            let entries = batch.iter().map(|&at| &messages[at]);
+            (batch, self.send_batch(entries).await)
+        });
+        let sent: Vec<_> = stream::iter(sent).buffer_unordered(AT_ONCE).collect().await;
+        for (batch, outcome) in sent {
+            for (&at, result) in batch.iter().zip(self.results(batch.len(), "sending", outcome)) {
+                results[at] = result;
+            }
+        }
+        results
+    }
+
+    /// Its size, if SQS takes it.
+    fn check(&self, message: &Message) -> Result<usize, QueueError> {
+        text(&message.body).map_err(|reason| self.service.refused(reason))?;
+        if !Job::is_id(&message.id) {
+            let rule = "no control characters, 1 to 256 characters";
+            return Err(self.service.refused(format!("it cannot carry the id {:?}: {rule}", message.id)));
+        }
+        let (bytes, limit) = (message.body.len() + size(&attributes(message)), self.jobs.largest);
+        if bytes > limit { Err(QueueError::TooLarge { bytes, limit }) } else { Ok(bytes) }
+    }
+
+    async fn send_batch(
+        &self,
+        messages: impl Iterator<Item = &Message>,
+    ) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
+        let entries = messages.enumerate().map(|(at, message)| {
+            let body = text(&message.body).map_err(|reason| self.service.refused(reason))?;
+            let entry = SendMessageBatchRequestEntry::builder()
+                .id(at.to_string())
+                .message_body(body)
+                .set_message_attributes(Some(to_sdk(&attributes(message)).map_err(|error| self.malformed(&error))?))
+                .set_message_deduplication_id(self.jobs.is_fifo().then(|| token(&message.id)))
+                .set_message_group_id(self.jobs.is_fifo().then(|| token(&message.id)));
+            entry.build().map_err(|error| self.malformed(&error))
+        });
+        let entries = entries.collect::<Result<Vec<_>, _>>()?;
+        let sending = self.service.client.send_message_batch().queue_url(&self.jobs.url).set_entries(Some(entries));
+        let sent = self.service.answered("sending", Duration::ZERO, sending.send()).await?;
+        Ok(sent.failed)
+    }
+
+    fn malformed(&self, error: &dyn std::error::Error) -> QueueError {
+        self.service.refused(error.to_string())
+    }
+
+    /// What a request for `count` messages did to each: what is not told to have failed has not.
+    fn results(
+        &self,
+        count: usize,
+        doing: &str,
+        outcome: Result<Vec<BatchResultErrorEntry>, QueueError>,
+    ) -> Vec<Result<(), QueueError>> {
+        match outcome {
+            Err(error) => vec![Err(error); count],
+            Ok(failed) => {
+                let mut results = vec![Ok(()); count];
+                for entry in failed {
+                    if let Some(result) = entry.id().parse().ok().and_then(|at: usize| results.get_mut(at)) {
+                        *result = Err(self.service.entry(doing, &entry));
+                    }
+                }
+                results
+            }
+        }
+    }
+
+    /// Has `ask` send a request for every ten of `receipts`: it is given their handles, and says which failed.
+    fn each_ten<'a, F>(
+        &'a self,
+        doing: &'static str,
+        receipts: &'a [Receipt],
+        ask: impl Fn(Vec<(String, &'a str)>) -> F,
+    ) -> Vec<Result<(), QueueError>>
+    where
+        F: Future<Output = Result<Vec<BatchResultErrorEntry>, QueueError>>,
+    {
+        let asked = receipts.chunks(BATCH).map(|chunk| {
+            let numbered = chunk.iter().enumerate();
+            let handles: Vec<_> =
+                numbered.filter_map(|(at, receipt)| Some((at.to_string(), parts(receipt)?.1))).collect();
+            let asked = (!handles.is_empty()).then(|| ask(handles));
+            async move {
+                let outcome = match asked {
+                    Some(asked) => asked.await,
+                    None => Ok(Vec::new()),
+                };
+                let results = self.results(chunk.len(), doing, outcome);
+                let known = |receipt: &Receipt| parts(receipt).ok_or(QueueError::LeaseLost).map(drop);
+                chunk.iter().zip(results).map(|(receipt, result)| known(receipt).and(result)).collect::<Vec<_>>()
+            }
+        });
+        self.block_on(stream::iter(asked).buffered(AT_ONCE).concat())
+    }
+
+    async fn delete(&self, handles: Vec<(String, &str)>) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
+        let entries = handles
+            .into_iter()
+            .map(|(id, handle)| DeleteMessageBatchRequestEntry::builder().id(id).receipt_handle(handle).build());
+        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|error| self.malformed(&error))?;
+        let deleting = self.service.client.delete_message_batch().queue_url(&self.jobs.url).set_entries(Some(entries));
+        Ok(self.service.answered("acknowledging", Duration::ZERO, deleting.send()).await?.failed)
+    }
+
+    /// Hides messages from others for `time` from now.
+    async fn hide(
+        &self,
+        handles: Vec<(String, &str)>,
+        time: Duration,
+    ) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
+        let seconds = seconds(time.min(LONGEST));
+        let entries = handles.into_iter().map(|(id, handle)| {
+            let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(id).receipt_handle(handle);
+            entry.visibility_timeout(seconds).build()
+        });
+        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|error| self.malformed(&error))?;
+        let changing = self.service.client.change_message_visibility_batch().queue_url(&self.jobs.url);
+        let changing = changing.set_entries(Some(entries)).send();
+        Ok(self.service.answered("changing the lease", Duration::ZERO, changing).await?.failed)
+    }
+
+    async fn receive_all(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let mut received = self.first(max.min(BATCH), wait).await?;
+        // A full answer says that there may be more.
+        if received.len() == BATCH && max > BATCH {
+            let sizes =
+                std::iter::successors(Some(max - BATCH), |left| left.checked_sub(BATCH)).filter(|&left| left > 0);
+            let more = sizes.map(|left| self.ask(left.min(BATCH), Duration::ZERO));
+            let more: Vec<_> = stream::iter(more).buffer_unordered(AT_ONCE).collect().await;
+            received.extend(more.into_iter().flat_map(Result::unwrap_or_default));
+        }
+        Ok(received)
+    }
+
+    /// Asks until something comes or the time is over.
+    async fn first(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let since = Instant::now();
+        loop {
+            let left = wait.saturating_sub(since.elapsed());
+            let received = self.ask(max, left.min(LONGEST_WAIT)).await?;
+            if !received.is_empty() || since.elapsed() >= wait {
+                return Ok(received);
+            }
+        }
+    }
+
+    async fn ask(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let asking = self
+            .service
+            .client
+            .receive_message()
+            .queue_url(&self.jobs.url)
+            .max_number_of_messages(i32::try_from(max).unwrap_or(i32::MAX))
+            .wait_time_seconds(seconds(wait))
+            .visibility_timeout(seconds(self.lease))
+            .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
+            .message_system_attribute_names(MessageSystemAttributeName::SentTimestamp)
+            .message_attribute_names(ID);
+        let answer = self.service.answered("receiving", wait, asking.send()).await?;
+        answer.messages.unwrap_or_default().into_iter().map(|message| self.delivery(message)).collect()
+    }
+
+    fn delivery(&self, message: SdkMessage) -> Result<Delivery, QueueError> {
+        let (Some(message_id), Some(handle)) = (message.message_id(), message.receipt_handle()) else {
+            return Err(self.service.refused("receiving: a message without id and handle"));
+        };
+        let given = message.message_attributes().and_then(|all| all.get(ID)?.string_value());
+        let number = |name| -> Option<u64> { message.attributes()?.get(&name)?.parse().ok() };
+        let received = number(MessageSystemAttributeName::ApproximateReceiveCount).unwrap_or(1);
+        let sent = number(MessageSystemAttributeName::SentTimestamp);
+        Ok(Delivery {
+            id: given.unwrap_or(message_id).to_owned(),
+            receipt: receipt(message_id, handle),
+            received: u32::try_from(received).unwrap_or(u32::MAX),
+            sent: sent.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis)),
+            body: message.body.unwrap_or_default().into_bytes(),
+        })
+    }
+
+    async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        let (message_id, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
+        let body = text(&delivery.body).map_err(|reason| self.service.refused(reason))?;
+        let attributes = to_sdk(&dead_attributes(delivery, why, self.dead.largest));
+        let mut sending = self.service.client.send_message().queue_url(&self.dead.url).message_body(body);
+        sending = sending.set_message_attributes(Some(attributes.map_err(|error| self.malformed(&error))?));
+        if self.dead.is_fifo() {
+            // Not the id: a message that is sent anew and dies again is another dead letter.
+            sending = sending.message_deduplication_id(message_id).message_group_id(message_id);
+        }
+        let doing = format!("sending to {}", self.dead.name);
+        self.service.answered(&doing, Duration::ZERO, sending.send()).await?;
+        let deleted = self.delete(vec![("0".to_owned(), handle)]).await;
+        self.results(1, "removing a dead letter", deleted).remove(0)
+    }
+
+    async fn count(&self) -> Result<Depth, QueueError> {
+        let [waiting, delayed, leased] = self.counts(&self.jobs).await?;
+        let [dead, dead_delayed, dead_leased] = self.counts(&self.dead).await?;
+        Ok(Depth { waiting: waiting + delayed, leased, dead: dead + dead_delayed + dead_leased })
+    }
+
+    /// Messages that may be received, that may be later, and that were.
+    async fn counts(&self, queue: &Target) -> Result<[u64; 3], QueueError> {
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesDelayed,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        ];
+        let asking = self.service.client.get_queue_attributes().queue_url(&queue.url);
+        let asking = asking.set_attribute_names(Some(names.to_vec())).send();
+        let told = self.service.answered("counting", Duration::ZERO, asking).await?.attributes.unwrap_or_default();
+        Ok(names.map(|name| told.get(&name).and_then(|count| count.parse().ok()).unwrap_or(0)))
+    }
+}
+
+fn attributes(message: &Message) -> Attributes {
+    vec![(ID, message.id.clone())]
+}
+
+/// Places in `sizes` by request, each as full as it may be.
+fn packed(places: impl Iterator<Item = usize>, sizes: &[usize]) -> Vec<Vec<usize>> {
+    let mut batches: Vec<Vec<usize>> = Vec::new();
+    let mut bytes = 0;
+    for at in places {
+        bytes += sizes[at];
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH && bytes <= BATCH_BYTES => batch.push(at),
+            _ => {
+                batches.push(vec![at]);
+                bytes = sizes[at];
+            }
+        }
+    }
+    batches
+}
+
+/// Whole seconds, and no less than was asked for.
+fn seconds(time: Duration) -> i32 {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    i32::try_from(seconds).unwrap_or(i32::MAX)
+}
+
+impl JobQueue for SqsQueue {
+    fn name(&self) -> &str {
+        &self.jobs.name
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn max_receive(&self) -> u32 {
+        self.max_receive
+    }
+
+    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        self.block_on(self.send_all(messages))
+    }
+
+    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        if max == 0 { Ok(Vec::new()) } else { self.block_on(self.receive_all(max, wait)) }
+    }
+
+    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each_ten("acknowledging", receipts, |handles| self.delete(handles))
+    }
+
+    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each_ten("extending the lease", receipts, |handles| self.hide(handles, self.lease))
+    }
+
+    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        self.each_ten("releasing", receipts, |handles| self.hide(handles, delay))
+    }
+
+    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        self.block_on(self.bury(delivery, why))
+    }
+
+    fn depth(&self) -> Result<Depth, QueueError> {
+        self.block_on(self.count())
+    }
+}
+
+impl std::fmt::Debug for SqsQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqsQueue").field("queue", &self.jobs.name).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SqsQueue {
+    fn drop(&mut self) {
+        // Nothing is under way, and a runtime may not be waited for by whoever runs in another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_as_full_as_they_may_be() {
+        let sizes = [&[100 << 10; 4][..], &[10; 12], &[300 << 10, 10]].concat();
+        let batches = packed((0..sizes.len()).filter(|&at| at != 3), &sizes);
+        let expected: [&[usize]; 4] = [&[0, 1], &[2, 4, 5, 6, 7, 8, 9, 10, 11, 12], &[13, 14, 15], &[16]];
+        assert_eq!(batches[..4], expected);
+        assert_eq!(batches[4], [17]);
+    }
+
+    #[test]
+    fn time_is_never_cut_short() {
+        assert_eq!([0, 1, 1000, 1001].map(|millis| seconds(Duration::from_millis(millis))), [0, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,176 @@
+//! The queue and that of its dead letters: found, or made, and checked.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_sqs::types::QueueAttributeName;
+use foveate_queue::QueueError;
+use serde_json::Value;
+
+use crate::client::{Service, is_missing};
+use crate::options::{Options, is_fifo};
+
+/// A lease where neither the options nor a queue say one.
+const LEASE: Duration = Duration::from_secs(30);
+/// The longest there is; four days unless asked, after which SQS drops what nobody has worked on.
+const RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
+/// What any service of this kind takes.
+const USUAL_LARGEST: usize = 256 << 10;
+
+/// A queue and where it is.
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// Most bytes of a message, attributes included.
+    pub(crate) largest: usize,
+}
+
+impl Target {
+    pub(crate) fn is_fifo(&self) -> bool {
+        is_fifo(&self.name)
+    }
+}
+
+/// Finds both queues, or makes what is not there if it may; with the lease of the first.
+pub(crate) async fn set_up(service: &Service, options: &Options) -> Result<(Target, Target, Duration), QueueError> {
+    let setup = Setup { service, options };
+    let url = match &options.url {
+        Some(url) => url.clone(),
+        None => setup.url(&options.name).await?,
+    };
+    let has = setup.attributes(&url).await?;
+    let redrive = Redrive::read(&has);
+    if let Some(redrive) = &redrive {
+        setup.check_redrive(redrive)?;
+    }
+    let dead = match (&options.dead_letter, redrive) {
+        (Some(name), _) => name.clone(),
+        (None, Some(redrive)) => redrive.target,
+        (None, None) => options.usual_dead_letter(),
+    };
+    let lease = setup.lease(&has)?;
+    let jobs = Target { name: options.name.clone(), url, largest: largest(&has) };
+    let url = setup.url(&dead).await?;
+    let largest = largest(&setup.attributes(&url).await?);
+    Ok((jobs, Target { name: dead, url, largest }, lease))
+}
+
+type Attributes = HashMap<QueueAttributeName, String>;
+
+fn largest(attributes: &Attributes) -> usize {
+    let told = attributes.get(&QueueAttributeName::MaximumMessageSize).and_then(|bytes| bytes.parse().ok());
+    told.unwrap_or(USUAL_LARGEST)
+}
+
+/// What SQS itself does with messages that were received too often.
+struct Redrive {
+    /// The name of the queue that they are moved to.
+    target: String,
+    after: u64,
+}
+
+impl Redrive {
+    fn read(attributes: &Attributes) -> Option<Self> {
+        let policy: Value = serde_json::from_str(attributes.get(&QueueAttributeName::RedrivePolicy)?).ok()?;
+        // A number, or a number as text.
+        let after = &policy["maxReceiveCount"];
+        let after = after.as_u64().or_else(|| after.as_str()?.parse().ok())?;
+        let target = policy["deadLetterTargetArn"].as_str()?.rsplit(':').next()?.to_owned();
+        Some(Self { target, after })
+    }
+}
+
+struct Setup<'a> {
+    service: &'a Service,
+    options: &'a Options,
+}
+
+impl Setup<'_> {
+    async fn url(&self, queue: &str) -> Result<String, QueueError> {
+        let doing = format!("looking for queue {queue}");
+        let asked = self.service.client.get_queue_url().queue_name(queue).send();
+        let asking = async {
+            match asked.await {
+                Err(error) if is_missing(&error) => Ok(None),
+                other => other.map(Some),
+            }
+        };
+        match self.service.answered(&doing, Duration::ZERO, asking).await? {
+            Some(found) => self.some_url(&doing, found.queue_url),
+            None => self.make(queue).await,
+        }
+    }
+
+    fn some_url(&self, doing: &str, url: Option<String>) -> Result<String, QueueError> {
+        url.ok_or_else(|| self.service.refused(format!("{doing}: the answer has no address")))
+    }
+
+    async fn make(&self, queue: &str) -> Result<String, QueueError> {
+        if !self.options.create {
+            let remedy = "let it be created, or make it with AWS' own tools";
+            return Err(self
+                .service
+                .refused(format!("there is no queue {queue} for this account and region; {remedy}")));
+        }
+        let lease = self.options.lease.unwrap_or(LEASE).as_secs();
+        let mut making = self
+            .service
+            .client
+            .create_queue()
+            .queue_name(queue)
+            .attributes(QueueAttributeName::VisibilityTimeout, lease.to_string())
+            .attributes(QueueAttributeName::MessageRetentionPeriod, RETENTION.as_secs().to_string());
+        if is_fifo(queue) {
+            making = making.attributes(QueueAttributeName::FifoQueue, "true");
+        }
+        let doing = format!("making queue {queue}");
+        let made = self.service.answered(&doing, Duration::ZERO, making.send()).await?;
+        self.some_url(&doing, made.queue_url)
+    }
+
+    async fn attributes(&self, url: &str) -> Result<Attributes, QueueError> {
+        let asked = self.service.client.get_queue_attributes().queue_url(url);
+        let asked = asked.attribute_names(QueueAttributeName::All).send();
+        let told = self.service.answered("asking for its attributes", Duration::ZERO, asked).await?;
+        Ok(told.attributes.unwrap_or_default())
+    }
+
+    /// The queue's, unless one was asked for: that is asked for with every message.
+    fn lease(&self, has: &Attributes) -> Result<Duration, QueueError> {
+        let told = || has.get(&QueueAttributeName::VisibilityTimeout).and_then(|seconds| seconds.parse().ok());
+        let lease = self.options.lease.or_else(|| told().map(Duration::from_secs)).unwrap_or(LEASE);
+        if lease.is_zero() {
+            return Err(QueueError::Options("the queue's visibility timeout is 0; ask for a lease".to_owned()));
+        }
+        Ok(lease)
+    }
+
+    /// A message that SQS itself moves away has no stage and no reason, and nobody is told.
+    fn check_redrive(&self, redrive: &Redrive) -> Result<(), QueueError> {
+        let (after, most) = (redrive.after, self.options.max_receive);
+        if after > u64::from(most) {
+            return Ok(());
+        }
+        Err(self.service.refused(format!(
+            "its redrive policy moves a message away after {after} deliveries (maxReceiveCount), before a worker gives it up after {most}, with stage and reason; raise it above {most}, or give messages up sooner"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redrive_policies_are_read_as_they_are_written() {
+        let read = |policy: &str| {
+            let attributes = [(QueueAttributeName::RedrivePolicy, policy.to_owned())].into();
+            Redrive::read(&attributes).map(|redrive| (redrive.target, redrive.after))
+        };
+        let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:eu-central-1:1:dead","maxReceiveCount":3}"#;
+        assert_eq!(read(policy), Some(("dead".to_owned(), 3)));
+        assert_eq!(read(&policy.replace("3}", "\"3\"}")), Some(("dead".to_owned(), 3)));
+        assert_eq!(read(""), None);
+        assert_eq!(Redrive::read(&Attributes::new()).map(|redrive| redrive.after), None);
+    }
+}

@@ -1,0 +1,45 @@
+"""A client that nobody here wrote: `interop.py ENDPOINT STEP QUEUE [BODY]`. Exit code 77 when boto3 is not there.
+
+Steps: `send` a body; `read` everything there is, as JSON, and keep it from others; `take` it, and delete it; `redrive`
+sets a policy that moves messages to the queue BODY after 3 deliveries.
+"""
+
+import json
+import sys
+import uuid
+
+try:
+    import boto3
+except ImportError as error:
+    print(error)
+    sys.exit(77)
+
+endpoint, step, queue = sys.argv[1:4]
+credentials = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing-secret"}
+sqs = boto3.client("sqs", endpoint_url=endpoint, region_name="eu-central-1", **credentials)
+url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+
+
+def received():
+    while True:
+        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        if "Messages" not in answer:
+            return
+        yield from answer["Messages"]
+
+
+if step == "send":
+    fifo = {name: str(uuid.uuid4()) for name in ("MessageGroupId", "MessageDeduplicationId")}
+    sqs.send_message(QueueUrl=url, MessageBody=sys.argv[4], **(fifo if queue.endswith(".fifo") else {}))
+elif step == "redrive":
+    target = sqs.get_queue_attributes(
+        QueueUrl=sqs.get_queue_url(QueueName=sys.argv[4])["QueueUrl"], AttributeNames=["QueueArn"]
+    )["Attributes"]["QueueArn"]
+    policy = {"deadLetterTargetArn": target, "maxReceiveCount": 3}
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+else:
+    for message in received():
+        attributes = {name: value["StringValue"] for name, value in message.get("MessageAttributes", {}).items()}
+        print(json.dumps({"attributes": attributes, "body": message["Body"]}))
+        if step == "take":
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])

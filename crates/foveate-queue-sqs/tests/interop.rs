@@ -1,0 +1,66 @@
+//! Another client, boto3, sends jobs, reads dead letters, works on the same queue, and sets it up in ways that lose
+//! messages.
+
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
+mod support;
+
+use std::time::Duration;
+
+use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions};
+use foveate_queue_sqs::SqsQueue;
+use support::brokers::AwsServer;
+use support::{boto3, options};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn other_clients_send_read_and_work() {
+    let Some(server) = AwsServer::start() else { return };
+    let queue = SqsQueue::open(&options(&server, "jobs")).unwrap();
+    let body = r#"{"version": 1, "image": {"url": "https://example.com/ż.jpg"}}"#;
+    if boto3(&server.endpoint(), &["send", "jobs", body]).is_none() {
+        return;
+    }
+    let received = queue.receive(10, WAIT).unwrap();
+    assert_eq!((received.len(), received[0].id.len()), (1, 36), "SQS' own ids are UUIDs");
+    let job = Job::parse(&received[0].body).unwrap();
+    assert_eq!(job.image, ImageRef::Url("https://example.com/ż.jpg".to_owned()));
+
+    let why = DeadLetter { stage: "decode".to_owned(), reason: "not a\nJPEG: żółw".to_owned() };
+    queue.dead_letter(&received[0], &why).unwrap();
+    let letters = boto3(&server.endpoint(), &["read", "jobs-dead"]).unwrap();
+    let expected = serde_json::json!({
+        "attributes": {"foveate-id": received[0].id, "stage": "decode", "reason": "not a JPEG: żółw"},
+        "body": body,
+    });
+    assert_eq!(letters, [expected]);
+
+    let sent = Message { id: "ours".to_owned(), body: body.into() };
+    assert_eq!(queue.send(&[sent]), [Ok(())]);
+    let taken = boto3(&server.endpoint(), &["take", "jobs"]).unwrap();
+    assert_eq!(taken, [serde_json::json!({"attributes": {"foveate-id": "ours"}, "body": body})]);
+    assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 1 });
+}
+
+#[test]
+fn a_redrive_policy_must_leave_giving_up_to_workers() {
+    let Some(server) = AwsServer::start() else { return };
+    drop(SqsQueue::open(&options(&server, "lost")).unwrap());
+    drop(SqsQueue::open(&options(&server, "jobs")).unwrap());
+    if boto3(&server.endpoint(), &["redrive", "jobs", "lost"]).is_none() {
+        return;
+    }
+    let error = SqsQueue::open(&options(&server, "jobs")).unwrap_err();
+    assert!(matches!(error, QueueError::Refused { .. }));
+    assert_eq!(
+        error.to_string(),
+        "queue jobs: its redrive policy moves a message away after 3 deliveries (maxReceiveCount), before a worker gives it up after 5, with stage and reason; raise it above 5, or give messages up sooner"
+    );
+    // The policy's own target is where dead letters go.
+    let queue = SqsQueue::open(&QueueOptions { max_receive: 2, ..options(&server, "jobs") }).unwrap();
+    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body: b"{}".to_vec() }]), [Ok(())]);
+    let received = queue.receive(1, WAIT).unwrap();
+    queue.dead_letter(&received[0], &DeadLetter { stage: "s".to_owned(), reason: "r".to_owned() }).unwrap();
+    assert_eq!(boto3(&server.endpoint(), &["read", "lost"]).unwrap().len(), 1);
+}

@@ -1,0 +1,44 @@
+"""moto's server, at work on one request for SQS at a time: its queues are not made for several threads at once, so that
+one deletion may undo another, and two receivers get the same message. Exit code 77 when moto is not there.
+"""
+
+import functools
+import sys
+import threading
+
+try:
+    from moto.server import main
+    from moto.sqs.models import Queue, SQSBackend
+except ImportError as error:
+    print(error)
+    sys.exit(77)
+
+lock = threading.RLock()
+
+
+def alone(method):
+    @functools.wraps(method)
+    def locked(*args, **kwargs):
+        with lock:
+            return method(*args, **kwargs)
+
+    return locked
+
+
+for name in [name for name in vars(SQSBackend) if name.endswith(("_message", "_batch", "_visibility", "_attributes"))]:
+    setattr(SQSBackend, name, alone(getattr(SQSBackend, name)))
+
+wait_for_messages = Queue.wait_for_messages
+
+
+def wait_aside(queue, timeout):
+    """Who waits for a message lets the others work."""
+    lock.release()
+    try:
+        wait_for_messages(queue, timeout)
+    finally:
+        lock.acquire()
+
+
+Queue.wait_for_messages = wait_aside
+main()
