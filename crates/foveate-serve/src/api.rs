@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::ServeError;
+use crate::input::MAX_INPUTS;
 use crate::memory::Memory;
 use crate::problem::Problem;
 
@@ -31,11 +32,12 @@ pub struct Api {
     pub check_callback: Option<CallbackCheck>,
     /// Keys that clients have to send one of (`Authorization: Bearer …`); everybody is served where there are none.
     pub tokens: Vec<String>,
-    /// Most images in a request; no more than the engine has under way at once.
+    /// Most images in a request; no more than the engine has under way at once, and no more than 4 096.
     pub max_images: usize,
     /// Most bytes of a request's body.
     pub max_body_bytes: u64,
-    /// Most bytes that are in hand of all requests together, bodies and the images in them.
+    /// Most bytes that are in hand of all requests together, bodies and the images in them; at least three times
+    /// [`Api::max_body_bytes`].
     pub max_bytes_in_hand: u64,
     /// How long a client may take to send a body.
     pub read_timeout: Duration,
@@ -63,14 +65,15 @@ impl Api {
     }
 
     fn check(&self) -> Result<(), ServeError> {
-        let room = self.engine.max_in_flight();
+        let room = self.engine.max_in_flight().min(MAX_INPUTS);
         let fail = |message: String| Err(ServeError::Options(message));
         match () {
             () if self.max_images == 0 || self.max_images > room => {
                 fail(format!("{} images in a request: there is room for 1 to {room}", self.max_images))
             }
-            () if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand => fail(format!(
-                "a body of {} bytes does not fit into the {} that may be in hand",
+            // A body, as much again while it is taken apart, and the images in it: less would be too little for ever.
+            () if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand / 3 => fail(format!(
+                "bodies of {} bytes need three times as many in hand, and there may be {}",
                 self.max_body_bytes, self.max_bytes_in_hand
             )),
             () if self.tokens.iter().any(String::is_empty) => fail("an API key that is empty".to_owned()),

@@ -62,7 +62,7 @@ fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
     let known = &serving.api.model;
     match &asked.model {
         Some(model) if model != known => Err(Problem::impossible(
-            format!("there is no model '{model}' here; there is '{known}'"),
+            format!("there is no model '{model:.100}' here; there is '{known}'"),
             "name it, or none",
         )),
         _ => Ok(()),
@@ -170,7 +170,7 @@ fn task(engine: &Engine, task: String) -> Result<String, Problem> {
         return Ok(task);
     }
     let known: Vec<&str> = engine.tasks().collect();
-    let detail = format!("there is no task '{task}'; there is {}", known.join(", "));
+    let detail = format!("there is no task '{task:.100}'; there is {}", known.join(", "));
     Err(Problem::impossible(detail, "name one of them, or none"))
 }
 

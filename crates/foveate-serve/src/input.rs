@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -14,7 +15,9 @@ use foveate_worker::{Encoding, Image};
 use futures_util::stream;
 use http_body_util::BodyExt;
 use multer::{Field, Multipart};
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -22,6 +25,10 @@ use crate::api::Serving;
 use crate::memory::Claim;
 use crate::problem::Problem;
 
+/// Most inputs that are read before they are counted.
+pub(crate) const MAX_INPUTS: usize = 4096;
+/// Most bytes of metadata: each image of a request has a copy.
+const MAX_METADATA: usize = 64 << 10;
 /// Most bytes of an address.
 const MAX_ADDRESS: usize = 2048;
 const WEB: [&str; 2] = ["http://", "https://"];
@@ -57,9 +64,13 @@ enum Form {
 /// Reads and understands a body.
 pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
     let form = form(headers)?;
-    let (body, claim) = tokio::time::timeout(serving.api.read_timeout, read(serving, headers, body))
+    let (body, mut claim) = tokio::time::timeout(serving.api.read_timeout, read(serving, headers, body))
         .await
         .map_err(|_| too_slow(serving))??;
+    if !matches!(form, Form::Image) {
+        // While it is taken apart there may be as much again: text without its escapes, parts of a form.
+        claim.grow_to(2 * body.len() as u64)?;
+    }
     let asked = match form {
         // Base64 of many megabytes takes its time.
         Form::Json => tokio::task::block_in_place(|| json(&body, serving.memory.claim(), serving.api.max_images))?,
@@ -68,6 +79,12 @@ pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: Body) -> R
         // The body is the image, and its claim the image's.
         Form::Image => return Ok(Asked { images: vec![Image::Bytes(body)], ..Asked::new(claim) }),
     };
+    if let Some(bytes) = asked.metadata.as_ref().map(String::len).filter(|bytes| *bytes > MAX_METADATA) {
+        return Err(Problem::impossible(
+            format!("metadata of {bytes} bytes; there may be {MAX_METADATA}"),
+            "send less",
+        ));
+    }
     match (asked.images.len(), serving.api.max_images) {
         (0, _) => Err(Problem::malformed("there is no image in it")),
         (n, most) if n > most => Err(Problem::malformed(format!("{n} images in one request; there may be {most}"))),
@@ -119,10 +136,14 @@ async fn read(serving: &Serving, headers: &HeaderMap, mut body: Body) -> Result<
         if (bytes.len() + data.len()) as u64 > most {
             return Err(too_large(most));
         }
-        // As `Vec` grows: to twice its size.
-        claim.grow_to((bytes.len() + data.len()).max(bytes.capacity()) as u64)?;
+        let needed = bytes.len() + data.len();
+        if needed > bytes.capacity() {
+            // To twice its size, but to no more than was announced.
+            let size = (2 * bytes.len()).min(announced.unwrap_or(most) as usize).max(needed);
+            claim.grow_to(size as u64)?;
+            bytes.reserve_exact(size - bytes.len());
+        }
         bytes.extend_from_slice(&data);
-        claim.grow_to(bytes.capacity() as u64)?;
     }
     Ok((bytes, claim))
 }
@@ -160,21 +181,12 @@ enum CallTo<'a> {
     Url(#[serde(borrow)] Cow<'a, str>),
 }
 
-const INPUTS: &str = "input: expected an image, or an array of them, where an image is a URL as text, {\"url\": …}, \
-                      {\"image\": base64 or a data: URL}, or {\"object\": \"s3://…\"}";
+/// One input, or several.
+struct Inputs<'a>(Vec<Input<'a>>);
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Inputs<'a> {
-    One(#[serde(borrow)] Input<'a>),
-    Many(#[serde(borrow)] Vec<Input<'a>>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Input<'a> {
-    Text(#[serde(borrow)] Cow<'a, str>),
-    Named(#[serde(borrow)] Named<'a>),
+    Text(Cow<'a, str>),
+    Named(Named<'a>),
 }
 
 #[derive(Deserialize)]
@@ -183,6 +195,75 @@ enum Named<'a> {
     Url(#[serde(borrow)] Cow<'a, str>),
     Image(#[serde(borrow)] Cow<'a, str>),
     Object(#[serde(borrow)] Cow<'a, str>),
+}
+
+/// By hand, because serde would keep a copy of whatever is there before it looks at it, many times its size in JSON.
+struct InputsVisitor;
+
+impl<'de> Visitor<'de> for InputsVisitor {
+    type Value = Inputs<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        InputVisitor.expecting(f)?;
+        f.write_str(", or an array of them")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Inputs(vec![InputVisitor.visit_str(text)?]))
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Inputs(vec![InputVisitor.visit_borrowed_str(text)?]))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        Ok(Inputs(vec![InputVisitor.visit_map(map)?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut inputs = Vec::new();
+        while let Some(input) = seq.next_element()? {
+            if inputs.len() == MAX_INPUTS {
+                return Err(de::Error::custom(format_args!("more than {MAX_INPUTS} inputs")));
+            }
+            inputs.push(input);
+        }
+        Ok(Inputs(inputs))
+    }
+}
+
+struct InputVisitor;
+
+impl<'de> Visitor<'de> for InputVisitor {
+    type Value = Input<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an image (a URL, {\"url\": …}, {\"image\": base64 or a data: URL} or {\"object\": \"s3://…\"})")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Input::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Input::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        Named::deserialize(MapAccessDeserializer::new(map)).map(Input::Named)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Inputs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(InputsVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Input<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(InputVisitor)
+    }
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -205,15 +286,8 @@ fn json(body: &[u8], mut claim: Claim, max_images: usize) -> Result<Asked, Probl
     if body.trim_ascii_start().first() == Some(&b'[') {
         return Err(Problem::malformed("a list; expected an object with the list as input"));
     }
-    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| {
-        let text = error.to_string();
-        // What serde says of an enum without tags helps nobody.
-        Problem::malformed(if text.contains("untagged") { INPUTS.to_owned() } else { text })
-    })?;
-    let inputs = match wire.input {
-        Inputs::One(input) => vec![input],
-        Inputs::Many(inputs) => inputs,
-    };
+    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| Problem::malformed(error.to_string()))?;
+    let Inputs(inputs) = wire.input;
     if inputs.len() > max_images {
         return Err(Problem::malformed(format!("{} images in one request; there may be {max_images}", inputs.len())));
     }

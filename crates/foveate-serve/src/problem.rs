@@ -33,7 +33,7 @@ struct Wire<'a> {
     r#type: &'static str,
     title: &'static str,
     status: u16,
-    detail: &'a str,
+    detail: String,
     remedy: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
@@ -93,7 +93,8 @@ impl IntoResponse for Problem {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or_default(),
             status: self.status.as_u16(),
-            detail: &self.detail,
+            // It may quote what the client sent.
+            detail: format!("{:.500}", self.detail),
             remedy: self.remedy,
             id: self.id.as_deref(),
             data: &self.data,

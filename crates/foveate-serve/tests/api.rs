@@ -116,12 +116,12 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!(["https://example.com/x.jpg"]), "a list; expected an object");
     refused(json!({}), "missing field `input`");
     refused(json!({"input": []}), "there is no image in it");
-    refused(json!({"input": 7}), "input: expected an image, or an array of them");
+    refused(json!({"input": 7}), "invalid type: integer `7`, expected an image (");
     refused(json!({"input": "cat.jpg"}), "input 0: ");
     refused(json!({"input": "ftp://example.com/x"}), "input 0: ");
     refused(json!({"input": {"url": "https://"}}), "begins with http:// or https://");
     refused(json!({"input": {"url": format!("https://{}", "x".repeat(2048))}}), "more than 2048 characters");
-    refused(json!({"input": {"url": "https://a", "image": "AAAA"}}), "input: expected");
+    refused(json!({"input": {"url": "https://a", "image": "AAAA"}}), "line 1");
     refused(json!({"input": {"object": "https://a"}}), "begins with s3://");
     refused(json!({"input": [image("ok"), {"image": "AAA"}]}), "input 1: not base64");
     refused(json!({"input": {"image": "data:image/png,xyz"}}), "a data: URL looks like");

@@ -5,12 +5,16 @@ mod support;
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use foveate_serve::{Api, Options, ServeError, Server};
 use foveate_worker::Probe;
 use support::{Answer, Gate, engine, file, get, post_with, receive, request, send, serve, until};
 
+const JSON: &str = "content-type: application/json\r\n";
 const IMAGE: &str = "content-type: image/png\r\n";
 
 #[test]
@@ -50,27 +54,74 @@ fn slow_clients_lose_their_place() {
 
 #[test]
 fn bytes_in_hand_are_bounded_for_all_clients_together() {
-    let fixture = serve(4, |_, api| (api.max_body_bytes, api.max_bytes_in_hand) = (64 << 10, 64 << 10));
-    let body = request("POST /v1/embeddings", IMAGE, &file(&"x".repeat(40 << 10)));
-    let mut half = send(fixture.address, &body[..body.len() - 1]);
+    let fixture = serve(8, |_, api| (api.max_body_bytes, api.max_bytes_in_hand) = (64 << 10, 192 << 10));
     let taken = || {
         let metrics = get(fixture.address, "/metrics").body;
         let line =
             metrics.lines().find_map(|line| line.strip_prefix("foveate_http_uploads_bytes ")).unwrap().to_owned();
         line.parse::<u64>().unwrap()
     };
-    until("the body is there, but for a byte", || taken() >= 40 << 10);
+    let body = request("POST /v1/embeddings", IMAGE, &file(&"x".repeat(60 << 10)));
+    let (most, last) = body.split_at(body.len() - 1);
+    let halves = [(); 3].map(|()| send(fixture.address, most));
+    until("three bodies are there, but for a byte", || taken() >= 180 << 10);
     let other = post_with(fixture.address, IMAGE, &file(&"x".repeat(30 << 10)));
     assert_eq!((other.status, other.header("retry-after")), (429, Some("1")), "{other:?}");
     assert_eq!(post_with(fixture.address, IMAGE, &file("small")).status, 200, "there is room for this one");
-    half.write_all(&body[body.len() - 1..]).unwrap();
-    assert_eq!(Answer::parse(&receive(half)).status, 200);
+    for mut half in halves {
+        half.write_all(last).unwrap();
+        assert_eq!(Answer::parse(&receive(half)).status, 200);
+    }
     assert_eq!(taken(), 0);
-    // Base64 counts as it came and decoded.
-    let json = format!(r#"{{"input":{{"image":"{}"}}}}"#, "A".repeat(40 << 10));
-    let answer = post_with(fixture.address, "content-type: application/json\r\n", json.as_bytes());
-    assert_eq!(answer.status, 429, "{answer:?}");
-    assert_eq!(taken(), 0);
+}
+
+#[test]
+fn base64_counts_as_it_came_and_as_it_is_decoded() {
+    let fixture = serve(8, |_, api| (api.max_body_bytes, api.max_bytes_in_hand) = (64 << 10, 192 << 10));
+    let whole = file(&"x".repeat(100));
+    let gate = format!(r#"{{"input":{{"image":"{}"}}}}"#, STANDARD.encode([&whole[..], b"wait"].concat()));
+    let held = send(fixture.address, &request("POST /v1/embeddings", JSON, gate.as_bytes()));
+    until("it waits", || fixture.gate.came.load(SeqCst) == 1);
+    let uploads = || get(fixture.address, "/metrics").body.contains("foveate_http_uploads_bytes 1024\n");
+    assert!(uploads(), "the image alone, for as long as the engine has it");
+    fixture.gate.open();
+    assert_eq!(Answer::parse(&receive(held)).status, 200);
+    assert!(!uploads());
+}
+
+#[test]
+fn few_bytes_do_not_become_many() {
+    let fixture = serve(64, |_, _| {});
+    let refused = |body: &str, detail: &str| {
+        let answer = post_with(fixture.address, JSON, body.as_bytes());
+        assert!((400..500).contains(&answer.status), "{}", answer.status);
+        assert!(answer.body.len() < 2000, "{} bytes of answer", answer.body.len());
+        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{answer:?}");
+    };
+    let many = |item: &str| format!(r#"{{"input":[{}]}}"#, vec![item; 10_000].join(","));
+    refused(&many(r#""""#), "more than 4096 inputs");
+    refused(&many("0"), "invalid type: integer `0`, expected an image");
+    refused(&many("{}"), "invalid type: map");
+    let long = "x".repeat(1 << 20);
+    refused(&format!(r#"{{"input":"https://a","{long}":0}}"#), "unknown field `xxx");
+    refused(&format!(r#"{{"input":"https://a","model":"{long}"}}"#), "there is no model 'xxx");
+    refused(&format!(r#"{{"input":"https://a","task":"{long}"}}"#), "there is no task 'xxx");
+    refused(&format!(r#"{{"input":["https://a","https://b"],"metadata":"{long}"}}"#), "metadata of 1048578 bytes");
+}
+
+#[test]
+fn a_client_that_takes_none_of_its_answer_loses_its_place() {
+    let fixture = serve(1000, |options, api| {
+        options.max_connections = 1;
+        options.write_timeout = Duration::from_millis(300);
+        api.max_images = 1000;
+    });
+    // More than the system keeps for a connection.
+    let images = vec![serde_json::json!({"image": STANDARD.encode(file("x"))}); 800];
+    let body = serde_json::json!({"input": images, "task": "echo", "metadata": "x".repeat(60 << 10)}).to_string();
+    let lazy = send(fixture.address, &request("POST /v1/embeddings", JSON, body.as_bytes()));
+    assert_eq!(get(fixture.address, "/healthz").status, 200, "there is a place again");
+    drop(lazy);
 }
 
 #[test]
@@ -140,7 +191,7 @@ fn options_that_make_no_sense_are_told_so() {
     };
     let message = |change| start(change).to_string();
     assert_eq!(message(|_, api| api.max_images = 5), "5 images in a request: there is room for 1 to 4");
-    assert!(message(|_, api| api.max_body_bytes = u64::MAX).contains("does not fit"));
+    assert!(message(|_, api| api.max_body_bytes = u64::MAX).contains("three times as many in hand"));
     assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key"));
     assert!(message(|options, _| options.max_connections = 0).contains("connection"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

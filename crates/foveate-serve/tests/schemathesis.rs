@@ -22,11 +22,12 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
         api.tokens = vec!["key".to_owned()];
     });
     let here = env!("CARGO_MANIFEST_DIR");
+    let seed = std::env::var("FOVEATE_SEED").unwrap_or_else(|_| "1".to_owned());
     let mut command = Command::new("schemathesis");
     command.args(["--config-file", &format!("{here}/schemathesis.toml"), "run"]);
     command.arg(format!("http://{}/openapi.json", fixture.address));
     command.args(["--header", "Authorization: Bearer key", "--checks", "all", "--max-examples", "60"]);
-    command.args(["--seed", "1", "--suppress-health-check", "all", "--request-timeout", "20", "--no-color"]);
+    command.args(["--seed", &seed, "--suppress-health-check", "all", "--request-timeout", "20", "--no-color"]);
     // It keeps what it found out in the folder that it runs in.
     let folder = tempfile::tempdir().unwrap();
     let output = command.current_dir(folder.path()).output().unwrap();
@@ -34,6 +35,11 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
     assert!(output.status.success(), "{report}{}", String::from_utf8_lossy(&output.stderr));
     println!("{}", report.trim_end().rsplit_once("\n\n").map_or(&*report, |(_, summary)| summary));
     assert_eq!(get(fixture.address, "/healthz").status, 200);
+    let metrics = get(fixture.address, "/metrics").body;
+    for status in [200, 202, 400, 401, 415, 422] {
+        let line = format!("foveate_http_requests_total{{route=\"/v1/embeddings\",status=\"{status}\"}} ");
+        assert!(metrics.contains(&line), "nothing was answered with {status}: {metrics}");
+    }
 }
 
 #[test]
