@@ -17,7 +17,8 @@ pub use memory::MemoryQueue;
 pub use text::one_line;
 
 /// A broker's queue of jobs. Delivery is at least once: a message is leased to whoever receives it, and comes back when
-/// the lease ends without an acknowledgement. Every method may be called from several threads at once, and blocks.
+/// the lease ends without an acknowledgement. Every method may be called from several threads at once, and blocks: within
+/// an async runtime, call it where blocking is allowed.
 ///
 /// Methods on several messages answer for each, in the order given, and use as few requests as the broker allows,
 /// however many they are given.

@@ -280,4 +280,18 @@ mod tests {
         let state = queue.state();
         assert!(state.messages.is_empty() && state.receipts.is_empty(), "{state:?}");
     }
+
+    #[test]
+    fn an_ended_lease_is_lost_before_somebody_else_has_the_message_and_after() {
+        let queue = MemoryQueue::new("short", Duration::from_millis(20), 5);
+        queue.send(&[message("a")]);
+        let receipt = || queue.receive(1, LONG).unwrap().remove(0).receipt;
+        let first = [receipt()];
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(queue.acknowledge(&first), [Err(QueueError::LeaseLost)]);
+        let second = receipt();
+        assert_eq!(queue.extend(&first), [Err(QueueError::LeaseLost)]);
+        let state = queue.state();
+        assert_eq!(state.receipts.keys().map(u64::to_string).collect::<Vec<_>>(), [second.0]);
+    }
 }

@@ -21,7 +21,7 @@ fn fixture(lease: Duration, max_receive: u32) -> Fixture {
 fn it_is_a_queue() {
     check(&Harness {
         open: &fixture,
-        short: Duration::from_millis(500),
+        short: Duration::from_secs(1),
         capability: Capability {
             tells_lost_leases: true,
             tells_lost_acknowledgements: true,
