@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod backend;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod fetch;
@@ -15,6 +16,7 @@ use std::ops::Range;
 
 use foveate_core::FaultScope;
 
+pub use backend::{FetchBackend, FetchOpener, FetchOptions, FetchRegistry};
 pub use fetch::FileFetch;
 pub use lister::{IMAGE_EXTENSIONS, ListingStats};
 pub use listing::{DEFAULT_MAX_BYTES, Input, Listing, ListingBuilder};
@@ -99,12 +101,31 @@ pub enum FetchError {
     /// Not something with bytes to read (a directory, a device, a socket).
     #[error("not a regular file ({0})")]
     NotAFile(String),
+    /// There is none of that name.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// It may not be read: not by the options, or not by who keeps it.
+    #[error("{0}")]
+    Refused(String),
+    /// Who keeps it did not answer, not in time or not with all of it.
+    #[error("{0}")]
+    Unreachable(String),
 }
 
 impl FetchError {
     /// Only the item is lost.
     pub fn scope(&self) -> FaultScope {
         FaultScope::Item
+    }
+
+    /// Whether trying again later may help.
+    pub fn is_transient(&self) -> bool {
+        use std::io::ErrorKind::{Interrupted, ResourceBusy, StaleNetworkFileHandle, TimedOut};
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Io(error) => matches!(error.kind(), Interrupted | ResourceBusy | StaleNetworkFileHandle | TimedOut),
+            _ => false,
+        }
     }
 }
 

@@ -1,0 +1,40 @@
+//! Connections to the store, encrypted with ring: the library's own choice needs a C toolchain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_source::SourceError;
+use object_store::ClientOptions;
+use object_store::client::{HttpClient, HttpConnector};
+use rustls::ClientConfig;
+use rustls_platform_verifier::BuilderVerifierExt;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Gives everybody the same client, and so the same connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector(reqwest::Client);
+
+impl Connector {
+    pub(crate) fn new() -> Result<Self, SourceError> {
+        let invalid = |what: &str, e: &dyn std::fmt::Display| SourceError::Invalid(format!("{what}: {e}"));
+        let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(BuilderVerifierExt::with_platform_verifier)
+            .map_err(|e| invalid("the system's certificates", &e))?
+            .with_no_client_auth();
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("foveate/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tls_backend_preconfigured(tls)
+            .build()
+            .map_err(|e| invalid("HTTP", &e))?;
+        Ok(Self(client))
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.0.clone()))
+    }
+}

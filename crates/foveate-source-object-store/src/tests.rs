@@ -1,0 +1,256 @@
+//! Against moto's S3, filled by boto3, and against servers that misbehave.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foveate_source::{Fetch, FetchError, FetchOptions, Item};
+use object_store::aws::AmazonS3Builder;
+
+use super::*;
+
+/// Keys that the bucket `photos` has, and one that `private` has; each object's bytes are its key's.
+const KEYS: [&str; 6] =
+    ["public/a.jpg", "public/deep/b c+d.jpg", "public/ü#1?x=%2e%2E&~[1].jpg", "public-not/a.jpg", "a.jpg", "public"];
+
+const FILL: &str = r#"
+import boto3, sys
+s3 = boto3.client("s3", endpoint_url=sys.argv[1], region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
+for bucket in ["photos", "private"]:
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+for key in sys.argv[2:]:
+    s3.put_object(Bucket="photos", Key=key, Body=key.encode())
+s3.put_object(Bucket="photos", Key="public/large", Body=b"x" * 3_000_000)
+s3.put_object(Bucket="private", Key="public/a.jpg", Body=b"private")
+"#;
+
+/// moto's server, ended with the test.
+struct Moto {
+    process: Child,
+    endpoint: String,
+}
+
+impl Moto {
+    /// `None` where there is none, which is printed.
+    fn start() -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("moto_server");
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(process) = command.spawn() else {
+            println!("skipped: there is no moto_server");
+            return None;
+        };
+        let mut moto = Self { process, endpoint: format!("http://127.0.0.1:{port}") };
+        let begin = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(moto.process.try_wait().unwrap().is_none(), "moto_server ended");
+            assert!(begin.elapsed() < Duration::from_secs(120), "moto_server does not answer");
+            thread::sleep(Duration::from_millis(50));
+        }
+        let filled = Command::new("python3").args(["-c", FILL, &moto.endpoint]).args(KEYS).output().unwrap();
+        assert!(filled.status.success(), "{}", String::from_utf8_lossy(&filled.stderr));
+        Some(moto)
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn options(endpoint: &str, allow: &[&str]) -> FetchOptions {
+    FetchOptions {
+        allow: allow.iter().map(|text| (*text).to_owned()).collect(),
+        settings: [("endpoint".to_owned(), endpoint.to_owned()), ("region".to_owned(), "eu-central-1".to_owned())]
+            .into(),
+        ..FetchOptions::default()
+    }
+}
+
+/// A reader with made-up credentials.
+fn reader(options: &FetchOptions) -> Box<dyn Fetch> {
+    let builder = AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b");
+    open_with(builder, options).unwrap()().unwrap()
+}
+
+fn read(fetch: &mut dyn Fetch, locator: &str) -> Result<Vec<u8>, FetchError> {
+    let item = Item { index: 0, id: locator.to_owned(), locator: locator.as_bytes().to_vec(), fault: None };
+    let mut out = vec![1, 2, 3];
+    let result = fetch.fetch(&item, &mut out);
+    assert!(result.is_ok() || out.is_empty(), "bytes are left of a failed reading");
+    result.map(|()| out)
+}
+
+#[test]
+fn objects_that_others_put_are_read_where_it_is_allowed() {
+    let Some(moto) = Moto::start() else { return };
+    let mut all = reader(&options(&moto.endpoint, &["s3://photos"]));
+    for key in KEYS {
+        assert_eq!(read(&mut *all, &format!("s3://photos/{key}")).unwrap(), key.as_bytes(), "{key}");
+    }
+    let large = read(&mut *all, "s3://photos/public/large").unwrap();
+    assert!(large.len() == 3_000_000 && large.iter().all(|byte| *byte == b'x'));
+
+    let mut part = reader(&options(&moto.endpoint, &["s3://photos/public"]));
+    assert_eq!(read(&mut *part, "s3://photos/public/a.jpg").unwrap(), b"public/a.jpg");
+    for key in ["photos/public-not/a.jpg", "photos/a.jpg", "photos/public", "private/public/a.jpg"] {
+        let error = read(&mut *part, &format!("s3://{key}")).unwrap_err();
+        let message = format!("s3://{key} is not in a bucket or folder that may be read");
+        assert!(matches!(&error, FetchError::Refused(told) if *told == message), "{error}");
+    }
+    assert!(matches!(read(&mut *part, "s3://photos/public/../a.jpg"), Err(FetchError::Refused(_))));
+}
+
+#[test]
+fn what_is_missing_or_too_large_is_told_apart() {
+    let Some(moto) = Moto::start() else { return };
+    let allow = ["s3://photos", "s3://no-such-bucket"];
+    let mut fetch = reader(&FetchOptions { max_bytes: 2_999_999, ..options(&moto.endpoint, &allow) });
+    let missing = read(&mut *fetch, "s3://photos/none.jpg").unwrap_err();
+    assert_eq!((missing.to_string().as_str(), missing.is_transient()), ("not found: s3://photos/none.jpg", false));
+    assert!(matches!(read(&mut *fetch, "s3://no-such-bucket/a"), Err(FetchError::NotFound(_))));
+    let large = read(&mut *fetch, "s3://photos/public/large").unwrap_err();
+    assert!(matches!(large, FetchError::TooLarge { bytes: 3_000_000, limit: 2_999_999 }), "{large}");
+    let mut exact = reader(&FetchOptions { max_bytes: 3_000_000, ..options(&moto.endpoint, &allow) });
+    assert_eq!(read(&mut *exact, "s3://photos/public/large").unwrap().len(), 3_000_000);
+}
+
+#[test]
+fn many_threads_share_one_opening() {
+    let Some(moto) = Moto::start() else { return };
+    let builder = AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b");
+    let opener = open_with(builder, &options(&moto.endpoint, &["s3://photos"])).unwrap();
+    thread::scope(|scope| {
+        for key in KEYS.iter().cycle().take(12) {
+            let opener = &opener;
+            scope.spawn(move || {
+                let mut fetch = opener().unwrap();
+                for _ in 0..3 {
+                    assert_eq!(read(&mut *fetch, &format!("s3://photos/{key}")).unwrap(), key.as_bytes());
+                }
+            });
+        }
+    });
+}
+
+/// What a test in a process of its own finds in its environment: the way in that programs use.
+const INNER: &str = "FOVEATE_TEST_ENVIRONMENT";
+
+#[test]
+fn credentials_and_endpoint_come_from_the_environment() {
+    if std::env::var_os(INNER).is_some() {
+        let allowed = FetchOptions { allow: vec!["s3://photos".to_owned()], ..FetchOptions::default() };
+        let mut fetch = open(&allowed).unwrap()().unwrap();
+        assert_eq!(read(&mut *fetch, "s3://photos/a.jpg").unwrap(), b"a.jpg");
+        return;
+    }
+    let Some(moto) = Moto::start() else { return };
+    let name = "tests::credentials_and_endpoint_come_from_the_environment";
+    let inner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name])
+        .envs([(INNER, "1"), ("AWS_ENDPOINT_URL", moto.endpoint.as_str()), ("AWS_REGION", "eu-central-1")])
+        .envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&inner.stdout);
+    assert!(inner.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// A store that answers every request with these bytes and then closes, or with nothing and waits.
+fn strange(reply: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(reply.as_bytes());
+                if reply.is_empty() {
+                    thread::sleep(Duration::from_secs(60));
+                }
+            });
+        }
+    });
+    address
+}
+
+/// The error of a reading that has to end in time.
+fn strange_error(reply: &'static str) -> FetchError {
+    let endpoint = format!("http://{}", strange(reply));
+    let hasty =
+        FetchOptions { timeout: Duration::from_millis(1500), max_bytes: 1000, ..options(&endpoint, &["s3://photos"]) };
+    let begin = Instant::now();
+    let error = read(&mut *reader(&hasty), "s3://photos/a").unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(4), "{error} after {:?}", begin.elapsed());
+    error
+}
+
+const HEADERS: &str = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"a\"\r\nConnection: close\r\n";
+
+#[test]
+fn stores_that_fail_may_be_asked_again() {
+    for reply in [
+        "",
+        "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "garbage",
+    ] {
+        let error = strange_error(reply);
+        assert!(error.is_transient() && error.to_string().starts_with("s3://photos/a: "), "{reply:?}: {error}");
+    }
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options =
+        FetchOptions { timeout: Duration::from_secs(2), ..options(&format!("http://{nobody}"), &["s3://photos"]) };
+    let error = read(&mut *reader(&options), "s3://photos/a").unwrap_err();
+    assert!(matches!(&error, FetchError::Unreachable(_)), "{error}");
+}
+
+#[test]
+fn a_body_cut_short_is_no_object() {
+    let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n{HEADERS}\r\nhalf of a picture");
+    let error = strange_error(reply.leak());
+    assert!(error.is_transient(), "{error}");
+}
+
+#[test]
+fn a_size_beyond_the_limit_is_not_read() {
+    let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n{HEADERS}\r\n");
+    let error = strange_error(reply.leak());
+    assert!(matches!(error, FetchError::TooLarge { bytes: 1001, limit: 1000 }), "{error}");
+}
+
+#[test]
+fn a_store_that_refuses_will_refuse_again() {
+    let reply = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n{HEADERS}\r\n");
+    let error = strange_error(reply.leak());
+    assert!(matches!(error, FetchError::Refused(_)), "{error}");
+    let message = error.to_string();
+    assert!(message.starts_with("s3://photos/a: the store refuses it (") && message.contains("403"), "{message}");
+    assert!(message.ends_with("; look at the credentials, their rights and the region"), "{message}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let refused = |options: &FetchOptions| open(options).err().unwrap().to_string();
+    let message = "no bucket may be read; allow s3://bucket or s3://bucket/folder";
+    assert_eq!(refused(&FetchOptions::default()), message);
+    let message = "'photos' may not be allowed; write s3://bucket or s3://bucket/folder";
+    assert_eq!(refused(&options("http://a", &["photos"])), message);
+    let message = "endpoint 'localhost:9000' has to begin with http:// or https://";
+    assert_eq!(refused(&options("localhost:9000", &["s3://photos"])), message);
+    let mut unknown = options("http://a", &["s3://photos"]);
+    unknown.settings.insert("regoin".to_owned(), String::new());
+    assert_eq!(refused(&unknown), "setting 'regoin'; there are endpoint, region");
+}
+
+#[test]
+fn the_backend_is_found_by_its_name() {
+    let mut registry = FetchRegistry::new("store", &["object-store"]);
+    register(&mut registry).unwrap();
+    assert_eq!(registry.get("object-store").unwrap().schemes(), ["s3"]);
+}

@@ -1,0 +1,156 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_core::{Backend, Health, Registry};
+
+use crate::listing::DEFAULT_MAX_BYTES;
+use crate::{Fetch, FetchError, SourceError};
+
+/// What may be read from a store, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchOptions {
+    /// What may be read: `s3://bucket`, or `s3://bucket/folder` for what lies below. Nothing else is.
+    pub allow: Vec<String>,
+    /// Most bytes of one object.
+    pub max_bytes: u64,
+    /// Longest time for one object, all attempts included.
+    pub timeout: Duration,
+    /// What only the backend understands (`region` of `s3`), by name; see [`Self::settings`].
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            max_bytes: DEFAULT_MAX_BYTES,
+            timeout: Duration::from_secs(30),
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl FetchOptions {
+    /// The settings, once every one of them is among those that the backend has (`known`).
+    ///
+    /// # Errors
+    /// [`SourceError::Invalid`], naming the setting and those there are.
+    pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SourceError> {
+        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(&self.settings),
+            Some(name) if known.is_empty() => Err(SourceError::Invalid(format!("setting '{name}': there are none"))),
+            Some(name) => Err(SourceError::Invalid(format!("setting '{name}'; there are {}", known.join(", ")))),
+        }
+    }
+}
+
+/// Opens a reader, one for each thread; they may share connections.
+pub type FetchOpener = Arc<dyn Fn() -> Result<Box<dyn Fetch>, FetchError> + Send + Sync>;
+type Open = dyn Fn(&FetchOptions) -> Result<FetchOpener, SourceError> + Send + Sync;
+
+/// A named kind of store, from which single objects are read by their address ([`Item::locator`](crate::Item::locator)).
+pub struct FetchBackend {
+    name: &'static str,
+    about: &'static str,
+    schemes: &'static [&'static str],
+    open: Box<Open>,
+}
+
+impl FetchBackend {
+    /// A backend called `name`, for addresses of these `schemes` (`s3` of `s3://bucket/key`).
+    pub fn new<F>(name: &'static str, about: &'static str, schemes: &'static [&'static str], open: F) -> Self
+    where
+        F: Fn(&FetchOptions) -> Result<FetchOpener, SourceError> + Send + Sync + 'static,
+    {
+        Self { name, about, schemes, open: Box::new(open) }
+    }
+
+    /// The schemes of its addresses.
+    pub fn schemes(&self) -> &'static [&'static str] {
+        self.schemes
+    }
+
+    /// Prepares readers. Nobody is asked yet.
+    ///
+    /// # Errors
+    /// When the options make no sense, or something that the backend needs is missing.
+    pub fn open(&self, options: &FetchOptions) -> Result<FetchOpener, SourceError> {
+        (self.open)(options)
+    }
+}
+
+impl Backend for FetchBackend {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn about(&self) -> &str {
+        self.about
+    }
+    fn health(&self) -> Health {
+        Health::all_rust()
+    }
+}
+
+impl fmt::Debug for FetchBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FetchBackend").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The stores compiled into a program.
+pub type FetchRegistry = Registry<FetchBackend>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileFetch, Item};
+
+    #[test]
+    fn a_backend_opens_readers_that_know_the_options() {
+        let mut registry = FetchRegistry::new("store", &["files", "object-store"]);
+        let open = |options: &FetchOptions| {
+            options.settings(&[])?;
+            let max_bytes = options.max_bytes;
+            let opener: FetchOpener = Arc::new(move || Ok(Box::new(FileFetch::new(max_bytes))));
+            Ok(opener)
+        };
+        registry.register(FetchBackend::new("files", "a test", &["file"], open)).unwrap();
+        let backend = registry.get("files").unwrap();
+        assert_eq!((backend.name(), backend.about(), backend.schemes()), ("files", "a test", &["file"][..]));
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [7; 10]).unwrap();
+        let locator = crate::id::to_bytes(file.path());
+        let item = Item { index: 0, id: "a".to_owned(), locator, fault: None };
+        let read = |max_bytes| {
+            let mut out = Vec::new();
+            let mut fetch = backend.open(&FetchOptions { max_bytes, ..FetchOptions::default() }).unwrap()().unwrap();
+            fetch.fetch(&item, &mut out).map(|()| out)
+        };
+        assert_eq!(read(10).unwrap(), [7; 10]);
+        assert!(matches!(read(9), Err(FetchError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn unknown_settings_are_told() {
+        let options = FetchOptions { settings: [("regoin".into(), "x".into())].into(), ..FetchOptions::default() };
+        let message = |known: &[&str]| options.settings(known).unwrap_err().to_string();
+        assert_eq!(message(&["endpoint", "region"]), "setting 'regoin'; there are endpoint, region");
+        assert_eq!(message(&[]), "setting 'regoin': there are none");
+        assert!(options.settings(&["regoin"]).is_ok());
+    }
+
+    #[test]
+    fn only_what_may_change_is_transient() {
+        let io = |kind: std::io::ErrorKind| FetchError::Io(kind.into());
+        assert!(
+            FetchError::Unreachable(String::new()).is_transient() && io(std::io::ErrorKind::TimedOut).is_transient()
+        );
+        assert!(!io(std::io::ErrorKind::NotFound).is_transient());
+        for error in [FetchError::NotFound(String::new()), FetchError::Refused(String::new())] {
+            assert!(!error.is_transient());
+        }
+    }
+}
