@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use foveate_net::Client;
 use foveate_pipeline::Queue;
-use foveate_source::{Fetch, FetchError};
+use foveate_source::{FetchError, FetchOpener};
 
 use crate::erased::{AnyTask, Prepared};
 use crate::limits::{Budget, Share};
@@ -19,9 +19,6 @@ use crate::metrics::Metrics;
 use crate::pulse::{Pulse, Pulses};
 use crate::stages;
 use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task};
-
-/// Makes what reads objects, for one thread.
-pub type FetchOpener = Arc<dyn Fn() -> Result<Box<dyn Fetch>, FetchError> + Send + Sync>;
 
 /// Puts an [`Engine`] together.
 pub struct EngineBuilder {

@@ -14,7 +14,7 @@ mod task;
 mod worker;
 
 pub use embed::Embed;
-pub use engine::{Engine, EngineBuilder, EngineError, FetchOpener};
+pub use engine::{Engine, EngineBuilder, EngineError};
 pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};

@@ -155,7 +155,7 @@ impl Stages {
                 let object = Object { index: 0, id: key.clone(), locator: key.clone().into_bytes(), fault: None };
                 objects.fetch(&object, &mut bytes).map_err(|error| Failure {
                     stage: "download",
-                    transient: matches!(error, foveate_source::FetchError::Io(_)),
+                    transient: error.is_transient(),
                     reason: error.to_string(),
                     retry_after: None,
                 })?;

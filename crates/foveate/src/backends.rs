@@ -66,6 +66,11 @@ table! {
     /// Queues: the scheme of `--queue`'s address.
     queues: foveate_queue::QueueRegistry = "queue" [
         "nats" => foveate_queue_nats,
+        "sqs" => foveate_queue_sqs,
+    ];
+    /// What reads the objects that jobs name: `--object-store`.
+    stores: foveate_source::FetchRegistry = "store" [
+        "object-store" => foveate_source_object_store,
     ];
 }
 
@@ -86,5 +91,7 @@ mod tests {
         check(super::sinks());
         #[cfg(feature = "worker")]
         check(super::queues());
+        #[cfg(feature = "worker")]
+        check(super::stores());
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     examine(&mut findings, &backends::encoders());
     examine(&mut findings, &backends::sinks());
     examine(&mut findings, &backends::queues());
+    examine(&mut findings, &backends::stores());
     let mut out = std::io::stdout().lock();
     if args.json {
         let findings: Vec<Value> = findings.iter().map(Finding::json).collect();

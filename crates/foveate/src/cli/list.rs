@@ -17,6 +17,7 @@ pub(crate) fn backends() -> anyhow::Result<Exit> {
     table(&mut out, &backends::encoders())?;
     table(&mut out, &backends::sinks())?;
     table(&mut out, &backends::queues())?;
+    table(&mut out, &backends::stores())?;
     Ok(Exit::Complete)
 }
 

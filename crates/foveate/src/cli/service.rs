@@ -12,6 +12,7 @@ use foveate::embed::{Backends, EmbedOptions};
 use foveate::net::{self, Client};
 use foveate::queue::{JobQueue, QueueOptions};
 use foveate::sink::RunManifest;
+use foveate::source::{FetchBackend, FetchOpener, FetchOptions};
 use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
 use foveate::worker::{Batching, Engine};
@@ -51,7 +52,7 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         per_host: args.per_host,
         ..net::Options::default()
     };
-    let engine = Engine::builder()
+    let mut engine = Engine::builder()
         .client(Arc::new(Client::new(client)?))
         .downloaders(args.downloads)
         .workers(options.workers)
@@ -60,7 +61,30 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         .max_bytes(args.max_bytes)
         .stall(args.stall)
         .task(&args.task, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
+    if let Some(objects) = objects(args)? {
+        engine = engine.objects(objects);
+    }
     Ok(Service { engine: engine.build()?, manifest, backends, options })
+}
+
+/// What reads the objects that are allowed, if any are.
+fn objects(args: &ServiceArgs) -> anyhow::Result<Option<FetchOpener>> {
+    let Some(first) = args.object_store.first() else { return Ok(None) };
+    let stores = backends::stores();
+    let scheme = first.split_once("://").map_or(first.as_str(), |(scheme, _)| scheme);
+    let takes = |store: &&FetchBackend| store.schemes().contains(&scheme);
+    let store = match stores.iter().find(takes) {
+        Some(store) => store,
+        // Names what is not compiled in.
+        None => stores.get("object-store").with_context(|| format!("--object-store {first}"))?,
+    };
+    let options = FetchOptions {
+        allow: args.object_store.clone(),
+        max_bytes: args.max_bytes,
+        timeout: args.download_timeout,
+        settings: args.object_store_option.iter().cloned().collect(),
+    };
+    Ok(Some(store.open(&options)?))
 }
 
 /// Connects to a queue.

@@ -95,6 +95,15 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Downloads")]
     pub(crate) allow_private: Vec<String>,
 
+    /// Read objects that jobs name from here: `s3://bucket`, or `s3://bucket/folder` for what lies below. Nothing else is
+    /// read. Repeatable; in a build with `-F object-store`.
+    #[arg(long, value_name = "s3://BUCKET[/FOLDER]", help_heading = "Downloads")]
+    pub(crate) object_store: Vec<String>,
+
+    /// A setting that only the store has, such as `endpoint=http://localhost:9000` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "object_store", help_heading = "Downloads")]
+    pub(crate) object_store_option: Vec<(String, String)>,
+
     /// How logs are written, on standard error.
     #[arg(long, value_enum, default_value = "text", help_heading = "Display")]
     pub(crate) log: LogArg,
