@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use aws_config::profile::ProfileFileCredentialsProvider;
@@ -81,6 +82,10 @@ impl Service {
                 self.told(doing, code, told.err().message().unwrap_or_default())
             }
             SdkError::ConstructionFailure(_) => self.refused(format!("{doing}: {}", chain(error))),
+            _ if is_about_tls(error) => self.refused(format!(
+                "{doing}: no TLS with the service ({}); SSL_CERT_FILE names a file of certificates to trust",
+                chain(error)
+            )),
             _ => self.unreachable(format!("{doing}: {}", chain(error))),
         }
     }
@@ -112,6 +117,16 @@ impl Service {
 
     pub(crate) fn refused(&self, reason: impl Into<String>) -> QueueError {
         QueueError::Refused { queue: self.queue.clone(), reason: reason.into() }
+    }
+}
+
+/// The TLS library tells of a certificate that it does not trust, or of no TLS at all, as of data that is wrong.
+fn is_about_tls(error: &(dyn Error + 'static)) -> bool {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) if error.kind() == io::ErrorKind::InvalidData => true,
+        // What it is made of is not its source, only that one's source is.
+        Some(error) => error.get_ref().is_some_and(|inner| is_about_tls(inner)),
+        None => error.source().is_some_and(is_about_tls),
     }
 }
 

@@ -79,6 +79,15 @@ fn a_service_that_is_ill_is_transient() {
 }
 
 #[test]
+fn a_service_without_tls_is_not_waited_for() {
+    let (_home, options) = secret_options(&refusing(400, "AccessDenied").replace("http:", "https:"));
+    let error = SqsQueue::open(&options).unwrap_err();
+    tells_no_secret(&error);
+    assert!(matches!(error, QueueError::Refused { .. }), "{error}");
+    assert!(error.to_string().starts_with("queue jobs: looking for queue jobs: no TLS with the service ("), "{error}");
+}
+
+#[test]
 fn nobody_there_is_transient_and_soon_said() {
     let (_home, options) = secret_options(&format!("http://127.0.0.1:{}", free_port()));
     let since = Instant::now();
