@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use foveate_queue::{Callback, Job, Message, QueueError};
 use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use tracing::field::Empty;
 use tracing::{Instrument, Span, info, info_span};
 use uuid::Uuid;
 
@@ -26,25 +29,34 @@ const REPEAT: &str = "repeat the request with this problem's id as Idempotency-K
                       again by a broker that knows about ids";
 
 pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    let id = match serving.authorize(&head.headers).and_then(|()| id(&head.headers)) {
-        Ok(id) => id,
-        Err(problem) => return problem.into_response(),
+    let (Parts { headers, .. }, mut body) = request.into_parts();
+    let answer = match serving.authorize(&headers).and_then(|()| id(&headers)) {
+        Ok(id) => identified(&serving, &id, &headers, &mut body).await,
+        Err(problem) => Err(problem),
     };
-    let span = info_span!("request", id, images = tracing::field::Empty, status = tracing::field::Empty);
-    let answered = async {
-        let asked = input::ask(&serving, &head.headers, body).await?;
+    if answer.is_err() {
+        input::linger(&serving, &headers, &mut body).await;
+    }
+    answer.into_response()
+}
+
+/// Everything that is done from here on has the request's id.
+async fn identified(serving: &Serving, id: &str, headers: &HeaderMap, body: &mut Body) -> Result<Response, Problem> {
+    let span = info_span!("request", id, images = Empty, status = Empty);
+    let answer = async {
+        let asked = input::ask(serving, headers, body).await?;
         Span::current().record("images", asked.images.len());
-        check(&serving, &asked)?;
+        check(serving, &asked)?;
         match asked.callback.clone() {
-            Some(callback) => enqueue(&serving, &id, asked, callback).await,
-            None => embed(&serving, &id, asked).await,
+            Some(callback) => enqueue(serving, id, asked, callback).await,
+            None => embed(serving, id, asked).await,
         }
     };
-    let response = answered.instrument(span.clone()).await.map_err(|problem| problem.of(&id)).into_response();
-    span.record("status", response.status().as_u16());
+    let answer = answer.instrument(span.clone()).await.map_err(|problem| problem.of(id));
+    let status = answer.as_ref().map_or_else(|problem| problem.status, Response::status);
+    span.record("status", status.as_u16());
     span.in_scope(|| info!("answered"));
-    response
+    answer
 }
 
 /// What the images' ids begin with.

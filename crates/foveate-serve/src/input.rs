@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -29,6 +30,8 @@ use crate::problem::Problem;
 pub(crate) const MAX_INPUTS: usize = 4096;
 /// Most bytes of metadata: each image of a request has a copy.
 const MAX_METADATA: usize = 64 << 10;
+/// How long a client that was refused may go on sending.
+const LINGER: Duration = Duration::from_secs(2);
 /// Most bytes of an address.
 const MAX_ADDRESS: usize = 2048;
 const WEB: [&str; 2] = ["http://", "https://"];
@@ -62,7 +65,7 @@ enum Form {
 }
 
 /// Reads and understands a body.
-pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: Body) -> Result<Asked, Problem> {
+pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<Asked, Problem> {
     let form = form(headers)?;
     let (body, mut claim) = tokio::time::timeout(serving.api.read_timeout, read(serving, headers, body))
         .await
@@ -123,7 +126,7 @@ fn form(headers: &HeaderMap) -> Result<Form, Problem> {
 }
 
 /// The whole body, as far as it may go. Room is claimed for what came, not for what was announced: announcing is free.
-async fn read(serving: &Serving, headers: &HeaderMap, mut body: Body) -> Result<(Vec<u8>, Claim), Problem> {
+async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<(Vec<u8>, Claim), Problem> {
     let most = serving.api.max_body_bytes;
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > most) {
@@ -146,6 +149,25 @@ async fn read(serving: &Serving, headers: &HeaderMap, mut body: Body) -> Result<
         bytes.extend_from_slice(&data);
     }
     Ok((bytes, claim))
+}
+
+/// Reads on after a problem, because clients that are still sending miss an answer when the connection is closed on
+/// them. Not for ever, and not what a client will send only when it is told to go on.
+pub(crate) async fn linger(serving: &Serving, headers: &HeaderMap, body: &mut Body) {
+    if headers.contains_key(EXPECT) {
+        return;
+    }
+    let rest = async {
+        let mut left = 2 * serving.api.max_body_bytes;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Whoever takes longer may miss it.
+    let _ = tokio::time::timeout(LINGER.min(serving.api.read_timeout), rest).await;
 }
 
 fn too_large(most: u64) -> Problem {
@@ -394,9 +416,14 @@ async fn read_part(part: Field<'_>, asked: &mut Asked) -> Result<(), Problem> {
         "model" => asked.model = Some(text()?.to_owned()),
         "task" => asked.task = Some(text()?.to_owned()),
         "encoding_format" => asked.encoding = read_as::<Format>(&name, &Value::from(text()?).to_string())?.into(),
-        // A form's field that is left empty was not filled in.
-        "metadata" if bytes.is_empty() => {}
-        "metadata" => asked.metadata = read_as::<Option<&RawValue>>(&name, text()?)?.map(|json| json.get().to_owned()),
+        "metadata" => {
+            let json = read_as::<&RawValue>(&name, text()?)?.get();
+            // In a form, a number or a word could as well be meant as text.
+            if !json.starts_with('{') {
+                return Err(Problem::malformed("part 'metadata' is no JSON object"));
+            }
+            asked.metadata = Some(json.to_owned());
+        }
         "user" => {}
         other => {
             let known = "image, model, task, encoding_format, metadata and user";

@@ -21,6 +21,8 @@ use crate::{Api, routes};
 
 /// Threads for connections: they only hand things on.
 const THREADS: usize = 2;
+/// Most threads that wait, for a broker that does not answer, say.
+const MAX_BLOCKING: usize = 64;
 /// How long to wait before the next connection where the system gives none (no file descriptors are left, say).
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -101,6 +103,7 @@ impl Server {
         let router = routes::router(probe, api)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
+            .max_blocking_threads(MAX_BLOCKING)
             .thread_name("serve")
             .enable_all()
             .build()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use foveate_queue::{DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt};
+use foveate_queue::{ImageRef, Job, JobQueue, MemoryQueue};
 use serde_json::{Value, json};
 use support::{Answer, file, get, post, post_with, receive, request, send, serve, until};
 
@@ -310,54 +310,17 @@ fn a_callback_queues_jobs_and_answers_at_once() {
     );
 }
 
-/// A broker that takes every other message.
-struct Half;
-
-impl JobQueue for Half {
-    fn name(&self) -> &str {
-        "half"
-    }
-    fn lease(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-    fn max_receive(&self) -> u32 {
-        1
-    }
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
-        let sent = |i| match i % 2 {
-            0 => Ok(()),
-            _ => Err(QueueError::Unreachable { queue: "half".to_owned(), reason: "gone".to_owned() }),
-        };
-        (0..messages.len()).map(sent).collect()
-    }
-    fn receive(&self, _: usize, _: Duration) -> Result<Vec<Delivery>, QueueError> {
-        unimplemented!("nobody receives")
-    }
-    fn acknowledge(&self, _: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        unimplemented!("nobody receives")
-    }
-    fn extend(&self, _: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        unimplemented!("nobody receives")
-    }
-    fn release(&self, _: &[Receipt], _: Duration) -> Vec<Result<(), QueueError>> {
-        unimplemented!("nobody receives")
-    }
-    fn dead_letter(&self, _: &Delivery, _: &DeadLetter) -> Result<(), QueueError> {
-        unimplemented!("nobody receives")
-    }
-    fn depth(&self) -> Result<Depth, QueueError> {
-        unimplemented!("nobody asks")
-    }
-}
-
 #[test]
 fn a_request_that_is_queued_in_part_says_how_to_repeat_it() {
-    let fixture = serve(4, |_, api| api.queue = Some(Arc::new(Half)));
+    let fixture = serve(4, |_, api| {
+        let queue = MemoryQueue::new("jobs", Duration::from_secs(30), 3).with_max_messages(1);
+        api.queue = Some(Arc::new(queue));
+    });
     let callback = json!({"url": "https://example.com/done"});
     let answer = post(fixture.address, &json!({"input": ["https://a", "https://b"], "callback": callback}));
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{answer:?}");
     let problem = answer.json();
-    assert_eq!(problem["detail"], "1 of 2 jobs were not queued: queue half: gone");
+    assert_eq!(problem["detail"], "1 of 2 jobs were not queued: queue jobs: it is full: it holds 1 messages");
     assert!(problem["id"].as_str().is_some_and(|id| id.len() == 36), "{problem}");
     assert!(problem["remedy"].as_str().unwrap().contains("Idempotency-Key"), "{problem}");
     assert_eq!((problem["data"].as_array().unwrap().len(), &problem["data"][0]["index"]), (1, &json!(1)));

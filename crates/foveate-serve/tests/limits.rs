@@ -30,6 +30,15 @@ fn a_body_that_is_too_large_is_not_read_to_its_end() {
     let answer = Answer::parse(&receive(send(fixture.address, endless.as_bytes())));
     assert_eq!((answer.status, answer.json()["detail"].as_str()), (413, Some("the body is larger than 1000 bytes")));
     assert_eq!(post_with(fixture.address, IMAGE, &file(&"x".repeat(992))).status, 200, "1000 bytes are not too many");
+
+    // Who only sends, and listens then, hears it too.
+    let fixture = serve(4, |_, api| (api.max_body_bytes, api.tokens) = (6 << 20, vec!["key".to_owned()]));
+    for (headers, megabytes, status) in
+        [("", 5, 401), ("authorization: bearer key\r\ncontent-type: image/png\r\n", 10, 413)]
+    {
+        let answer = post_with(fixture.address, headers, &vec![0; megabytes << 20]);
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
 }
 
 #[test]
