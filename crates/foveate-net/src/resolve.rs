@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn answers_are_kept_for_their_time_good_and_bad() {
-        let ttl = Duration::from_millis(300);
+        let ttl = Duration::from_secs(1);
         let (guard, count) = guard(ttl, |host, _| if host == "good.test" { Ok(vec![PUBLIC]) } else { none(true) });
         for _ in 0..5 {
             assert!(guard.addresses("good.test", 80).is_ok());
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn many_who_want_one_name_share_one_look_up() {
-        let (guard, count) = guard(Duration::ZERO, |_, _| {
-            thread::sleep(Duration::from_millis(200));
+        let (guard, count) = guard(LONG, |_, _| {
+            thread::sleep(Duration::from_millis(300));
             Ok(vec![PUBLIC])
         });
         thread::scope(|scope| {
@@ -285,20 +285,20 @@ mod tests {
                 scope.spawn(|| guard.addresses("slow.test", 80).unwrap());
             }
         });
-        assert!(count.load(Ordering::SeqCst) <= 2, "{count:?} look-ups");
+        assert_eq!(count.load(Ordering::SeqCst), 1);
     }
 
     #[test]
     fn a_look_up_that_hangs_is_left_alone_in_time() {
         let (guard, _) = guard(LONG, |_, _| {
-            thread::sleep(Duration::from_secs(5));
+            thread::sleep(Duration::from_secs(60));
             none(false)
         });
         let begin = Instant::now();
         let _deadline = Deadline::within(Duration::from_millis(200));
         let error = guard.addresses("hangs.test", 80).unwrap_err();
         assert_eq!(error.reason, "hangs.test: its address could not be looked up in time");
-        assert!(error.transient && begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(error.transient && begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     }
 
     #[test]

@@ -3,10 +3,10 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::server::{Server, Then, answer};
-use super::{client, get, gives_up, hasty, local};
+use super::{client, get, gives_up, hasty, local, soon};
 use crate::{Client, Options};
 
 #[test]
@@ -105,27 +105,20 @@ fn no_host_is_asked_by_more_at_once_than_allowed() {
 }
 
 #[test]
-fn who_gets_no_turn_may_come_back() {
-    let server = Server::start(|_, stream| {
-        thread::sleep(Duration::from_millis(1200));
+fn waiting_for_a_turn_does_not_count_and_who_gives_up_hands_it_on() {
+    let server = Server::start(|asked, stream| {
+        thread::sleep(Duration::from_millis(if asked.path() == "/never" { 60_000 } else { 1500 }));
         let _ = stream.write_all(&answer("200 OK", "", b"picture"));
         Then::Keep
     });
-    let busy = client(Options { per_host: 1, timeout: Duration::from_millis(500), ..local() });
-    let slow = client(Options { per_host: 1, ..local() });
+    // Each takes 1.5 s, one after the other.
+    let client = client(Options { per_host: 1, timeout: Duration::from_millis(2500), ..local() });
     thread::scope(|scope| {
-        // Whose turn it is gives up in time, and the next one's turn comes.
-        let first = scope.spawn(|| get(&busy, &server.url("/")).unwrap_err());
-        thread::sleep(Duration::from_millis(200));
-        let second = scope.spawn(|| get(&busy, &server.url("/")).unwrap_err());
-        for error in [first.join().unwrap(), second.join().unwrap()] {
-            assert!(error.transient && error.reason.ends_with("not done within 500ms"), "{error}");
-        }
-        // Waiting for one's turn does not count.
-        let third = scope.spawn(|| get(&slow, &server.url("/")));
-        let fourth = scope.spawn(|| get(&slow, &server.url("/")));
-        assert!(third.join().unwrap().is_ok() && fourth.join().unwrap().is_ok());
+        let both = [(); 2].map(|()| scope.spawn(|| get(&client, &server.url("/"))));
+        assert!(both.into_iter().all(|one| one.join().unwrap().is_ok()));
     });
+    assert!(get(&client, &server.url("/never")).unwrap_err().reason.ends_with("not done within 2.5s"));
+    assert!(get(&client, &server.url("/")).is_ok());
 }
 
 #[test]
@@ -153,15 +146,17 @@ fn a_host_that_does_not_answer_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut queue = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-        queue.push(stream);
+    let mut unanswered = 0;
+    while unanswered < 3 {
+        match TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            Ok(stream) => queue.push(stream),
+            Err(_) => unanswered += 1,
+        }
     }
-    let client = client(Options { connect_timeout: Duration::from_millis(300), ..local() });
-    let begin = Instant::now();
-    let error = get(&client, &format!("http://{address}/")).unwrap_err();
+    let url = format!("http://{address}/");
+    let error = soon(Options { connect_timeout: Duration::from_millis(300), ..local() }, &url);
     assert_eq!((error.reason, error.transient), (format!("{address}: no connection within 300ms"), true));
-    assert!(begin.elapsed() < Duration::from_millis(1500), "{:?}", begin.elapsed());
-    let hurried = gives_up(&format!("http://{address}/"));
+    let hurried = gives_up(&url);
     assert_eq!(hurried.reason, format!("{address}: no connection within 400ms"));
 }
 
