@@ -24,6 +24,7 @@ const CANDLE: &str = "candle-core";
 const PARQUET: &str = "parquet";
 const HUB: &str = "ureq";
 const COMMAND_LINE: &str = "clap";
+const ASYNC: &str = "tokio";
 const LMDB: &str = "lmdb-rkv";
 const ONNX: &str = "ort";
 const OPENCV: &str = "opencv";
@@ -59,20 +60,36 @@ const EXAMPLES: &[Example] = &[
             "foveate-decode",
             "foveate-dinov2",
             "foveate-encode",
-            // The facade has the instruments too, whatever its features are.
-            "foveate-lab",
             "foveate-pipeline",
-            "foveate-plan",
             "foveate-preprocess",
             "foveate-profile",
-            "foveate-report",
             "foveate-resize",
             "foveate-resize-fir",
             "foveate-sink",
             "foveate-source",
         ],
-        never: &[CANDLE, PARQUET, LMDB, ONNX, OPENCV, TORCH, TURBOJPEG],
-        most: 180,
+        never: &[CANDLE, PARQUET, LMDB, ONNX, OPENCV, TORCH, TURBOJPEG, COMMAND_LINE, ASYNC],
+        most: 130,
+    },
+    Example {
+        name: "custom-task",
+        ours: &[
+            "foveate-core",
+            "foveate-decode",
+            "foveate-decode-zune",
+            "foveate-encode",
+            "foveate-net",
+            "foveate-pipeline",
+            "foveate-preprocess",
+            "foveate-profile",
+            "foveate-queue",
+            "foveate-resize",
+            "foveate-sink",
+            "foveate-source",
+            "foveate-worker",
+        ],
+        never: &[CANDLE, PARQUET, LMDB, ONNX, OPENCV, TORCH, TURBOJPEG, RESIZING, IMAGE, COMMAND_LINE, ASYNC],
+        most: 130,
     },
 ];
 
