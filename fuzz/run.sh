@@ -30,7 +30,7 @@ for target in "$@"; do
     for folder in "seeds/$target" ../crates/foveate-decode/samples ../tests/fixtures/conformance \
         ../../shared/data/conformance; do
         case $target:$folder in
-        sink_*:../*) ;; # pictures are no seeds for the readers of our own files
+        net_*:../* | sink_*:../*) ;; # pictures are no seeds for the readers of addresses and of our own files
         *) if [ -d "$folder" ]; then seeds="$seeds $folder"; fi ;;
         esac
     done

@@ -1,0 +1,25 @@
+#![no_main]
+
+use std::sync::LazyLock;
+
+use foveate_net::{Client, Options};
+use libfuzzer_sys::fuzz_target;
+
+static CLIENT: LazyLock<Client> = LazyLock::new(|| {
+    let only_hosts = vec!["allowed.test".to_owned(), "*.below.test:8443".to_owned()];
+    Client::new(Options { only_hosts, ..Options::default() }).unwrap()
+});
+
+// An address is refused in one line, for good, or its host is one of those that may be asked, in plain sight.
+fuzz_target!(|text: &str| {
+    match CLIENT.check(text) {
+        Err(error) => assert!(!error.transient && !error.reason.contains(char::is_control), "{error:?}"),
+        Ok(()) => {
+            let seen: String = text.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_ascii_lowercase();
+            let is_plain = seen.is_ascii() && !seen.contains('%');
+            let (authority, _) = seen.split_at(seen.find(['?', '#']).unwrap_or(seen.len()));
+            assert!(!is_plain || authority.contains("allowed.test") || authority.contains(".below.test:"), "{text:?}");
+            assert!(!authority.contains('@') || authority.find("test") < authority.find('@'), "{text:?}");
+        }
+    }
+});
