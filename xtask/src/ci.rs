@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "native",
-        about: "the tests of the native backends, of CUDA on the emulator, and of everything with them compiled in",
+        about: "the tests of the native backends, of CUDA on the emulator, and of everything with all features",
         run: native,
     },
     Step { name: "kernels", about: "the committed PTX is the kernels', and fits every device", run: kernels },
@@ -60,8 +60,8 @@ const ALL_FEATURES: [&str; 2] = [
     "foveate/native,foveate/candle-cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
      foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native",
 ];
-/// Default members with tests that need CUDA compiled in.
-const CUDA: [&str; 1] = ["foveate-encode-candle"];
+/// Default members with tests that need a feature which the default build has not: CUDA, the export of spans.
+const FEATURED: [&str; 2] = ["foveate-encode-candle", "foveate-telemetry"];
 
 /// Sets of features that are compiled besides the default one: with and without the command line, and the worker.
 const FEATURE_SETS: [&str; 5] = [
@@ -198,7 +198,7 @@ fn native(root: &Path) -> Result<Outcome> {
     with_libraries(root, || {
         let packages = native_packages(root)?;
         let harness = ["foveate", "foveate-tests", "foveate-benches"];
-        let packages = packages.iter().map(String::as_str).chain(harness).chain(CUDA).flat_map(|name| ["-p", name]);
+        let packages = packages.iter().map(String::as_str).chain(harness).chain(FEATURED).flat_map(|name| ["-p", name]);
         let command: Vec<&str> =
             ["cargo", "test", "--release"].into_iter().chain(packages).chain(ALL_FEATURES).collect();
         logged(root, &command.join(" "), "native.log")
