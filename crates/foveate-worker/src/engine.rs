@@ -20,6 +20,9 @@ use crate::pulse::{Pulse, Pulses};
 use crate::stages;
 use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task};
 
+/// Longest time that the end waits for threads which have nothing more to do.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// Puts an [`Engine`] together.
 pub struct EngineBuilder {
     client: Option<Arc<Client>>,
@@ -305,17 +308,23 @@ impl Engine {
         let left = self.in_flight();
         self.shared.abort();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            // A thread that is stuck cannot be waited for; the process ends without it.
-            let patience = Instant::now() + Duration::from_secs(1);
-            while !thread.is_finished() && Instant::now() < patience.max(until) {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a thread of the engine panicked");
-            }
-        }
+        join(threads, until);
         left
+    }
+}
+
+/// Waits for threads that were told to end, until `until` and a moment more, all of them together. One that is stuck, or
+/// waits for a server, cannot be waited for: the process ends without it.
+pub(crate) fn join(threads: Vec<JoinHandle<()>>, until: Instant) {
+    let until = until.max(Instant::now() + MOMENT);
+    for thread in threads {
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let name = thread.thread().name().unwrap_or_default().to_owned();
+        if thread.is_finished() && thread.join().is_err() {
+            tracing::error!(thread = name, "it panicked");
+        }
     }
 }
 

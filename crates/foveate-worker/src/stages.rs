@@ -177,8 +177,9 @@ impl Stages {
         let _beat = self.pulse.beat();
         let start = Instant::now();
         let picture = Picture { id: &item.id, bytes, metadata: item.metadata.as_deref() };
-        // What is no image at all is told before a task sees it: it is the download that went wrong.
-        let prepared = sniff(bytes).map_err(|error| Failure::permanent("download", error.to_string()));
+        // What is no image at all is told before a task sees it: something else was at the address, or was sent.
+        let stage = if item.bytes.is_some() { "download" } else { "decode" };
+        let prepared = sniff(bytes).map_err(|error| Failure::permanent(stage, error.to_string()));
         let task = &self.shared.lanes[item.lane].task;
         let prepared = prepared.and_then(|_| task.prepare(&picture).map_err(|error| failure(error, "preprocess")));
         self.note("preprocess", item, start, prepared.is_ok());

@@ -106,12 +106,12 @@ fn every_request_has_one_outcome_whoever_does_the_work() {
 }
 
 #[test]
-fn what_is_no_image_is_the_downloads_fault() {
+fn what_is_no_image_is_told_before_a_task_sees_it() {
     let engine = builder(&Last::default(), 1, Duration::ZERO).build().unwrap();
     let (request, told) = request("last", "id", Image::Bytes(b"<html>not found</html>".to_vec()));
     engine.submit(request).unwrap();
     let failure = wait(&told).unwrap_err();
-    assert_eq!((failure.stage, failure.transient), ("download", false));
+    assert_eq!((failure.stage, failure.transient), ("decode", false));
 }
 
 #[test]

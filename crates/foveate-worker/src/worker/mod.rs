@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use foveate_pipeline::Queue;
 use foveate_queue::{Delivery, Job, JobQueue, QueueError};
 
+use crate::engine;
 use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
 use crate::pulse::Pulse;
 use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request};
@@ -161,8 +162,12 @@ impl Worker {
             threads.start(format!("receive {queue}"), move |core| core.receive(queue))?;
         }
         let receivers = std::mem::take(&mut threads.started);
-        threads.start("leases".to_owned(), |core| core.keep_leases())?;
-        for i in 0..core.options.callbacks.threads {
+        // A thread for each, so that a broker that does not answer costs the others nothing.
+        for queue in 0..core.queues().len() {
+            threads.start(format!("leases {queue}"), move |core| core.keep_leases(queue))?;
+        }
+        // One at least: what those who process offer in vain is offered again by it.
+        for i in 0..core.options.callbacks.threads.max(1) {
             threads.start(format!("callback {i}"), |core| callback::run(core))?;
         }
         for i in 0..SETTLERS {
@@ -186,7 +191,8 @@ impl Worker {
         let core = &self.core;
         let until = Instant::now() + deadline;
         core.stopping.store(true, SeqCst);
-        join(&self.receivers);
+        // What they are being sent must be held before it can be given back.
+        join(&self.receivers, until.max(Instant::now() + LONG_POLL));
         while core.leases.held() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -196,7 +202,7 @@ impl Worker {
         core.rows.close();
         // Tickets that are left stand for messages that were given back.
         drop((core.calls.close(), core.settling.close()));
-        join(&self.others);
+        join(&self.others, until);
         left
     }
 }
@@ -207,12 +213,8 @@ impl Drop for Worker {
     }
 }
 
-fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
-    for thread in std::mem::take(&mut *lock(threads)) {
-        if thread.join().is_err() {
-            tracing::error!("a thread of the worker panicked");
-        }
-    }
+fn join(threads: &Mutex<Vec<JoinHandle<()>>>, until: Instant) {
+    engine::join(std::mem::take(&mut *lock(threads)), until);
 }
 
 struct Threads<'a> {
@@ -269,7 +271,9 @@ impl Core {
     /// Most messages of a queue that may be held.
     fn bound(&self, queue: usize) -> usize {
         let lease = self.queues()[queue].lease();
-        let most = self.engine.max_in_flight();
+        // Rows that wait for their segment are held, too, but the engine is done with them.
+        let rows = self.options.sink.as_ref().map_or(0, |segments| segments.max_rows);
+        let most = self.engine.max_in_flight() + rows;
         self.options.bound.of_queue(&self.meter, lease, self.queues().len(), self.batch, most)
     }
 
@@ -310,6 +314,17 @@ impl Core {
         while !self.is_stopping() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20).min(time));
         }
+    }
+
+    /// Whether little else is left to do than to publish the `rows` that wait for it: the worker stops, or may not take more
+    /// messages before.
+    fn waits_for(&self, rows: usize) -> bool {
+        let held = self.leases.held();
+        if self.is_stopping() {
+            return held <= rows;
+        }
+        let bound: usize = (0..self.queues().len()).map(|queue| self.bound(queue)).sum();
+        held >= bound && held <= rows + self.batch
     }
 
     fn luck(&self) -> MutexGuard<'_, Luck> {
@@ -448,22 +463,21 @@ impl Core {
         let _ = self.settling.push(Instant::now(), settle);
     }
 
-    /// Extends the leases of what is held, and gives up what could not be.
-    fn keep_leases(&self) {
+    /// Extends the leases of what is held of a queue, and gives up what could not be.
+    fn keep_leases(&self, queue: usize) {
         let pulse = self.pulse("leases");
-        let shortest = self.queues().iter().map(|queue| queue.lease()).min().unwrap_or_default();
-        let tick = (shortest / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        let tick = (self.queues()[queue].lease() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
         while !self.ended.load(SeqCst) {
-            let beat = pulse.beat();
             if self.options.heartbeat {
-                (0..self.queues().len()).for_each(|queue| self.extend(queue));
+                let beat = pulse.beat();
+                self.extend(queue);
+                drop(beat);
             }
             let lost = self.leases.expire();
             if lost > 0 {
                 tracing::warn!(lost, "leases ended before their messages were done with; they will be delivered again");
                 self.metrics().extensions.get_or_create(&ResultLabel { result: "lost" }).inc_by(lost as u64);
             }
-            drop(beat);
             std::thread::sleep(tick);
         }
     }

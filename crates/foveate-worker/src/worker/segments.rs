@@ -47,7 +47,7 @@ pub(super) fn write(core: &Core, segments: &Segments, rows: &Queue<Row>) {
     let mut open: BTreeMap<String, Open> = BTreeMap::new();
     loop {
         let due = open.values().map(|open| open.since + segments.max_age).min();
-        // Not longer than a moment: a worker that drains publishes at once.
+        // Not longer than a moment: a worker that waits for it publishes at once.
         let moment = Instant::now() + Duration::from_millis(100);
         match rows.pop_until(due.map_or(moment, |due| due.min(moment))) {
             Popped::Entry(row) => {
@@ -57,9 +57,10 @@ pub(super) fn write(core: &Core, segments: &Segments, rows: &Queue<Row>) {
             Popped::TimedOut => {}
             Popped::Closed => break,
         }
-        let drains = core.is_stopping() && rows.is_empty();
+        let waiting = open.values().map(|open| open.rows.len()).sum();
+        let now = core.waits_for(waiting);
         let is_due =
-            |open: &Open| drains || open.rows.len() >= segments.max_rows || open.since.elapsed() >= segments.max_age;
+            |open: &Open| now || open.rows.len() >= segments.max_rows || open.since.elapsed() >= segments.max_age;
         let ready: Vec<String> = open.iter().filter(|(_, open)| is_due(open)).map(|(task, _)| task.clone()).collect();
         for task in ready {
             let Some(Open { rows, .. }) = open.remove(&task) else { continue };

@@ -43,7 +43,6 @@ impl Settle {
 pub(super) fn run(core: &Core) {
     let pulse = core.pulse("settle");
     while let Some(due) = core.settling.pop(TOGETHER) {
-        let beat = pulse.beat();
         let mut acknowledged: Vec<Vec<Settle>> = core.queues().iter().map(|_| Vec::new()).collect();
         let mut others = Vec::new();
         for settle in due {
@@ -54,14 +53,18 @@ pub(super) fn run(core: &Core) {
         }
         for (queue, settles) in acknowledged.into_iter().enumerate().filter(|(_, settles)| !settles.is_empty()) {
             let receipts: Vec<Receipt> = settles.iter().map(|settle| settle.receipt.clone()).collect();
+            let beat = pulse.beat();
             let results = core.queues()[queue].acknowledge(&receipts);
+            drop(beat);
             settles.into_iter().zip(results).for_each(|(settle, result)| settled(core, settle, result));
         }
         for settle in others {
+            // Each by itself: a broker that is down answers each after a while.
+            let beat = pulse.beat();
             let result = one(core, &settle);
+            drop(beat);
             settled(core, settle, result);
         }
-        drop(beat);
     }
 }
 
