@@ -112,7 +112,6 @@ struct State {
 
 struct Known {
     answer: Answer,
-    at: Instant,
     until: Instant,
 }
 
@@ -126,7 +125,7 @@ impl Names {
         let mut state = self.lock();
         loop {
             // An answer that came while this thread waited counts, however short its life.
-            if let Some(known) = state.known.get(host).filter(|known| known.until > asked || known.at >= asked) {
+            if let Some(known) = state.known.get(host).filter(|known| known.until >= asked) {
                 return known.answer.clone().map_err(|error| no_address(host, &error));
             }
             if !state.running.contains(host) && state.running.len() < MAX_LOOKUPS {
@@ -157,12 +156,12 @@ impl Names {
             true => Err(NoAddress { reason: "it has none".to_owned(), known: true }),
             false => Ok(Arc::from(addresses)),
         });
-        let at = Instant::now();
+        let now = Instant::now();
         let ttl = if answer.is_ok() { self.ttl } else { self.ttl.min(NO_ADDRESS_TTL) };
         let mut state = self.lock();
         state.running.remove(&host);
-        state.make_room(at);
-        state.known.insert(host, Known { answer, at, until: at + ttl });
+        state.make_room(now);
+        state.known.insert(host, Known { answer, until: now + ttl });
         self.changed.notify_all();
     }
 }

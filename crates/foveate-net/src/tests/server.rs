@@ -85,7 +85,7 @@ pub(super) fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn redirect(to: &str) -> Vec<u8> {
-    answer("302 Found", &format!("Location: {to}\r\n"), b"")
+    answer("302 Found", &format!("Location: {to}\r\n"), b"moved")
 }
 
 fn connection(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answer: &dyn Fn(&Asked, &mut TcpStream) -> Then) {
