@@ -25,7 +25,9 @@ const TOLD: u64 = 10;
 
 pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
-    job::on_signal(&cancel, "what is on the queue stays there")?;
+    job::on_signal(&cancel, || {
+        eprintln!("\ninterrupted: what is on the queue stays there; once more to stop at once")
+    })?;
     if let Some(metadata) = &args.metadata {
         serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
     }
@@ -124,9 +126,8 @@ impl Feed<'_> {
 
     fn job(&self, image: ImageRef) -> Job {
         let args = self.args;
-        let id = format!("{}{}", args.id_prefix, image.as_str());
         Job {
-            id: Some(if id.len() <= Job::MAX_ID { id } else { message_id(&id) }),
+            id: Some(id(&args.id_prefix, image.as_str())),
             task: args.task.clone(),
             callback: args.callback.clone().map(|url| Callback { url }),
             metadata: args.metadata.clone(),
@@ -191,6 +192,16 @@ fn image(address: &str) -> Result<ImageRef, String> {
     }
 }
 
+/// The same for the same address. What is behind a `?` may be a secret, and ids are seen by everybody: there is a hash in
+/// its place.
+fn id(prefix: &str, address: &str) -> String {
+    let id = match address.split_once('?') {
+        Some((place, _)) => format!("{prefix}{place}?{}", message_id(address)),
+        None => format!("{prefix}{address}"),
+    };
+    if id.len() <= Job::MAX_ID { id } else { message_id(&format!("{prefix}{address}")) }
+}
+
 /// `below` behind `base`. In URLs, what has a meaning there is escaped; keys are taken as they are.
 fn join(base: &str, below: &str) -> String {
     let is_url = base.starts_with("http://") || base.starts_with("https://");
@@ -210,6 +221,14 @@ mod tests {
     fn files_are_found_below_the_base() {
         assert_eq!(join("https://x.y/p/", "a b/ü.jpg"), "https://x.y/p/a%20b/%C3%BC.jpg");
         assert_eq!(join("s3://bucket/p", "a b/ü.jpg"), "s3://bucket/p/a b/ü.jpg");
+    }
+
+    #[test]
+    fn ids_are_addresses_without_their_secrets() {
+        assert_eq!(id("a/", "s3://b/k"), "a/s3://b/k");
+        let (one, other) = (id("", "https://x/y?sig=1"), id("", "https://x/y?sig=2"));
+        assert!(one.starts_with("https://x/y?msg_") && !one.contains("sig") && one != other, "{one}");
+        assert!(Job::is_id(&id("", &"x".repeat(1000))));
     }
 
     #[test]

@@ -82,17 +82,17 @@ pub(crate) fn left_out(listing: &Listing) -> Option<String> {
 
 /// The first signal asks the run to commit and stop, the second ends the process at once.
 pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
-    on_signal(cancel, "finishing the batch in hand")
+    on_signal(cancel, || eprintln!("\ninterrupted: finishing the batch in hand; once more to stop at once"))
 }
 
-/// The same, with what is done about it.
-pub(crate) fn on_signal(cancel: &Cancel, doing: &'static str) -> anyhow::Result<()> {
+/// The same, saying so by `tell`.
+pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let cancel = cancel.clone();
     ctrlc::set_handler(move || {
         if cancel.is_cancelled() {
             std::process::exit(130);
         }
-        eprintln!("\ninterrupted: {doing}; once more to stop at once");
+        tell();
         cancel.cancel();
     })
     .context("cannot handle signals")

@@ -17,7 +17,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let _logs = service::log(&args.service)?;
     job::silence_worker_panics();
     let cancel = Cancel::default();
-    job::on_signal(&cancel, "no more requests are taken, and those in hand are answered")?;
+    job::on_signal(&cancel, || {
+        tracing::info!(
+            "asked to stop: no more requests are taken, and those in hand are answered; once more to stop at once"
+        )
+    })?;
 
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;

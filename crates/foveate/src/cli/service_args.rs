@@ -260,7 +260,7 @@ pub(crate) struct EnqueueArgs {
     #[arg(long, value_name = "JSON", help_heading = "Jobs")]
     pub(crate) metadata: Option<String>,
 
-    /// Put before each address to make a job's id. The same id within the queue's deduplication window is dropped, where
+    /// Put before each address, with a hash in place of its query, to make a job's id. The same id within the queue's deduplication window is dropped, where
     /// the queue knows about ids.
     #[arg(long, value_name = "TEXT", default_value = "", help_heading = "Jobs")]
     pub(crate) id_prefix: String,

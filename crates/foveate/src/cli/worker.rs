@@ -27,7 +27,11 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let _logs = service::log(&args.service)?;
     job::silence_worker_panics();
     let cancel = Cancel::default();
-    job::on_signal(&cancel, "no more messages are taken, and those held are finished")?;
+    job::on_signal(&cancel, || {
+        tracing::info!(
+            "asked to stop: no more messages are taken, and those held are finished; once more to stop at once"
+        )
+    })?;
 
     let callbacks = callbacks(args)?;
     let open = |address: &String| service::queue(address, &args.queues, args.max_receive);
