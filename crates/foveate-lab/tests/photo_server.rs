@@ -151,6 +151,24 @@ fn errors_are_told_as_servers_tell_them() {
 }
 
 #[test]
+fn a_server_that_stalls_answers_later_and_takes_callbacks_all_the_time() {
+    let server = server(Options::default());
+    server.set_stalled(true);
+    let mut client = Socket::new(&server);
+    client.send("GET /photo/0 HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(Socket::new(&server).call_back("a", "{}"), 204);
+    let asked = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(300));
+            server.set_stalled(false);
+        });
+        assert_eq!(client.reply().status, 200);
+    });
+    assert!(asked.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
 fn a_stalled_request_holds_up_no_other_and_nobody_at_the_end() {
     let server = server(Options { latency: Latency::NONE, ..Options::default() });
     let mut stalled = Socket::new(&server);

@@ -26,6 +26,7 @@ mod routes;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -63,6 +64,8 @@ impl Default for Options {
 const IDLE: Duration = Duration::from_secs(60);
 /// When the system cannot take another connection.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
+/// How soon a server that stands still notices that it may go on.
+const LOOK: Duration = Duration::from_millis(20);
 /// A connection's thread needs little.
 const STACK: usize = 256 << 10;
 /// In so many pieces the bytes of `/slow/` come.
@@ -85,6 +88,7 @@ struct Shared {
     photos: Vec<Arc<[u8]>>,
     jpeg_bomb: Vec<u8>,
     options: Options,
+    stalled: AtomicBool,
     counts: Mutex<BTreeMap<String, u64>>,
     callbacks: Callbacks,
     connections: Connections,
@@ -106,6 +110,7 @@ impl PhotoServer {
             jpeg_bomb: routes::jpeg_bomb(),
             connections: Connections::new(options.max_connections),
             options,
+            stalled: AtomicBool::new(false),
             counts: Mutex::default(),
             callbacks: Callbacks::default(),
         });
@@ -133,6 +138,11 @@ impl PhotoServer {
     /// How often each path was asked for.
     pub fn all_requests(&self) -> BTreeMap<String, u64> {
         self.shared.counts().clone()
+    }
+
+    /// From now on nothing but callbacks is answered, or everything again, what was asked in the meantime too.
+    pub fn set_stalled(&self, stalled: bool) {
+        self.shared.stalled.store(stalled, Ordering::SeqCst);
     }
 
     /// Who takes what is posted to `/callback`.
@@ -206,6 +216,9 @@ impl Shared {
         let Some(visit) = self.count(&request.path) else { return write(stream, &Answer { status: 507, ..answer }) };
         if route == Route::Callback {
             return self.take_callback(request, stream);
+        }
+        while self.stalled.load(Ordering::SeqCst) {
+            self.wait(LOOK)?;
         }
         if route != Route::Stall {
             self.wait(self.options.latency.draw(self.options.seed, &request.path, visit))?;
