@@ -1,0 +1,462 @@
+//! `foveate worker` as it is run: processes on a real broker, with a server of photos that fails in all the ways that
+//! servers fail, and takes callbacks. Whatever is killed, stalls or goes away, every message ends in exactly one of called
+//! back and dead letter, the right one for its image.
+#![cfg(unix)]
+// A test's panic is its report, and what it counted is worth seeing.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "../../../../tests/support/brokers.rs"]
+mod brokers;
+#[path = "../common/mod.rs"]
+mod common;
+mod jobs;
+mod stage;
+mod tally;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use foveate::lab::photo_server::{Latency, Options};
+use serde_json::Value;
+
+use brokers::python;
+use common::run;
+use jobs::{Item, Kind};
+use stage::{Broker, HOLD, Stage, Worker, check_secrets, photos, wait};
+use tally::Tally;
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Longest time for the work of any of these tests; a slow machine needs much of it, a lost message all.
+const PATIENCE: Duration = seconds(180);
+
+/// Where so much is done that others would be disturbed, or where a delay would look like a fault.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As slow as the web is.
+fn web() -> Options {
+    Options { latency: Latency::new(millis(80), millis(600)).unwrap(), ..Options::default() }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Xorshift: moments that differ from kill to kill, and are the same in every run of the test.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// A share of everything that strangers' addresses lead to.
+const BAD: [(Kind, usize); 5] =
+    [(Kind::Corrupt, 5), (Kind::Missing, 5), (Kind::Stall, 5), (Kind::Flaky, 4), (Kind::Bomb, 1)];
+/// Gives up what does not answer, soon.
+const QUICK: [&str; 6] = ["--download-timeout", "1", "--retry", "0.02", "--max-receive", "7"];
+
+/// Kills workers at random moments, and starts others in their place, until no more than `rest` messages are open. Those
+/// that are left, and how many were killed.
+fn kill_under_load(stage: &Stage, count: usize, arguments: &[&str], rest: usize) -> (Vec<Worker>, usize) {
+    let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut workers: Vec<Worker> = (0..count).map(|_| stage.worker(arguments)).collect();
+    let mut kills = 0;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        sleep(millis(300 + next_random(&mut random) % 1_000));
+        if stage.open().is_some_and(|open| open <= rest) {
+            return (workers, kills);
+        }
+        assert!(Instant::now() < until, "{:?} messages are open after {kills} kills", stage.open());
+        workers.remove(next_random(&mut random) as usize % count).kill();
+        kills += 1;
+        workers.push(stage.worker(arguments));
+    }
+}
+
+/// All of them end as they are asked to.
+fn stop(workers: Vec<Worker>) {
+    for worker in workers {
+        assert_eq!(worker.stop(seconds(30)).0, 0);
+    }
+}
+
+#[test]
+fn sigkill_under_load_loses_nothing() {
+    let _alone = alone();
+    let Some(broker) = Broker::nats() else { return };
+    killed_under_load(&Stage::new(broker, seconds(3), web()), 2_000, 3, 5);
+}
+
+#[test]
+fn sigkill_under_load_loses_nothing_on_sqs() {
+    let _alone = alone();
+    let Some(broker) = Broker::sqs() else { return };
+    killed_under_load(&Stage::new(broker, seconds(3), web()), 200, 3, 1);
+}
+
+fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) {
+    let mut items = Item::mixed(count, &BAD);
+    // What is never answered comes early: a worker for which nothing else is left takes a message only now and then.
+    items.sort_by_key(|item| if item.kind == Kind::Stall { item.number / 2 } else { item.number });
+    stage.enqueue(&items, true);
+    let began = Instant::now();
+    let slowly = [&QUICK[..], &["--downloads", "12"]].concat();
+    let (workers, kills) = kill_under_load(stage, workers, &slowly, count / 10);
+    let killed = began.elapsed().as_secs_f64();
+    stage.wait_until_empty(PATIENCE);
+    stop(workers);
+    let (tally, lost, whole) = (Tally::take(stage), stage.lost(), began.elapsed().as_secs_f64());
+    println!("{kills} kills in {killed:.0} s, {lost} leases lost, all done after {whole:.0} s: {tally}");
+    tally.check(stage, &items);
+    assert!(kills >= least, "{kills} kills");
+    assert!(tally.called_again() + tally.dead_again() <= kills * HOLD + lost);
+}
+
+#[test]
+fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
+    let _alone = alone();
+    let Some(broker) = Broker::nats() else { return };
+    let mut stage = Stage::new(broker, seconds(5), web());
+    let items = Item::mixed(600, &[(Kind::Missing, 5), (Kind::Corrupt, 5)]);
+    stage.enqueue(&items, true);
+    let workers = [stage.worker(&[]), stage.worker(&[])];
+    wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 100);
+    let killed = now();
+    stage.kill_broker();
+    wait(seconds(30), "workers notice", || workers.iter().all(|worker| worker.get("/readyz").0 == 503));
+    sleep(seconds(3));
+    assert!(workers.iter().all(|worker| worker.get("/healthz").0 == 200), "a restart brings no broker");
+    stage.restart_broker();
+    wait(seconds(60), "workers go on", || workers.iter().all(|worker| worker.get("/readyz").0 == 200));
+    let back = now();
+    stage.wait_until_empty(PATIENCE);
+    stop(workers.into());
+    let tally = Tally::take(&stage);
+    println!("broker away for {} s: {tally}", back - killed);
+    tally.check(&stage, &items);
+    // It may forget what it was told shortly before, and what it delivered then, though it is still worked on.
+    let doubles = tally.first_of_doubles();
+    assert!(doubles.iter().all(|&first| (killed - 5..=back + 5).contains(&first)), "{killed}..{back}: {doubles:?}");
+    assert!(tally.called_again() <= 4 * HOLD, "{tally}");
+}
+
+#[test]
+fn callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_computed_again() {
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(5), web());
+    let items = Item::all(Kind::Photo, 150);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&[]);
+    wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 20);
+    stage.photos.callbacks().set_down(true);
+    let down = Instant::now();
+    while down.elapsed() < seconds(20) {
+        sleep(millis(500));
+        assert_eq!(worker.get("/healthz").0, 200);
+    }
+    let (held, refused) = (worker.metric("foveate_messages_held", ""), stage.photos.callbacks().calls().len());
+    stage.photos.callbacks().set_down(false);
+    stage.wait_until_empty(PATIENCE);
+    let (again, extended) =
+        (worker.metric("foveate_received_total", "again"), worker.metric("foveate_lease_extensions_total", "ok"));
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    let refused = refused.max(stage.photos.callbacks().calls().len()) - tally.called();
+    println!("down for 20 s, {held} held, {refused} callbacks refused, {extended} leases extended: {tally}");
+    tally.check(&stage, &items);
+    assert_eq!((tally.dead(), tally.called_again(), again), (0, 0, 0));
+    assert!(refused > 0 && extended > 0 && held as usize == HOLD);
+    assert!(items.iter().all(|&item| stage.requests(item) == 1), "each was downloaded once");
+}
+
+#[test]
+fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(5), web());
+    let items = Item::all(Kind::Photo, 300);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&["--download-timeout", "1", "--retry", "0.2", "--max-receive", "3"]);
+    wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 20);
+    stage.photos.set_stalled(true);
+    let stalled = Instant::now();
+    let mut unready = false;
+    while stalled.elapsed() < seconds(8) {
+        sleep(millis(200));
+        assert_eq!(worker.get("/healthz").0, 200, "a restart brings no images");
+        unready |= worker.get("/readyz").0 == 503;
+    }
+    let released = worker.metric("foveate_settled_total", "released");
+    stage.photos.set_stalled(false);
+    stage.wait_until_empty(PATIENCE);
+    wait(seconds(5), "it is ready again", || worker.get("/readyz").0 == 200);
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    println!("stalled for 8 s, {released} given back to be tried again: {tally}");
+    tally.check(&stage, &items);
+    assert!(unready, "/readyz says that nothing works");
+    assert!(released > 0);
+    assert_eq!((tally.dead(), tally.called_again()), (0, 0));
+}
+
+#[test]
+fn leases_much_shorter_than_downloads_are_kept_by_heartbeats() {
+    let _alone = alone();
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(1), Options { drip: seconds(4), ..Options::default() });
+    let items = Item::all(Kind::Slow, 60);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&[]);
+    stage.wait_until_empty(PATIENCE);
+    let again = worker.metric("foveate_received_total", "again");
+    let extended = worker.metric("foveate_lease_extensions_total", "ok");
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    println!("leases of 1 s, downloads of 4 s, {extended} leases extended, {again} delivered again: {tally}");
+    tally.check(&stage, &items);
+    assert_eq!((again, tally.called_again()), (0, 0));
+    assert!(extended >= items.len() as u64 * 4, "{extended}");
+    assert!(items.iter().all(|&item| stage.requests(item) == 1));
+}
+
+#[test]
+fn sigterm_finishes_what_is_held_and_takes_no_more() {
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(60), web());
+    let items = Item::all(Kind::Photo, 400);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&["--drain", "20"]);
+    wait(PATIENCE, "callbacks", || stage.photos.callbacks().count() >= 60);
+    let (code, took) = worker.stop(seconds(25));
+    let (depth, called) = (stage.depth().unwrap(), stage.photos.callbacks().count());
+    println!("SIGTERM: exit code {code} after {:.1} s; {called} called back, {depth:?}", took.as_secs_f64());
+    assert_eq!(code, 0);
+    assert_eq!((depth.leased, depth.waiting as usize), (0, items.len() - called), "nothing is held, nothing is lost");
+    let worker = stage.worker(&[]);
+    stage.wait_until_empty(PATIENCE);
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    println!("the next worker: {tally}");
+    tally.check(&stage, &items);
+    assert_eq!(tally.called_again(), 0);
+    assert!(items.iter().all(|&item| stage.requests(item) == 1), "each was worked on once");
+}
+
+#[test]
+fn what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once() {
+    let Some(broker) = Broker::nats() else { return };
+    let lease = seconds(60);
+    let stage = Stage::new(broker, lease, Options { drip: seconds(6), ..Options::default() });
+    let items = Item::all(Kind::Slow, 40);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&["--drain", "0.3"]);
+    wait(seconds(30), "downloads", || stage.photos.all_requests().len() >= 32);
+    let (code, took) = worker.stop(seconds(25));
+    assert_eq!(code, 1);
+    assert!(took < seconds(4), "{took:?} for a deadline of 0.3 s");
+    let given_back = Instant::now();
+    let worker = stage.worker(&["--downloads", "40", "--per-host", "40"]);
+    stage.wait_until_empty(PATIENCE);
+    let until_done = given_back.elapsed();
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    println!(
+        "exit code {code} after {:.1} s; done {:.1} s later: {tally}",
+        took.as_secs_f64(),
+        until_done.as_secs_f64()
+    );
+    tally.check(&stage, &items);
+    assert_eq!(tally.called_again(), 0);
+    assert!(until_done < lease / 2, "{until_done:?}: nobody waits for a lease to end");
+}
+
+/// `photo` with so many bytes of comments in it.
+fn padded(photo: &[u8], bytes: usize) -> Arc<[u8]> {
+    const MOST: u16 = u16::MAX;
+    let mut comment = vec![0xff, 0xfe];
+    comment.extend_from_slice(&MOST.to_be_bytes());
+    comment.resize(2 + usize::from(MOST), b'x');
+    let (start, rest) = photo.split_at(2);
+    [start, &comment.repeat(bytes / comment.len()), rest].concat().into()
+}
+
+#[test]
+fn memory_stays_flat() {
+    let _alone = alone();
+    let Some(broker) = Broker::nats() else { return };
+    let mut photos = photos();
+    photos[0] = padded(&photos[0], 6 << 20);
+    let stage = Stage::with_photos(broker, seconds(30), web(), photos);
+    let items = Item::mixed(4_000, &[(Kind::Bomb, 5), (Kind::Huge, 2), (Kind::Missing, 3)]);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&["--max-memory", "32M", "--max-bytes", "8M"]);
+    let idle = worker.memory("VmRSS");
+    // The highest in each quarter of the work.
+    let mut quarters = [0; 4];
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let open = stage.open().unwrap();
+        let quarter = 3.min(4 * (items.len() - open) / items.len());
+        quarters[quarter] = worker.memory("VmRSS").max(quarters[quarter]);
+        if open == 0 {
+            break;
+        }
+        assert!(Instant::now() < until, "{open} messages are open");
+        sleep(millis(25));
+    }
+    let most = worker.memory("VmHWM");
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    let mib = |bytes: u64| bytes >> 20;
+    println!("MiB: idle {}, by quarters {:?}, at most {}: {tally}", mib(idle), quarters.map(mib), mib(most));
+    tally.check(&stage, &items);
+    assert!(quarters[3] <= quarters[1] + quarters[1] / 4 + (8 << 20), "{quarters:?}");
+    // Files and pixels of all that are held, with room to grow (twice); what encoder, decoders and allocator keep.
+    let (files, pixels) = (32 << 20, HOLD as u64 * 224 * 224 * 3);
+    assert!(most <= idle + 2 * (files + pixels) + (128 << 20), "{most} from {idle}");
+}
+
+#[test]
+fn health_metrics_and_logs_tell_all_but_secrets() {
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(5), web());
+    let items = Item::mixed(100, &BAD);
+    stage.photos.callbacks().set_down(true);
+    stage.enqueue(&items, true);
+    // All that foveate says; below it, others write what goes over the wire.
+    let worker = stage.worker(&[&QUICK[..], &["--log-filter", "info,foveate=trace"]].concat());
+    assert_eq!((worker.get("/healthz").0, worker.get("/readyz").0), (200, 200));
+    sleep(seconds(1));
+    stage.photos.callbacks().set_down(false);
+    stage.wait_until_empty(PATIENCE);
+    let (status, metrics) = worker.get("/metrics");
+    assert_eq!((status, worker.get("/healthz").0), (200, 200));
+    let metric = |name: &str, label: &str| worker.metric(name, label);
+    let first = metric("foveate_received_total", "delivery=\"first\"");
+    let (done, dead) =
+        (metric("foveate_settled_total", "acknowledged"), metric("foveate_settled_total", "how=\"dead\""));
+    let (taken, refused) =
+        (metric("foveate_callbacks_total", "result=\"ok\""), metric("foveate_callbacks_total", "result=\"failed\""));
+    let lines = worker.lines(true);
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    println!("{} lines of logs, {refused} callbacks refused: {tally}", lines.len());
+    tally.check(&stage, &items);
+    assert!(metrics.ends_with("# EOF\n"));
+    assert_eq!((first, done, dead), (100, tally.called() as u64, tally.dead() as u64));
+    assert!(taken == done && refused > 0);
+    for item in items {
+        let last = if item.kind.dies_of().is_empty() { "done" } else { "failed; it goes to the dead letters" };
+        assert!(lines.iter().any(|line| line["message"] == last && line["id"] == item.id().as_str()), "{}", item.id());
+    }
+}
+
+#[test]
+fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(5), Options::default());
+    let files = stage.folder.path().join("photos");
+    fs::create_dir_all(files.join("more")).unwrap();
+    for name in ["a.jpg", "b ü.png", "more/c.jpg", "notes.txt"] {
+        fs::write(files.join(name), "").unwrap();
+    }
+    // This server finds its photos by number, whatever the query is.
+    let (base, callback) = (stage.photos.url("/photo/3?signature=hush-hush&f="), stage.photos.url("/callback"));
+    let mut enqueue = stage.foveate("enqueue");
+    enqueue.arg(&files).args(["--base", &base, "--callback", &callback, "--id-prefix", "x:", "--metadata", "[1]"]);
+    let sent = run(&mut enqueue).expect(0);
+    assert_eq!(sent.stdout, "3 jobs on queue JOBS, 0 failed\n");
+    let output = stage.folder.path().join("ended.log");
+    let worker = stage.worker(&["--until-empty"]);
+    assert_eq!(worker.ended(seconds(60)), 0);
+    fs::write(&output, sent.stdout + &sent.stderr).unwrap();
+    check_secrets(&output);
+    let bodies: Vec<Value> =
+        stage.photos.callbacks().received().iter().map(|(_, body)| serde_json::from_slice(body).unwrap()).collect();
+    let ids: BTreeSet<&str> = bodies.iter().map(|body| body["id"].as_str().unwrap()).collect();
+    println!("{} files called back: {ids:?}", bodies.len());
+    assert_eq!((bodies.len(), ids.len(), stage.photos.requests("/photo/3")), (3, 3, 3));
+    assert!(ids.iter().all(|id| id.starts_with("x:http://127.0.0.1") && !id.contains("hush-hush")), "{ids:?}");
+    assert!(bodies.iter().all(|body| body["metadata"] == serde_json::json!([1])));
+}
+
+/// Looks at files that appear: none of them is ever half there, or changes.
+#[derive(Default)]
+struct Segments(BTreeMap<PathBuf, u64>);
+
+impl Segments {
+    fn look(&mut self, folder: &Path) {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "parquet") || path.is_dir() {
+                continue;
+            }
+            let bytes = fs::read(&path).unwrap();
+            assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "{} is not whole", path.display());
+            let size = *self.0.entry(path.clone()).or_insert(bytes.len() as u64);
+            assert_eq!(size, bytes.len() as u64, "{} changed", path.display());
+        }
+    }
+}
+
+#[test]
+fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
+    let _alone = alone();
+    let Some(broker) = Broker::nats() else { return };
+    let stage = Stage::new(broker, seconds(3), web());
+    let items = Item::all(Kind::Photo, 800);
+    stage.enqueue(&items, false);
+    let vectors = stage.folder.path().join("vectors");
+    let folder = vectors.to_str().unwrap().to_owned();
+    let arguments = ["-o", &folder, "--segment-rows", "40", "--segment-age", "0.5"];
+    let mut segments = Segments::default();
+    let ((workers, kills), seen) = std::thread::scope(|scope| {
+        let killing = scope.spawn(|| kill_under_load(&stage, 2, &arguments, 100));
+        while !killing.is_finished() {
+            segments.look(&vectors);
+            sleep(millis(10));
+        }
+        (killing.join().unwrap(), segments.0.len())
+    });
+    stage.wait_until_empty(PATIENCE);
+    stop(workers);
+    segments.look(&vectors);
+    let lost = stage.lost();
+    assert!(stage.photos.callbacks().calls().is_empty() && stage.dead_letters().is_empty());
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker/segments.py");
+    let Some(output) = python(Command::new("python3").args([script, &folder])) else { return };
+    let rows: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: BTreeSet<String> = rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
+    println!(
+        "{kills} kills, {lost} leases lost, {} segments ({seen} seen as they came): {} rows of {} images",
+        segments.0.len(),
+        rows.len(),
+        ids.len()
+    );
+    assert_eq!(ids, items.iter().map(|item| item.id()).collect());
+    assert!(kills >= 2 && rows.len() - ids.len() <= kills * HOLD + lost);
+    let mut vectors: BTreeMap<usize, &Value> = BTreeMap::new();
+    for row in &rows {
+        let number: usize = row["id"].as_str().unwrap().trim_start_matches("Photo-").parse().unwrap();
+        let item = Item { kind: Kind::Photo, number };
+        assert_eq!(**vectors.entry(stage.photo(item)).or_insert(&row["vector"]), row["vector"], "the same photo");
+    }
+}

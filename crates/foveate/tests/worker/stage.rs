@@ -1,0 +1,365 @@
+//! What workers are run against: a broker, a server of photos that takes callbacks, and the workers themselves.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use foveate::backends;
+use foveate::lab::photo_server::{Options, PhotoServer};
+use foveate::queue::{DeadLetter, Depth, JobQueue, QueueOptions};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::brokers::{AwsServer, NatsServer, python};
+use crate::common::{TINY, foveate, run};
+use crate::jobs::Item;
+
+/// What callbacks are signed with, and what addresses have behind their question marks: both secret.
+pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(crate) const QUERY: &str = "signature=hush-hush";
+/// Most messages that a worker holds.
+pub(crate) const HOLD: usize = 32;
+
+const PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/photos");
+/// How often a wait looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(crate) enum Broker {
+    Nats(NatsServer),
+    Sqs(AwsServer),
+}
+
+impl Broker {
+    /// `None`, with a line that says so, where it is not installed or not compiled in.
+    pub(crate) fn nats() -> Option<Self> {
+        compiled("nats").then(NatsServer::start).flatten().map(Self::Nats)
+    }
+
+    pub(crate) fn sqs() -> Option<Self> {
+        compiled("sqs").then(AwsServer::start).flatten().map(Self::Sqs)
+    }
+
+    fn address(&self) -> String {
+        match self {
+            Self::Nats(server) => format!("nats://{}/JOBS", server.address()),
+            Self::Sqs(_) => "sqs://jobs".to_owned(),
+        }
+    }
+
+    fn connect(&self, lease: Duration) -> Box<dyn JobQueue> {
+        let settings = match self {
+            Self::Nats(_) => Default::default(),
+            Self::Sqs(server) => server.settings(),
+        };
+        let options = QueueOptions { lease: Some(lease), create: true, settings, ..QueueOptions::new(self.address()) };
+        backends::queues().get(options.scheme().unwrap()).unwrap().open(&options).unwrap()
+    }
+
+    /// Each with the id of its job.
+    fn dead_letters(&self) -> Vec<(String, DeadLetter)> {
+        match self {
+            Self::Nats(server) => nats_dead_letters(&server.address()),
+            Self::Sqs(server) => sqs_dead_letters(&server.endpoint()),
+        }
+    }
+}
+
+fn compiled(name: &str) -> bool {
+    let is_there = backends::queues().get(name).is_ok();
+    if !is_there {
+        println!("skipped: this build has no queue '{name}'");
+    }
+    is_there
+}
+
+fn nats_dead_letters(address: &str) -> Vec<(String, DeadLetter)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let jetstream = async_nats::jetstream::new(async_nats::connect(address).await.unwrap());
+        let stream = jetstream.get_stream("JOBS-DEAD").await.unwrap();
+        let state = &stream.cached_info().state;
+        let mut letters = Vec::new();
+        // An empty stream begins and ends with 0, which is no message.
+        for sequence in state.first_sequence.max(1)..=state.last_sequence {
+            let message = stream.get_raw_message(sequence).await.unwrap();
+            let header = |name: &str| message.headers.get(name).map(ToString::to_string).unwrap_or_default();
+            let why = DeadLetter { stage: header("Foveate-Stage"), reason: header("Foveate-Reason") };
+            letters.push((header("Foveate-Id"), why));
+        }
+        letters
+    })
+}
+
+fn sqs_dead_letters(endpoint: &str) -> Vec<(String, DeadLetter)> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker/dead_letters.py");
+    let output = python(Command::new("python3").args([script, endpoint, "jobs-dead"])).expect("boto3 comes with moto");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let letter = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let field = |name: &str| line[name].as_str().unwrap().to_owned();
+        (field("id"), DeadLetter { stage: field("stage"), reason: field("reason") })
+    };
+    text.lines().map(letter).collect()
+}
+
+/// All but the workers.
+pub(crate) struct Stage {
+    pub(crate) broker: Broker,
+    pub(crate) photos: PhotoServer,
+    pub(crate) folder: TempDir,
+    queue: Box<dyn JobQueue>,
+    lease: Duration,
+    /// Different photos.
+    count: usize,
+    started: AtomicUsize,
+}
+
+impl Stage {
+    pub(crate) fn new(broker: Broker, lease: Duration, options: Options) -> Self {
+        Self::with_photos(broker, lease, options, photos())
+    }
+
+    pub(crate) fn with_photos(broker: Broker, lease: Duration, options: Options, photos: Vec<Arc<[u8]>>) -> Self {
+        let count = photos.len();
+        let photos = PhotoServer::start(photos, options).unwrap();
+        let queue = broker.connect(lease);
+        let folder = tempfile::tempdir().unwrap();
+        Self { broker, photos, folder, queue, lease, count, started: AtomicUsize::new(0) }
+    }
+
+    /// `foveate COMMAND` on the queue.
+    pub(crate) fn foveate(&self, command: &str) -> Command {
+        let mut program = foveate();
+        program.arg(command).env_remove("RUST_LOG").env("FOVEATE_WEBHOOK_SECRET", SECRET);
+        if let Broker::Sqs(server) = &self.broker {
+            program.envs(server.environment());
+        }
+        program.args(["--queue", &self.broker.address(), "--create", "--lease", &self.lease.as_secs_f64().to_string()]);
+        program
+    }
+
+    /// Puts them on the queue, as a user would.
+    pub(crate) fn enqueue(&self, items: &[Item], calls_back: bool) {
+        let list = self.folder.path().join("jobs.ndjson");
+        let jobs: Vec<String> = items.iter().map(|item| item.job(self, calls_back)).collect();
+        fs::write(&list, jobs.join("\n")).unwrap();
+        let sent = run(self.foveate("enqueue").arg("--json").arg("--from-list").arg(&list)).expect(0).json();
+        assert_eq!((sent["sent"].as_u64(), sent["failed"].as_u64()), (Some(items.len() as u64), Some(0)), "{sent}");
+    }
+
+    /// Starts a worker and waits until it takes messages.
+    pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
+        let number = self.started.fetch_add(1, Ordering::SeqCst);
+        let log = self.log(number);
+        let host = self.photos.address().to_string();
+        let output = File::create(&log).unwrap();
+        let mut command = self.foveate("worker");
+        command
+            .args(["--model", TINY, "--batch", "8", "--log", "json", "--listen", "127.0.0.1:0"])
+            .args(["--allow-private", &host, "--callback-host", &host, "--callback-http"])
+            .args(["--hold", &HOLD.to_string()])
+            .args(arguments)
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        let mut worker = Worker { child, log, address: None };
+        wait(Duration::from_secs(60), "a worker starts", || {
+            assert!(worker.child.try_wait().unwrap().is_none(), "{}", worker.log_text());
+            worker.says("taking messages").is_some()
+        });
+        let address = worker.says("answering /healthz, /readyz and /metrics").expect("it was told to listen");
+        worker.address = Some(address["address"].as_str().unwrap().parse().unwrap());
+        worker
+    }
+
+    /// As a power failure ends it.
+    pub(crate) fn kill_broker(&mut self) {
+        match &mut self.broker {
+            Broker::Nats(server) => server.kill(),
+            Broker::Sqs(server) => server.kill(),
+        }
+    }
+
+    /// On the same store.
+    pub(crate) fn restart_broker(&mut self) {
+        match &mut self.broker {
+            Broker::Nats(server) => server.restart(),
+            Broker::Sqs(_) => unreachable!("moto keeps nothing"),
+        }
+    }
+
+    /// `None` while the broker is away.
+    pub(crate) fn depth(&self) -> Option<Depth> {
+        self.queue.depth().ok()
+    }
+
+    /// Messages that are not done with.
+    pub(crate) fn open(&self) -> Option<usize> {
+        self.depth().map(|depth| (depth.waiting + depth.leased) as usize)
+    }
+
+    pub(crate) fn wait_until_empty(&self, patience: Duration) {
+        wait(patience, "the queue is empty", || self.open() == Some(0));
+    }
+
+    /// Lines with this message in the logs of all workers that there were.
+    pub(crate) fn said(&self, message: &str) -> Vec<Value> {
+        let logs = (0..self.started.load(Ordering::SeqCst)).map(|number| self.log(number));
+        logs.flat_map(|log| lines(&log, true)).filter(|line| line["message"] == message).collect()
+    }
+
+    /// Messages that workers lost because their leases ended too early.
+    pub(crate) fn lost(&self) -> usize {
+        let lost = self.said("leases ended before their messages were done with; they will be delivered again");
+        lost.iter().map(|line| line["lost"].as_u64().unwrap() as usize).sum()
+    }
+
+    fn log(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("worker-{number}.log"))
+    }
+
+    pub(crate) fn dead_letters(&self) -> Vec<(String, DeadLetter)> {
+        self.broker.dead_letters()
+    }
+
+    /// Images that are the same: photos are counted round and round.
+    pub(crate) fn photo(&self, item: Item) -> usize {
+        item.number % self.count
+    }
+
+    /// How often an item was asked for.
+    pub(crate) fn requests(&self, item: Item) -> u64 {
+        self.photos.requests(&item.path())
+    }
+}
+
+/// The example photos.
+pub(crate) fn photos() -> Vec<Arc<[u8]>> {
+    let mut files: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).unwrap().into()).collect()
+}
+
+/// Looks now and then whether something is so, at last.
+#[track_caller]
+pub(crate) fn wait(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + patience;
+    while !is_so() {
+        assert!(Instant::now() < until, "not within {patience:?}: {what}");
+        sleep(LOOK);
+    }
+}
+
+/// A worker that runs; killed when it is dropped.
+pub(crate) struct Worker {
+    child: Child,
+    log: PathBuf,
+    address: Option<SocketAddr>,
+}
+
+impl Worker {
+    /// SIGKILL. What it said before is checked.
+    pub(crate) fn kill(mut self) {
+        assert!(self.child.try_wait().unwrap().is_none(), "it had ended by itself: {}", self.log_text());
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.check_log(true);
+    }
+
+    /// SIGTERM. The exit code, and how long it took.
+    pub(crate) fn stop(self, patience: Duration) -> (i32, Duration) {
+        let asked = Instant::now();
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        (self.ended(patience), asked.elapsed())
+    }
+
+    /// The exit code, when it has ended.
+    pub(crate) fn ended(mut self, patience: Duration) -> i32 {
+        let mut ended = None;
+        wait(patience, "a worker ends", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        self.check_log(false);
+        ended.and_then(|status| status.code()).unwrap_or(-1)
+    }
+
+    /// Status and body of one of the addresses that it answers at.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// The sum of a metric over the labels that contain `label`.
+    pub(crate) fn metric(&self, name: &str, label: &str) -> u64 {
+        let (status, text) = self.get("/metrics");
+        assert_eq!(status, 200);
+        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+    }
+
+    /// A line of `/proc/PID/status`, in bytes.
+    pub(crate) fn memory(&self, name: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_start_matches(':').trim().split(' ').next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// The first line of the log with this message.
+    pub(crate) fn says(&self, message: &str) -> Option<Value> {
+        self.lines(true).into_iter().find(|line| line["message"] == message)
+    }
+
+    pub(crate) fn log_text(&self) -> String {
+        String::from_utf8(fs::read(&self.log).unwrap()).unwrap()
+    }
+
+    pub(crate) fn lines(&self, is_cut: bool) -> Vec<Value> {
+        lines(&self.log, is_cut)
+    }
+
+    /// Objects with the usual fields; who failed has a name; no secret is told.
+    fn check_log(&self, is_cut: bool) {
+        for line in self.lines(is_cut) {
+            let is_there = |name: &str| line[name].as_str().is_some_and(|text| !text.is_empty());
+            assert!(["timestamp", "level", "target", "message"].into_iter().all(is_there), "{line}");
+            assert!(line.get("stage").is_none() || is_there("id"), "{line}");
+        }
+        check_secrets(&self.log);
+    }
+}
+
+/// A log, one object a line. The last one of a worker that is not at its end may be cut off.
+fn lines(log: &Path, is_cut: bool) -> Vec<Value> {
+    let text = String::from_utf8(fs::read(log).unwrap()).unwrap();
+    let whole = if is_cut { text.rsplit_once('\n').map_or("", |(whole, _)| whole) } else { &text };
+    whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+pub(crate) fn check_secrets(file: &Path) {
+    let text = String::from_utf8(fs::read(file).unwrap()).unwrap();
+    for secret in [SECRET, SECRET.trim_start_matches("whsec_"), QUERY, "hush-hush"] {
+        let line = text.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "'{secret}' in {}", file.display());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
