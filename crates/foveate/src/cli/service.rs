@@ -59,7 +59,8 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         .max_in_flight(args.max_in_flight)
         .max_bytes_in_flight(args.max_memory)
         .max_bytes(args.max_bytes)
-        .stall(args.stall)
+        // A download may wait for its turn, and then take its time.
+        .stall(args.stall.max(3 * args.download_timeout))
         .task(&args.task, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
     if let Some(objects) = objects(args)? {
         engine = engine.objects(objects);
