@@ -149,7 +149,10 @@ fn a_host_that_does_not_answer_is_given_up() {
     let mut unanswered = 0;
     while unanswered < 3 {
         match TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-            Ok(stream) => queue.push(stream),
+            Ok(stream) => {
+                queue.push(stream);
+                unanswered = 0;
+            }
             Err(_) => unanswered += 1,
         }
     }
@@ -157,7 +160,9 @@ fn a_host_that_does_not_answer_is_given_up() {
     let error = soon(Options { connect_timeout: Duration::from_millis(300), ..local() }, &url);
     assert_eq!((error.reason, error.transient), (format!("{address}: no connection within 300ms"), true));
     let hurried = soon(Options { connect_timeout: Duration::from_secs(60), ..hasty() }, &url);
-    assert_eq!(hurried.reason, format!("{address}: no connection within 400ms"));
+    // A connection that was given up may have made room.
+    let reasons = ["no connection", "not done"].map(|what| format!("{address}: {what} within 400ms"));
+    assert!(reasons.contains(&hurried.reason), "{hurried}");
 }
 
 #[test]
