@@ -80,7 +80,7 @@ fn bar(row: &Row<'_>) -> Result<Bar, ReportError> {
 /// Columns of the table of configurations: heading, and column of the file.
 pub(crate) const COLUMNS: [(&str, &str); 8] = [
     ("Rate", "requests_per_second"),
-    ("Times", "times_first"),
+    ("Gain", "times_first"),
     ("Latency, median", "p50_ms"),
     ("Latency, p99", "p99_ms"),
     ("Images a batch", "images_per_batch"),
