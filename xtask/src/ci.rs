@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::rules::manifests::NATIVE;
+use crate::rules::manifests::{CLOUD, NATIVE};
 use crate::tree::Tree;
 use crate::{setup, tidy};
 
@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "native",
-        about: "the tests of the native backends, of CUDA on the emulator, and of everything with all features",
+        about: "the tests of the native and cloud backends, of CUDA on the emulator, and of everything with all features",
         run: native,
     },
     Step { name: "kernels", about: "the committed PTX is the kernels', and fits every device", run: kernels },
@@ -198,7 +198,13 @@ fn native(root: &Path) -> Result<Outcome> {
     with_libraries(root, || {
         let packages = native_packages(root)?;
         let harness = ["foveate", "foveate-tests", "foveate-benches"];
-        let packages = packages.iter().map(String::as_str).chain(harness).chain(FEATURED).flat_map(|name| ["-p", name]);
+        let packages = packages
+            .iter()
+            .map(String::as_str)
+            .chain(harness)
+            .chain(FEATURED)
+            .chain(CLOUD)
+            .flat_map(|name| ["-p", name]);
         let command: Vec<&str> =
             ["cargo", "test", "--release"].into_iter().chain(packages).chain(ALL_FEATURES).collect();
         logged(root, &command.join(" "), "native.log")

@@ -15,6 +15,9 @@ pub(crate) const NATIVE: [&str; 6] = [
     "foveate-resize-opencv",
     "foveate-sink-lmdb",
 ];
+/// Build with Rust alone, but their SDKs take longer than everything else, and by the features that they turn on in common
+/// dependencies have all of that built once more.
+pub(crate) const CLOUD: [&str; 2] = ["foveate-queue-sqs", "foveate-source-object-store"];
 /// What every package takes from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
@@ -93,12 +96,16 @@ pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
     for package in &tree.packages {
         let name = package.name.as_str();
         // Benches are built on request; xtask has its alias.
-        let plain = !NATIVE.contains(&name) && name != "foveate-benches" && role(name) != Some(Role::Tool);
+        let plain = !NATIVE.contains(&name)
+            && !CLOUD.contains(&name)
+            && name != "foveate-benches"
+            && role(name) != Some(Role::Tool);
         let listed = tree.default_members.iter().any(|member| member == name);
         if plain && !listed {
             findings.push(Finding::new("Cargo.toml", format!("add \"{}\" to default-members", package.dir)));
         } else if listed && !plain {
-            let message = format!("{name} does not belong into default-members (native library, bench or tool)");
+            let message =
+                format!("{name} does not belong into default-members (native library, cloud's SDK, bench or tool)");
             findings.push(Finding::new("Cargo.toml", message));
         }
     }
