@@ -11,5 +11,5 @@ pub use batch::{PixelBatch, VectorBuf};
 pub use fault::{FaultScope, Stage, panic_message};
 pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
-pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend};
+pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend, known_settings};
 pub use size::{CHANNELS, Size};

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a registry stores: a named way to make something.
@@ -9,6 +10,46 @@ pub trait Backend {
     /// What it works with on this machine, and what keeps it from working. Cheap enough to ask of every backend, and
     /// never a panic.
     fn health(&self) -> Health;
+}
+
+/// Implements [`Backend`] and `Debug` for a type with the fields `name`, `about` and `health: fn() -> Health`, as the entries
+/// of every registry have them.
+#[macro_export]
+macro_rules! named_backend {
+    ($backend:ident) => {
+        impl $crate::Backend for $backend {
+            fn name(&self) -> &str {
+                self.name
+            }
+            fn about(&self) -> &str {
+                self.about
+            }
+            fn health(&self) -> $crate::Health {
+                (self.health)()
+            }
+        }
+
+        impl ::std::fmt::Debug for $backend {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($backend)).field("name", &self.name).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// What only a backend understands, by name, once every one of the names is among those that it has (`known`).
+///
+/// # Errors
+/// A message that names the setting and those there are.
+pub fn known_settings<'a>(
+    settings: &'a BTreeMap<String, String>,
+    known: &[&str],
+) -> Result<&'a BTreeMap<String, String>, String> {
+    match settings.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(settings),
+        Some(name) if known.is_empty() => Err(format!("setting '{name}': it has no settings")),
+        Some(name) => Err(format!("setting '{name}'; it has {}", known.join(", "))),
+    }
 }
 
 /// What a backend works with on this machine.

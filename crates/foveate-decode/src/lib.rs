@@ -9,7 +9,7 @@ pub mod jpeg;
 mod orientation;
 mod sniff;
 
-use foveate_core::{Backend, Health, PixelBuf, Registry, Size};
+use foveate_core::{Health, PixelBuf, Registry, Size, named_backend};
 
 pub use by_format::ByFormat;
 pub use error::DecodeError;
@@ -104,23 +104,7 @@ impl DecoderBackend {
     }
 }
 
-impl Backend for DecoderBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        (self.health)()
-    }
-}
-
-impl std::fmt::Debug for DecoderBackend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DecoderBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(DecoderBackend);
 
 /// The decoders compiled into a program.
 pub type DecoderRegistry = Registry<DecoderBackend>;

@@ -6,7 +6,7 @@ mod times;
 
 use std::collections::BTreeMap;
 
-use foveate_core::{Backend, FaultScope, Health, PixelBatch, Registry, Size, VectorBuf};
+use foveate_core::{FaultScope, Health, PixelBatch, Registry, Size, VectorBuf, known_settings, named_backend};
 
 pub use graph::{Graph, GraphFormat, GraphSource, ModelForm};
 pub use overlap::{Allocate, Batch, Collected, EncodeSpans, Overlap, Place, host_allocator};
@@ -223,13 +223,7 @@ impl EncoderOptions {
     /// # Errors
     /// [`EncodeError::Unsupported`], naming the setting and those there are.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, EncodeError> {
-        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(&self.settings),
-            Some(name) if known.is_empty() => {
-                Err(EncodeError::Unsupported(format!("setting '{name}': it has no settings")))
-            }
-            Some(name) => Err(EncodeError::Unsupported(format!("setting '{name}'; it has {}", known.join(", ")))),
-        }
+        known_settings(&self.settings, known).map_err(EncodeError::Unsupported)
     }
 }
 
@@ -281,23 +275,7 @@ impl EncoderBackend {
     }
 }
 
-impl Backend for EncoderBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        (self.health)()
-    }
-}
-
-impl std::fmt::Debug for EncoderBackend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EncoderBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(EncoderBackend);
 
 /// The encoders compiled into a program.
 pub type EncoderRegistry = Registry<EncoderBackend>;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use foveate_core::{Backend, Health, Registry};
+use foveate_core::{Health, Registry, known_settings, named_backend};
 
 use crate::{CpuPreprocessor, Options, PreprocessError, Preprocessor};
 
@@ -22,13 +22,7 @@ impl OpenOptions {
     /// # Errors
     /// [`PreprocessError::Unsupported`], naming the setting and those there are.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, PreprocessError> {
-        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(&self.settings),
-            Some(name) if known.is_empty() => {
-                Err(PreprocessError::Unsupported(format!("setting '{name}': it has no settings")))
-            }
-            Some(name) => Err(PreprocessError::Unsupported(format!("setting '{name}'; it has {}", known.join(", ")))),
-        }
+        known_settings(&self.settings, known).map_err(PreprocessError::Unsupported)
     }
 }
 
@@ -60,23 +54,7 @@ impl PreprocessorBackend {
     }
 }
 
-impl Backend for PreprocessorBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        (self.health)()
-    }
-}
-
-impl std::fmt::Debug for PreprocessorBackend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PreprocessorBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(PreprocessorBackend);
 
 /// The preprocessors of devices that are compiled into a program.
 pub type PreprocessorRegistry = Registry<PreprocessorBackend>;

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use foveate_core::{Backend, Health, Registry};
+use foveate_core::{Health, Registry, known_settings, named_backend};
 
 use crate::{JobQueue, QueueError};
 
@@ -54,11 +54,7 @@ impl QueueOptions {
     /// # Errors
     /// [`QueueError::Options`], naming the setting and those there are.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, QueueError> {
-        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(&self.settings),
-            Some(name) if known.is_empty() => Err(QueueError::Options(format!("setting '{name}': it has no settings"))),
-            Some(name) => Err(QueueError::Options(format!("setting '{name}'; it has {}", known.join(", ")))),
-        }
+        known_settings(&self.settings, known).map_err(QueueError::Options)
     }
 }
 
@@ -68,6 +64,7 @@ type Open = dyn Fn(&QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> + Sen
 pub struct QueueBackend {
     name: &'static str,
     about: &'static str,
+    health: fn() -> Health,
     open: Box<Open>,
 }
 
@@ -77,7 +74,7 @@ impl QueueBackend {
     where
         F: Fn(&QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> + Send + Sync + 'static,
     {
-        Self { name, about, open: Box::new(open) }
+        Self { name, about, health: Health::all_rust, open: Box::new(open) }
     }
 
     /// Connects to a queue.
@@ -89,23 +86,7 @@ impl QueueBackend {
     }
 }
 
-impl Backend for QueueBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        Health::all_rust()
-    }
-}
-
-impl std::fmt::Debug for QueueBackend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("QueueBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(QueueBackend);
 
 /// The brokers compiled into a program.
 pub type QueueRegistry = Registry<QueueBackend>;

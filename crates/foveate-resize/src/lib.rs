@@ -7,7 +7,7 @@ mod geometry;
 pub mod opencv_linear;
 mod plan;
 
-use foveate_core::{Backend, FaultScope, Health, ImageView, ImageViewMut, Registry};
+use foveate_core::{FaultScope, Health, ImageView, ImageViewMut, Registry, named_backend};
 
 pub use geometry::Geometry;
 pub use plan::{Placement, ResizePlan, SourceBox, TwoSteps};
@@ -134,23 +134,7 @@ impl ResizerBackend {
     }
 }
 
-impl Backend for ResizerBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        (self.health)()
-    }
-}
-
-impl std::fmt::Debug for ResizerBackend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResizerBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(ResizerBackend);
 
 /// The resizers compiled into a program.
 pub type ResizerRegistry = Registry<ResizerBackend>;

@@ -12,7 +12,7 @@ pub mod staging;
 
 use std::collections::BTreeMap;
 
-use foveate_core::{Backend, Health, Registry, Stage};
+use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
 pub use csv::push_csv_field;
 pub use error::SinkError;
@@ -142,13 +142,7 @@ impl SinkOptions {
     /// # Errors
     /// [`SinkError::Unsupported`], naming the setting and those there are.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SinkError> {
-        match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(&self.settings),
-            Some(name) if known.is_empty() => {
-                Err(SinkError::Unsupported(format!("setting '{name}': it has no settings")))
-            }
-            Some(name) => Err(SinkError::Unsupported(format!("setting '{name}'; it has {}", known.join(", ")))),
-        }
+        known_settings(&self.settings, known).map_err(SinkError::Unsupported)
     }
 }
 
@@ -228,23 +222,7 @@ impl SinkBackend {
     }
 }
 
-impl Backend for SinkBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        (self.health)()
-    }
-}
-
-impl std::fmt::Debug for SinkBackend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SinkBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(SinkBackend);
 
 /// The sinks compiled into a program.
 pub type SinkRegistry = Registry<SinkBackend>;

@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foveate_core::{Backend, Health, Registry};
+use foveate_core::{Health, Registry, named_backend};
 
 use crate::listing::DEFAULT_MAX_BYTES;
 use crate::{Fetch, FetchError, SourceError};
@@ -55,6 +54,7 @@ pub struct FetchBackend {
     name: &'static str,
     about: &'static str,
     schemes: &'static [&'static str],
+    health: fn() -> Health,
     open: Box<Open>,
 }
 
@@ -64,7 +64,7 @@ impl FetchBackend {
     where
         F: Fn(&FetchOptions) -> Result<FetchOpener, SourceError> + Send + Sync + 'static,
     {
-        Self { name, about, schemes, open: Box::new(open) }
+        Self { name, about, schemes, health: Health::all_rust, open: Box::new(open) }
     }
 
     /// The schemes of its addresses.
@@ -81,23 +81,7 @@ impl FetchBackend {
     }
 }
 
-impl Backend for FetchBackend {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn about(&self) -> &str {
-        self.about
-    }
-    fn health(&self) -> Health {
-        Health::all_rust()
-    }
-}
-
-impl fmt::Debug for FetchBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FetchBackend").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+named_backend!(FetchBackend);
 
 /// The stores compiled into a program.
 pub type FetchRegistry = Registry<FetchBackend>;
