@@ -52,6 +52,18 @@ impl CpuPreprocessor {
         })
     }
 
+    /// Opens such preprocessors, one for each thread that needs one.
+    pub fn opener(
+        open_decoder: DecoderOpener,
+        open_resizer: ResizerOpener,
+        options: Options,
+    ) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
+        Arc::new(move || {
+            let opened = Self::open(Arc::clone(&open_decoder), Arc::clone(&open_resizer), options.clone())?;
+            Ok(Box::new(opened))
+        })
+    }
+
     /// Prepares one image; a panic is this image's fault too.
     fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
         let done = catch_unwind(AssertUnwindSafe(|| self.try_one(bytes, out, clock)));

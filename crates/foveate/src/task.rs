@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foveate_dinov2::OpenOptions;
-use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
+use foveate_preprocess::CpuPreprocessor;
 use foveate_sink::RunManifest;
 use foveate_worker::Embed;
 
@@ -35,11 +35,7 @@ impl EmbedOptions {
         let mut manifest = chosen.description(self).embedding();
         manifest.dim = chosen.dim();
         let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
-        let (decoder, resizer, options) = (chosen.decoder, chosen.resizer, self.preprocess(chosen.geometry));
-        let open: Opener<Box<dyn Preprocessor>, PreprocessError> = Arc::new(move || {
-            let opened = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
-            Ok(Box::new(opened))
-        });
+        let open = CpuPreprocessor::opener(chosen.decoder, chosen.resizer, self.preprocess(chosen.geometry));
         let task = Embed::new(open, chosen.encoders, self.normalize)?;
         Ok(EmbedTask { task, manifest, lanes, seeded })
     }

@@ -140,11 +140,7 @@ fn start_worker(
 fn preprocessors(lab: &Lab<'_>, setting: &Setting) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
     lab.rig.batched_opener(setting).unwrap_or_else(|| {
         let (decoder, resizer) = (lab.rig.decoder_opener(setting), lab.rig.resizer_opener(setting));
-        let options = lab.rig.config(setting).preprocess;
-        Arc::new(move || {
-            let cpu = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
-            Ok(Box::new(cpu) as _)
-        })
+        CpuPreprocessor::opener(decoder, resizer, lab.rig.config(setting).preprocess)
     })
 }
 
