@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_encode::{Encoder, EncoderSpec};
@@ -6,7 +6,7 @@ use foveate_pipeline::Normalize;
 use foveate_preprocess::{Opener, PreprocessError, Preprocessor, Untimed};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Embedding, Output, Picture, Task, TaskError};
+use crate::{Embedding, Output, Picture, Task, TaskError, lock};
 
 /// Embeds images by a model: the task that needs no code of your own.
 pub struct Embed {
@@ -96,10 +96,6 @@ impl Embed {
         });
         free.unwrap_or_else(|| lock(&self.encoders[0]))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Task for Embed {

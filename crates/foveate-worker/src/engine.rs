@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::limits::{Budget, Share};
 use crate::metrics::Metrics;
 use crate::pulse::{Pulse, Pulses};
 use crate::stages;
-use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task};
+use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task, lock};
 
 /// Longest time that the end waits for threads which have nothing more to do.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -307,7 +307,7 @@ impl Engine {
         }
         let left = self.in_flight();
         self.shared.abort();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *lock(&self.threads));
         join(threads, until);
         left
     }
@@ -368,7 +368,7 @@ impl Shared {
     }
 
     fn progressed(&self) {
-        *self.finished.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.finished) = Instant::now();
     }
 
     fn abort(&self) {
@@ -383,7 +383,7 @@ impl Shared {
     }
 
     fn moves(&self) -> Result<(), String> {
-        let idle = self.finished.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        let idle = lock(&self.finished).elapsed();
         match self.requests.taken() {
             0 => Ok(()),
             _ if idle <= 2 * self.stall => Ok(()),

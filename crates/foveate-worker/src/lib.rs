@@ -13,6 +13,8 @@ mod stages;
 mod task;
 mod worker;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use embed::Embed;
 pub use engine::{Engine, EngineBuilder, EngineError};
 pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
@@ -20,3 +22,8 @@ pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};
 pub use task::{Batching, Picture, Task, TaskError};
 pub use worker::{Backoff, Bound, Callbacks, SegmentOpener, Segments, Worker, WorkerOptions};
+
+/// A thread that panics is noticed by its pulse; what it shared stays usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,6 +1,8 @@
 //! What keeps memory bounded: so many requests, and so many bytes of downloaded files, at once.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::lock;
 
 /// A number of things of which there may only be so many at once.
 #[derive(Clone)]
@@ -55,8 +57,8 @@ impl Budget {
         Share { budget: self.clone(), amount }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        lock(&self.0.taken)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is counted, in the OpenMetrics text format.
 
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,6 +11,8 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::lock;
 
 type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
 
@@ -119,7 +121,7 @@ impl Metrics {
     }
 
     fn register(&self) {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = lock(&self.registry);
         let r = &mut *registry;
         r.register("items", "Items that left a stage, and how", self.items.clone());
         let about = "Time that a stage spent on an item, or on a batch";
@@ -191,7 +193,7 @@ impl Metrics {
 
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = lock(&self.registry);
         if let Err(error) = encode(&mut text, &registry) {
             let _ = writeln!(text, "# {error}");
         }

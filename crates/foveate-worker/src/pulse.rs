@@ -1,8 +1,10 @@
 //! Knows which threads are busy, and for how long: a service that is stuck must say so.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use crate::lock;
 
 /// The pulses of a program's threads.
 #[derive(Clone)]
@@ -39,14 +41,14 @@ impl Pulses {
     /// A pulse for a thread that should never be busy with one thing for longer than `limit`.
     pub(crate) fn pulse(&self, thread: impl Into<String>, limit: Duration) -> Pulse {
         let state = Arc::new(State { thread: thread.into(), limit, busy_since: AtomicU64::new(0) });
-        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&state));
+        lock(&self.0.all).push(Arc::clone(&state));
         Pulse { epoch: self.0.epoch, state }
     }
 
     /// The first thread that is stuck or dead.
     pub(crate) fn check(&self) -> Result<(), String> {
         let now = millis(self.0.epoch);
-        let all = self.0.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0.all);
         all.iter().try_for_each(|state| state.check(now))
     }
 }

@@ -1,8 +1,10 @@
 //! How many messages a worker may hold: what it can finish before their leases end.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::lock;
 
 /// How the bound on the messages that a worker holds is found.
 ///
@@ -46,13 +48,13 @@ impl Meter {
     }
 
     pub(crate) fn finished(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.roll(self.interval);
         state.count += 1;
     }
 
     fn rate(&self) -> Option<f64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.roll(self.interval);
         state.past.iter().copied().reduce(f64::max)
     }

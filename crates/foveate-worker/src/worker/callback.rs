@@ -45,21 +45,31 @@ pub(super) struct Call {
 
 impl Call {
     /// The result of a job, as `callback.v1.json` describes it.
-    pub(super) fn new(ticket: Box<Ticket>, output: &Output, encoding: Encoding) -> Result<Self, serde_json::Error> {
-        #[derive(Serialize)]
-        struct Wire<'a> {
-            version: u64,
-            id: &'a str,
-            task: &'a str,
-            result: &'a RawValue,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            metadata: Option<&'a RawValue>,
+    pub(super) fn new(
+        ticket: Box<Ticket>,
+        output: &Output,
+        encoding: Encoding,
+    ) -> Result<Self, (Box<Ticket>, serde_json::Error)> {
+        match body(&ticket, output, encoding) {
+            Ok(body) => Ok(Self { body, ticket, first: Instant::now(), tries: 0 }),
+            Err(error) => Err((ticket, error)),
         }
-        let result = RawValue::from_string(output.to_json(encoding))?;
-        let metadata = ticket.metadata.as_deref().map(serde_json::from_str).transpose()?;
-        let wire = Wire { version: 1, id: &ticket.id, task: &ticket.task, result: &result, metadata };
-        Ok(Self { body: serde_json::to_vec(&wire)?, ticket, first: Instant::now(), tries: 0 })
     }
+}
+
+fn body(ticket: &Ticket, output: &Output, encoding: Encoding) -> Result<Vec<u8>, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Wire<'a> {
+        version: u64,
+        id: &'a str,
+        task: &'a str,
+        result: &'a RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<&'a RawValue>,
+    }
+    let result = RawValue::from_string(output.to_json(encoding))?;
+    let metadata = ticket.metadata.as_deref().map(serde_json::from_str).transpose()?;
+    serde_json::to_vec(&Wire { version: 1, id: &ticket.id, task: &ticket.task, result: &result, metadata })
 }
 
 /// Posts until the queue is closed.

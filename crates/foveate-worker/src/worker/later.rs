@@ -5,6 +5,8 @@ use std::collections::BinaryHeap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crate::lock;
+
 /// Hands out entries when they are due, the first due first; of those due at once, the first come first. What bounds it
 /// is the number of messages that a worker holds.
 pub(crate) struct Later<T> {
@@ -91,7 +93,7 @@ impl<T> Later<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

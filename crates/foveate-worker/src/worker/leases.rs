@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use foveate_queue::Receipt;
 
+use crate::lock;
+
 /// Names a message while it is held.
 pub(crate) type Key = u64;
 
@@ -129,7 +131,7 @@ impl Leases {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

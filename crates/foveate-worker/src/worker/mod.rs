@@ -12,7 +12,7 @@ mod segments;
 mod settle;
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use foveate_queue::{Delivery, Job, JobQueue, QueueError};
 use crate::engine;
 use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
 use crate::pulse::Pulse;
-use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request};
+use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request, lock};
 use bound::Meter;
 use callback::Call;
 use later::Later;
@@ -94,6 +94,8 @@ pub(crate) struct Core {
     meter: Meter,
     /// Largest batch of any task.
     batch: usize,
+    /// Most messages that can be held: those under way in the engine, and rows that wait for their segment.
+    most: usize,
     calls: Later<Call>,
     settling: Later<Settle>,
     rows: Queue<Row>,
@@ -235,14 +237,17 @@ impl Core {
     fn new(engine: Engine, options: WorkerOptions) -> Result<Arc<Self>, EngineError> {
         let lease = options.queues.iter().map(|queue| queue.lease()).min();
         let lease = lease.ok_or_else(|| EngineError::Options("a worker without a queue".to_owned()))?;
+        let rows = options.sink.as_ref().map_or(0, |segments| segments.max_rows);
+        let most = engine.max_in_flight() + rows;
         let faults = Faults { broker: vec![None; options.queues.len()], sink: None };
         Ok(Arc::new(Self {
             leases: Leases::new(options.queues.len()),
             meter: Meter::new(lease),
             batch: engine.largest_batch(),
+            most,
             calls: Later::new(),
             settling: Later::new(),
-            rows: Queue::new("sink", engine.max_in_flight(), u64::MAX, None),
+            rows: Queue::new("sink", most, u64::MAX, None),
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             faults: Mutex::new(faults),
@@ -271,10 +276,12 @@ impl Core {
     /// Most messages of a queue that may be held.
     fn bound(&self, queue: usize) -> usize {
         let lease = self.queues()[queue].lease();
-        // Rows that wait for their segment are held, too, but the engine is done with them.
-        let rows = self.options.sink.as_ref().map_or(0, |segments| segments.max_rows);
-        let most = self.engine.max_in_flight() + rows;
-        self.options.bound.of_queue(&self.meter, lease, self.queues().len(), self.batch, most)
+        self.options.bound.of_queue(&self.meter, lease, self.queues().len(), self.batch, self.most)
+    }
+
+    /// The same of all queues together.
+    fn whole_bound(&self) -> usize {
+        (0..self.queues().len()).map(|queue| self.bound(queue)).sum()
     }
 
     /// Takes messages, never more than there is room for.
@@ -323,8 +330,7 @@ impl Core {
         if self.is_stopping() {
             return held <= rows;
         }
-        let bound: usize = (0..self.queues().len()).map(|queue| self.bound(queue)).sum();
-        held >= bound && held <= rows + self.batch
+        held >= self.whole_bound() && held <= rows + self.batch
     }
 
     fn luck(&self) -> MutexGuard<'_, Luck> {
@@ -423,8 +429,10 @@ impl Core {
         if ticket.callback.is_none() {
             return self.done(*ticket);
         }
-        // Both texts are JSON, or the job had not been parsed.
-        let Ok(call) = Call::new(ticket, &output, self.options.callbacks.encoding) else { return };
+        let call = match Call::new(ticket, &output, self.options.callbacks.encoding) {
+            Ok(call) => call,
+            Err((ticket, error)) => return self.failed(*ticket, Failure::permanent("callback", error.to_string())),
+        };
         match self.options.callbacks.threads {
             0 => callback::post(self, call),
             // Refused at the end only.
@@ -552,10 +560,6 @@ impl Core {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Probe for Worker {
     fn live(&self) -> Result<(), String> {
         self.core.engine.live()?;
@@ -580,8 +584,7 @@ impl Probe for Worker {
 
     fn metrics(&self) -> String {
         let core = &self.core;
-        let bound: usize = (0..core.queues().len()).map(|queue| core.bound(queue)).sum();
-        core.metrics().worker(core.leases.held(), bound);
+        core.metrics().worker(core.leases.held(), core.whole_bound());
         core.engine.metrics()
     }
 }
