@@ -15,7 +15,9 @@ use foveate_preprocess::{
 };
 use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
-use foveate_sink::{Element, Existing, Layout, RunManifest, SinkError, SinkOptions, SinkRegistry, VectorSink};
+use foveate_sink::{
+    Element, Existing, Layout, RunManifest, SinkBackend, SinkError, SinkOptions, SinkRegistry, VectorSink,
+};
 use foveate_source::{Input, Listing, Source, SourceError};
 
 use crate::models::OpenModel;
@@ -73,6 +75,14 @@ impl Backends {
             backend.open(&DecoderOptions::default()).is_ok_and(|decoder| decoder.capability().scaled)
         };
         self.decoders.iter().find(scales).map(|backend| backend.name().to_owned())
+    }
+
+    /// The sink called `name`, or the first one.
+    ///
+    /// # Errors
+    /// When this build does not contain it, or none at all.
+    pub fn sink(&self, name: Option<&str>) -> Result<&SinkBackend, EmbedError> {
+        Ok(self.sinks.get(&name_or_first(&self.sinks, name)?)?)
     }
 
     /// The resizer called `name`, or the first one.

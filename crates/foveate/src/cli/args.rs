@@ -140,10 +140,6 @@ pub(crate) struct JobArgs {
     /// Full batches that may wait for the encoder.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) prefetch: usize,
-
-    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
-    #[arg(long, value_name = "FILE", help_heading = "Engine")]
-    pub(crate) config: Option<PathBuf>,
 }
 
 /// What becomes of an image.
@@ -224,6 +220,26 @@ pub(crate) struct EmbeddingArgs {
     /// Threads of the forward on a CPU. Default: all cores.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) threads: Option<usize>,
+
+    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// How vectors are stored.
+#[derive(Args, Debug)]
+pub(crate) struct StorageArgs {
+    /// How vectors are stored.
+    #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
+    pub(crate) out_dtype: ElementArg,
+
+    /// Output format, where the extension does not tell.
+    #[arg(long, value_name = "NAME", requires = "output", help_heading = "Output")]
+    pub(crate) sink: Option<String>,
+
+    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "output", help_heading = "Output")]
+    pub(crate) sink_option: Vec<(String, String)>,
 }
 
 /// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
@@ -236,17 +252,8 @@ pub(crate) struct EmbedArgs {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
 
-    /// How vectors are stored.
-    #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
-    pub(crate) out_dtype: ElementArg,
-
-    /// Output format, where the extension does not tell.
-    #[arg(long, value_name = "NAME", help_heading = "Output")]
-    pub(crate) sink: Option<String>,
-
-    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Output")]
-    pub(crate) sink_option: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
 
     /// Inputs that one part (file of a folder, row group of a Parquet file) covers.
     #[arg(long, value_name = "N", default_value_t = foveate::sink::SinkOptions::DEFAULT_PART_ITEMS,

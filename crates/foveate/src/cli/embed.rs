@@ -54,9 +54,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
 fn options(args: &EmbedArgs) -> EmbedOptions {
     EmbedOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
-        sink: args.sink.clone(),
-        sink_settings: args.sink_option.iter().cloned().collect(),
-        element: args.out_dtype.into(),
+        sink: args.storage.sink.clone(),
+        sink_settings: args.storage.sink_option.iter().cloned().collect(),
+        element: args.storage.out_dtype.into(),
         part_items: args.part_items,
         shard: args.shard,
         failures: if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() },

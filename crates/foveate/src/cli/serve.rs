@@ -5,23 +5,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use foveate::net::{self, Client};
-use foveate::pipeline::Cancel;
 use foveate::queue::QueueOptions;
 use foveate::serve::{Api, Options, Server};
 
+use super::Exit;
 use super::service::{self, Service};
 use super::service_args::ServeArgs;
-use super::{Exit, job};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
-    let _logs = service::log(&args.service)?;
-    job::silence_worker_panics();
-    let cancel = Cancel::default();
-    job::on_signal(&cancel, || {
-        tracing::info!(
-            "asked to stop: no more requests are taken, and those in hand are answered; once more to stop at once"
-        )
-    })?;
+    let (_logs, cancel) = service::begin(&args.service, "no more requests are taken, and those in hand are answered")?;
 
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;

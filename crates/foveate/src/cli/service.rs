@@ -10,6 +10,7 @@ use foveate::backends;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::net::{self, Client};
+use foveate::pipeline::Cancel;
 use foveate::queue::{JobQueue, QueueOptions};
 use foveate::sink::RunManifest;
 use foveate::source::{FetchBackend, FetchOpener, FetchOptions};
@@ -28,11 +29,16 @@ pub(crate) struct Service {
     pub(crate) options: EmbedOptions,
 }
 
-/// Starts logging; spans that are under way are lost when the guard is.
-pub(crate) fn log(args: &ServiceArgs) -> anyhow::Result<Guard> {
+/// Starts logging, and listens for signals to end, when `rest` of what was begun is still done. Spans that are under way
+/// are lost when the guard is.
+pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(Guard, Cancel)> {
     let options =
         telemetry::Options { format: args.log.into(), filter: args.log_filter.clone(), otlp: args.otlp.clone() };
-    telemetry::init(&options).context("cannot start logging")
+    let logs = telemetry::init(&options).context("cannot start logging")?;
+    job::silence_worker_panics();
+    let cancel = Cancel::default();
+    job::on_signal(&cancel, move || tracing::info!("asked to stop: {rest}; once more to stop at once"))?;
+    Ok((logs, cancel))
 }
 
 /// Loads the model and starts the engine's threads.

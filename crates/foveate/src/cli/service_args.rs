@@ -9,7 +9,7 @@ use foveate::queue::{Job, QueueOptions};
 use foveate::telemetry::Format;
 use foveate::worker::Encoding;
 
-use super::args::{ElementArg, EmbeddingArgs, parse_count, parse_positive, parse_seconds, parse_setting};
+use super::args::{EmbeddingArgs, StorageArgs, parse_count, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
 Examples:
@@ -69,10 +69,6 @@ pub(crate) struct ServiceArgs {
     /// A stage that is busy with one thing for longer is stuck: /healthz says so.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) stall: Duration,
-
-    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
-    #[arg(long, value_name = "FILE", help_heading = "Engine")]
-    pub(crate) config: Option<PathBuf>,
 
     /// Threads that download.
     #[arg(long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Downloads")]
@@ -198,17 +194,8 @@ pub(crate) struct WorkerArgs {
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Output format.
-    #[arg(long, value_name = "NAME", requires = "output", help_heading = "Output")]
-    pub(crate) sink: Option<String>,
-
-    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "output", help_heading = "Output")]
-    pub(crate) sink_option: Vec<(String, String)>,
-
-    /// How vectors are stored.
-    #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
-    pub(crate) out_dtype: ElementArg,
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
 
     /// Most rows of a file. Their messages are held until it is written.
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_positive, help_heading = "Output")]

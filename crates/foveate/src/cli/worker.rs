@@ -8,15 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use foveate::net::webhook::Secrets;
 use foveate::net::{self, Client};
-use foveate::pipeline::Cancel;
 use foveate::queue::JobQueue;
 use foveate::serve::{self, Server};
 use foveate::sink::{SinkError, SinkOptions, VectorSink};
 use foveate::worker::{Backoff, Bound, Callbacks, Segments, Worker, WorkerOptions};
 
+use super::Exit;
 use super::service::{self, Lasting, Service};
 use super::service_args::WorkerArgs;
-use super::{Exit, job};
 
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
@@ -24,14 +23,7 @@ const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
 const EMPTY: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
-    let _logs = service::log(&args.service)?;
-    job::silence_worker_panics();
-    let cancel = Cancel::default();
-    job::on_signal(&cancel, || {
-        tracing::info!(
-            "asked to stop: no more messages are taken, and those held are finished; once more to stop at once"
-        )
-    })?;
+    let (_logs, cancel) = service::begin(&args.service, "no more messages are taken, and those held are finished")?;
 
     let callbacks = callbacks(args)?;
     let open = |address: &String| service::queue(address, &args.queues, args.max_receive);
@@ -115,14 +107,11 @@ fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
 /// Complete files in `folder`, whose names other workers will not choose.
 fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Result<Segments> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let sinks = &service.backends.sinks;
-    let sink = match &args.sink {
-        Some(name) => sinks.get(name)?,
-        None => sinks.iter().next().context("this build has no sink at all; rebuild with the default features")?,
-    };
+    let sink = service.backends.sink(args.storage.sink.as_deref())?;
     let (name, extension) = (foveate::core::Backend::name(sink).to_owned(), sink.extension());
     let (backends, folder) = (Arc::clone(&service.backends), folder.to_owned());
-    let (element, settings) = (args.out_dtype.into(), args.sink_option.iter().cloned().collect::<BTreeMap<_, _>>());
+    let (element, settings) =
+        (args.storage.out_dtype.into(), args.storage.sink_option.iter().cloned().collect::<BTreeMap<_, _>>());
     let open = move |segment: &str| -> Result<Box<dyn VectorSink>, SinkError> {
         let output = folder.join(format!("{segment}.{extension}"));
         let options = SinkOptions { element, settings: settings.clone(), ..SinkOptions::new(&output) };
