@@ -88,6 +88,8 @@ pub type FetchRegistry = Registry<FetchBackend>;
 
 #[cfg(test)]
 mod tests {
+    use foveate_core::Backend as _;
+
     use super::*;
     use crate::{FileFetch, Item};
 
