@@ -63,6 +63,20 @@ const ALL_FEATURES: [&str; 2] = [
 /// Default members with tests that need a feature which the default build has not: CUDA, the export of spans.
 const FEATURED: [&str; 2] = ["foveate-encode-candle", "foveate-telemetry"];
 
+/// Slow tests of the facade that no feature changes: the step `test` has run them, `native` does not once more.
+const RUN_ALREADY: [&str; 10] = [
+    "sigkill_under_load_loses_nothing",
+    "sigkill_never_loses_or_doubles",
+    "a_broker_that_is_killed_and_comes_back",
+    "callbacks_that_are_not_taken_for_a_while",
+    "a_server_of_images_that_stalls",
+    "leases_much_shorter_than_downloads",
+    "memory_stays_flat",
+    "segments_are_whole_and_miss_nobody",
+    "everything_can_be_measured_planned_and_reported",
+    "tuning_writes_what_embedding_reads",
+];
+
 /// Sets of features that are compiled besides the default one: with and without the command line, and the worker.
 const FEATURE_SETS: [&str; 5] = [
     "cli,zune,fir,candle,npy,nats",
@@ -205,8 +219,14 @@ fn native(root: &Path) -> Result<Outcome> {
             .chain(FEATURED)
             .chain(CLOUD)
             .flat_map(|name| ["-p", name]);
-        let command: Vec<&str> =
-            ["cargo", "test", "--release"].into_iter().chain(packages).chain(ALL_FEATURES).collect();
+        let skipped = RUN_ALREADY.iter().flat_map(|name| ["--skip", name]);
+        let command: Vec<&str> = ["cargo", "test", "--release"]
+            .into_iter()
+            .chain(packages)
+            .chain(ALL_FEATURES)
+            .chain(["--"])
+            .chain(skipped)
+            .collect();
         logged(root, &command.join(" "), "native.log")
     })
 }
@@ -229,7 +249,9 @@ fn fuzz(root: &Path) -> Result<Outcome> {
     if !script.exists() {
         return Ok(Outcome::NotRun("there is no fuzz/run.sh".to_owned()));
     }
-    run_command(Command::new("bash").current_dir(root).arg(script).arg("10"))
+    let mut command = Command::new("bash");
+    crate::forget_package(command.current_dir(root).arg(script).arg("10"));
+    run_command(&mut command)
 }
 
 fn checked(root: &Path) -> Result<Outcome> {
@@ -316,12 +338,13 @@ fn readme_command(readme: &str, name: &str) -> Result<String> {
 fn shell(root: &Path, command: &str) -> Command {
     let mut shell = Command::new("sh");
     shell.current_dir(root).args(["-c", command]).stdin(Stdio::null());
+    crate::forget_package(&mut shell);
     shell
 }
 
 fn cargo_command(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).stdin(Stdio::null());
+    let mut command = crate::cargo(root);
+    command.stdin(Stdio::null());
     command
 }
 
@@ -356,6 +379,15 @@ mod tests {
         let readme = fs::read_to_string(crate::root().join("README.md")).unwrap();
         assert!(readme_command(&readme, "quickstart").unwrap().starts_with("cargo run --release"));
         assert!(readme_command(&readme, "test").unwrap().starts_with("cargo test"));
+    }
+
+    #[test]
+    fn what_is_skipped_exists() {
+        let tests = ["kill.rs", "lab.rs", "worker/main.rs"]
+            .map(|file| fs::read_to_string(crate::root().join("crates/foveate/tests").join(file)).unwrap());
+        let unknown: Vec<_> =
+            RUN_ALREADY.iter().filter(|name| !tests.iter().any(|test| test.contains(&format!("fn {name}")))).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 
     #[test]

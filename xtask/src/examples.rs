@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -161,13 +161,8 @@ fn check(example: &Example, packages: &BTreeSet<String>) -> Vec<String> {
 
 /// Runs cargo in a package and returns what it prints.
 fn cargo(package: &Path, target: &Path, args: &[&str]) -> Result<String> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(package)
-        .args(args)
-        .env("CARGO_TARGET_DIR", target)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
+    let mut command = crate::cargo(package);
+    command.args(args).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("cannot start cargo")?;
     ensure!(output.status.success(), "cargo {} in {} failed ({})", args.join(" "), package.display(), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

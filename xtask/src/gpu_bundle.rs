@@ -99,8 +99,8 @@ fn build(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     // A registry's folder is named after its host. The last prefix that matches is taken.
     flags.extend(entries(&home.join("registry/src")).iter().map(|folder| remapped(folder, "crates")));
     let folder = target.join("build");
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args(["build", "--release", "-p", "foveate", "--no-default-features"]);
+    let mut cargo = crate::cargo(root);
+    cargo.args(["build", "--release", "-p", "foveate", "--no-default-features"]);
     cargo.args(["--features", features]).arg("--target-dir").arg(&folder);
     // Takes the place of flags that `cargo xtask setup` wrote, which name this machine's folders.
     cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));

@@ -1,7 +1,6 @@
 //! `cargo xtask report`: the example report, measured anew on this machine.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -35,8 +34,8 @@ fn photos(root: &Path, args: &[String]) -> Result<String> {
 
 /// The program with every backend that this machine can build, by way of cargo, which tells it where their libraries are.
 fn foveate(root: &Path, args: &[&str]) -> Result<()> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["run", "--release", "-p", "foveate"]);
+    let mut command = crate::cargo(root);
+    command.args(["run", "--release", "-p", "foveate"]);
     if setup::is_done(root) {
         command.args(["--features", "native"]);
     }

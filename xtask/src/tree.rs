@@ -118,9 +118,7 @@ impl Dependency {
 }
 
 fn metadata(root: &Path) -> Result<Value> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(root)
+    let output = crate::cargo(root)
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
         .context("cannot start cargo")?;

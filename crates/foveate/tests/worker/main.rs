@@ -105,7 +105,7 @@ fn sigkill_under_load_loses_nothing() {
 }
 
 #[test]
-fn sigkill_under_load_loses_nothing_on_sqs() {
+fn sigkill_on_sqs_loses_nothing() {
     let _alone = alone();
     let Some(broker) = Broker::sqs() else { return };
     killed_under_load(&Stage::new(broker, seconds(3), web()), 200, 3, 1);
