@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_net::webhook::{Secrets, message_id};
 use foveate_net::{Client, Options};
-use foveate_queue::{Callback, ImageRef, Job, JobQueue, MemoryQueue, Message};
+use foveate_queue::{
+    Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt,
+};
 use foveate_sink::parts::PartSink;
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_sink_npy::NpyFormat;
@@ -389,4 +391,73 @@ fn messages_are_acknowledged_when_their_segment_is_published() {
     let mut expected: Vec<_> = (0..40).map(|n| format!("row-{n}")).collect();
     expected.sort();
     assert_eq!(ids, expected, "each row once, in spite of the segment that failed");
+}
+
+/// A broker that forgets who holds what when it crashes, and delivers everything again.
+struct Forgetful {
+    queue: MemoryQueue,
+    given: Mutex<Vec<Receipt>>,
+}
+
+impl Forgetful {
+    fn crash(&self) -> usize {
+        let given = std::mem::take(&mut *self.given.lock().unwrap());
+        self.queue.release(&given, Duration::ZERO).into_iter().filter(Result::is_ok).count()
+    }
+}
+
+impl JobQueue for Forgetful {
+    fn name(&self) -> &str {
+        self.queue.name()
+    }
+    fn lease(&self) -> Duration {
+        self.queue.lease()
+    }
+    fn max_receive(&self) -> u32 {
+        self.queue.max_receive()
+    }
+    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        self.queue.send(messages)
+    }
+    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let received = self.queue.receive(max, wait.min(Duration::from_millis(50)))?;
+        self.given.lock().unwrap().extend(received.iter().map(|delivery| delivery.receipt.clone()));
+        Ok(received)
+    }
+    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.queue.acknowledge(receipts)
+    }
+    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.queue.extend(receipts)
+    }
+    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        self.queue.release(receipts, delay)
+    }
+    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        self.queue.dead_letter(delivery, why)
+    }
+    fn depth(&self) -> Result<Depth, QueueError> {
+        self.queue.depth()
+    }
+}
+
+#[test]
+fn what_a_broker_delivers_again_while_it_is_held_is_done_once() {
+    let mut setup = Setup::new(Duration::from_secs(30), 10);
+    setup.task.time = Duration::from_millis(400);
+    let broker = Arc::new(Forgetful { queue: (*setup.queue).clone(), given: Mutex::default() });
+    let queues: Vec<Arc<dyn JobQueue>> = vec![broker.clone()];
+    let options = WorkerOptions { queues, bound: Bound::Fixed(12), ..setup.options() };
+    setup.send(numbered("photo", 8).chain(["/missing/1".to_owned()]));
+    let worker = Worker::start(setup.engine(), options).unwrap();
+    wait_until(Duration::from_secs(10), || worker.held() >= 8);
+    std::thread::sleep(Duration::from_millis(100));
+    let again = broker.crash();
+    setup.wait();
+    assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+    assert!(again >= 4, "{again} were held when it crashed");
+    let called = setup.called();
+    assert_eq!((called.len(), called.iter().collect::<BTreeSet<_>>().len()), (8, 8), "each once");
+    assert_eq!(setup.task.done.load(SeqCst), 8, "and computed once");
+    assert_eq!(setup.dead().len(), 1);
 }

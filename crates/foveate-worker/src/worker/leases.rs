@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foveate_queue::Receipt;
+use foveate_queue::{Delivery, Receipt};
 
 use crate::lock;
 
@@ -25,6 +25,8 @@ struct State {
 
 struct Lease {
     queue: usize,
+    delivery: Arc<Delivery>,
+    /// Of its latest delivery.
     receipt: Receipt,
     length: Duration,
     until: Instant,
@@ -48,21 +50,49 @@ impl Leases {
     }
 
     /// A message was received, for `length` from now on.
-    pub(crate) fn add(&self, queue: usize, receipt: Receipt, length: Duration) -> (Key, Hold) {
+    pub(crate) fn add(&self, queue: usize, delivery: Arc<Delivery>, length: Duration) -> (Key, Hold) {
         let mut state = self.lock();
+        let receipt = delivery.receipt.clone();
         let key = state.next;
         state.next += 1;
         state.of_queue[queue] += 1;
         let is_held = Arc::new(AtomicBool::new(true));
         let hold = Hold(Arc::clone(&is_held));
-        state.held.insert(key, Lease { queue, receipt, length, until: Instant::now() + length, is_held });
+        state.held.insert(key, Lease { queue, delivery, receipt, length, until: Instant::now() + length, is_held });
         (key, hold)
+    }
+
+    /// A broker that crashed may deliver a message that is held here. Whether it is one: it goes on then, under the lease
+    /// and the receipt of the new delivery, and nothing is done twice.
+    pub(crate) fn is_again(&self, queue: usize, delivery: &Delivery) -> bool {
+        let mut state = self.lock();
+        let same = |lease: &&mut Lease| {
+            lease.queue == queue && lease.delivery.id == delivery.id && lease.delivery.body == delivery.body
+        };
+        let Some(lease) = state.held.values_mut().find(same) else { return false };
+        lease.receipt = delivery.receipt.clone();
+        lease.until = Instant::now() + lease.length;
+        true
+    }
+
+    /// The receipt of the latest delivery of a message, while it is held.
+    pub(crate) fn receipt(&self, key: Key) -> Option<Receipt> {
+        self.lock().held.get(&key).map(|lease| lease.receipt.clone())
     }
 
     /// A message is done with. Whether it was still held.
     pub(crate) fn remove(&self, key: Key) -> bool {
+        self.remove_if(key, |_| true)
+    }
+
+    /// The broker says that a delivery's lease has ended. Whether the message was held by that delivery, and is not now.
+    pub(crate) fn lost(&self, key: Key, receipt: &Receipt) -> bool {
+        self.remove_if(key, |lease| lease.receipt == *receipt)
+    }
+
+    fn remove_if(&self, key: Key, is_it: impl FnOnce(&Lease) -> bool) -> bool {
         let mut state = self.lock();
-        let removed = state.remove(key);
+        let removed = state.held.get(&key).is_some_and(is_it) && state.remove(key);
         drop(state);
         self.freed.notify_all();
         removed
@@ -148,12 +178,37 @@ impl State {
 mod tests {
     use super::*;
 
+    fn delivery(id: &str, receipt: &str) -> Arc<Delivery> {
+        let (id, receipt) = (id.to_owned(), Receipt(receipt.to_owned()));
+        Arc::new(Delivery { id, body: b"{}".to_vec(), receipt, received: 1, sent: None })
+    }
+
+    #[test]
+    fn a_message_that_is_held_goes_on_under_its_latest_receipt() {
+        let leases = Leases::new(2);
+        let (key, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!leases.is_again(1, &delivery("a", "2")) && !leases.is_again(0, &delivery("b", "2")));
+        let other = Delivery { body: b"other".to_vec(), ..(*delivery("a", "2")).clone() };
+        assert!(!leases.is_again(0, &other), "another message with the same id");
+        assert!(leases.is_again(0, &delivery("a", "2")));
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!((leases.expire(), hold.is_held(), leases.held()), (0, true, 1));
+        assert_eq!(leases.receipt(key), Some(Receipt("2".to_owned())));
+        assert!(
+            !leases.lost(key, &Receipt("1".to_owned())) && hold.is_held(),
+            "the first delivery's lease, not this one's"
+        );
+        leases.remove(key);
+        assert_eq!(leases.receipt(key), None);
+        assert!(!leases.is_again(0, &delivery("a", "3")));
+    }
+
     #[test]
     fn a_lease_is_due_expires_and_frees_its_room() {
         let leases = Leases::new(2);
-        let receipt = || Receipt("r".to_owned());
-        let (short, hold) = leases.add(0, receipt(), Duration::from_millis(30));
-        let (long, _) = leases.add(0, receipt(), Duration::from_secs(600));
+        let (short, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(30));
+        let (long, _) = leases.add(0, delivery("b", "1"), Duration::from_secs(600));
         assert!(leases.due(0).is_empty() && leases.due(1).is_empty());
         assert_eq!(leases.room(0, || 2, Duration::ZERO), 0);
         assert_eq!(leases.room(1, || 2, Duration::ZERO), 2);
@@ -172,7 +227,7 @@ mod tests {
             assert!(leases.remove(long));
             assert_eq!(waits.join().unwrap(), 1);
         });
-        leases.add(1, receipt(), Duration::ZERO);
+        leases.add(1, delivery("c", "1"), Duration::ZERO);
         assert_eq!((leases.take(0).len(), leases.take(1).len(), leases.held()), (0, 1, 0));
     }
 }

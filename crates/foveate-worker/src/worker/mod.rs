@@ -143,7 +143,7 @@ pub(crate) struct Ticket {
     key: Key,
     hold: Hold,
     queue: usize,
-    delivery: Delivery,
+    delivery: Arc<Delivery>,
     /// The job's id, or the message's.
     id: String,
     task: String,
@@ -340,10 +340,18 @@ impl Core {
     /// A message was received: it becomes a request, or its end is clear already.
     fn begin(self: &Arc<Self>, queue: usize, delivery: Delivery) {
         let source = &self.queues()[queue];
-        let again = if delivery.received > 1 { "again" } else { "first" };
-        let label = ReceiveLabel { queue: source.name().to_owned(), delivery: again };
+        let delivered = match delivery.received > 1 {
+            true if self.leases.is_again(queue, &delivery) => "held",
+            true => "again",
+            false => "first",
+        };
+        let label = ReceiveLabel { queue: source.name().to_owned(), delivery: delivered };
         self.metrics().received.get_or_create(&label).inc();
-        let (key, hold) = self.leases.add(queue, delivery.receipt.clone(), source.lease());
+        if delivered == "held" {
+            return;
+        }
+        let delivery = Arc::new(delivery);
+        let (key, hold) = self.leases.add(queue, Arc::clone(&delivery), source.lease());
         let job = Job::parse(&delivery.body);
         let id = job.as_ref().ok().and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
         let span = tracing::info_span!("job", id, queue = source.name(), received = delivery.received);
@@ -497,14 +505,14 @@ impl Core {
         }
         let asked = Instant::now();
         let results = self.queues()[queue].extend(&receipts);
-        for (key, result) in keys.into_iter().zip(results) {
+        for ((key, receipt), result) in keys.into_iter().zip(&receipts).zip(results) {
             let result = match result {
                 Ok(()) => {
                     self.leases.extended(key, asked);
                     "ok"
                 }
-                // Unless it was settled in the meantime.
-                Err(QueueError::LeaseLost) if self.leases.remove(key) => "lost",
+                // Unless it was settled, or delivered anew, in the meantime.
+                Err(QueueError::LeaseLost) if self.leases.lost(key, receipt) => "lost",
                 Err(QueueError::LeaseLost) => continue,
                 // Tried again until the lease ends.
                 Err(_) => "failed",

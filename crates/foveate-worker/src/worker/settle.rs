@@ -1,5 +1,6 @@
 //! Tells the broker what became of messages.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
@@ -14,7 +15,7 @@ const TOGETHER: usize = 100;
 pub(super) struct Settle {
     key: Key,
     queue: usize,
-    receipt: Receipt,
+    delivery: Arc<Delivery>,
     stage: &'static str,
     how: How,
     tries: u32,
@@ -23,19 +24,21 @@ pub(super) struct Settle {
 pub(super) enum How {
     Acknowledge,
     Release(std::time::Duration),
-    DeadLetter(Box<(Delivery, DeadLetter)>),
+    DeadLetter(DeadLetter),
 }
 
 impl Settle {
     pub(super) fn new(ticket: Ticket, stage: &'static str, how: How) -> Self {
-        Self { key: ticket.key, queue: ticket.queue, receipt: ticket.delivery.receipt, stage, how, tries: 0 }
+        Self { key: ticket.key, queue: ticket.queue, delivery: ticket.delivery, stage, how, tries: 0 }
     }
 
     pub(super) fn dead(ticket: Ticket, stage: &'static str, reason: String) -> Self {
-        let Ticket { key, queue, delivery, .. } = ticket;
-        let letter = DeadLetter { stage: stage.to_owned(), reason };
-        let receipt = delivery.receipt.clone();
-        Self { key, queue, receipt, stage, how: How::DeadLetter(Box::new((delivery, letter))), tries: 0 }
+        Self::new(ticket, stage, How::DeadLetter(DeadLetter { stage: stage.to_owned(), reason }))
+    }
+
+    /// Of the message's latest delivery; of the first, where it is not held any more.
+    fn receipt(&self, core: &Core) -> Receipt {
+        core.leases.receipt(self.key).unwrap_or_else(|| self.delivery.receipt.clone())
     }
 }
 
@@ -52,7 +55,7 @@ pub(super) fn run(core: &Core) {
             }
         }
         for (queue, settles) in acknowledged.into_iter().enumerate().filter(|(_, settles)| !settles.is_empty()) {
-            let receipts: Vec<Receipt> = settles.iter().map(|settle| settle.receipt.clone()).collect();
+            let receipts: Vec<Receipt> = settles.iter().map(|settle| settle.receipt(core)).collect();
             let beat = pulse.beat();
             let results = core.queues()[queue].acknowledge(&receipts);
             drop(beat);
@@ -70,10 +73,11 @@ pub(super) fn run(core: &Core) {
 
 fn one(core: &Core, settle: &Settle) -> Result<(), QueueError> {
     let queue = &core.queues()[settle.queue];
+    let receipt = settle.receipt(core);
     match &settle.how {
-        How::DeadLetter(letter) => queue.dead_letter(&letter.0, &letter.1),
-        How::Release(delay) => first(queue.release(std::slice::from_ref(&settle.receipt), *delay)),
-        How::Acknowledge => first(queue.acknowledge(std::slice::from_ref(&settle.receipt))),
+        How::DeadLetter(letter) => queue.dead_letter(&Delivery { receipt, ..(*settle.delivery).clone() }, letter),
+        How::Release(delay) => first(queue.release(&[receipt], *delay)),
+        How::Acknowledge => first(queue.acknowledge(&[receipt])),
     }
 }
 
