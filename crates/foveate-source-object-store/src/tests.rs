@@ -1,8 +1,11 @@
 //! Against moto's S3, filled by boto3, and against servers that misbehave.
 
+#[path = "../../../tests/support/brokers.rs"]
+mod brokers;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +13,7 @@ use foveate_source::{Fetch, FetchError, FetchOptions, Item};
 use object_store::aws::AmazonS3Builder;
 
 use super::*;
+use brokers::{AwsServer, python};
 
 /// Keys that the bucket `photos` has, and one that `private` has; each object's bytes are its key's.
 const KEYS: [&str; 6] =
@@ -26,40 +30,11 @@ s3.put_object(Bucket="photos", Key="public/large", Body=b"x" * 3_000_000)
 s3.put_object(Bucket="private", Key="public/a.jpg", Body=b"private")
 "#;
 
-/// moto's server, ended with the test.
-struct Moto {
-    process: Child,
-    endpoint: String,
-}
-
-impl Moto {
-    /// `None` where there is none, which is printed.
-    fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut command = Command::new("moto_server");
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
-        let Ok(process) = command.spawn() else {
-            println!("skipped: there is no moto_server");
-            return None;
-        };
-        let mut moto = Self { process, endpoint: format!("http://127.0.0.1:{port}") };
-        let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(moto.process.try_wait().unwrap().is_none(), "moto_server ended");
-            assert!(begin.elapsed() < Duration::from_secs(120), "moto_server does not answer");
-            thread::sleep(Duration::from_millis(50));
-        }
-        let filled = Command::new("python3").args(["-c", FILL, &moto.endpoint]).args(KEYS).output().unwrap();
-        assert!(filled.status.success(), "{}", String::from_utf8_lossy(&filled.stderr));
-        Some(moto)
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// A server that has them. `None` where there is none, which is printed.
+fn store() -> Option<AwsServer> {
+    let server = AwsServer::start()?;
+    python(Command::new("python3").args(["-c", FILL, &server.endpoint()]).args(KEYS))?;
+    Some(server)
 }
 
 fn options(endpoint: &str, allow: &[&str]) -> FetchOptions {
@@ -87,15 +62,15 @@ fn read(fetch: &mut dyn Fetch, locator: &str) -> Result<Vec<u8>, FetchError> {
 
 #[test]
 fn objects_that_others_put_are_read_where_it_is_allowed() {
-    let Some(moto) = Moto::start() else { return };
-    let mut all = reader(&options(&moto.endpoint, &["s3://photos"]));
+    let Some(store) = store() else { return };
+    let mut all = reader(&options(&store.endpoint(), &["s3://photos"]));
     for key in KEYS {
         assert_eq!(read(&mut *all, &format!("s3://photos/{key}")).unwrap(), key.as_bytes(), "{key}");
     }
     let large = read(&mut *all, "s3://photos/public/large").unwrap();
     assert!(large.len() == 3_000_000 && large.iter().all(|byte| *byte == b'x'));
 
-    let mut part = reader(&options(&moto.endpoint, &["s3://photos/public"]));
+    let mut part = reader(&options(&store.endpoint(), &["s3://photos/public"]));
     assert_eq!(read(&mut *part, "s3://photos/public/a.jpg").unwrap(), b"public/a.jpg");
     for key in ["photos/public-not/a.jpg", "photos/a.jpg", "photos/public", "private/public/a.jpg"] {
         let error = read(&mut *part, &format!("s3://{key}")).unwrap_err();
@@ -107,23 +82,23 @@ fn objects_that_others_put_are_read_where_it_is_allowed() {
 
 #[test]
 fn what_is_missing_or_too_large_is_told_apart() {
-    let Some(moto) = Moto::start() else { return };
+    let Some(store) = store() else { return };
     let allow = ["s3://photos", "s3://no-such-bucket"];
-    let mut fetch = reader(&FetchOptions { max_bytes: 2_999_999, ..options(&moto.endpoint, &allow) });
+    let mut fetch = reader(&FetchOptions { max_bytes: 2_999_999, ..options(&store.endpoint(), &allow) });
     let missing = read(&mut *fetch, "s3://photos/none.jpg").unwrap_err();
     assert_eq!((missing.to_string().as_str(), missing.is_transient()), ("not found: s3://photos/none.jpg", false));
     assert!(matches!(read(&mut *fetch, "s3://no-such-bucket/a"), Err(FetchError::NotFound(_))));
     let large = read(&mut *fetch, "s3://photos/public/large").unwrap_err();
     assert!(matches!(large, FetchError::TooLarge { bytes: 3_000_000, limit: 2_999_999 }), "{large}");
-    let mut exact = reader(&FetchOptions { max_bytes: 3_000_000, ..options(&moto.endpoint, &allow) });
+    let mut exact = reader(&FetchOptions { max_bytes: 3_000_000, ..options(&store.endpoint(), &allow) });
     assert_eq!(read(&mut *exact, "s3://photos/public/large").unwrap().len(), 3_000_000);
 }
 
 #[test]
 fn many_threads_share_one_opening() {
-    let Some(moto) = Moto::start() else { return };
+    let Some(store) = store() else { return };
     let builder = AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b");
-    let opener = open_with(builder, &options(&moto.endpoint, &["s3://photos"])).unwrap();
+    let opener = open_with(builder, &options(&store.endpoint(), &["s3://photos"])).unwrap();
     thread::scope(|scope| {
         for key in KEYS.iter().cycle().take(12) {
             let opener = &opener;
@@ -148,11 +123,11 @@ fn credentials_and_endpoint_come_from_the_environment() {
         assert_eq!(read(&mut *fetch, "s3://photos/a.jpg").unwrap(), b"a.jpg");
         return;
     }
-    let Some(moto) = Moto::start() else { return };
+    let Some(store) = store() else { return };
     let name = "tests::credentials_and_endpoint_come_from_the_environment";
     let inner = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name])
-        .envs([(INNER, "1"), ("AWS_ENDPOINT_URL", moto.endpoint.as_str()), ("AWS_REGION", "eu-central-1")])
+        .envs([(INNER, "1"), ("AWS_ENDPOINT_URL", store.endpoint().as_str()), ("AWS_REGION", "eu-central-1")])
         .envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")])
         .output()
         .unwrap();
