@@ -122,7 +122,7 @@ impl ResizerBackend {
         Self { name, about, open: Box::new(open), health: Health::all_rust }
     }
 
-    /// The same, answering [`Backend::health`] with `health`; without it, it counts as all Rust.
+    /// The same, answering [`foveate_core::Backend::health`] with `health`; without it, it counts as all Rust.
     #[must_use]
     pub fn with_health(self, health: fn() -> Health) -> Self {
         Self { health, ..self }
