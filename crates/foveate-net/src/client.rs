@@ -130,7 +130,7 @@ impl Client {
     /// Leave to ask: by the rules, and among the others who ask the same host.
     fn turn(&self, target: &Target, deadline: &Deadline) -> Result<Turn<'_>, NetError> {
         self.rules.check(target)?;
-        let host = format!("{}:{}", target.host(), target.port());
+        let host = target.server();
         deadline.pause(|| self.turns.take(host, self.options.timeout)).ok_or_else(|| {
             let (most, patience) = (self.options.per_host, self.options.timeout);
             NetError::transient(format!(

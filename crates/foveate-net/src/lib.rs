@@ -16,3 +16,4 @@ pub mod webhook;
 pub use client::{Client, Reply};
 pub use error::{NetError, OptionsError};
 pub use options::Options;
+pub use target::server;

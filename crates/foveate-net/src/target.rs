@@ -20,6 +20,11 @@ pub(crate) struct Target {
     port: u16,
 }
 
+/// The server that an address leads to, as `host:port`; `None` where it is no address that is asked.
+pub fn server(url: &str) -> Option<String> {
+    Target::parse(url).ok().map(|target| target.server())
+}
+
 impl Target {
     pub(crate) fn parse(address: &str) -> Result<Self, NetError> {
         if address.len() > LONGEST {
@@ -70,6 +75,11 @@ impl Target {
 
     pub(crate) fn host(&self) -> &str {
         &self.host
+    }
+
+    /// `host:port`.
+    pub(crate) fn server(&self) -> String {
+        format!("{}:{}", self.host, self.port)
     }
 
     pub(crate) fn port(&self) -> u16 {

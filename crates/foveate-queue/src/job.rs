@@ -15,6 +15,8 @@ pub struct Job {
     pub callback: Option<Callback>,
     /// The caller's own JSON, handed to the task and back to the caller as it came.
     pub metadata: Option<String>,
+    /// The trace that the work belongs to, as [W3C Trace Context](https://www.w3.org/TR/trace-context/) writes it.
+    pub traceparent: Option<String>,
 }
 
 /// Where an image is.
@@ -68,6 +70,8 @@ struct Wire<'a> {
     callback: Option<WireCallback>,
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
     metadata: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
 }
 
 /// Of one variant, because serde takes a list for a struct too.
@@ -87,7 +91,8 @@ impl Job {
 
     /// A job for the usual task, without id, callback or metadata.
     pub fn new(image: ImageRef) -> Self {
-        Self { id: None, task: Self::DEFAULT_TASK.to_owned(), image, callback: None, metadata: None }
+        let task = Self::DEFAULT_TASK.to_owned();
+        Self { id: None, task, image, callback: None, metadata: None, traceparent: None }
     }
 
     /// Reads a message. Unknown fields are refused: a misspelt one would lose what it says.
@@ -109,7 +114,8 @@ impl Job {
         if version.as_f64() != Some(Self::VERSION as f64) {
             return Err(JobError::Version(version.to_string()));
         }
-        let Wire { version: _, id, task, image, callback, metadata } = serde_json::from_slice(body).map_err(schema)?;
+        let Wire { version: _, id, task, image, callback, metadata, traceparent } =
+            serde_json::from_slice(body).map_err(schema)?;
         if id.as_deref().is_some_and(|id| !Self::is_id(id)) {
             let message = format!("an id has 1 to {} characters, none of them control characters", Self::MAX_ID);
             return Err(JobError::Schema(message));
@@ -120,6 +126,7 @@ impl Job {
             image,
             callback: callback.map(|WireCallback::Url(url)| Callback { url }),
             metadata: metadata.map(|json| json.get().to_owned()),
+            traceparent,
         })
     }
 
@@ -135,9 +142,10 @@ impl Job {
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
         let schema = |error: serde_json::Error| JobError::Schema(format!("metadata: {error}"));
         let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(schema)?;
-        let Self { id, task, image, callback, .. } = self.clone();
+        let Self { id, task, image, callback, traceparent, .. } = self.clone();
         let callback = callback.map(|Callback { url }| WireCallback::Url(url));
-        let wire = Wire { version: Self::VERSION.into(), id, task: Some(task), image, callback, metadata };
+        let version = Self::VERSION.into();
+        let wire = Wire { version, id, task: Some(task), image, callback, metadata, traceparent };
         serde_json::to_vec(&wire).map_err(schema)
     }
 }
@@ -146,7 +154,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    const FULL: &str = r#"{"version":1,"id":"a","task":"classify","image":{"object":"s3://b/k"},"callback":{"url":"https://x/y"},"metadata":{"k":[1,2.50]}}"#;
+    const FULL: &str = r#"{"version":1,"id":"a","task":"classify","image":{"object":"s3://b/k"},"callback":{"url":"https://x/y"},"metadata":{"k":[1,2.50]},"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#;
 
     #[test]
     fn a_message_survives_the_round_trip_byte_for_byte() {

@@ -50,7 +50,7 @@ fn messages() -> Vec<String> {
     for value in VALUES {
         messages.push(format!(r#"{{"version": {value}, "image": {{"url": "u"}}}}"#));
         messages.push(format!(r#"{{"version": 1, "image": {value}}}"#));
-        for field in ["id", "task", "callback", "metadata", "calback", "Version"] {
+        for field in ["id", "task", "callback", "metadata", "traceparent", "calback", "Version"] {
             messages.push(format!(r#"{{"version": 1, "image": {{"object": "o"}}, "{field}": {value}}}"#));
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use foveate_queue::{Job, JobQueue};
-use foveate_worker::Engine;
+use foveate_worker::{Engine, Traces};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -43,6 +43,8 @@ pub struct Api {
     pub read_timeout: Duration,
     /// How long a request may take, from when its body is there.
     pub timeout: Duration,
+    /// Whose traces requests are part of, by their `traceparent` header; jobs that are queued carry it on.
+    pub traces: Traces,
 }
 
 impl Api {
@@ -61,6 +63,7 @@ impl Api {
             max_bytes_in_hand: 256 << 20,
             read_timeout: half_a_minute,
             timeout: half_a_minute,
+            traces: Traces::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use foveate_queue::{Callback, Job, Message, QueueError};
+use foveate_queue::{Callback, ImageRef, Job, Message, QueueError};
 use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -43,6 +43,9 @@ pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Req
 /// Everything that is done from here on has the request's id.
 async fn identified(serving: &Serving, id: &str, headers: &HeaderMap, body: &mut Body) -> Result<Response, Problem> {
     let span = info_span!("request", id, images = Empty, status = Empty);
+    if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
+        (serving.api.traces.join)(&span, traceparent);
+    }
     let answer = async {
         let asked = input::ask(serving, headers, body).await?;
         Span::current().record("images", asked.images.len());
@@ -159,7 +162,15 @@ async fn enqueue(serving: &Serving, id: &str, asked: Asked, callback: Callback) 
     };
     check_callback(serving, &callback)?;
     let task = task(&serving.api.engine, asked.task.unwrap_or_else(|| serving.task.clone()))?;
-    let messages = messages(id, &task, asked.images, &asked.metadata, &callback)?;
+    let traceparent = (serving.api.traces.traceparent)(&Span::current());
+    let job = |image| Job {
+        task: task.clone(),
+        callback: Some(callback.clone()),
+        metadata: asked.metadata.clone(),
+        traceparent: traceparent.clone(),
+        ..Job::new(image)
+    };
+    let messages = messages(id, asked.images, job)?;
     let ids: Vec<String> = messages.iter().map(|message| message.id.clone()).collect();
     let sent = tokio::task::spawn_blocking(move || queue.send(&messages));
     let sent = tokio::time::timeout(serving.api.timeout, sent).await.map_err(|_| {
@@ -186,26 +197,14 @@ fn task(engine: &Engine, task: String) -> Result<String, Problem> {
     Err(Problem::impossible(detail, "name one of them, or none"))
 }
 
-fn messages(
-    id: &str,
-    task: &str,
-    images: Vec<Image>,
-    metadata: &Option<String>,
-    callback: &Callback,
-) -> Result<Vec<Message>, Problem> {
+fn messages(id: &str, images: Vec<Image>, job: impl Fn(ImageRef) -> Job) -> Result<Vec<Message>, Problem> {
     let message = |(index, image)| {
         let Image::At(image) = image else {
             let detail = format!("input {index} has bytes, and a job in a queue names its image");
             return Err(Problem::impossible(detail, "name a URL, or leave the callback out"));
         };
         let id = format!("{id}-{index}");
-        let job = Job {
-            id: Some(id.clone()),
-            task: task.to_owned(),
-            image,
-            callback: Some(callback.clone()),
-            metadata: metadata.clone(),
-        };
+        let job = Job { id: Some(id.clone()), ..job(image) };
         Ok(Message { id, body: job.to_json().map_err(|error| Problem::malformed(error.to_string()))? })
     };
     images.into_iter().enumerate().map(message).collect()

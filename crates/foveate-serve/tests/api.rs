@@ -4,13 +4,14 @@
 mod support;
 
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate_queue::{ImageRef, Job, JobQueue, MemoryQueue};
+use foveate_worker::Traces;
 use serde_json::{Value, json};
 use support::{Answer, file, get, post, post_with, receive, request, send, serve, until};
 
@@ -256,9 +257,14 @@ fn a_key_is_asked_for_where_there_is_one() {
 
 #[test]
 fn a_callback_queues_jobs_and_answers_at_once() {
+    static JOINED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let queue = Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3));
     let fixture = serve(4, |_, api| {
         api.queue = Some(queue.clone());
+        api.traces = Traces {
+            join: |_, traceparent| JOINED.lock().unwrap().push(traceparent.to_owned()),
+            traceparent: |_| Some("00-ours-01".to_owned()),
+        };
         api.check_callback =
             Some(Arc::new(
                 |url| if url.contains("example.com") { Ok(()) } else { Err("this host may not".to_owned()) },
@@ -273,7 +279,7 @@ fn a_callback_queues_jobs_and_answers_at_once() {
         "input": ["https://example.com/a.jpg", {"object": "s3://b/c.jpg"}],
         "callback": callback, "metadata": {"k": [1, 2.50]}, "task": "echo",
     });
-    let answer = with("idempotency-key: order-7\r\n", &body);
+    let answer = with("idempotency-key: order-7\r\ntraceparent: 00-theirs-01\r\n", &body);
     assert_eq!(answer.status, 202, "{answer:?}");
     let jobs =
         json!([{"object": "job", "index": 0, "id": "order-7-0"}, {"object": "job", "index": 1, "id": "order-7-1"}]);
@@ -290,6 +296,8 @@ fn a_callback_queues_jobs_and_answers_at_once() {
     assert_eq!((job.task.as_str(), job.image), ("echo", ImageRef::Object("s3://b/c.jpg".to_owned())));
     assert_eq!((job.id.as_deref(), job.metadata.as_deref()), (Some("order-7-1"), Some(r#"{"k":[1,2.5]}"#)));
     assert_eq!(job.callback.unwrap().url, "https://example.com/done");
+    assert_eq!(job.traceparent.as_deref(), Some("00-ours-01"));
+    assert_eq!(*JOINED.lock().unwrap(), ["00-theirs-01"]);
 
     let refused = |body: Value, detail: &str| {
         let answer = with("", &body);

@@ -12,6 +12,8 @@ use tracing_subscriber::layer::{Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+pub use otel::{join, traceparent};
+
 /// What is logged, how, and where spans go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {

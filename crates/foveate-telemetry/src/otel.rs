@@ -1,14 +1,18 @@
 //! Spans to a collector, by OTLP over HTTP.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use opentelemetry::Key;
-use opentelemetry::trace::TracerProvider;
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{TraceContextExt, TracerProvider};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::warn;
+use tracing::{Span, warn};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 
@@ -16,12 +20,32 @@ use crate::{BoxedLayer, TelemetryError, is_ours};
 
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+/// The header's name.
+const TRACEPARENT: &str = "traceparent";
 /// Of one request to the collector, where the environment says nothing: what the specification says.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than that nobody waits at the end of a program for a collector that does not answer.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Most bytes of a collector's answer.
 const MAX_ANSWER: u64 = 4 << 20;
+
+/// Makes a span that has not been entered yet part of the trace that `traceparent` names, which is written as W3C Trace
+/// Context says; what is written otherwise is not heeded.
+pub fn join(span: &Span, traceparent: &str) {
+    let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
+    let parent = TraceContextPropagator::new().extract(&carrier);
+    if parent.span().span_context().is_valid() {
+        // Refused where no span is exported: then there is nothing to join.
+        let _ = span.set_parent(parent);
+    }
+}
+
+/// The `traceparent` by which another process joins a span; `None` where it is not exported.
+pub fn traceparent(span: &Span) -> Option<String> {
+    let mut carrier = HashMap::new();
+    TraceContextPropagator::new().inject_context(&span.context(), &mut carrier);
+    carrier.remove(TRACEPARENT)
+}
 
 /// What is still to be sent.
 #[derive(Debug)]

@@ -26,6 +26,13 @@ fn says() {
     let _guard = foveate_telemetry::init(&options).unwrap();
     assert!(matches!(foveate_telemetry::init(&Options::default()), Err(TelemetryError::AlreadySet)));
 
+    if let Some(parent) = variable("PARENT") {
+        let span = info_span!(target: "foveate_worker", "joined");
+        foveate_telemetry::join(&span, &parent);
+        span.in_scope(|| info!(target: "foveate_worker", known_as = foveate_telemetry::traceparent(&span)));
+        return;
+    }
+
     let item = info_span!(target: "foveate_worker", "item", id = "cat-1", bytes = tracing::field::Empty, level = 3);
     item.in_scope(|| {
         info_span!(target: "foveate_worker", "download", host = "example.com").in_scope(|| {
@@ -89,9 +96,18 @@ fn a_filter_that_is_none_is_told_so() {
     assert!(message.starts_with("log filter 'foveate=loud': ") && message.contains("looks like 'info'"), "{message}");
 }
 
+/// From the examples of W3C Trace Context.
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 #[cfg(not(feature = "otel"))]
 mod without_otel {
     use super::*;
+
+    #[test]
+    fn a_span_has_no_name_for_others() {
+        let lines = objects(&stderr_of("json", &[("PARENT", PARENT)]));
+        assert_eq!(lines[0].get("known_as"), None);
+    }
 
     #[test]
     fn an_endpoint_that_was_asked_for_is_refused_naming_the_feature() {
@@ -189,6 +205,25 @@ mod with_otel {
         assert_eq!(attribute(&download.attributes, "host"), text("example.com"));
         let events: Vec<&str> = download.events.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(events, ["began", "404 \"Not\nFound\""]);
+    }
+
+    #[test]
+    fn a_span_joins_the_trace_of_who_asks_and_is_joined_by_its_own_name() {
+        let joined = |parent: &str| {
+            let (_, export, stderr) = collected("OTLP", "", &[("PARENT", parent)]);
+            let span = export.resource_spans[0].scope_spans[0].spans[0].clone();
+            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let [trace, id, parent] = [hex(&span.trace_id), hex(&span.span_id), hex(&span.parent_span_id)];
+            let known_as = objects(&stderr)[0]["known_as"].as_str().unwrap().to_owned();
+            assert_eq!((span.name.as_str(), known_as), ("joined", format!("00-{trace}-{id}-01")));
+            (trace, parent)
+        };
+        let (trace, parent) = joined(PARENT);
+        assert_eq!([trace.as_str(), parent.as_str()], ["0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"]);
+        // Not heeded: a trace of its own.
+        let (trace, parent) = joined("00-0af7651916cd43dd8448eb211c80319c-none-01");
+        assert_ne!((trace.as_str(), parent.as_str()), ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"));
+        assert_eq!(parent, "");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod pulse;
 mod request;
 mod stages;
 mod task;
+mod traces;
 mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};
 pub use task::{Batching, Picture, Task, TaskError};
+pub use traces::Traces;
 pub use worker::{Backoff, Bound, Callbacks, SegmentOpener, Segments, Worker, WorkerOptions};
 
 /// A thread that panics is noticed by its pulse; what it shared stays usable.

@@ -18,8 +18,8 @@ use foveate_sink::parts::PartSink;
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_sink_npy::NpyFormat;
 use foveate_worker::{
-    Backoff, Batching, Bound, Callbacks, Embedding, Engine, Output, Picture, Probe, Segments, Task, TaskError, Worker,
-    WorkerOptions,
+    Backoff, Batching, Bound, Callbacks, Embedding, Engine, Output, Picture, Probe, Segments, Task, TaskError, Traces,
+    Worker, WorkerOptions,
 };
 
 const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
@@ -76,7 +76,8 @@ impl Setup {
     }
 
     fn client(&self) -> Arc<Client> {
-        let host = self.server.address().to_string();
+        // Any port: some tests ask one that nobody listens to.
+        let host = self.server.address().ip().to_string();
         let timeout = Duration::from_secs(2);
         Arc::new(Client::new(Options { allow_private: vec![host], timeout, ..Options::default() }).unwrap())
     }
@@ -190,12 +191,17 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
 
 #[test]
 fn a_callback_is_signed_and_carries_what_the_caller_needs() {
+    static JOINED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let setup = Setup::new(Duration::from_secs(20), 3);
-    let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    let traces = Traces {
+        join: |_, traceparent| JOINED.lock().unwrap().push(traceparent.to_owned()),
+        traceparent: |_| Some("00-ours-01".to_owned()),
+    };
+    let _worker = Worker::start(setup.engine(), WorkerOptions { traces, ..setup.options() }).unwrap();
     let photo = setup.server.url("/photo/0");
     let callback = setup.server.url("/callback");
     let body = format!(
-        r#"{{"version":1,"id":"mine","image":{{"url":"{photo}"}},"callback":{{"url":"{callback}"}},"metadata":{{"n": 1.50}}}}"#
+        r#"{{"version":1,"id":"mine","image":{{"url":"{photo}"}},"callback":{{"url":"{callback}"}},"metadata":{{"n": 1.50}},"traceparent":"00-theirs-01"}}"#
     );
     setup.send_body("broker's", body.into_bytes());
     setup.wait();
@@ -211,6 +217,10 @@ fn a_callback_is_signed_and_carries_what_the_caller_needs() {
     assert_eq!(text, expected);
     let secrets = Secrets::parse(SECRET).unwrap();
     assert_eq!(calls[0].id, message_id("mine"));
+    assert_eq!(
+        (calls[0].traceparent.as_str(), JOINED.lock().unwrap().as_slice()),
+        ("00-ours-01", &["00-theirs-01".to_owned()][..])
+    );
     assert_eq!(calls[0].signature, secrets.sign(&calls[0].id, calls[0].timestamp.parse().unwrap(), &calls[0].body));
 }
 
@@ -293,6 +303,26 @@ fn a_worker_that_cannot_work_does_not_use_up_the_tries_of_all_messages() {
     setup.wait();
     assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
     assert_eq!(setup.called().len() + setup.dead().len(), 400);
+}
+
+#[test]
+fn a_dead_server_with_many_images_does_not_keep_those_behind_it_waiting() {
+    let setup = Setup::new(Duration::from_secs(20), 2);
+    let worker = Worker::start(setup.engine(), WorkerOptions { bound: Bound::Fixed(16), ..setup.options() }).unwrap();
+    setup.send(numbered("photo", 1));
+    wait_until(Duration::from_secs(20), || setup.called().len() == 1);
+    // Nothing listens to port 1.
+    for n in 0..200 {
+        let mut job = Job::new(ImageRef::Url(format!("http://127.0.0.1:1/{n}")));
+        job.callback = Some(Callback { url: setup.server.url("/callback") });
+        setup.send_body(&format!("dead {n}"), job.to_json().unwrap());
+    }
+    setup.send((0..10).map(|n| format!("/photo/behind/{n}")));
+    // A message every two seconds would take minutes.
+    setup.wait();
+    assert_eq!((setup.called().len(), setup.dead().len()), (11, 200));
+    assert!(setup.dead().values().all(|(stage, _)| stage == "download"));
+    assert_eq!(worker.ready(), Ok(()));
 }
 
 #[test]

@@ -18,6 +18,9 @@ const UNSAFE: &[(&str, &str)] = &[
 const PUBLIC: [&str; 8] =
     ["pub fn", "pub const", "pub static", "pub type", "pub struct", "pub enum", "pub trait", "pub use"];
 
+/// Whose types are common property: spans are handed from crate to crate, and there is no other way to say them.
+const VOCABULARY: &str = "tracing";
+
 /// Third-party types do not appear in what a trait crate or core makes public: replacing a library must not be a
 /// breaking change. Approximate (it reads lines, not types), so it errs towards letting things through.
 pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
@@ -36,7 +39,8 @@ pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
 
 fn foreign_crates(package: &Package) -> Vec<String> {
     let theirs = package.dependencies.iter().filter(|dependency| !dependency.ours && dependency.kind != Kind::Dev);
-    theirs.map(|dependency| dependency.name.replace('-', "_")).collect()
+    let names = theirs.map(|dependency| dependency.name.replace('-', "_"));
+    names.filter(|name| name != VOCABULARY).collect()
 }
 
 fn foreign_in(file: &TextFile, foreign: &[String]) -> Vec<Finding> {

@@ -33,6 +33,8 @@ pub struct Call {
     pub timestamp: String,
     /// Header `webhook-signature`.
     pub signature: String,
+    /// Header `traceparent`; empty where there is none.
+    pub traceparent: String,
     /// Size of the body.
     pub bytes: usize,
     /// The body; empty where the callback was not taken.
@@ -89,12 +91,12 @@ impl Callbacks {
         let status = if self.down.load(Ordering::SeqCst) { 503 } else { 204 };
         let header = |name| request.header(name).to_owned();
         let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
-        let signature = header("webhook-signature");
+        let (signature, traceparent) = (header("webhook-signature"), header("traceparent"));
         let bytes = request.body.len();
         let body = if status == 204 { request.body } else { Vec::new() };
         log.bytes += ENTRY + body.len();
         log.taken += usize::from(status == 204);
-        log.calls.push(Call { id, timestamp, signature, bytes, body, status });
+        log.calls.push(Call { id, timestamp, signature, traceparent, bytes, body, status });
         status
     }
 

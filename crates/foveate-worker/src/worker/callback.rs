@@ -91,7 +91,8 @@ pub(super) fn post(core: &Core, mut call: Call) {
     // A job without a callback, or one that may not be called, does not get here.
     let (Some(url), Some(client)) = (call.ticket.callback.clone(), callbacks.client.clone()) else { return };
     let span = tracing::info_span!(parent: &call.ticket.span, "callback");
-    let posted = span.in_scope(|| send(&client, callbacks.secrets.as_deref(), &call, &url));
+    let traceparent = (core.options.traces.traceparent)(&span);
+    let posted = span.in_scope(|| send(&client, callbacks.secrets.as_deref(), &call, &url, traceparent.as_deref()));
     let result = if posted.is_ok() { "ok" } else { "failed" };
     core.metrics().callbacks.get_or_create(&ResultLabel { result }).inc();
     let error = match posted {
@@ -115,12 +116,19 @@ pub(super) fn post(core: &Core, mut call: Call) {
     core.failed(*call.ticket, failure);
 }
 
-fn send(client: &Client, secrets: Option<&Secrets>, call: &Call, url: &str) -> Result<(), foveate_net::NetError> {
+fn send(
+    client: &Client,
+    secrets: Option<&Secrets>,
+    call: &Call,
+    url: &str,
+    traceparent: Option<&str>,
+) -> Result<(), foveate_net::NetError> {
     let id = message_id(&call.ticket.id);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let timestamp = now.to_string();
     let signature = secrets.map(|secrets| secrets.sign(&id, now, &call.body));
     let mut headers = vec![(webhook::ID, id.as_str()), ("idempotency-key", &id), (webhook::TIMESTAMP, &timestamp)];
     headers.extend(signature.as_deref().map(|signature| (webhook::SIGNATURE, signature)));
+    headers.extend(traceparent.map(|traceparent| ("traceparent", traceparent)));
     client.post(url, &headers, &call.body).map(drop)
 }

@@ -8,6 +8,7 @@ mod bound;
 mod callback;
 mod later;
 mod leases;
+mod luck;
 mod segments;
 mod settle;
 
@@ -17,16 +18,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use foveate_pipeline::Queue;
-use foveate_queue::{Delivery, Job, JobQueue, QueueError};
+use foveate_queue::{Delivery, ImageRef, Job, JobQueue, QueueError};
 
 use crate::engine;
 use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
 use crate::pulse::Pulse;
-use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request, lock};
+use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request, Traces, lock};
 use bound::Meter;
 use callback::Call;
 use later::Later;
 use leases::{Hold, Key, Leases};
+use luck::Luck;
 use segments::Row;
 use settle::{How, Settle};
 
@@ -61,6 +63,8 @@ pub struct WorkerOptions {
     pub callbacks: Callbacks,
     /// Where vectors are stored.
     pub sink: Option<Segments>,
+    /// Whose traces the work is part of.
+    pub traces: Traces,
 }
 
 impl WorkerOptions {
@@ -75,6 +79,7 @@ impl WorkerOptions {
             reconnect: Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) },
             callbacks,
             sink: None,
+            traces: Traces::default(),
         }
     }
 }
@@ -112,31 +117,6 @@ struct Faults {
     sink: Option<String>,
 }
 
-/// Tells a worker that cannot work (no network, a broken device) from work that cannot be done. Without it, such a worker
-/// would use up the tries of all messages that there are.
-#[derive(Default)]
-struct Luck {
-    /// Transient failures since the last success, and the last of them.
-    failed: usize,
-    last: Option<Failure>,
-    enough: usize,
-}
-
-impl Luck {
-    fn is_out(&self) -> bool {
-        self.failed >= self.enough
-    }
-
-    fn check(&self) -> Result<(), String> {
-        match &self.last {
-            Some(failure) if self.is_out() => {
-                Err(format!("the last {} tries failed, at last with {failure}", self.failed))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 /// A message on its way.
 #[derive(Debug)]
 pub(crate) struct Ticket {
@@ -147,6 +127,8 @@ pub(crate) struct Ticket {
     /// The job's id, or the message's.
     id: String,
     task: String,
+    /// The server that the image is on.
+    server: Option<String>,
     callback: Option<String>,
     metadata: Option<String>,
     span: tracing::Span,
@@ -251,7 +233,7 @@ impl Core {
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             faults: Mutex::new(faults),
-            luck: Mutex::new(Luck { enough: 32.max(4 * engine.largest_batch()), ..Luck::default() }),
+            luck: Mutex::new(Luck::new(engine.largest_batch())),
             engine,
             options,
         }))
@@ -355,9 +337,12 @@ impl Core {
         let job = Job::parse(&delivery.body);
         let id = job.as_ref().ok().and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
         let span = tracing::info_span!("job", id, queue = source.name(), received = delivery.received);
+        if let Some(traceparent) = job.as_ref().ok().and_then(|job| job.traceparent.as_deref()) {
+            (self.options.traces.join)(&span, traceparent);
+        }
         let received = delivery.received;
-        let mut ticket =
-            Ticket { key, hold, queue, delivery, id, task: String::new(), callback: None, metadata: None, span };
+        let (task, server, callback, metadata) = (String::new(), None, None, None);
+        let mut ticket = Ticket { key, hold, queue, delivery, id, task, server, callback, metadata, span };
         if received > source.max_receive() {
             let reason = format!("delivered {received} times without an outcome; its worker may have died of it");
             return self.failed(ticket, Failure::permanent("receive", reason));
@@ -367,6 +352,10 @@ impl Core {
             Err(error) => return self.failed(ticket, Failure::permanent("parse", error.to_string())),
         };
         ticket.task = task;
+        ticket.server = match &image {
+            ImageRef::Url(url) => foveate_net::server(url),
+            ImageRef::Object(_) => None,
+        };
         ticket.callback = callback.map(|callback| callback.url);
         ticket.metadata = metadata;
         match self.check(&ticket) {
@@ -415,7 +404,7 @@ impl Core {
         if !ticket.hold.is_held() {
             return;
         }
-        self.count_luck(&outcome);
+        self.luck().count(ticket.server.as_deref(), &outcome);
         match (outcome, &self.options.sink) {
             (Err(failure), _) => self.failed(ticket, failure),
             (Ok(Output::Vector(embedding)), Some(_)) => {
@@ -535,21 +524,6 @@ impl Core {
         receipts.len()
     }
 
-    fn count_luck(&self, outcome: &Outcome) {
-        let mut luck = self.luck();
-        match outcome {
-            Err(failure) if failure.transient => {
-                luck.failed += 1;
-                luck.last = Some(failure.clone());
-                if luck.failed == luck.enough {
-                    tracing::error!(failed = luck.failed, %failure, "nothing works any more; only a message now and then is tried");
-                }
-            }
-            Err(_) => {}
-            Ok(_) => luck.failed = 0,
-        }
-    }
-
     fn broker_works(&self, queue: usize, fault: Option<&QueueError>) {
         let mut faults = lock(&self.faults);
         match (fault, faults.broker[queue].is_some()) {
@@ -571,12 +545,7 @@ impl Core {
 impl Probe for Worker {
     fn live(&self) -> Result<(), String> {
         self.core.engine.live()?;
-        let luck = self.core.luck();
-        // A restart brings no network, but perhaps a device.
-        match &luck.last {
-            Some(failure) if failure.stage == "process" => luck.check(),
-            _ => Ok(()),
-        }
+        self.core.luck().check_processing()
     }
 
     fn ready(&self) -> Result<(), String> {

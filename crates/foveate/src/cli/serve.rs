@@ -28,6 +28,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         max_images: args.max_images,
         max_body_bytes: args.max_body,
         timeout: args.timeout,
+        traces: service::TRACES,
         ..Api::new(Arc::clone(&engine), &options.model)
     };
     let probe = Arc::clone(&engine);

@@ -16,7 +16,7 @@ use foveate::sink::RunManifest;
 use foveate::source::{FetchBackend, FetchOpener, FetchOptions};
 use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
-use foveate::worker::{Batching, Engine};
+use foveate::worker::{Batching, Engine, Traces};
 
 use super::service_args::{QueueArgs, ServiceArgs};
 use super::{job, progress};
@@ -28,6 +28,9 @@ pub(crate) struct Service {
     pub(crate) backends: Arc<Backends>,
     pub(crate) options: EmbedOptions,
 }
+
+/// Callers' traces go on here, and ours with those who are called.
+pub(crate) const TRACES: Traces = Traces { join: telemetry::join, traceparent: telemetry::traceparent };
 
 /// Starts logging, and listens for signals to end, when `rest` of what was begun is still done. Spans that are under way
 /// are lost when the guard is.

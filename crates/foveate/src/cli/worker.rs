@@ -35,6 +35,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         heartbeat: !args.no_heartbeat,
         backoff: Backoff { base: args.retry, ..Backoff::default() },
         sink,
+        traces: service::TRACES,
         ..WorkerOptions::new(queues.clone(), callbacks)
     };
     let names: Vec<_> = queues.iter().map(|queue| queue.name().to_owned()).collect();
