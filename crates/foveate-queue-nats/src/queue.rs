@@ -20,6 +20,8 @@ use crate::setup::{Target, set_up};
 const ID: &str = "Foveate-Id";
 const STAGE: &str = "Foveate-Stage";
 const REASON: &str = "Foveate-Reason";
+/// How many bytes the body had, where its end is cut off.
+const BODY_BYTES: &str = "Foveate-Body-Bytes";
 const MAX_STAGE: usize = 100;
 const MAX_REASON: usize = 1000;
 
@@ -27,6 +29,9 @@ const MAX_REASON: usize = 1000;
 const AT_ONCE: usize = 256;
 /// Most messages of one request: what is under way must fit the client's buffers.
 const MAX_PULL: usize = 1000;
+/// Most bytes of one request, unless a single message may have more. JetStream would count them itself (`max_bytes`), but
+/// servers of 2.9 then deliver leased messages again, and forget until its lease ends one that was given back.
+const MAX_PULL_BYTES: usize = 32 << 20;
 /// Where JetStream is told about deliveries.
 const ACK: &str = "$JS.ACK.";
 
@@ -171,9 +176,11 @@ impl NatsQueue {
         }
     }
 
+    /// Most messages of one request: as many of the largest as `MAX_PULL_BYTES` has room for.
     fn at_most(&self, max: usize) -> usize {
         let allowed = usize::try_from(self.consumer.cached_info().config.max_batch).unwrap_or_default();
-        max.min(MAX_PULL).min(if allowed == 0 { MAX_PULL } else { allowed })
+        let most = MAX_PULL.min(MAX_PULL_BYTES / self.jobs.largest.max(1)).max(1);
+        max.min(most).min(if allowed == 0 { most } else { allowed })
     }
 
     /// All of a batch, whose every message comes within `patience`. Of one that breaks off, what came.
@@ -199,25 +206,23 @@ impl NatsQueue {
 
     async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.connection.ready().await?;
-        let headers = self.dead_headers(delivery, why);
-        self.connection.answered(self.publish(&self.dead, headers, &delivery.body)).await??;
+        let (headers, body) = self.letter(delivery, why);
+        self.connection.answered(self.publish(&self.dead, headers, body)).await??;
         self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
 
-    /// What fits beside the body, and of the reason as much as does.
-    fn dead_headers(&self, delivery: &Delivery, why: &DeadLetter) -> HeaderMap {
-        let mut headers = self.headers_for(&self.dead);
-        let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
-        // Not the id: a message that is sent anew and dies again is another dead letter.
-        let once = place(&delivery.receipt).map(|place| ("Nats-Msg-Id", place));
-        for (name, value) in once.into_iter().chain([(ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)]) {
-            let room = self.dead.largest.saturating_sub(size(&headers) + line(name, "") + delivery.body.len());
-            let value = if name == REASON { one_line(&value, room) } else { value };
-            if !value.is_empty() && value.len() <= room {
-                headers.insert(name, value);
-            }
+    /// A dead letter's headers and body. A body that leaves no room for any header loses its end: better than that the
+    /// message comes back for ever.
+    fn letter<'a>(&self, delivery: &'a Delivery, why: &DeadLetter) -> (HeaderMap, &'a [u8]) {
+        let (mut headers, body) = (self.headers_for(&self.dead), &delivery.body[..]);
+        let largest = self.dead.largest;
+        if size(&headers) + body.len() <= largest {
+            return (with_reason(headers, delivery, why, largest - body.len()), body);
         }
-        headers
+        headers.insert(BODY_BYTES, body.len().to_string());
+        let headers = with_reason(headers, delivery, why, largest);
+        let room = largest.saturating_sub(size(&headers));
+        (headers, &body[..room.min(body.len())])
     }
 
     async fn count(&self) -> Result<Depth, QueueError> {
@@ -231,6 +236,21 @@ impl NatsQueue {
         let dead = dead.map_err(|error| self.connection.unreachable(error.to_string()))?;
         Ok(Depth { waiting: jobs.num_pending, leased: jobs.num_ack_pending as u64, dead: dead.state.messages })
     }
+}
+
+/// `headers` and those of a dead letter, in `largest` bytes: what fits, and of the reason as much as does.
+fn with_reason(mut headers: HeaderMap, delivery: &Delivery, why: &DeadLetter, largest: usize) -> HeaderMap {
+    let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
+    // Not the id: a message that is sent anew and dies again is another dead letter.
+    let once = ("Nats-Msg-Id", delivery.key.clone());
+    for (name, value) in [once, (ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)] {
+        let room = largest.saturating_sub(size(&headers) + line(name, ""));
+        let value = if name == REASON { one_line(&value, room) } else { value };
+        if !value.is_empty() && value.len() <= room {
+            headers.insert(name, value);
+        }
+    }
+    headers
 }
 
 /// Bytes of headers on the wire.
@@ -251,21 +271,17 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
         Some(id) if !id.as_str().is_empty() => id.as_str().to_owned(),
         _ => format!("{}:{}", info.stream, info.stream_sequence),
     };
+    let sent = SystemTime::from(info.published);
+    // A stream that is made anew counts from 1 again: only the time tells its messages from those before.
+    let since_epoch = sent.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Some(Delivery {
         id,
+        key: format!("{}:{}:{}", info.stream, info.stream_sequence, since_epoch.as_nanos()),
         body: message.payload.to_vec(),
         received: u32::try_from(info.delivered).unwrap_or(u32::MAX),
-        sent: Some(SystemTime::from(info.published)),
+        sent: Some(sent),
         receipt,
     })
-}
-
-/// Stream and sequence number of a delivery: the same at every delivery of a message.
-fn place(receipt: &Receipt) -> Option<String> {
-    // $JS.ACK.STREAM.CONSUMER.delivered.sequence.…, or with domain and account before the stream.
-    let words: Vec<&str> = receipt.0.strip_prefix(ACK)?.split('.').collect();
-    let words = if words.len() >= 9 { &words[2..] } else { &words[..] };
-    Some(format!("{}:{}", words.first()?, words.get(3)?))
 }
 
 impl JobQueue for NatsQueue {

@@ -34,6 +34,7 @@ pub(crate) async fn set_up(
     let setup = Setup { connection, options };
     let jobs = setup.target(&options.stream, options.subject.as_deref(), RetentionPolicy::WorkQueue).await?;
     let dead = setup.target(&options.dead_letter, None, RetentionPolicy::Limits).await?;
+    setup.check_room(&jobs, &dead)?;
     let consumer = setup.consumer(&jobs.stream).await?;
     Ok((jobs, dead, consumer))
 }
@@ -70,6 +71,17 @@ impl Setup<'_> {
             None => self.only_subject(config)?,
         };
         Ok(Target { stream, subject, largest })
+    }
+
+    /// What the one takes must fit the other, or it could never be given up whole.
+    fn check_room(&self, jobs: &Target, dead: &Target) -> Result<(), QueueError> {
+        if dead.largest >= jobs.largest {
+            return Ok(());
+        }
+        Err(self.connection.refused(format!(
+            "stream {} takes dead letters of up to {} bytes (MaxMsgSize), but stream {} takes messages of up to {}; raise the one to at least that, or lower the other",
+            self.options.dead_letter, dead.largest, self.options.stream, jobs.largest
+        )))
     }
 
     async fn make_stream(&self, name: &str, subject: &str, retention: RetentionPolicy) -> Result<Stream, QueueError> {

@@ -129,6 +129,32 @@ fn a_stream_of_many_subjects_needs_one_to_be_named() {
 }
 
 #[test]
+fn dead_letters_need_as_much_room_as_messages() {
+    let Some(server) = NatsServer::start() else { return };
+    let limit = |name: &str, max_message_size| {
+        prepare(&server, async |jetstream| {
+            let subjects = vec![name.to_owned()];
+            let config =
+                jetstream::stream::Config { name: name.to_owned(), subjects, max_message_size, ..Default::default() };
+            jetstream.create_or_update_stream(config).await.unwrap();
+        });
+    };
+    limit("JOBS", -1);
+    limit("JOBS-DEAD", 2000);
+    let asked = options(&server.address(), &[]);
+    assert_eq!(
+        refused(&asked),
+        "queue JOBS: stream JOBS-DEAD takes dead letters of up to 2000 bytes (MaxMsgSize), but stream JOBS takes messages of up to 1048576; raise the one to at least that, or lower the other"
+    );
+    // No limit of its own, and one that the server's makes void.
+    for (jobs, dead) in [(2000, 2000), (2000, -1), (-1, -1), (2 << 20, 1 << 20)] {
+        limit("JOBS", jobs);
+        limit("JOBS-DEAD", dead);
+        NatsQueue::open(&asked).unwrap();
+    }
+}
+
+#[test]
 fn a_stranger_is_not_let_in_and_no_secret_is_told() {
     let Some(server) = NatsServer::start_with(&["--jetstream", "--user", "u", "--pass", "geheim"]) else { return };
     let address = server.address();

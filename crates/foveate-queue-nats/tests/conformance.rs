@@ -5,12 +5,13 @@
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use brokers::NatsServer;
 use foveate_queue::conformance::{Capability, Dead, Fixture, Harness, check, unknown_settings_are_refused};
-use foveate_queue::{DeadLetter, QueueOptions};
+use foveate_queue::{DeadLetter, Depth, JobQueue, Message, QueueOptions};
 use foveate_queue_nats::NatsQueue;
 
 /// What `nats-server` takes unless it is configured.
@@ -33,6 +34,14 @@ impl Client {
     fn send(&self, subject: &str, body: &str) {
         let sent = async { self.jetstream.publish(subject.to_owned(), body.to_owned().into()).await.unwrap().await };
         self.runtime.block_on(sent).unwrap();
+    }
+
+    /// Of the first message.
+    fn header(&self, stream: &str, name: &str) -> Option<String> {
+        self.runtime.block_on(async {
+            let message = self.jetstream.get_stream(stream).await.unwrap().get_raw_message(1).await.unwrap();
+            message.headers.get(name).map(ToString::to_string)
+        })
     }
 
     fn dead_letters(&self, stream: &str) -> Vec<Dead> {
@@ -92,4 +101,69 @@ fn it_is_a_queue() {
 #[test]
 fn settings_that_there_are_not_are_refused() {
     unknown_settings_are_refused("nats://127.0.0.1:1/JOBS", |options| Ok(Box::new(NatsQueue::open(options)?)));
+}
+
+#[test]
+fn a_body_that_leaves_no_room_loses_its_end() {
+    let Some(server) = NatsServer::start() else { return };
+    let address = server.address();
+    let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{address}/JOBS")) };
+    let queue = NatsQueue::open(&options).unwrap();
+    let client = Client::connect(&address);
+    // Without a header of its own, so that there is no room for any.
+    let body: String = "0123456789abcdef".repeat(MAX_PAYLOAD / 16);
+    client.send("JOBS", &body);
+    let delivery = queue.receive(1, Duration::from_secs(20)).unwrap().remove(0);
+    let why = DeadLetter { stage: "decode".to_owned(), reason: "no image; ".repeat(99) + "none" };
+    queue.dead_letter(&delivery, &why).unwrap();
+    assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 1 });
+
+    let letter = client.dead_letters("JOBS-DEAD").remove(0);
+    assert_eq!((letter.id.as_str(), letter.why), ("JOBS:1", why));
+    assert!(
+        body.as_bytes().starts_with(&letter.body) && letter.body.len() > MAX_PAYLOAD - 2000,
+        "{}",
+        letter.body.len()
+    );
+    assert_eq!(client.header("JOBS-DEAD", "Foveate-Body-Bytes"), Some(MAX_PAYLOAD.to_string()));
+}
+
+#[test]
+fn one_request_takes_no_more_bytes_than_a_worker_has_room_for() {
+    const MESSAGES: usize = 40;
+    const MOST: usize = 32 << 20;
+    let Some(server) = NatsServer::start() else { return };
+    let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{}/JOBS", server.address())) };
+    let queue = NatsQueue::open(&options).unwrap();
+    let body = vec![b'x'; MAX_PAYLOAD - 100];
+    let messages: Vec<_> = (0..MESSAGES).map(|id| Message { id: id.to_string(), body: body.clone() }).collect();
+    assert!(queue.send(&messages).iter().all(Result::is_ok));
+    let mut ids = BTreeSet::new();
+    while ids.len() < MESSAGES {
+        let received = queue.receive(1000, Duration::from_secs(20)).unwrap();
+        let bytes: usize = received.iter().map(|delivery| delivery.body.len()).sum();
+        assert!((1..=MOST).contains(&bytes), "{bytes} bytes at once");
+        assert!(received.into_iter().all(|delivery| ids.insert(delivery.id)));
+    }
+}
+
+#[test]
+fn a_stream_that_is_made_anew_has_other_messages() {
+    let Some(server) = NatsServer::start() else { return };
+    let address = server.address();
+    let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{address}/JOBS")) };
+    let client = Client::connect(&address);
+    let why = DeadLetter { stage: "decode".to_owned(), reason: "no image".to_owned() };
+    let keys = ["{}", "[]"].map(|body| {
+        let queue = NatsQueue::open(&options).unwrap();
+        client.send("JOBS", body);
+        let delivery = queue.receive(1, Duration::from_secs(20)).unwrap().remove(0);
+        queue.dead_letter(&delivery, &why).unwrap();
+        client.runtime.block_on(client.jetstream.delete_stream("JOBS")).unwrap();
+        assert_eq!(delivery.id, "JOBS:1");
+        delivery.key
+    });
+    assert_ne!(keys[0], keys[1]);
+    let bodies: Vec<_> = client.dead_letters("JOBS-DEAD").into_iter().map(|letter| letter.body).collect();
+    assert_eq!(bodies, [b"{}", b"[]"], "neither is taken for the other");
 }

@@ -101,6 +101,7 @@ mod tests {
     fn a_dead_letter_says_what_fits() {
         let delivery = Delivery {
             id: "id".to_owned(),
+            key: "1".to_owned(),
             body: vec![b'x'; 100],
             receipt: Receipt(String::new()),
             received: 1,

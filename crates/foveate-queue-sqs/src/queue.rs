@@ -247,6 +247,7 @@ impl SqsQueue {
         let sent = number(MessageSystemAttributeName::SentTimestamp);
         Ok(Delivery {
             id: given.unwrap_or(message_id).to_owned(),
+            key: message_id.to_owned(),
             receipt: receipt(message_id, handle),
             received: u32::try_from(received).unwrap_or(u32::MAX),
             sent: sent.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis)),

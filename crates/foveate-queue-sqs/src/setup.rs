@@ -52,7 +52,9 @@ pub(crate) async fn set_up(service: &Service, options: &Options) -> Result<(Targ
     let jobs = Target { name: options.name.clone(), url, largest: largest(&has) };
     let url = setup.url(&dead).await?;
     let largest = largest(&setup.attributes(&url).await?);
-    Ok((jobs, Target { name: dead, url, largest }, lease))
+    let dead = Target { name: dead, url, largest };
+    setup.check_room(&jobs, &dead)?;
+    Ok((jobs, dead, lease))
 }
 
 type Attributes = HashMap<QueueAttributeName, String>;
@@ -143,6 +145,17 @@ impl Setup<'_> {
             return Err(QueueError::Options("the queue's visibility timeout is 0; ask for a lease".to_owned()));
         }
         Ok(lease)
+    }
+
+    /// What the one takes must fit the other, or it could never be given up.
+    fn check_room(&self, jobs: &Target, dead: &Target) -> Result<(), QueueError> {
+        if dead.largest >= jobs.largest {
+            return Ok(());
+        }
+        Err(self.service.refused(format!(
+            "queue {} takes dead letters of up to {} bytes (MaximumMessageSize), but queue {} takes messages of up to {}; raise the one to at least that, or lower the other",
+            dead.name, dead.largest, jobs.name, jobs.largest
+        )))
     }
 
     /// A message that SQS itself moves away has no stage and no reason, and nobody is told.

@@ -1,7 +1,7 @@
 """A client that nobody here wrote: `interop.py ENDPOINT STEP QUEUE [BODY]`. Exit code 77 when boto3 is not there.
 
 Steps: `send` a body; `read` everything there is, as JSON, and keep it from others; `take` it, and delete it; `redrive`
-sets a policy that moves messages to the queue BODY after 3 deliveries.
+sets a policy that moves messages to the queue BODY after 3 deliveries; `limit` has messages of BODY bytes at most.
 """
 
 import json
@@ -37,6 +37,8 @@ elif step == "redrive":
     )["Attributes"]["QueueArn"]
     policy = {"deadLetterTargetArn": target, "maxReceiveCount": 3}
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+elif step == "limit":
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": sys.argv[4]})
 else:
     for message in received():
         attributes = {name: value["StringValue"] for name, value in message.get("MessageAttributes", {}).items()}

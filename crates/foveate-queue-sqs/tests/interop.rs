@@ -64,3 +64,27 @@ fn a_redrive_policy_must_leave_giving_up_to_workers() {
     queue.dead_letter(&received[0], &DeadLetter { stage: "s".to_owned(), reason: "r".to_owned() }).unwrap();
     assert_eq!(boto3(&server.endpoint(), &["read", "lost"]).unwrap().len(), 1);
 }
+
+#[test]
+fn dead_letters_need_as_much_room_as_messages() {
+    let Some(server) = AwsServer::start() else { return };
+    let options = options(&server, "jobs");
+    drop(SqsQueue::open(&options).unwrap());
+    if boto3(&server.endpoint(), &["limit", "jobs-dead", "2048"]).is_none() {
+        return;
+    }
+    let error = SqsQueue::open(&options).unwrap_err();
+    assert!(matches!(error, QueueError::Refused { .. }));
+    assert_eq!(
+        error.to_string(),
+        "queue jobs: queue jobs-dead takes dead letters of up to 2048 bytes (MaximumMessageSize), but queue jobs takes messages of up to 1048576; raise the one to at least that, or lower the other"
+    );
+    boto3(&server.endpoint(), &["limit", "jobs", "2048"]).unwrap();
+    let queue = SqsQueue::open(&options).unwrap();
+    let body = vec![b'x'; 2048 - "foveate-idStringa".len()];
+    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body }]), [Ok(())]);
+    let received = queue.receive(1, WAIT).unwrap();
+    let why = DeadLetter { stage: "decode".to_owned(), reason: "no image; ".repeat(100) };
+    assert_eq!(queue.dead_letter(&received[0], &why), Ok(()));
+    assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 1 });
+}

@@ -76,11 +76,12 @@ type Check<'a> = fn(&Harness<'a>);
 
 /// Runs the whole suite; its checks run at once, each on a queue of its own.
 pub fn check<'a>(harness: &Harness<'a>) {
-    let checks: [(&str, Check<'a>); 18] = [
+    let checks: [(&str, Check<'a>); 19] = [
         ("messages_arrive_and_go_for_good", Harness::messages_arrive_and_go_for_good),
         ("batches_have_any_size", Harness::batches_have_any_size),
         ("nothing_is_asked_for", Harness::nothing_is_asked_for),
         ("foreign_messages_get_an_id_that_stays", Harness::foreign_messages_get_an_id_that_stays),
+        ("every_message_has_its_own_key", Harness::every_message_has_its_own_key),
         ("a_lease_ends", Harness::a_lease_ends),
         ("an_extended_lease_goes_on", Harness::an_extended_lease_goes_on),
         ("released_at_once", Harness::released_at_once),
@@ -194,12 +195,35 @@ impl Harness<'_> {
         assert_eq!(bodies, HashSet::from([&b"{\"a\": 1}"[..], b"{\"a\": 2}"]));
     }
 
+    fn every_message_has_its_own_key(&self) {
+        let queue = self.fixture(LONG).queue;
+        let mut sent = ["a", "b"].map(message).to_vec();
+        if !self.capability.drops_doubles {
+            sent.push(message("a"));
+        }
+        send(&*queue, &sent);
+        let first = receive(&*queue, sent.len());
+        let keys: HashSet<_> = first.iter().map(|delivery| delivery.key.as_str()).collect();
+        assert!(keys.len() == sent.len() && !keys.contains(""), "{keys:?}");
+        all_ok(&queue.release(&receipts(&first), Duration::ZERO));
+        let second = receive(&*queue, sent.len());
+        for again in &second {
+            let before = first.iter().find(|delivery| delivery.key == again.key).unwrap();
+            assert_eq!((&again.id, &again.body), (&before.id, &before.body));
+        }
+        all_ok(&queue.acknowledge(&receipts(&second)));
+        send(&*queue, &[message("c")]);
+        let later = receive_one(&*queue).key;
+        assert!(!keys.contains(later.as_str()), "{later} was another message's");
+    }
+
     fn a_lease_ends(&self) {
         let (fixture, first, since) = self.one_received();
         assert_eq!(fixture.queue.receive(1, Duration::ZERO).unwrap(), [], "it is leased");
         let second = receive_one(&*fixture.queue);
         assert!(since.elapsed() + EARLY >= self.short, "after {:?}", since.elapsed());
         assert_eq!((second.id, second.body, second.received), (first.id, first.body, 2));
+        assert_eq!(second.key, first.key);
         assert_ne!(second.receipt, first.receipt);
         let third = receive_one(&*fixture.queue);
         assert_eq!(third.received, 3);

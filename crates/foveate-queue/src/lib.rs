@@ -53,6 +53,7 @@ pub trait JobQueue: Send + Sync {
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
 
     /// Moves a message to the queue's dead letters, with its id and why. It is there durably before it is removed here.
+    /// What does not fit beside the body is left out; a body that leaves no room for anything loses its end.
     ///
     /// # Errors
     /// When that could not be done; the message then comes back when its lease ends.
@@ -80,6 +81,9 @@ pub struct Delivery {
     /// The id it was sent with; the broker's own where it was sent without (by another program), which is the same at
     /// every delivery too.
     pub id: String,
+    /// The broker's own name of the message: the same at every delivery of it, and different for every message that was
+    /// sent, even where two have one id.
+    pub key: String,
     /// The job: see [`Job`]. Whatever was sent: nothing has looked into it yet.
     pub body: Vec<u8>,
     /// Names this delivery.

@@ -38,6 +38,8 @@ struct State {
 #[derive(Debug)]
 struct Held {
     message: Message,
+    /// Given when it was sent; no other message has it.
+    key: u64,
     sent: SystemTime,
     received: u32,
     /// Of its latest delivery, unless it was given back.
@@ -89,7 +91,8 @@ impl MemoryQueue {
             let reason = format!("it is full: it holds {} messages", self.max_messages);
             return Err(QueueError::Unreachable { queue: self.name.clone(), reason });
         }
-        let held = Held { message: message.clone(), sent: SystemTime::now(), received: 0, receipt: None };
+        let (message, key) = (message.clone(), state.number());
+        let held = Held { message, key, sent: SystemTime::now(), received: 0, receipt: None };
         state.put(Instant::now(), held);
         Ok(())
     }
@@ -140,6 +143,7 @@ impl State {
         held.received = held.received.saturating_add(1);
         let delivery = Delivery {
             id: held.message.id.clone(),
+            key: held.key.to_string(),
             body: held.message.body.clone(),
             receipt: Receipt(receipt.to_string()),
             received: held.received,

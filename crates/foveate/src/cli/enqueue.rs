@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use foveate::net::webhook::message_id;
 use foveate::pipeline::Cancel;
-use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions};
+use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueOptions, one_line};
 use foveate::source::{Input, Listing, Source};
 use foveate::worker::Backoff;
 
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(5) };
 /// Failures that are told one by one.
 const TOLD: u64 = 10;
+/// Most bytes of a line that are repeated when it fails.
+const NAMED: usize = 200;
 
 pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
@@ -32,9 +34,8 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
         serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
     }
     let queue = service::queue(&args.queue, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE)?;
-    let mut feed = Feed { args, queue, waiting: Vec::new(), sent: 0, failed: 0 };
-    feed.all(&cancel)?;
-    feed.flush()?;
+    let mut feed = Feed { args, queue, patience: PATIENCE, waiting: Vec::new(), sent: 0, failed: 0 };
+    let fed = feed.all(&cancel).and_then(|()| feed.flush());
     let Feed { queue, sent, failed, .. } = feed;
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     } else if !args.quiet {
         writeln!(out, "{sent} jobs on queue {}, {failed} failed", queue.name())?;
     }
+    fed?;
     Ok(match (cancel.is_cancelled(), failed) {
         (true, _) => Exit::Interrupted,
         (false, 0) => Exit::Complete,
@@ -53,7 +55,10 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
 struct Feed<'a> {
     args: &'a EnqueueArgs,
     queue: Arc<dyn JobQueue>,
-    waiting: Vec<Message>,
+    /// [`PATIENCE`], but in tests.
+    patience: Duration,
+    /// Messages, and what failures call them.
+    waiting: Vec<(String, Message)>,
     sent: u64,
     failed: u64,
 }
@@ -62,7 +67,7 @@ impl Feed<'_> {
     fn all(&mut self, cancel: &Cancel) -> anyhow::Result<()> {
         for input in &self.args.inputs {
             match input.contains("://") {
-                true => self.line(input)?,
+                true => self.line(input, named(input))?,
                 false => self.folder(Path::new(input), cancel)?,
             }
         }
@@ -73,32 +78,31 @@ impl Feed<'_> {
                     std::fs::File::open(list).with_context(|| format!("cannot read {}", list.display()))?,
                 )),
             };
-            for line in lines.lines() {
+            for (at, line) in lines.lines().enumerate() {
                 let line = line.with_context(|| format!("cannot read {}", list.display()))?;
                 if cancel.is_cancelled() {
                     return Ok(());
                 }
-                if !line.trim().is_empty() {
-                    self.line(line.trim())?;
+                let line = line.trim();
+                if !line.is_empty() {
+                    self.line(line, format!("{}:{}: {}", list.display(), at + 1, named(line)))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// An address, or a job.
-    fn line(&mut self, line: &str) -> anyhow::Result<()> {
+    /// An address, or a job, which failures call `what`.
+    fn line(&mut self, line: &str, what: String) -> anyhow::Result<()> {
         let job = match line.starts_with('{') {
             true => Job::parse(line.as_bytes()).map_err(|error| error.to_string()),
-            false => image(line).map(|image| self.job(image)),
+            false => image(line).and_then(|image| self.job(image)),
         };
-        match job {
-            Ok(job) => self.send(&job),
-            Err(reason) => {
-                self.fail(line, &reason);
-                Ok(())
-            }
+        match job.and_then(|job| message(&job)) {
+            Ok(message) => self.waiting.push((what, message)),
+            Err(reason) => self.fail(&what, &reason),
         }
+        if self.waiting.len() >= TOGETHER { self.flush() } else { Ok(()) }
     }
 
     /// The files below `folder`, at the same place below the base.
@@ -119,47 +123,45 @@ impl Feed<'_> {
             let below = path.strip_prefix(folder).ok().filter(|below| !below.as_os_str().is_empty());
             let below = below.unwrap_or_else(|| Path::new(path.file_name().unwrap_or_default()));
             let address = join(base, &below.to_string_lossy());
-            self.line(&address)?;
+            self.line(&address, item.id)?;
         }
         Ok(())
     }
 
-    fn job(&self, image: ImageRef) -> Job {
+    fn job(&self, image: ImageRef) -> Result<Job, String> {
         let args = self.args;
-        Job {
-            id: Some(id(&args.id_prefix, image.as_str())),
+        let id = id(&args.id_prefix, image.as_str());
+        if !Job::is_id(&id) {
+            let remedy = "send it as a whole job, with an id of your own";
+            return Err(format!("its id would have a control character (a tab?); {remedy}"));
+        }
+        Ok(Job {
+            id: Some(id),
             task: args.task.clone(),
             callback: args.callback.clone().map(|url| Callback { url }),
             metadata: args.metadata.clone(),
+            // Of a program that starts this one within a trace.
+            traceparent: std::env::var("TRACEPARENT").ok(),
             image,
-        }
+        })
     }
 
-    fn send(&mut self, job: &Job) -> anyhow::Result<()> {
-        let body = job.to_json()?;
-        // A whole job may come without an id: the same job then has the same one.
-        let id = job.id.clone().unwrap_or_else(|| message_id(&String::from_utf8_lossy(&body)));
-        self.waiting.push(Message { id, body });
-        if self.waiting.len() >= TOGETHER { self.flush() } else { Ok(()) }
-    }
-
-    /// Sends what waits; what a broker cannot take just now is sent again.
+    /// Sends what waits; what a broker cannot take just now is sent again, and what it refuses has failed.
     fn flush(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience;
         let mut tries = 0;
         while !self.waiting.is_empty() {
-            let messages = std::mem::take(&mut self.waiting);
+            let (names, messages): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().unzip();
             let results = self.queue.send(&messages);
             let mut last = None;
-            for (message, result) in messages.into_iter().zip(results) {
+            for ((what, message), result) in names.into_iter().zip(messages).zip(results) {
                 match result {
                     Ok(()) => self.sent += 1,
                     Err(error) if error.is_transient() => {
-                        self.waiting.push(message);
+                        self.waiting.push((what, message));
                         last = Some(error);
                     }
-                    Err(error @ QueueError::TooLarge { .. }) => self.fail(&message.id, &error.to_string()),
-                    Err(error) => return Err(error.into()),
+                    Err(error) => self.fail(&what, &error.to_string()),
                 }
             }
             if let Some(error) = last {
@@ -181,6 +183,21 @@ impl Feed<'_> {
             eprintln!("error: … and more");
         }
     }
+}
+
+/// What failures call a line. What is behind a `?` may be a secret.
+fn named(line: &str) -> String {
+    match line.split_once('?') {
+        Some((place, _)) => one_line(place, NAMED) + "?…",
+        None => one_line(line, NAMED),
+    }
+}
+
+fn message(job: &Job) -> Result<Message, String> {
+    let body = job.to_json().map_err(|error| error.to_string())?;
+    // A whole job may come without an id: the same job then has the same one.
+    let id = job.id.clone().unwrap_or_else(|| message_id(&String::from_utf8_lossy(&body)));
+    Ok(Message { id, body })
 }
 
 /// What a line names.
@@ -215,7 +232,116 @@ fn join(base: &str, below: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use foveate::queue::{DeadLetter, Delivery, Depth, MemoryQueue, QueueError, Receipt};
+
     use super::*;
+
+    /// Takes no ids with a space at an end, as NATS does not.
+    struct Picky(MemoryQueue);
+
+    impl Picky {
+        fn send_one(&self, message: &Message) -> Result<(), QueueError> {
+            if message.id.trim() != message.id {
+                return Err(QueueError::Refused { queue: "picky".to_owned(), reason: "a space".to_owned() });
+            }
+            self.0.send(std::slice::from_ref(message)).remove(0)
+        }
+    }
+
+    impl JobQueue for Picky {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn lease(&self) -> Duration {
+            self.0.lease()
+        }
+
+        fn max_receive(&self) -> u32 {
+            self.0.max_receive()
+        }
+
+        fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+            messages.iter().map(|message| self.send_one(message)).collect()
+        }
+
+        fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+            self.0.receive(max, wait)
+        }
+
+        fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+            self.0.acknowledge(receipts)
+        }
+
+        fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+            self.0.extend(receipts)
+        }
+
+        fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+            self.0.release(receipts, delay)
+        }
+
+        fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+            self.0.dead_letter(delivery, why)
+        }
+
+        fn depth(&self) -> Result<Depth, QueueError> {
+            self.0.depth()
+        }
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EnqueueArgs,
+    }
+
+    fn arguments(inputs: &[&str]) -> EnqueueArgs {
+        Line::parse_from([&["enqueue", "--queue", "memory://jobs"], inputs].concat()).args
+    }
+
+    fn feed<'a>(args: &'a EnqueueArgs, queue: &MemoryQueue) -> Feed<'a> {
+        let queue = Arc::new(Picky(queue.clone()));
+        Feed { args, queue, patience: Duration::ZERO, waiting: Vec::new(), sent: 0, failed: 0 }
+    }
+
+    #[test]
+    fn what_is_refused_fails_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        let large = format!("s3://b/{}", "x".repeat(600));
+        let secret = format!("{large}?signature=hush-hush");
+        let long_id = format!(r#"{{"version":1,"id":"{}","image":{{"url":"https://x/y"}}}}"#, "i".repeat(257));
+        let lines = ["s3://b/a", "s3://b/tab\there", "photo.jpg", &long_id, "", &large, &secret, "s3://b/c"];
+        std::fs::write(&list, lines.join("\n")).unwrap();
+        let list = list.to_str().unwrap();
+        let args = arguments(&["s3://b/space ", "--from-list", list]);
+
+        let queue = MemoryQueue::new("jobs", PATIENCE, 5).with_max_bytes(500);
+        let mut feed = feed(&args, &queue);
+        feed.all(&Cancel::default()).unwrap();
+        assert_eq!(feed.failed, 3, "what can be told without the queue");
+        let names: Vec<_> = feed.waiting.iter().map(|(what, _)| what.as_str()).collect();
+        assert_eq!((names[0], names[1]), ("s3://b/space", format!("{list}:1: s3://b/a").as_str()));
+        assert!(names[3].starts_with(&format!("{list}:7: s3://b/xxx")) && names[3].ends_with("x…?…"), "{}", names[3]);
+        feed.flush().unwrap();
+        assert_eq!((feed.sent, feed.failed), (2, 6));
+        let ids: Vec<_> = queue.receive(9, Duration::ZERO).unwrap().into_iter().map(|delivery| delivery.id).collect();
+        assert_eq!(ids, ["s3://b/a", "s3://b/c"]);
+    }
+
+    #[test]
+    fn a_broker_that_takes_no_more_ends_it_and_what_was_sent_is_known() {
+        let args = arguments(&["s3://b/a", "s3://b/space ", "s3://b/b", "s3://b/c"]);
+        let queue = MemoryQueue::new("jobs", PATIENCE, 5).with_max_messages(2);
+        let mut feed = feed(&args, &queue);
+        feed.all(&Cancel::default()).unwrap();
+        let error = feed.flush().unwrap_err();
+        let told = "queue jobs: it is full: it holds 2 messages; 2 jobs are on the queue, the others are not";
+        assert!(error.to_string().starts_with(told), "{error}");
+        assert_eq!((feed.sent, feed.failed), (2, 1));
+    }
 
     #[test]
     fn files_are_found_below_the_base() {
