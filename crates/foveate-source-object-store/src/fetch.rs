@@ -161,6 +161,27 @@ fn cause(error: &dyn Error) -> String {
     while let Some(inner) = innermost.source() {
         innermost = inner;
     }
-    let line: String = innermost.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
+    let text = innermost.to_string();
+    let text = answered(&text).unwrap_or(text);
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
     line.trim().to_owned()
+}
+
+/// The status and the code of an answer that the library quotes whole. What else is in its body may repeat the request,
+/// in which there are the key's id and, it may be, a session's token.
+fn answered(text: &str) -> Option<String> {
+    const LONGEST: usize = 64;
+    let answer = text.strip_prefix("Server returned ")?;
+    // The library has one kind of answer more, whose status was good and is not told.
+    let (status, body) = answer
+        .strip_prefix("non-2xx status code: ")
+        .and_then(|rest| rest.split_once(": "))
+        .unwrap_or(("an error", answer));
+    let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+    let is_code =
+        |code: &&str| (1..=LONGEST).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    match code.filter(is_code) {
+        Some(code) => Some(format!("{status}: {code}")),
+        None => Some(status.to_owned()),
+    }
 }

@@ -210,6 +210,33 @@ fn a_store_that_refuses_will_refuse_again() {
 }
 
 #[test]
+fn of_a_refusal_the_status_and_the_code_are_told_and_nothing_else() {
+    let code = |code: &str| format!("<Error><Code>{code}</Code><Token>SECRET</Token><Key>SECRET</Key></Error>");
+    let long = "SECRET".repeat(11);
+    for (status, body, told) in [
+        ("403 Forbidden", code("InvalidAccessKeyId"), "403 Forbidden: InvalidAccessKeyId"),
+        ("400 Bad Request", code("ExpiredToken"), "400 Bad Request: ExpiredToken"),
+        ("403 Forbidden", code("SECRET 1"), "403 Forbidden"),
+        ("403 Forbidden", code(&long), "403 Forbidden"),
+        ("403 Forbidden", code(""), "403 Forbidden"),
+        ("403 Forbidden", "<Code>SECRET".to_owned(), "403 Forbidden"),
+        ("400 Bad Request", r#"{"token": "SECRET"}"#.to_owned(), "400 Bad Request"),
+        ("418 SECRET", "SECRET: SECRET".to_owned(), "418 I'm a teapot"),
+    ] {
+        let length = body.len();
+        let reply = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{HEADERS}\r\n{body}");
+        let message = strange_error(reply.leak()).to_string();
+        let expected = match status {
+            "403 Forbidden" => format!(
+                "s3://photos/a: the store refuses it ({told}); look at the credentials, their rights and the region"
+            ),
+            _ => format!("s3://photos/a: {told}"),
+        };
+        assert_eq!(message, expected);
+    }
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() {
     let refused = |options: &FetchOptions| open(options).err().unwrap().to_string();
     let message = "no bucket may be read; allow s3://bucket or s3://bucket/folder";
