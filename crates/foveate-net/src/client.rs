@@ -61,7 +61,13 @@ impl Client {
         Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })
     }
 
-    /// Whether `url` might be asked, as far as its text tells; the addresses of its host are looked at when it is.
+    /// The options that it was made of.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether `url` might be asked, as far as its text tells: a host in numbers is checked, the addresses of a name
+    /// are looked at when it is asked.
     ///
     /// # Errors
     /// [`NetError`], never a transient one.
@@ -174,7 +180,7 @@ impl Client {
         }
         deadline.pause(|| admit(declared.unwrap_or(limit)));
         out.reserve(declared.unwrap_or(0) as usize);
-        let read = response.body_mut().as_reader().take(limit + 1).read_to_end(out);
+        let read = response.body_mut().as_reader().take(limit.saturating_add(1)).read_to_end(out);
         match read {
             Ok(_) if out.len() as u64 > limit => Err(too_large(&"over that many")),
             Ok(_) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),

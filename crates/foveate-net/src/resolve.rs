@@ -14,7 +14,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use crate::target::{Rules, bare};
-use crate::{NetError, address, deadline};
+use crate::{NetError, deadline};
 
 /// Names whose addresses are kept.
 const MAX_KNOWN: usize = 4096;
@@ -64,16 +64,8 @@ impl Guard {
             Ok(address) => Arc::from([address]),
             Err(_) => self.names.addresses(host)?,
         };
-        if self.rules.is_exempt(host, port) {
-            return Ok(addresses);
-        }
-        // All of them have to be public: names that have both kinds are made to get past a guard.
-        match addresses.iter().find_map(|address| Some((address, address::special(*address)?))) {
-            None => Ok(addresses),
-            Some((address, kind)) => Err(NetError::permanent(format!(
-                "{host}: has {kind} address ({address}), which may not be asked (allow_private names hosts that may)"
-            ))),
-        }
+        self.rules.check_addresses(host, port, &addresses)?;
+        Ok(addresses)
     }
 }
 
@@ -223,7 +215,7 @@ mod tests {
         let error = guard.addresses("rebind.test", 80).unwrap_err();
         assert_eq!(
             error.reason,
-            "rebind.test: has a private address (10.0.0.1), which may not be asked (allow_private names hosts that may)"
+            "rebind.test: has a private address, which may not be asked (allow_private names hosts that may)"
         );
         assert!(!error.transient);
     }

@@ -1,11 +1,12 @@
 //! Addresses of the web, and which of them may be asked.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ureq::http::Uri;
 use url::{Host, Url};
 
-use crate::{NetError, Options, OptionsError};
+use crate::{NetError, Options, OptionsError, address};
 
 /// Longest address that is asked; servers refuse longer ones.
 const LONGEST: usize = 8 << 10;
@@ -111,7 +112,7 @@ pub(crate) fn bare(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// What may be asked, by name; addresses are looked at when they are looked up.
+/// What may be asked: by name, and by the addresses that a name has when it is looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     exempt: Vec<Name>,
@@ -132,9 +133,17 @@ impl Rules {
         Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
     }
 
-    /// Whether its addresses may be any.
-    pub(crate) fn is_exempt(&self, host: &str, port: u16) -> bool {
-        self.exempt.iter().any(|name| name.covers(host, port))
+    /// Whether a host of these addresses may be asked. All of them have to be public, unless any will do: names that
+    /// have both kinds are made to get past a guard. Which addresses a name has is not told: strangers are not to learn
+    /// how it looks inside.
+    pub(crate) fn check_addresses(&self, host: &str, port: u16, addresses: &[IpAddr]) -> Result<(), NetError> {
+        let is_exempt = self.exempt.iter().any(|name| name.covers(host, port));
+        match addresses.iter().find_map(|address| address::special(*address)) {
+            Some(kind) if !is_exempt => Err(NetError::permanent(format!(
+                "{host}: has {kind} address, which may not be asked (allow_private names hosts that may)"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn check(&self, target: &Target) -> Result<(), NetError> {
@@ -149,7 +158,11 @@ impl Rules {
         if !self.ports.is_empty() && !self.ports.contains(&port) && !by_name() {
             return Err(NetError::permanent(format!("{target}: port {port} is not among those that may be asked")));
         }
-        Ok(())
+        match host.parse() {
+            Ok(address) => self.check_addresses(host, port, &[address]),
+            // A name: looked up when it is asked.
+            Err(_) => Ok(()),
+        }
     }
 }
 

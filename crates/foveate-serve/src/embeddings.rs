@@ -18,20 +18,22 @@ use tracing::{Instrument, Span, info, info_span};
 use uuid::Uuid;
 
 use crate::answer::{self, Entry};
-use crate::api::Serving;
+use crate::api::{Client, Serving};
 use crate::input::{self, Asked};
 use crate::problem::Problem;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Most bytes of it: with an index behind it, it is a job's id.
 const MAX_KEY: usize = 200;
+/// About what a message has beside metadata and addresses: ids, the task, the trace.
+const REST_OF_MESSAGE: usize = 1 << 10;
 const REPEAT: &str = "repeat the request with this problem's id as Idempotency-Key: what is queued already is not queued \
                       again by a broker that knows about ids";
 
 pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Request) -> Response {
     let (Parts { headers, .. }, mut body) = request.into_parts();
-    let answer = match serving.authorize(&headers).and_then(|()| id(&headers)) {
-        Ok(id) => identified(&serving, &id, &headers, &mut body).await,
+    let answer = match serving.authorize(&headers).and_then(|client| Ok((client, id(&headers)?))) {
+        Ok((client, id)) => identified(&serving, client, &id, &headers, &mut body).await,
         Err(problem) => Err(problem),
     };
     if answer.is_err() {
@@ -41,7 +43,13 @@ pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Req
 }
 
 /// Everything that is done from here on has the request's id.
-async fn identified(serving: &Serving, id: &str, headers: &HeaderMap, body: &mut Body) -> Result<Response, Problem> {
+async fn identified(
+    serving: &Serving,
+    client: Client,
+    id: &str,
+    headers: &HeaderMap,
+    body: &mut Body,
+) -> Result<Response, Problem> {
     let span = info_span!("request", id, images = Empty, status = Empty);
     if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
         (serving.api.traces.join)(&span, traceparent);
@@ -51,7 +59,7 @@ async fn identified(serving: &Serving, id: &str, headers: &HeaderMap, body: &mut
         Span::current().record("images", asked.images.len());
         check(serving, &asked)?;
         match asked.callback.clone() {
-            Some(callback) => enqueue(serving, id, asked, callback).await,
+            Some(callback) => enqueue(serving, client, id, asked, callback).await,
             None => embed(serving, id, asked).await,
         }
     };
@@ -155,12 +163,22 @@ fn submit(
 }
 
 /// Queues the images, and answers at once.
-async fn enqueue(serving: &Serving, id: &str, asked: Asked, callback: Callback) -> Result<Response, Problem> {
+async fn enqueue(
+    serving: &Serving,
+    client: Client,
+    id: &str,
+    mut asked: Asked,
+    callback: Callback,
+) -> Result<Response, Problem> {
     let Some(queue) = serving.api.queue.clone() else {
         let remedy = "leave the callback out and wait for the answer, or have the operator name a queue";
         return Err(Problem::impossible("there is no queue here, so nothing can be called back", remedy));
     };
     check_callback(serving, &callback)?;
+    let Ok(place) = Arc::clone(&serving.sends).try_acquire_owned() else {
+        return Err(Problem::full("as many requests are being queued as there may be"));
+    };
+    claim_messages(serving, &mut asked, &callback)?;
     let task = task(&serving.api.engine, asked.task.unwrap_or_else(|| serving.task.clone()))?;
     let traceparent = (serving.api.traces.traceparent)(&Span::current());
     let job = |image| Job {
@@ -170,21 +188,40 @@ async fn enqueue(serving: &Serving, id: &str, asked: Asked, callback: Callback) 
         traceparent: traceparent.clone(),
         ..Job::new(image)
     };
-    let messages = messages(id, asked.images, job)?;
-    let ids: Vec<String> = messages.iter().map(|message| message.id.clone()).collect();
-    let sent = tokio::task::spawn_blocking(move || queue.send(&messages));
+    let ids: Vec<String> = (0..asked.images.len()).map(|index| format!("{id}-{index}")).collect();
+    let messages = messages(client, &ids, asked.images, job)?;
+    // Where this function ends, nobody waits any more. What the messages take is free when the queue has answered.
+    let wanted = Wanted::default();
+    let (still, held) = (wanted.still(), (asked.claim, place));
+    let sent = tokio::task::spawn_blocking(move || {
+        let _held = held;
+        still().then(|| queue.send(&messages))
+    });
     let sent = tokio::time::timeout(serving.api.timeout, sent).await.map_err(|_| {
         let detail = format!("the queue did not answer within {} s", serving.api.timeout.as_secs_f64());
         Problem::new(StatusCode::GATEWAY_TIMEOUT, detail, REPEAT).later(Duration::from_secs(1))
     })?;
-    let sent =
-        sent.map_err(|_| Problem::unavailable("the queue's client failed", REPEAT).later(Duration::from_secs(1)))?;
+    let failed = || Problem::unavailable("the queue's client failed", REPEAT).later(Duration::from_secs(1));
+    let sent = sent.ok().flatten().ok_or_else(failed)?;
     queued(id, &serving.api.model, ids, sent)
 }
 
 fn check_callback(serving: &Serving, Callback { url }: &Callback) -> Result<(), Problem> {
     let Some(check) = &serving.api.check_callback else { return Ok(()) };
     check(url).map_err(|reason| Problem::impossible(format!("callback: {reason}"), "name another address"))
+}
+
+/// Room for the messages, before there are any: each has a copy of the metadata.
+fn claim_messages(serving: &Serving, asked: &mut Asked, callback: &Callback) -> Result<(), Problem> {
+    let each = REST_OF_MESSAGE + callback.url.len() + asked.metadata.as_ref().map_or(0, String::len);
+    let address = |image: &Image| if let Image::At(image) = image { image.as_str().len() } else { 0 };
+    let bytes = asked.images.iter().map(|image| (each + address(image)) as u64).sum();
+    let most = serving.api.max_bytes_in_hand;
+    if bytes > most {
+        let detail = format!("jobs of {bytes} bytes together; there may be {most}");
+        return Err(Problem::impossible(detail, "send fewer images, or less metadata"));
+    }
+    asked.claim.grow_to(bytes)
 }
 
 /// The engine's tasks stand for those of the workers behind the queue.
@@ -197,17 +234,22 @@ fn task(engine: &Engine, task: String) -> Result<String, Problem> {
     Err(Problem::impossible(detail, "name one of them, or none"))
 }
 
-fn messages(id: &str, images: Vec<Image>, job: impl Fn(ImageRef) -> Job) -> Result<Vec<Message>, Problem> {
-    let message = |(index, image)| {
+fn messages(
+    client: Client,
+    ids: &[String],
+    images: Vec<Image>,
+    job: impl Fn(ImageRef) -> Job,
+) -> Result<Vec<Message>, Problem> {
+    let message = |(index, (id, image)): (usize, (&String, Image))| {
         let Image::At(image) = image else {
             let detail = format!("input {index} has bytes, and a job in a queue names its image");
             return Err(Problem::impossible(detail, "name a URL, or leave the callback out"));
         };
-        let id = format!("{id}-{index}");
         let job = Job { id: Some(id.clone()), ..job(image) };
-        Ok(Message { id, body: job.to_json().map_err(|error| Problem::malformed(error.to_string()))? })
+        let body = job.to_json().map_err(|error| Problem::malformed(error.to_string()))?;
+        Ok(Message { id: client.message_id(id), body })
     };
-    images.into_iter().enumerate().map(message).collect()
+    ids.iter().zip(images).enumerate().map(message).collect()
 }
 
 /// All are queued, or the request is not done.

@@ -21,6 +21,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 
 use crate::api::Serving;
 use crate::memory::Claim;
@@ -75,9 +76,12 @@ pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: &mut Body)
         claim.grow_to(2 * body.len() as u64)?;
     }
     let asked = match form {
-        // Base64 of many megabytes takes its time.
+        // Many megabytes of base64, or of parts, take their time.
         Form::Json => tokio::task::block_in_place(|| json(&body, serving.memory.claim(), serving.api.max_images))?,
-        Form::Multipart { boundary } => multipart(body, boundary, serving.memory.claim()).await?,
+        Form::Multipart { boundary } => {
+            let form = multipart(body, boundary, serving.memory.claim(), serving.api.max_images);
+            tokio::task::block_in_place(|| Handle::current().block_on(form))?
+        }
         Form::Image if body.is_empty() => return Err(Problem::malformed("the body is empty")),
         // The body is the image, and its claim the image's.
         Form::Image => return Ok(Asked { images: vec![Image::Bytes(body)], ..Asked::new(claim) }),
@@ -88,11 +92,14 @@ pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: &mut Body)
             "send less",
         ));
     }
-    match (asked.images.len(), serving.api.max_images) {
-        (0, _) => Err(Problem::malformed("there is no image in it")),
-        (n, most) if n > most => Err(Problem::malformed(format!("{n} images in one request; there may be {most}"))),
-        _ => Ok(asked),
+    match asked.images.is_empty() {
+        true => Err(Problem::malformed("there is no image in it")),
+        false => Ok(asked),
     }
+}
+
+fn too_many(most: usize) -> Problem {
+    Problem::malformed(format!("more than {most} images in one request"))
 }
 
 impl Asked {
@@ -311,7 +318,7 @@ fn json(body: &[u8], mut claim: Claim, max_images: usize) -> Result<Asked, Probl
     let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| Problem::malformed(error.to_string()))?;
     let Inputs(inputs) = wire.input;
     if inputs.len() > max_images {
-        return Err(Problem::malformed(format!("{} images in one request; there may be {max_images}", inputs.len())));
+        return Err(too_many(max_images));
     }
     let mut decoded = 0;
     let mut images = Vec::with_capacity(inputs.len());
@@ -388,20 +395,23 @@ fn bytes(text: &str, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -> Resul
 }
 
 /// A form: files as `image`, as many as there are, and the other fields as in JSON.
-async fn multipart(body: Vec<u8>, boundary: String, mut claim: Claim) -> Result<Asked, Problem> {
+async fn multipart(body: Vec<u8>, boundary: String, mut claim: Claim, max_images: usize) -> Result<Asked, Problem> {
     // The parts together are no larger than the whole.
     claim.grow_to(body.len() as u64)?;
     let whole = stream::iter([Ok::<_, Infallible>(Bytes::from(body))]);
     let mut parts = Multipart::new(whole, boundary);
     let mut asked = Asked::new(claim);
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
-        read_part(part, &mut asked).await?;
+        read_part(part, &mut asked, max_images).await?;
     }
     Ok(asked)
 }
 
-async fn read_part(part: Field<'_>, asked: &mut Asked) -> Result<(), Problem> {
+async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize) -> Result<(), Problem> {
     let name = part.name().unwrap_or_default().to_owned();
+    if name == "image" && asked.images.len() == max_images {
+        return Err(too_many(max_images));
+    }
     let bytes = part.bytes().await.map_err(|error| broken(&error))?;
     if name == "image" {
         if bytes.is_empty() {

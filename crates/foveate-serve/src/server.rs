@@ -23,6 +23,8 @@ use crate::{Api, routes};
 const THREADS: usize = 2;
 /// Most threads that wait, for a broker that does not answer, say.
 const MAX_BLOCKING: usize = 64;
+/// Requests that are put into the queue at once, each by such a thread: bodies and probes need some of them too.
+pub(crate) const MAX_SENDS: usize = MAX_BLOCKING / 2;
 /// How long to wait before the next connection where the system gives none (no file descriptors are left, say).
 const BREATH: Duration = Duration::from_millis(50);
 

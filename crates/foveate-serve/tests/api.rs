@@ -88,6 +88,8 @@ fn one_image_is_the_same_in_every_form() {
         (vec![part("name=model", b"tiny")], "there is no image in it"),
         (vec![part("name=image", b"")], "an image of no bytes"),
         (vec![part("name=metadata", b"{"), files[0].clone()], "part 'metadata': EOF while parsing"),
+        // What comes after the image that is one too many is not looked at.
+        ([vec![files[0].clone(); 9], vec![part("name=file", b"")]].concat(), "more than 8 images in one request"),
         (
             vec![part("name=encoding_format", b"int8"), files[0].clone()],
             "part 'encoding_format': unknown variant `int8`",
@@ -127,7 +129,7 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({"input": [image("ok"), {"image": "AAA"}]}), "input 1: not base64");
     refused(json!({"input": {"image": "data:image/png,xyz"}}), "a data: URL looks like");
     refused(json!({"input": {"image": ""}}), "an image of no bytes");
-    refused(json!({"input": ["https://a", "https://b", "https://c"]}), "3 images in one request; there may be 2");
+    refused(json!({"input": ["https://a", "https://b", "https://c"]}), "more than 2 images in one request");
     refused(json!({"input": "https://a", "dimensions": 7}), "unknown field `dimensions`");
     refused(json!({"input": "https://a", "encoding_format": "int8"}), "unknown variant `int8`");
     refused(json!({"input": "https://a", "callback": ["https://b"]}), "expected value");

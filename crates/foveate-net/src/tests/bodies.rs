@@ -128,6 +128,15 @@ fn a_body_is_not_read_beyond_the_limit() {
 }
 
 #[test]
+fn a_body_without_a_limit_is_read() {
+    let server = Server::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\npicture").unwrap();
+        Then::Close
+    });
+    assert_eq!(get(&client(Options { max_bytes: u64::MAX, ..local() }), &server.url("/")).unwrap(), b"picture");
+}
+
+#[test]
 fn a_body_of_just_the_limit_is_read() {
     let client = client(Options { max_bytes: 5, ..local() });
     for reply in [&answer("200 OK", "", b"12345")[..], &format!("{CHUNKED}5\r\n12345\r\n0\r\n\r\n").into_bytes()] {

@@ -172,3 +172,26 @@ fn an_address_can_be_checked_without_asking() {
     assert_eq!(client.check("http://a.test/x").unwrap_err().reason, "a.test: only https may be asked");
     assert!(client.check("https://b.test/").is_err() && client.check("x").is_err());
 }
+
+#[test]
+fn an_address_in_numbers_is_checked_as_one_is_asked() {
+    let options = Options { allow_private: vec!["10.0.0.2:81".to_owned()], ..hasty() };
+    let client = client(options.clone());
+    assert_eq!(client.options(), &options);
+    for (url, kind) in [
+        ("http://10.0.0.1/", "a private"),
+        ("https://169.254.169.254/latest/", "a link-local"),
+        ("http://[::1]/", "a loopback"),
+        ("http://0x7f.2/", "a loopback"),
+        ("http://[64:ff9b::10.0.0.1]/", "a private"),
+        ("http://10.0.0.2/", "a private"),
+    ] {
+        let error = client.check(url).unwrap_err();
+        assert!(error.reason.contains(&format!(": has {kind} address, which may not be asked")), "{url}: {error}");
+        assert!(!error.transient);
+        assert_eq!(client.post(url, &[], b"").unwrap_err(), error);
+    }
+    for url in ["http://10.0.0.2:81/", "https://1.1.1.1/", "https://a.test/"] {
+        assert_eq!(client.check(url), Ok(()), "{url}");
+    }
+}

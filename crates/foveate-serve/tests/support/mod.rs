@@ -36,7 +36,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    fn wait(&self) {
+    pub fn wait(&self) {
         self.came.fetch_add(1, SeqCst);
         drop(self.opened.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap());
     }

@@ -4,33 +4,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use foveate::net::{self, Client};
+use foveate::net::Client;
 use foveate::queue::QueueOptions;
-use foveate::serve::{Api, Options, Server};
+use foveate::serve::{Api, CallbackCheck, Options, Server};
+use foveate::worker::Engine;
 
 use super::Exit;
 use super::service::{self, Service};
-use super::service_args::ServeArgs;
+use super::service_args::{CallbackArgs, ServeArgs};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let (_logs, cancel) = service::begin(&args.service, "no more requests are taken, and those in hand are answered")?;
 
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;
+    let check_callback = callback_check(&args.callbacks, &args.service.allow_private)?;
     let Service { engine, options, .. } = service::start(&args.service, Path::new(""))?;
     let engine = Arc::new(engine);
-    let callbacks = net::Options { allow_private: args.service.allow_private.clone(), ..net::Options::default() };
-    let callbacks = Client::new(callbacks)?;
-    let api = Api {
-        queue,
-        check_callback: Some(Arc::new(move |url: &str| callbacks.check(url).map_err(|error| error.reason))),
-        tokens: args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default(),
-        max_images: args.max_images,
-        max_body_bytes: args.max_body,
-        timeout: args.timeout,
-        traces: service::TRACES,
-        ..Api::new(Arc::clone(&engine), &options.model)
-    };
+    let tokens = args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default();
+    let api = Api { queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
     let server = Server::start(Options { api: Some(api), ..Options::new(args.listen, probe) })
         .with_context(|| format!("cannot answer on {}", args.listen))?;
@@ -48,6 +40,29 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     }
 }
 
+/// What a request may be: as usual where nothing else is said.
+fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
+    let usual = Api::new(Arc::clone(engine), model);
+    Api {
+        max_images: args.max_images.unwrap_or(usual.max_images),
+        max_body_bytes: args.max_body,
+        // Less than three bodies' would be too little for one.
+        max_bytes_in_hand: usual.max_bytes_in_hand.max(args.max_body.saturating_mul(3)),
+        timeout: args.timeout,
+        traces: service::TRACES,
+        ..usual
+    }
+}
+
+/// Says no to what the workers would not call back.
+fn callback_check(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<CallbackCheck>> {
+    let client = service::callback_client(args, allow_private)?;
+    let check = |client: Arc<Client>| -> CallbackCheck {
+        Arc::new(move |url: &str| client.check(url).map_err(|error| error.reason))
+    };
+    Ok(client.map(check))
+}
+
 /// One key a line; empty lines and comments are left out.
 fn api_keys(path: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -59,4 +74,67 @@ fn api_keys(path: &Path) -> anyhow::Result<Vec<String>> {
         .collect();
     anyhow::ensure!(!keys.is_empty(), "{} has no keys", path.display());
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use foveate::worker::{Batching, Output, Picture, Task, TaskError};
+
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+
+    fn args(arguments: &[&str]) -> Result<Box<ServeArgs>, clap::Error> {
+        match Cli::try_parse_from(["foveate", "serve"].iter().chain(arguments))?.command {
+            Command::Serve(args) => Ok(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    struct Nothing;
+
+    impl Task for Nothing {
+        type Prepared = ();
+        fn preprocess(&self, _: &Picture<'_>) -> Result<(), TaskError> {
+            Ok(())
+        }
+        fn process(&self, batch: &[()]) -> Result<Vec<Output>, TaskError> {
+            Ok(batch.iter().map(|()| Output::Json(().into())).collect())
+        }
+    }
+
+    #[test]
+    fn a_server_starts_with_few_images_under_way_and_with_large_bodies() {
+        for (arguments, images, in_hand) in [
+            (&[][..], 64, 256 << 20),
+            (&["--max-in-flight", "32"], 32, 256 << 20),
+            (&["--max-images", "8", "--max-body", "200M"], 8, 600_000_000),
+        ] {
+            let args = args(arguments).unwrap();
+            let engine = Engine::builder().max_in_flight(args.service.max_in_flight);
+            let engine = Arc::new(engine.task("embed", Nothing, Batching::default()).build().unwrap());
+            let api = api(&args, &engine, "tiny");
+            assert_eq!((api.max_images, api.max_bytes_in_hand), (images, in_hand), "{arguments:?}");
+            let options = Options { api: Some(api), ..Options::new(([127, 0, 0, 1], 0).into(), engine) };
+            Server::start(options).unwrap().stop(std::time::Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn callbacks_are_checked_as_workers_check_them() {
+        let queue = ["--queue", "nats://localhost/jobs"];
+        assert!(args(&queue).unwrap_err().to_string().contains("--callback-host"));
+        let check = |arguments: &[&str]| {
+            let args = args(&[&queue[..], &["--callback-host", "api.example.com"], arguments].concat()).unwrap();
+            callback_check(&args.callbacks, &args.service.allow_private).unwrap().unwrap()
+        };
+        let refused = |url| check(&[])(url).unwrap_err();
+        assert_eq!(check(&[])("https://api.example.com/done"), Ok(()));
+        assert_eq!(refused("https://example.com/done"), "example.com: not among the hosts that may be asked");
+        assert_eq!(refused("http://api.example.com/done"), "api.example.com: only https may be asked");
+        assert_eq!(check(&["--callback-http"])("http://api.example.com/done"), Ok(()));
+        let inside = ["--callback-host", "10.0.0.1"];
+        assert!(check(&inside)("https://10.0.0.1/done").unwrap_err().contains("has a private address"));
+        assert_eq!(check(&[&inside[..], &["--allow-private", "10.0.0.1"]].concat())("https://10.0.0.1/done"), Ok(()));
+    }
 }

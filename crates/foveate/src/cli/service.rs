@@ -18,7 +18,7 @@ use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
 use foveate::worker::{Batching, Engine, Traces};
 
-use super::service_args::{QueueArgs, ServiceArgs};
+use super::service_args::{CallbackArgs, QueueArgs, ServiceArgs};
 use super::{job, progress};
 
 /// An engine that embeds, and what its outputs say of themselves.
@@ -68,13 +68,34 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         .max_in_flight(args.max_in_flight)
         .max_bytes_in_flight(args.max_memory)
         .max_bytes(args.max_bytes)
-        // A download may wait for its turn, and then take its time.
-        .stall(args.stall.max(3 * args.download_timeout))
+        .stall(stall(args))
         .task(&args.task, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
     if let Some(objects) = objects(args)? {
         engine = engine.objects(objects);
     }
     Ok(Service { engine: engine.build()?, manifest, backends, options })
+}
+
+/// How long a stage may be busy with one thing before it counts as stuck. A download waits for its turn, for as long as
+/// it may take itself, at the first address and at each redirect, and its own time does not run meanwhile. A callback
+/// follows no redirect, but who calls back is looked after in the same way, with time limits of its own.
+fn stall(args: &ServiceArgs) -> Duration {
+    let net::Options { max_redirects, timeout, .. } = net::Options::default();
+    args.stall.max(args.download_timeout.saturating_mul(max_redirects + 2)).max(3 * timeout)
+}
+
+/// Calls back the hosts that are named; there is none where none is.
+pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<Arc<Client>>> {
+    if args.callback_host.is_empty() {
+        return Ok(None);
+    }
+    let options = net::Options {
+        allow_private: allow_private.to_vec(),
+        only_hosts: args.callback_host.clone(),
+        https_only: !args.callback_http,
+        ..net::Options::default()
+    };
+    Ok(Some(Arc::new(Client::new(options)?)))
 }
 
 /// What reads the objects that are allowed, if any are.
@@ -132,5 +153,25 @@ impl Lasting {
     pub(crate) fn is_so(&mut self, now: bool) -> bool {
         self.since = now.then(|| self.since.unwrap_or_else(Instant::now));
         self.since.is_some_and(|since| since.elapsed() >= self.time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+
+    #[test]
+    fn nothing_is_stuck_that_may_still_wait_for_its_turn() {
+        let stall = |arguments: &[&str]| match Cli::parse_from(["foveate", "serve"].iter().chain(arguments)).command {
+            Command::Serve(args) => stall(&args.service).as_secs(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(stall(&[]), 150, "three redirects: four turns and the download, of 30 seconds each");
+        assert_eq!(stall(&["--download-timeout", "60"]), 300);
+        assert_eq!(stall(&["--stall", "400"]), 400);
+        assert_eq!(stall(&["--stall", "1", "--download-timeout", "1"]), 90, "three callbacks");
     }
 }

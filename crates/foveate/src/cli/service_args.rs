@@ -37,6 +37,7 @@ Exit codes: 0 everything is on the queue; 1 something is not; 2 the command line
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:
   foveate serve --listen 127.0.0.1:8080 --model facebook/dinov2-small
+  foveate serve --queue nats://localhost/jobs --callback-host api.example.com    # for workers with this host, too
   curl -s http://127.0.0.1:8080/v1/embeddings -H 'content-type: application/json' \\
        -d '{\"input\": \"https://upload.wikimedia.org/…/cat.jpg\"}'
   curl -s http://127.0.0.1:8080/v1/embeddings -H 'content-type: image/jpeg' --data-binary @cat.jpg
@@ -66,12 +67,13 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Engine")]
     pub(crate) max_memory: u64,
 
-    /// A stage that is busy with one thing for longer is stuck: /healthz says so.
+    /// A stage that is busy with one thing for longer is stuck: /healthz says so. At least as long as a download or a
+    /// callback may take, with waiting for its host.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) stall: Duration,
 
-    /// Threads that download.
-    #[arg(long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Downloads")]
+    /// Threads that download. More than --per-host, so that one slow host cannot take all of them.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Downloads")]
     pub(crate) downloads: usize,
 
     /// Refuse files of more bytes than this.
@@ -134,6 +136,21 @@ pub(crate) struct QueueArgs {
     pub(crate) create: bool,
 }
 
+/// Who may be called back. Whoever queues jobs for workers has to know it as they do: a job that they refuse ends among
+/// the dead letters.
+#[derive(Args, Debug)]
+pub(crate) struct CallbackArgs {
+    /// A host that may be called back, `*.example.com` for a domain's; `serve` and its workers need the same. Without
+    /// any, what names a callback is refused. Repeatable. Workers sign callbacks with the secrets in the environment
+    /// variable FOVEATE_WEBHOOK_SECRET.
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
+    pub(crate) callback_host: Vec<String>,
+
+    /// Let callbacks go over http, without encryption.
+    #[arg(long, help_heading = "Callbacks")]
+    pub(crate) callback_http: bool,
+}
+
 /// Arguments of `worker`.
 #[derive(Args, Debug)]
 pub(crate) struct WorkerArgs {
@@ -169,14 +186,8 @@ pub(crate) struct WorkerArgs {
     #[arg(long, help_heading = "Queue")]
     pub(crate) until_empty: bool,
 
-    /// A host that may be called back, `*.example.com` for a domain's. Without any, jobs that name a callback are refused.
-    /// Repeatable. Callbacks are signed with the secrets in the environment variable FOVEATE_WEBHOOK_SECRET.
-    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
-    pub(crate) callback_host: Vec<String>,
-
-    /// Let callbacks go over http, without encryption.
-    #[arg(long, help_heading = "Callbacks")]
-    pub(crate) callback_http: bool,
+    #[command(flatten)]
+    pub(crate) callbacks: CallbackArgs,
 
     /// Threads that call back.
     #[arg(long, value_name = "N", default_value = "16", value_parser = parse_positive, help_heading = "Callbacks")]
@@ -268,11 +279,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
 
-    /// Most images of one request.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Requests")]
-    pub(crate) max_images: usize,
+    /// Most images of one request. Default: 64, or as many as may be under way.
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Requests")]
+    pub(crate) max_images: Option<usize>,
 
-    /// Most bytes of one request.
+    /// Most bytes of one request. All requests together have 256 MiB in hand, or three times this where that is more.
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_count, help_heading = "Requests")]
     pub(crate) max_body: u64,
 
@@ -284,12 +295,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Requests")]
     pub(crate) api_keys: Option<PathBuf>,
 
-    /// Where requests that name a callback are put, for workers: `nats://host:4222/stream`, `sqs://queue`.
-    #[arg(long, value_name = "ADDRESS", help_heading = "Queue")]
+    /// Where requests that name a callback are put, for workers: `nats://host:4222/stream`, `sqs://queue`. Needs
+    /// --callback-host.
+    #[arg(long, value_name = "ADDRESS", requires = "callback_host", help_heading = "Queue")]
     pub(crate) queue: Option<String>,
 
     #[command(flatten)]
     pub(crate) queues: QueueArgs,
+
+    #[command(flatten)]
+    pub(crate) callbacks: CallbackArgs,
 
     #[command(flatten)]
     pub(crate) service: ServiceArgs,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use foveate::net::webhook::Secrets;
-use foveate::net::{self, Client};
 use foveate::queue::JobQueue;
 use foveate::serve::{self, Server};
 use foveate::sink::{SinkError, SinkOptions, VectorSink};
@@ -81,16 +80,7 @@ fn bound(args: &WorkerArgs) -> Bound {
 }
 
 fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
-    let options = net::Options {
-        allow_private: args.service.allow_private.clone(),
-        only_hosts: args.callback_host.clone(),
-        https_only: !args.callback_http,
-        ..net::Options::default()
-    };
-    let client = match args.callback_host.is_empty() {
-        true => None,
-        false => Some(Arc::new(Client::new(options)?)),
-    };
+    let client = service::callback_client(&args.callbacks, &args.service.allow_private)?;
     let secrets = std::env::var(SECRET).ok().map(|text| Secrets::parse(&text)).transpose();
     let secrets = secrets.with_context(|| format!("environment variable {SECRET}"))?;
     if client.is_some() && secrets.is_none() {
