@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use foveate_net::Client;
 use foveate_pipeline::Queue;
+use foveate_queue::ImageRef;
 use foveate_source::{FetchError, FetchOpener};
 
 use crate::erased::{AnyTask, Prepared};
+use crate::hosts::Hosts;
 use crate::limits::{Budget, Share};
 use crate::metrics::Metrics;
 use crate::pulse::{Pulse, Pulses};
@@ -57,7 +59,7 @@ impl Default for EngineBuilder {
         Self {
             client: None,
             objects: None,
-            downloaders: 32,
+            downloaders: 64,
             workers: cores,
             max_in_flight: 512,
             max_bytes_in_flight: 256 << 20,
@@ -69,7 +71,8 @@ impl Default for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Downloads are made by `client`; without one, requests have to bring their bytes, or name objects.
+    /// Downloads are made by `client`; without one, requests have to bring their bytes, or name objects. Of those for
+    /// one server, as many as the client allows at once have a thread; the others wait without.
     #[must_use]
     pub fn client(self, client: Arc<Client>) -> Self {
         Self { client: Some(client), ..self }
@@ -81,7 +84,7 @@ impl EngineBuilder {
         Self { objects: Some(open), ..self }
     }
 
-    /// Threads that download; 0 leaves it to the next stage's threads. Default: 32.
+    /// Threads that download; 0 leaves it to the next stage's threads. Default: 64.
     #[must_use]
     pub fn downloaders(self, threads: usize) -> Self {
         Self { downloaders: threads, ..self }
@@ -145,6 +148,7 @@ impl EngineBuilder {
             lanes: self.tasks.into_iter().map(lane).collect(),
             downloaders: self.downloaders,
             workers: self.workers,
+            hosts: Hosts::new(self.client.as_ref().map_or(usize::MAX, |client| client.options().per_host)),
             requests: Budget::new(room as u64),
             bytes: Budget::new(self.max_bytes_in_flight),
             max_bytes: self.max_bytes,
@@ -187,6 +191,8 @@ pub struct Engine {
 pub(crate) struct Shared {
     /// Before downloading.
     pub(crate) downloads: Queue<Item>,
+    /// Before downloading, too: those whose servers are busy enough.
+    pub(crate) hosts: Hosts<Item>,
     /// Before preprocessing.
     pub(crate) files: Queue<Item>,
     pub(crate) lanes: Vec<Lane>,
@@ -234,6 +240,16 @@ pub(crate) struct Item {
 pub(crate) enum Form {
     Image(Image),
     Ready(Prepared),
+}
+
+impl Item {
+    /// The server that the image is still on.
+    pub(crate) fn server(&self) -> Option<String> {
+        match &self.form {
+            Form::Image(Image::At(ImageRef::Url(url))) => foveate_net::server(url),
+            _ => None,
+        }
+    }
 }
 
 impl Engine {
@@ -375,6 +391,8 @@ impl Shared {
         self.downloads.abort();
         self.files.abort();
         self.lanes.iter().for_each(|lane| lane.ready.abort());
+        // Dropped outside of the lock: each tells its outcome.
+        drop(self.hosts.clear());
     }
 
     fn queues(&self) -> impl Iterator<Item = (String, &Queue<Item>)> {
@@ -410,10 +428,11 @@ impl Probe for Engine {
     }
 
     fn metrics(&self) -> String {
-        let Shared { metrics, requests, bytes, .. } = &*self.shared;
+        let Shared { metrics, requests, bytes, hosts, .. } = &*self.shared;
         for (name, queue) in self.shared.queues() {
             let stats = queue.stats();
-            metrics.queue(name, queue.len(), stats.capacity, stats.occupancy);
+            let elsewhere = if name == "download" { hosts.waiting() } else { 0 };
+            metrics.queue(name, queue.len() + elsewhere, stats.capacity, stats.occupancy);
         }
         metrics.in_flight(requests.taken(), bytes.taken());
         metrics.render()

@@ -3,6 +3,7 @@
 mod embed;
 mod engine;
 mod erased;
+mod hosts;
 mod limits;
 mod metrics;
 mod outcome;

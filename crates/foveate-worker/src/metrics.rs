@@ -64,7 +64,7 @@ struct QueueLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ReceiveLabel {
     pub(crate) queue: String,
-    /// `first`, or `again` when it was delivered before.
+    /// `first`; `again` when it was delivered before; `held` when that was to this worker, which has it still.
     pub(crate) delivery: &'static str,
 }
 

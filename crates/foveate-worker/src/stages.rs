@@ -54,8 +54,17 @@ impl Stages {
     fn downloads(mut self) {
         let shared = Arc::clone(&self.shared);
         while let Some(item) = shared.downloads.pop() {
-            if let Some(item) = self.step(item, Self::downloaded) {
-                shared.pass_on(item);
+            let server = item.server();
+            let mut next = match &server {
+                Some(server) => shared.hosts.enter(server, item),
+                None => Some(item),
+            };
+            // One thread serves the line of a server, if there is one, to its end.
+            while let Some(item) = next {
+                if let Some(item) = self.step(item, Self::downloaded) {
+                    shared.pass_on(item);
+                }
+                next = server.as_deref().and_then(|server| shared.hosts.leave(server));
             }
         }
     }

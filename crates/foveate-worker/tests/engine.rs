@@ -8,6 +8,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
+use foveate_net::{Client, Options};
+use foveate_queue::ImageRef;
 use foveate_worker::{
     Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Task, TaskError,
 };
@@ -262,4 +265,34 @@ fn metrics_count_each_stage() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
     }
+}
+
+#[test]
+fn a_server_that_does_not_answer_leaves_threads_for_the_others() {
+    let photo: Arc<[u8]> = vec![0xff, 0xd8, 0xff, 0xe0, b'a'].into();
+    let [stalled, other] = [(); 2].map(|()| PhotoServer::start(vec![photo.clone()], ServerOptions::default()).unwrap());
+    stalled.set_stalled(true);
+    let allow_private = vec!["127.0.0.1".to_owned()];
+    let client = Client::new(Options { allow_private, per_host: 2, ..Options::default() }).unwrap();
+    let task = Last::default();
+    let engine = builder(&task, 1, Duration::ZERO).client(Arc::new(client)).downloaders(3).build().unwrap();
+    let ask = |server: &PhotoServer, n: usize| {
+        let image = Image::At(ImageRef::Url(server.url(&format!("/photo/{n}"))));
+        let (request, told) = request("last", "id", image);
+        engine.submit(request).unwrap();
+        told
+    };
+    let waiting: Vec<_> = (0..20).map(|n| ask(&stalled, n)).collect();
+    for n in 0..20 {
+        assert!(wait(&ask(&other, n)).is_ok());
+    }
+    assert!(waiting.iter().all(|told| told.try_recv().is_err()) && engine.in_flight() == 20);
+    assert!(
+        engine.metrics().lines().any(|line| line == "foveate_queue_depth{queue=\"download\"} 18"),
+        "{}",
+        engine.metrics()
+    );
+    stalled.set_stalled(false);
+    assert!(waiting.iter().all(|told| wait(told).is_ok()));
+    assert_eq!(engine.in_flight(), 0);
 }

@@ -15,7 +15,7 @@ use foveate_queue::{
     Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt,
 };
 use foveate_sink::parts::PartSink;
-use foveate_sink::{SinkError, SinkOptions, VectorSink};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_sink_npy::NpyFormat;
 use foveate_worker::{
     Backoff, Batching, Bound, Callbacks, Embedding, Engine, Output, Picture, Probe, Segments, Task, TaskError, Traces,
@@ -30,6 +30,7 @@ struct Length {
     time: Duration,
     broken: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
+    largest_batch: Arc<AtomicUsize>,
 }
 
 impl Task for Length {
@@ -51,6 +52,7 @@ impl Task for Length {
             return Err(TaskError::machine("the device is gone"));
         }
         self.done.fetch_add(batch.len(), SeqCst);
+        self.largest_batch.fetch_max(batch.len(), SeqCst);
         let output = |&(length, xxh3): &(u32, u64)| {
             Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3 })
         };
@@ -236,10 +238,12 @@ fn without_the_bound_messages_come_back_and_with_it_they_do_not() {
         setup.wait();
         assert_eq!(setup.called().into_iter().collect::<BTreeSet<_>>().len(), 120);
         let metrics = worker.metrics();
-        let again = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix("foveate_received_total{queue=\"jobs\",delivery=\"again\"} "));
-        again.map_or(0, |count| count.parse::<u64>().unwrap())
+        // To this worker, which may not have noticed yet that the lease is over, or to another one.
+        let again = ["again", "held"].map(|delivery| {
+            let name = format!("foveate_received_total{{queue=\"jobs\",delivery=\"{delivery}\"}} ");
+            metrics.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse::<u64>().unwrap())
+        });
+        again.into_iter().sum::<u64>()
     };
     let (without, with) = (returned(Bound::Fixed(usize::MAX)), returned(Bound::Rate(40.0)));
     assert!(without > 20, "{without} messages came back without the bound");
@@ -317,7 +321,7 @@ fn a_dead_server_with_many_images_does_not_keep_those_behind_it_waiting() {
         job.callback = Some(Callback { url: setup.server.url("/callback") });
         setup.send_body(&format!("dead {n}"), job.to_json().unwrap());
     }
-    setup.send((0..10).map(|n| format!("/photo/behind/{n}")));
+    setup.send((100..110).map(|n| format!("/photo/{n}")));
     // A message every two seconds would take minutes.
     setup.wait();
     assert_eq!((setup.called().len(), setup.dead().len()), (11, 200));
@@ -344,37 +348,109 @@ fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
     assert_eq!(setup.queue.depth().unwrap().leased, 0, "given back at once, not when the lease ends");
 }
 
+/// Workers that take everything, and die of it.
+fn dying_workers(setup: &Setup, deaths: usize, messages: usize) {
+    for _ in 0..deaths {
+        assert_eq!(setup.queue.receive(messages, Duration::from_secs(5)).unwrap().len(), messages);
+        std::thread::sleep(setup.queue.lease() + Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_message_that_kills_its_workers_is_given_up_unseen() {
     let setup = Setup::new(Duration::from_millis(100), 2);
     setup.send(["/photo/1"]);
-    for _ in 0..2 {
-        assert_eq!(setup.queue.receive(1, Duration::from_secs(5)).unwrap().len(), 1, "a worker that dies of it");
-        std::thread::sleep(Duration::from_millis(150));
-    }
+    dying_workers(&setup, 5, 1);
     let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
     setup.wait();
     let (stage, reason) = &setup.dead()["/photo/1"];
     assert_eq!(stage, "receive");
-    assert!(reason.starts_with("delivered 3 times without an outcome"), "{reason}");
+    assert!(reason.starts_with("delivered 6 times without an outcome"), "{reason}");
     assert_eq!(setup.task.done.load(SeqCst), 0);
 }
 
-/// A sink that is slow to publish, and fails once.
+#[test]
+fn messages_that_were_held_together_with_one_that_kills_are_tried_one_at_a_time() {
+    let setup = Setup::new(Duration::from_millis(500), 2);
+    setup.send(numbered("photo", 8));
+    dying_workers(&setup, 2, 8);
+    let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    setup.wait();
+    assert_eq!((setup.called().len(), setup.dead().len()), (8, 0));
+    assert_eq!(setup.task.largest_batch.load(SeqCst), 1);
+}
+
+#[test]
+fn what_waits_for_a_place_in_the_engine_keeps_its_lease() {
+    let mut setup = Setup::new(Duration::from_millis(400), 3);
+    setup.task.time = Duration::from_millis(300);
+    let batching = Batching { max: 1, delay: Duration::ZERO, lanes: 1 };
+    let engine = Engine::builder().client(setup.client()).max_in_flight(2);
+    let engine = engine.task("embed", setup.task.clone(), batching).build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sink = segments(folder.path(), Failing::default(), Arc::new(|| 0), Arc::default());
+    let options = WorkerOptions { bound: Bound::Fixed(10), sink: Some(sink), ..setup.options() };
+    for n in 0..10 {
+        let job = Job::new(ImageRef::Url(setup.server.url(&format!("/photo/{n}"))));
+        setup.send_body(&format!("row-{n}"), job.to_json().unwrap());
+    }
+    let worker = Worker::start(engine, options).unwrap();
+    wait_until(Duration::from_secs(10), || worker.held() == 10);
+    setup.wait();
+    assert_eq!((setup.task.done.load(SeqCst), setup.dead().len()), (10, 0), "none was delivered again");
+}
+
+/// What a sink does not do.
+#[derive(Clone, Default)]
+struct Failing {
+    /// So many times there is no space left.
+    outages: Arc<AtomicUsize>,
+    /// It takes no row of this id.
+    poison: Option<&'static str>,
+}
+
+/// A sink that writes NPY files, when it can.
+struct Weak {
+    sink: PartSink<NpyFormat>,
+    poison: Option<&'static str>,
+}
+
+impl VectorSink for Weak {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.sink.begin(manifest, existing)
+    }
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        assert!(!rows.id.iter().any(|id| Some(id.as_str()) == self.poison), "a poisoned row");
+        self.sink.append(rows)
+    }
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.sink.fail(failures)
+    }
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        self.sink.commit(watermark)
+    }
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        self.sink.finish()
+    }
+}
+
+/// Notes what `acknowledged` says whenever a segment is begun.
 fn segments(
     folder: &Path,
-    fails: Arc<AtomicBool>,
+    failing: Failing,
     acknowledged: Arc<dyn Fn() -> u64 + Send + Sync>,
     seen: Arc<Mutex<Vec<u64>>>,
 ) -> Segments {
     let folder = folder.to_owned();
     let open = move |name: &str| -> Result<Box<dyn VectorSink>, SinkError> {
         seen.lock().unwrap().push(acknowledged());
-        if fails.swap(false, SeqCst) {
-            return Err(SinkError::Unsupported("no space left".to_owned()));
+        let fails = |left: usize| left.checked_sub(1);
+        if failing.outages.fetch_update(SeqCst, SeqCst, fails).is_ok() {
+            let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(SinkError::NoSpace { path: folder.join(name), source });
         }
         let options = SinkOptions::new(folder.join(format!("{name}.npy")));
-        Ok(Box::new(PartSink::new(options, NpyFormat)))
+        Ok(Box::new(Weak { sink: PartSink::new(options, NpyFormat), poison: failing.poison }))
     };
     Segments {
         open: Arc::new(open),
@@ -385,42 +461,78 @@ fn segments(
     }
 }
 
+/// The ids of all rows in a folder of NPY files, sorted.
+fn stored(folder: &Path) -> Vec<String> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut ids: Vec<String> = paths
+        .filter(|path| path.to_string_lossy().ends_with(".ids.csv"))
+        .flat_map(|path| std::fs::read_to_string(path).unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|line| line.split(',').find(|field| field.starts_with("row-")).map(str::to_owned))
+        .collect();
+    ids.sort();
+    ids
+}
+
+/// Sends jobs for a sink; their ids, sorted.
+fn send_rows(setup: &Setup, count: usize) -> Vec<String> {
+    let mut ids: Vec<String> = (0..count).map(|n| format!("row-{n}")).collect();
+    for (n, id) in ids.iter().enumerate() {
+        let url = setup.server.url(&format!("/photo/{n}"));
+        setup.send_body(id, Job::new(ImageRef::Url(url)).to_json().unwrap());
+    }
+    ids.sort();
+    ids
+}
+
 #[test]
 fn messages_are_acknowledged_when_their_segment_is_published() {
     let setup = Setup::new(Duration::from_secs(20), 3);
     let folder = tempfile::tempdir().unwrap();
-    let (fails, seen) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let queue = Arc::clone(&setup.queue);
     let unacknowledged = Arc::new(move || {
         let depth = queue.depth().unwrap();
         depth.waiting + depth.leased
     });
-    let sink = segments(folder.path(), fails, unacknowledged, Arc::clone(&seen));
+    let sink = segments(folder.path(), Failing::default(), unacknowledged, Arc::clone(&seen));
+    let sent = send_rows(&setup, 40);
     let worker = Worker::start(setup.engine(), WorkerOptions { sink: Some(sink), ..setup.options() }).unwrap();
-    for n in 0..40 {
-        let url = setup.server.url(&format!("/photo/{n}"));
-        setup.send_body(&format!("row-{n}"), Job::new(ImageRef::Url(url)).to_json().unwrap());
-    }
     setup.wait();
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
     assert_eq!(seen.lock().unwrap()[0], 40, "nothing is acknowledged before the first segment");
-    let mut ids = Vec::new();
-    for entry in std::fs::read_dir(folder.path()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.to_string_lossy().ends_with(".ids.csv") {
-            let text = std::fs::read_to_string(path).unwrap();
-            ids.extend(
-                text.lines()
-                    .skip(1)
-                    .filter_map(|line| line.split(',').find(|field| field.starts_with("row-")))
-                    .map(str::to_owned),
-            );
-        }
-    }
-    ids.sort();
-    let mut expected: Vec<_> = (0..40).map(|n| format!("row-{n}")).collect();
-    expected.sort();
-    assert_eq!(ids, expected, "each row once, in spite of the segment that failed");
+    assert_eq!(stored(folder.path()), sent, "each row once");
+}
+
+#[test]
+fn a_sink_that_cannot_write_costs_no_message_a_try() {
+    let setup = Setup::new(Duration::from_secs(20), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let failing = Failing { outages: Arc::new(AtomicUsize::new(6)), ..Failing::default() };
+    let outages = Arc::clone(&failing.outages);
+    let sink = segments(folder.path(), failing, Arc::new(|| 0), Arc::default());
+    let worker = Worker::start(setup.engine(), WorkerOptions { sink: Some(sink), ..setup.options() }).unwrap();
+    let sent = send_rows(&setup, 40);
+    wait_until(Duration::from_secs(20), || worker.ready().is_err_and(|fault| fault.contains("no space left")));
+    assert_eq!((worker.live(), setup.dead().len()), (Ok(()), 0));
+    setup.wait();
+    assert_eq!((outages.load(SeqCst), worker.ready(), setup.dead().len()), (0, Ok(()), 0));
+    assert_eq!((stored(folder.path()), setup.task.done.load(SeqCst)), (sent, 40), "each row once, computed once");
+}
+
+#[test]
+fn a_row_that_a_sink_cannot_take_does_not_take_others_with_it() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    let folder = tempfile::tempdir().unwrap();
+    let failing = Failing { poison: Some("row-7"), ..Failing::default() };
+    let sink = segments(folder.path(), failing, Arc::new(|| 0), Arc::default());
+    let worker = Worker::start(setup.engine(), WorkerOptions { sink: Some(sink), ..setup.options() }).unwrap();
+    let mut sent = send_rows(&setup, 40);
+    setup.wait();
+    sent.retain(|id| id != "row-7");
+    assert_eq!(stored(folder.path()), sent);
+    let dead = setup.dead();
+    assert_eq!((dead.len(), dead["row-7"].0.as_str()), (1, "sink"));
+    assert_eq!((worker.live(), setup.task.done.load(SeqCst)), (Ok(()), 40));
 }
 
 /// A broker that forgets who holds what when it crashes, and delivers everything again.
@@ -450,7 +562,9 @@ impl JobQueue for Forgetful {
         self.queue.send(messages)
     }
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        let received = self.queue.receive(max, wait.min(Duration::from_millis(50)))?;
+        let mut received = self.queue.receive(max, wait.min(Duration::from_millis(50)))?;
+        // Nor does it know how often.
+        received.iter_mut().for_each(|delivery| delivery.received = 1);
         self.given.lock().unwrap().extend(received.iter().map(|delivery| delivery.receipt.clone()));
         Ok(received)
     }

@@ -12,6 +12,10 @@ use crate::lock;
 /// Names a message while it is held.
 pub(crate) type Key = u64;
 
+/// While bodies of so many bytes are held, no more messages are taken: callers' metadata may be large, and there is a copy
+/// or two of it.
+const MOST_BYTES: usize = 64 << 20;
+
 pub(crate) struct Leases {
     state: Mutex<State>,
     freed: Condvar,
@@ -20,6 +24,8 @@ pub(crate) struct Leases {
 struct State {
     held: HashMap<Key, Lease>,
     of_queue: Vec<usize>,
+    /// Of the bodies of all of them.
+    bytes: usize,
     next: Key,
 }
 
@@ -45,7 +51,7 @@ impl Hold {
 
 impl Leases {
     pub(crate) fn new(queues: usize) -> Self {
-        let state = State { held: HashMap::new(), of_queue: vec![0; queues], next: 0 };
+        let state = State { held: HashMap::new(), of_queue: vec![0; queues], bytes: 0, next: 0 };
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
@@ -56,6 +62,7 @@ impl Leases {
         let key = state.next;
         state.next += 1;
         state.of_queue[queue] += 1;
+        state.bytes += delivery.body.len();
         let is_held = Arc::new(AtomicBool::new(true));
         let hold = Hold(Arc::clone(&is_held));
         state.held.insert(key, Lease { queue, delivery, receipt, length, until: Instant::now() + length, is_held });
@@ -66,9 +73,7 @@ impl Leases {
     /// and the receipt of the new delivery, and nothing is done twice.
     pub(crate) fn is_again(&self, queue: usize, delivery: &Delivery) -> bool {
         let mut state = self.lock();
-        let same = |lease: &&mut Lease| {
-            lease.queue == queue && lease.delivery.id == delivery.id && lease.delivery.body == delivery.body
-        };
+        let same = |lease: &&mut Lease| lease.queue == queue && lease.delivery.key == delivery.key;
         let Some(lease) = state.held.values_mut().find(same) else { return false };
         lease.receipt = delivery.receipt.clone();
         lease.until = Instant::now() + lease.length;
@@ -80,18 +85,11 @@ impl Leases {
         self.lock().held.get(&key).map(|lease| lease.receipt.clone())
     }
 
-    /// A message is done with. Whether it was still held.
-    pub(crate) fn remove(&self, key: Key) -> bool {
-        self.remove_if(key, |_| true)
-    }
-
-    /// The broker says that a delivery's lease has ended. Whether the message was held by that delivery, and is not now.
-    pub(crate) fn lost(&self, key: Key, receipt: &Receipt) -> bool {
-        self.remove_if(key, |lease| lease.receipt == *receipt)
-    }
-
-    fn remove_if(&self, key: Key, is_it: impl FnOnce(&Lease) -> bool) -> bool {
+    /// A delivery has ended: it was settled, or its lease is over. Whether the message was held by that delivery, and is not
+    /// now.
+    pub(crate) fn ended(&self, key: Key, receipt: &Receipt) -> bool {
         let mut state = self.lock();
+        let is_it = |lease: &Lease| lease.receipt == *receipt;
         let removed = state.held.get(&key).is_some_and(is_it) && state.remove(key);
         drop(state);
         self.freed.notify_all();
@@ -103,7 +101,8 @@ impl Leases {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         loop {
-            let room = bound().saturating_sub(state.of_queue[queue]);
+            let is_full = state.bytes >= MOST_BYTES;
+            let room = if is_full { 0 } else { bound().saturating_sub(state.of_queue[queue]) };
             let left = until.saturating_duration_since(Instant::now());
             if room > 0 || left.is_zero() {
                 return room;
@@ -170,6 +169,7 @@ impl State {
         let Some(lease) = self.held.remove(&key) else { return false };
         lease.is_held.store(false, SeqCst);
         self.of_queue[lease.queue] -= 1;
+        self.bytes -= lease.delivery.body.len();
         true
     }
 }
@@ -178,9 +178,9 @@ impl State {
 mod tests {
     use super::*;
 
-    fn delivery(id: &str, receipt: &str) -> Arc<Delivery> {
-        let (id, receipt) = (id.to_owned(), Receipt(receipt.to_owned()));
-        Arc::new(Delivery { id, body: b"{}".to_vec(), receipt, received: 1, sent: None })
+    fn delivery(key: &str, receipt: &str) -> Arc<Delivery> {
+        let (id, key, receipt) = ("id".to_owned(), key.to_owned(), Receipt(receipt.to_owned()));
+        Arc::new(Delivery { id, key, body: b"{}".to_vec(), receipt, received: 1, sent: None })
     }
 
     #[test]
@@ -188,25 +188,32 @@ mod tests {
         let leases = Leases::new(2);
         let (key, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(50));
         std::thread::sleep(Duration::from_millis(30));
-        assert!(!leases.is_again(1, &delivery("a", "2")) && !leases.is_again(0, &delivery("b", "2")));
-        let other = Delivery { body: b"other".to_vec(), ..(*delivery("a", "2")).clone() };
-        assert!(!leases.is_again(0, &other), "another message with the same id");
+        assert!(!leases.is_again(1, &delivery("a", "2")), "of another queue");
+        assert!(!leases.is_again(0, &delivery("b", "2")), "another message with the same id");
         assert!(leases.is_again(0, &delivery("a", "2")));
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!((leases.expire(), hold.is_held(), leases.held()), (0, true, 1));
         assert_eq!(leases.receipt(key), Some(Receipt("2".to_owned())));
-        assert!(
-            !leases.lost(key, &Receipt("1".to_owned())) && hold.is_held(),
-            "the first delivery's lease, not this one's"
-        );
-        leases.remove(key);
+        assert!(!leases.ended(key, &Receipt("1".to_owned())) && hold.is_held(), "the first delivery, not this one");
+        assert!(leases.ended(key, &Receipt("2".to_owned())) && !hold.is_held());
         assert_eq!(leases.receipt(key), None);
         assert!(!leases.is_again(0, &delivery("a", "3")));
     }
 
     #[test]
+    fn large_bodies_leave_no_room_for_more() {
+        let leases = Leases::new(1);
+        let large = Delivery { body: vec![b' '; MOST_BYTES], ..(*delivery("a", "1")).clone() };
+        let (key, _) = leases.add(0, Arc::new(large), Duration::from_secs(600));
+        assert_eq!(leases.room(0, || 10, Duration::ZERO), 0);
+        assert!(leases.ended(key, &Receipt("1".to_owned())));
+        assert_eq!(leases.room(0, || 10, Duration::ZERO), 10);
+    }
+
+    #[test]
     fn a_lease_is_due_expires_and_frees_its_room() {
         let leases = Leases::new(2);
+        let receipt = Receipt("1".to_owned());
         let (short, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(30));
         let (long, _) = leases.add(0, delivery("b", "1"), Duration::from_secs(600));
         assert!(leases.due(0).is_empty() && leases.due(1).is_empty());
@@ -219,12 +226,12 @@ mod tests {
         std::thread::sleep(Duration::from_millis(35));
         assert!(hold.is_held());
         assert_eq!(leases.expire(), 1);
-        assert!(!hold.is_held() && !leases.remove(short));
+        assert!(!hold.is_held() && !leases.ended(short, &receipt));
         assert_eq!(leases.room(0, || 2, Duration::ZERO), 1);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| leases.room(0, || 1, Duration::from_secs(10)));
             std::thread::sleep(Duration::from_millis(10));
-            assert!(leases.remove(long));
+            assert!(leases.ended(long, &receipt));
             assert_eq!(waits.join().unwrap(), 1);
         });
         leases.add(1, delivery("c", "1"), Duration::ZERO);

@@ -1,11 +1,16 @@
 //! Tells a worker that cannot work (no network, a broken device) from work that cannot be done.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use crate::{Failure, Outcome};
 
 /// Failures that are laid to a worker's charge of one server from which nothing ever came.
 const OF_A_STRANGER: usize = 8;
+/// How often a worker that is out of luck tries its luck.
+const PROBE: Duration = Duration::from_secs(2);
+/// And how often where only servers fail that never worked: it may well be they, and others may wait behind them.
+const QUICK_PROBE: Duration = Duration::from_millis(100);
 /// Servers that are remembered.
 const REMEMBERED: usize = 4_096;
 
@@ -18,6 +23,8 @@ pub(super) struct Luck {
     /// Transient failures since the last success, and the last of them.
     failed: usize,
     last: Option<Failure>,
+    /// Whether the last one was of a server from which nothing ever came, though images came from others.
+    was_stranger: bool,
     enough: usize,
     /// Servers from which images came.
     known: HashSet<String>,
@@ -29,11 +36,17 @@ impl Luck {
     /// For a worker whose largest batch is `batch`: one broken batch is not the end of the world.
     pub(super) fn new(batch: usize) -> Self {
         let enough = 32.max(4 * batch);
-        Self { failed: 0, last: None, enough, known: HashSet::new(), strangers: HashMap::new() }
+        let (known, strangers) = (HashSet::new(), HashMap::new());
+        Self { failed: 0, last: None, was_stranger: false, enough, known, strangers }
     }
 
     pub(super) fn is_out(&self) -> bool {
         self.failed >= self.enough
+    }
+
+    /// How long to rest before the next try, for a worker that is out of luck.
+    pub(super) fn probe(&self) -> Option<Duration> {
+        self.is_out().then_some(if self.was_stranger { QUICK_PROBE } else { PROBE })
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
@@ -72,7 +85,9 @@ impl Luck {
 
     fn failed(&mut self, server: Option<&str>, failure: &Failure) {
         let is_stranger = |server: &&str| !self.known.is_empty() && !self.known.contains(*server);
-        if let Some(server) = server.filter(is_stranger).filter(|_| failure.stage == "download" && !self.is_out()) {
+        let stranger = server.filter(is_stranger).filter(|_| failure.stage == "download");
+        self.was_stranger = stranger.is_some();
+        if let Some(server) = stranger.filter(|_| !self.is_out()) {
             let count = self.strangers.entry(server.to_owned()).or_default();
             *count += 1;
             if *count > OF_A_STRANGER {
@@ -120,10 +135,11 @@ mod tests {
         fail(&mut luck, "dead:80", "download", 1_000);
         assert!(!luck.is_out());
         (0..3).for_each(|i| fail(&mut luck, &format!("dead{i}:80"), "download", 1_000));
-        assert!(luck.is_out(), "four of them: it looks like the network");
+        assert_eq!(luck.probe(), Some(QUICK_PROBE), "four of them: it may be the network");
         succeed(&mut luck, "known:80");
+        assert_eq!(luck.probe(), None);
         fail(&mut luck, "known:80", "download", 32);
-        assert!(luck.is_out());
+        assert_eq!(luck.probe(), Some(PROBE));
     }
 
     #[test]

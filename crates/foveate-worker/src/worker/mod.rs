@@ -11,6 +11,7 @@ mod leases;
 mod luck;
 mod segments;
 mod settle;
+mod suspects;
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use foveate_pipeline::Queue;
-use foveate_queue::{Delivery, ImageRef, Job, JobQueue, QueueError};
+use foveate_queue::{Delivery, ImageRef, Job, JobQueue, QueueError, Receipt};
 
 use crate::engine;
 use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
@@ -31,6 +32,7 @@ use leases::{Hold, Key, Leases};
 use luck::Luck;
 use segments::Row;
 use settle::{How, Settle};
+use suspects::Suspects;
 
 pub use backoff::Backoff;
 pub use bound::Bound;
@@ -39,8 +41,8 @@ pub use segments::{SegmentOpener, Segments};
 
 /// How long a receiver waits for messages before it looks whether it is to stop.
 const LONG_POLL: Duration = Duration::from_secs(2);
-/// How often a worker that is out of luck tries its luck.
-const PROBE: Duration = Duration::from_secs(2);
+/// Leases that are extended by one call; the others' ends are looked at in between.
+const EXTENDED_TOGETHER: usize = 160;
 /// Threads that settle messages.
 const SETTLERS: usize = 4;
 
@@ -108,6 +110,7 @@ pub(crate) struct Core {
     ended: AtomicBool,
     faults: Mutex<Faults>,
     luck: Mutex<Luck>,
+    suspects: Suspects,
 }
 
 /// What keeps the worker from working, for `/readyz`.
@@ -115,6 +118,13 @@ pub(crate) struct Core {
 struct Faults {
     broker: Vec<Option<String>>,
     sink: Option<String>,
+}
+
+/// A message that was received.
+struct Held {
+    key: Key,
+    hold: Hold,
+    delivery: Arc<Delivery>,
 }
 
 /// A message on its way.
@@ -234,6 +244,7 @@ impl Core {
             ended: AtomicBool::new(false),
             faults: Mutex::new(faults),
             luck: Mutex::new(Luck::new(engine.largest_batch())),
+            suspects: Suspects::default(),
             engine,
             options,
         }))
@@ -272,9 +283,10 @@ impl Core {
         let mut failed = 0;
         while !self.is_stopping() {
             let mut room = self.leases.room(queue, || self.bound(queue), Duration::from_millis(200));
-            if self.luck().is_out() {
+            let probe = self.luck().probe();
+            if let Some(rest) = probe {
                 // Now and then one, to see whether it works again; the others keep the tries that they have left.
-                self.rest(PROBE);
+                self.rest(rest);
                 room = room.min(1);
             }
             if room == 0 || self.is_stopping() {
@@ -287,7 +299,9 @@ impl Core {
             match received {
                 Ok(deliveries) => {
                     failed = 0;
-                    deliveries.into_iter().for_each(|delivery| self.begin(queue, delivery));
+                    // All are held before the first is begun, which may have to wait for a place.
+                    let held: Vec<Held> = deliveries.into_iter().filter_map(|new| self.hold(queue, new)).collect();
+                    held.into_iter().for_each(|held| self.begin(queue, held));
                 }
                 Err(_) => {
                     failed += 1;
@@ -319,21 +333,27 @@ impl Core {
         lock(&self.luck)
     }
 
-    /// A message was received: it becomes a request, or its end is clear already.
-    fn begin(self: &Arc<Self>, queue: usize, delivery: Delivery) {
+    /// A message was received. `None` where it is held already, and goes on.
+    fn hold(&self, queue: usize, delivery: Delivery) -> Option<Held> {
         let source = &self.queues()[queue];
         let delivered = match delivery.received > 1 {
-            true if self.leases.is_again(queue, &delivery) => "held",
+            _ if self.leases.is_again(queue, &delivery) => "held",
             true => "again",
             false => "first",
         };
         let label = ReceiveLabel { queue: source.name().to_owned(), delivery: delivered };
         self.metrics().received.get_or_create(&label).inc();
         if delivered == "held" {
-            return;
+            return None;
         }
         let delivery = Arc::new(delivery);
         let (key, hold) = self.leases.add(queue, Arc::clone(&delivery), source.lease());
+        Some(Held { key, hold, delivery })
+    }
+
+    /// A message becomes a request, or its end is clear already.
+    fn begin(self: &Arc<Self>, queue: usize, Held { key, hold, delivery }: Held) {
+        let source = &self.queues()[queue];
         let job = Job::parse(&delivery.body);
         let id = job.as_ref().ok().and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
         let span = tracing::info_span!("job", id, queue = source.name(), received = delivery.received);
@@ -343,7 +363,7 @@ impl Core {
         let received = delivery.received;
         let (task, server, callback, metadata) = (String::new(), None, None, None);
         let mut ticket = Ticket { key, hold, queue, delivery, id, task, server, callback, metadata, span };
-        if received > source.max_receive() {
+        if received > source.max_receive() + Suspects::CHANCES {
             let reason = format!("delivered {received} times without an outcome; its worker may have died of it");
             return self.failed(ticket, Failure::permanent("receive", reason));
         }
@@ -359,6 +379,7 @@ impl Core {
         ticket.callback = callback.map(|callback| callback.url);
         ticket.metadata = metadata;
         match self.check(&ticket) {
+            Ok(()) if received > source.max_receive() => self.suspects.add(ticket, Image::At(image)),
             Ok(()) => self.submit(ticket, Image::At(image)),
             Err(failure) => self.failed(ticket, failure),
         }
@@ -405,6 +426,10 @@ impl Core {
             return;
         }
         self.luck().count(ticket.server.as_deref(), &outcome);
+        if self.options.sink.is_some() {
+            // Segments are settled at one blow: that is not the rate at which messages are worked on.
+            self.meter.finished();
+        }
         match (outcome, &self.options.sink) {
             (Err(failure), _) => self.failed(ticket, failure),
             (Ok(Output::Vector(embedding)), Some(_)) => {
@@ -469,44 +494,53 @@ impl Core {
     }
 
     /// Extends the leases of what is held of a queue, and gives up what could not be.
-    fn keep_leases(&self, queue: usize) {
+    fn keep_leases(self: &Arc<Self>, queue: usize) {
         let pulse = self.pulse("leases");
         let tick = (self.queues()[queue].lease() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
         while !self.ended.load(SeqCst) {
-            if self.options.heartbeat {
+            let due = if self.options.heartbeat { self.leases.due(queue) } else { Vec::new() };
+            for some in due.chunks(EXTENDED_TOGETHER) {
                 let beat = pulse.beat();
-                self.extend(queue);
+                self.extend(queue, some);
                 drop(beat);
+                self.expire();
             }
-            let lost = self.leases.expire();
-            if lost > 0 {
-                tracing::warn!(lost, "leases ended before their messages were done with; they will be delivered again");
-                self.metrics().extensions.get_or_create(&ResultLabel { result: "lost" }).inc_by(lost as u64);
+            self.expire();
+            // Leases must not have to wait for a place in the engine.
+            if self.engine.in_flight() < self.engine.max_in_flight()
+                && let Some((ticket, image)) = self.suspects.next()
+            {
+                self.submit(ticket, image);
             }
             std::thread::sleep(tick);
         }
     }
 
-    fn extend(&self, queue: usize) {
-        let (keys, receipts): (Vec<Key>, Vec<_>) = self.leases.due(queue).into_iter().unzip();
-        if keys.is_empty() {
-            return;
-        }
+    fn extend(&self, queue: usize, due: &[(Key, Receipt)]) {
+        let receipts: Vec<Receipt> = due.iter().map(|(_, receipt)| receipt.clone()).collect();
         let asked = Instant::now();
         let results = self.queues()[queue].extend(&receipts);
-        for ((key, receipt), result) in keys.into_iter().zip(&receipts).zip(results) {
+        for ((key, receipt), result) in due.iter().zip(results) {
             let result = match result {
                 Ok(()) => {
-                    self.leases.extended(key, asked);
+                    self.leases.extended(*key, asked);
                     "ok"
                 }
                 // Unless it was settled, or delivered anew, in the meantime.
-                Err(QueueError::LeaseLost) if self.leases.lost(key, receipt) => "lost",
+                Err(QueueError::LeaseLost) if self.leases.ended(*key, receipt) => "lost",
                 Err(QueueError::LeaseLost) => continue,
                 // Tried again until the lease ends.
                 Err(_) => "failed",
             };
             self.metrics().extensions.get_or_create(&ResultLabel { result }).inc();
+        }
+    }
+
+    fn expire(&self) {
+        let lost = self.leases.expire();
+        if lost > 0 {
+            tracing::warn!(lost, "leases ended before their messages were done with; they will be delivered again");
+            self.metrics().extensions.get_or_create(&ResultLabel { result: "lost" }).inc_by(lost as u64);
         }
     }
 

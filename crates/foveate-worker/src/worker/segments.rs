@@ -1,6 +1,7 @@
 //! The sink beside, or instead of, callbacks: each segment is a complete output of its own.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,9 @@ use crate::{Embedding, Failure, Output};
 pub type SegmentOpener = Arc<dyn Fn(&str) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync>;
 
 /// How vectors are written. A segment is published whole: nothing of it is visible before all of it is durable, and only
-/// then are its messages acknowledged.
+/// then are its messages acknowledged. Where a sink cannot write (a full disk, a folder that is away), rows are held until
+/// it can, and no more messages are taken than may be held; a row that it cannot take when it can take others is its
+/// message's failure.
 #[derive(Clone)]
 pub struct Segments {
     /// Makes the sinks.
@@ -29,74 +32,143 @@ pub struct Segments {
     pub max_age: Duration,
 }
 
+/// Looks that often whether something is due: a worker that waits for it publishes at once.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// A row to be written.
 pub(super) struct Row {
     pub(super) ticket: Box<Ticket>,
     pub(super) embedding: Embedding,
 }
 
-/// Rows of one task that are not written yet.
+/// A segment's rows have one task, and are of one width.
+type Kind = (String, usize);
+
+/// Rows that are not published yet.
 struct Open {
     since: Instant,
     rows: Vec<Row>,
+    /// How often they could not be, and not to be tried before.
+    failed: u32,
+    again: Instant,
+}
+
+struct Writer<'a> {
+    core: &'a Core,
+    segments: &'a Segments,
+    number: u64,
+    /// Whether anything could be written so far.
+    has_written: bool,
 }
 
 /// Writes until the queue is closed, and what is left then.
 pub(super) fn write(core: &Core, segments: &Segments, rows: &Queue<Row>) {
-    let mut number = 0;
-    let mut open: BTreeMap<String, Open> = BTreeMap::new();
+    let pulse = core.pulse("sink");
+    let mut writer = Writer { core, segments, number: 0, has_written: false };
+    let mut open: BTreeMap<Kind, Open> = BTreeMap::new();
     loop {
-        let due = open.values().map(|open| open.since + segments.max_age).min();
-        // Not longer than a moment: a worker that waits for it publishes at once.
-        let moment = Instant::now() + Duration::from_millis(100);
-        match rows.pop_until(due.map_or(moment, |due| due.min(moment))) {
+        match rows.pop_until(Instant::now() + MOMENT) {
             Popped::Entry(row) => {
-                let task = row.ticket.task.clone();
-                open.entry(task).or_insert_with(|| Open { since: Instant::now(), rows: Vec::new() }).rows.push(row);
+                let kind = (row.ticket.task.clone(), row.embedding.vector.len());
+                open.entry(kind).or_insert_with(Open::new).rows.push(row);
             }
             Popped::TimedOut => {}
             Popped::Closed => break,
         }
-        let waiting = open.values().map(|open| open.rows.len()).sum();
-        let now = core.waits_for(waiting);
-        let is_due =
-            |open: &Open| now || open.rows.len() >= segments.max_rows || open.since.elapsed() >= segments.max_age;
-        let ready: Vec<String> = open.iter().filter(|(_, open)| is_due(open)).map(|(task, _)| task.clone()).collect();
-        for task in ready {
-            let Some(Open { rows, .. }) = open.remove(&task) else { continue };
-            number += 1;
-            publish(core, segments, &task, number, rows);
+        let now = core.waits_for(open.values().map(|open| open.rows.len()).sum());
+        for (kind, open) in open.iter_mut().filter(|(_, open)| open.is_due(segments, now)) {
+            let beat = pulse.beat();
+            writer.publish_some(kind, open);
+            drop(beat);
         }
+        open.retain(|_, open| !open.rows.is_empty());
     }
-    for (task, Open { rows, .. }) in open {
-        number += 1;
-        publish(core, segments, &task, number, rows);
+    for (kind, mut open) in open {
+        writer.publish_some(&kind, &mut open);
     }
 }
 
-fn publish(core: &Core, segments: &Segments, task: &str, number: u64, rows: Vec<Row>) {
-    // What is somebody else's by now is theirs to write.
-    let rows: Vec<Row> = rows.into_iter().filter(|row| row.ticket.hold.is_held()).collect();
-    if rows.is_empty() {
-        return;
+impl Open {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { since: now, rows: Vec::new(), failed: 0, again: now }
     }
-    let name = format!("{task}-{}-{number:06}", segments.worker);
-    let written = write_segment(segments, task, &name, &rows);
-    core.sink_works(written.as_ref().err().map(ToString::to_string));
-    match written {
-        Ok(()) => {
-            tracing::info!(segment = name, rows = rows.len(), "published");
-            core.metrics().rows.inc_by(rows.len() as u64);
-            rows.into_iter().for_each(|Row { ticket, embedding }| core.stored(ticket, Output::Vector(embedding)));
+
+    fn is_due(&self, segments: &Segments, now: bool) -> bool {
+        let is_full = self.rows.len() >= segments.max_rows || self.since.elapsed() >= segments.max_age;
+        (now || is_full) && Instant::now() >= self.again
+    }
+}
+
+impl Writer<'_> {
+    /// Publishes a segment's worth; what cannot be written yet is tried again later.
+    fn publish_some(&mut self, (task, _): &Kind, open: &mut Open) {
+        let rest = open.rows.split_off(open.rows.len().min(self.segments.max_rows));
+        let mut left = self.publish(task, std::mem::take(&mut open.rows));
+        open.failed = if left.is_empty() { 0 } else { open.failed + 1 };
+        if open.failed > 0 {
+            open.again = Instant::now() + self.core.options.reconnect.after(open.failed, None);
         }
-        Err(error) => {
-            let failure = Failure::transient("sink", error.to_string());
-            rows.into_iter().for_each(|row| core.failed(*row.ticket, failure.clone()));
+        left.extend(rest);
+        open.rows = left;
+    }
+
+    /// Publishes these rows. Those that cannot be written for now are given back.
+    fn publish(&mut self, task: &str, rows: Vec<Row>) -> Vec<Row> {
+        // What is somebody else's by now is theirs to write.
+        let mut rows: Vec<Row> = rows.into_iter().filter(|row| row.ticket.hold.is_held()).collect();
+        if rows.is_empty() {
+            return rows;
+        }
+        self.number += 1;
+        let name = format!("{task}-{}-{:06}", self.segments.worker, self.number);
+        let Err(error) = write_segment(self.segments, task, &name, &rows) else {
+            self.published(&name, rows);
+            return Vec::new();
+        };
+        self.core.sink_works(Some(error.to_string()));
+        match rows.len() {
+            _ if is_outage(&error) => rows,
+            // Where nothing can be written at all, it is hardly the row's fault.
+            1 if !self.has_written => rows,
+            1 => {
+                let failure = Failure::permanent("sink", error.to_string());
+                rows.into_iter().for_each(|row| self.core.failed(*row.ticket, failure.clone()));
+                Vec::new()
+            }
+            // One of them may be what it cannot take.
+            n => {
+                let others = rows.split_off(n / 2);
+                let mut left = self.publish(task, rows);
+                left.extend(self.publish(task, others));
+                left
+            }
         }
     }
+
+    fn published(&mut self, name: &str, rows: Vec<Row>) {
+        self.has_written = true;
+        self.core.sink_works(None);
+        tracing::info!(segment = name, rows = rows.len(), "published");
+        self.core.metrics().rows.inc_by(rows.len() as u64);
+        rows.into_iter().for_each(|Row { ticket, embedding }| self.core.stored(ticket, Output::Vector(embedding)));
+    }
+}
+
+/// Whether the same rows may well be written later.
+fn is_outage(error: &SinkError) -> bool {
+    matches!(
+        error,
+        SinkError::Io { .. } | SinkError::NoSpace { .. } | SinkError::Locked(_) | SinkError::BadOutput { .. }
+    )
 }
 
 fn write_segment(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Result<(), SinkError> {
+    let written = catch_unwind(AssertUnwindSafe(|| write_rows(segments, task, name, rows)));
+    written.unwrap_or_else(|_| Err(SinkError::Unsupported("it panicked; the log says where".to_owned())))
+}
+
+fn write_rows(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Result<(), SinkError> {
     let dim = rows.first().map_or(0, |row| row.embedding.vector.len());
     let manifest = RunManifest { dim, ..segments.manifests.get(task).cloned().unwrap_or_default() };
     let column = |of: fn(&Embedding) -> u32| rows.iter().map(|row| of(&row.embedding)).collect::<Vec<_>>();

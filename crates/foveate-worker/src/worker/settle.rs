@@ -59,21 +59,30 @@ pub(super) fn run(core: &Core) {
             let beat = pulse.beat();
             let results = core.queues()[queue].acknowledge(&receipts);
             drop(beat);
-            settles.into_iter().zip(results).for_each(|(settle, result)| settled(core, settle, result));
+            let ends = receipts.iter().zip(results);
+            settles
+                .into_iter()
+                .zip(ends)
+                .for_each(|(settle, (receipt, result))| settled(core, settle, receipt, result));
         }
         for settle in others {
+            // Somebody else's by now, who will say what becomes of it.
+            if !core.leases.is_held(settle.key) {
+                core.metrics().settled(core.queues()[settle.queue].name(), "lost", settle.stage);
+                continue;
+            }
             // Each by itself: a broker that is down answers each after a while.
             let beat = pulse.beat();
-            let result = one(core, &settle);
+            let receipt = settle.receipt(core);
+            let result = one(core, &settle, receipt.clone());
             drop(beat);
-            settled(core, settle, result);
+            settled(core, settle, &receipt, result);
         }
     }
 }
 
-fn one(core: &Core, settle: &Settle) -> Result<(), QueueError> {
+fn one(core: &Core, settle: &Settle, receipt: Receipt) -> Result<(), QueueError> {
     let queue = &core.queues()[settle.queue];
-    let receipt = settle.receipt(core);
     match &settle.how {
         How::DeadLetter(letter) => queue.dead_letter(&Delivery { receipt, ..(*settle.delivery).clone() }, letter),
         How::Release(delay) => first(queue.release(&[receipt], *delay)),
@@ -85,19 +94,9 @@ fn first(results: Vec<Result<(), QueueError>>) -> Result<(), QueueError> {
     results.into_iter().next().unwrap_or(Ok(()))
 }
 
-fn settled(core: &Core, mut settle: Settle, result: Result<(), QueueError>) {
+fn settled(core: &Core, mut settle: Settle, receipt: &Receipt, result: Result<(), QueueError>) {
     let queue = core.queues()[settle.queue].name();
     match result {
-        Ok(()) => {
-            let how = match settle.how {
-                How::Acknowledge => "acknowledged",
-                How::Release(_) => "released",
-                How::DeadLetter(_) => "dead",
-            };
-            core.metrics().settled(queue, how, settle.stage);
-            core.meter.finished();
-            core.leases.remove(settle.key);
-        }
         Err(error) if error.is_transient() && core.leases.is_held(settle.key) => {
             settle.tries += 1;
             tracing::warn!(queue, %error, tries = settle.tries, "cannot settle a message yet");
@@ -105,10 +104,24 @@ fn settled(core: &Core, mut settle: Settle, result: Result<(), QueueError>) {
             // Closed: the worker is at its end, and the message comes back by itself.
             let _ = core.settling.push(again, settle);
         }
+        // It was delivered again in the meantime, and went on as the same: that delivery is to be settled, too.
+        _ if !core.leases.ended(settle.key, receipt) && core.leases.is_held(settle.key) => {
+            let _ = core.settling.push(Instant::now(), settle);
+        }
+        Ok(()) => {
+            let how = match settle.how {
+                How::Acknowledge => "acknowledged",
+                How::Release(_) => "released",
+                How::DeadLetter(_) => "dead",
+            };
+            core.metrics().settled(queue, how, settle.stage);
+            if core.options.sink.is_none() {
+                core.meter.finished();
+            }
+        }
         Err(error) => {
             tracing::warn!(queue, %error, "cannot settle a message; it may be delivered again");
             core.metrics().settled(queue, "lost", settle.stage);
-            core.leases.remove(settle.key);
         }
     }
 }
