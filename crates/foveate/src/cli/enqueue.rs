@@ -71,22 +71,30 @@ impl Feed<'_> {
                 false => self.folder(Path::new(input), cancel)?,
             }
         }
-        for list in &self.args.from_list {
-            let lines: Box<dyn BufRead> = match list.to_str() {
-                Some("-") => Box::new(std::io::stdin().lock()),
-                _ => Box::new(BufReader::new(
-                    std::fs::File::open(list).with_context(|| format!("cannot read {}", list.display()))?,
-                )),
-            };
-            for (at, line) in lines.lines().enumerate() {
-                let line = line.with_context(|| format!("cannot read {}", list.display()))?;
-                if cancel.is_cancelled() {
-                    return Ok(());
-                }
-                let line = line.trim();
-                if !line.is_empty() {
-                    self.line(line, format!("{}:{}: {}", list.display(), at + 1, named(line)))?;
-                }
+        self.args.from_list.iter().try_for_each(|list| self.list(list, cancel))
+    }
+
+    /// A file with one address, or one job, a line.
+    fn list(&mut self, list: &Path, cancel: &Cancel) -> anyhow::Result<()> {
+        let failed = || format!("cannot read {}", list.display());
+        let lines: Box<dyn BufRead> = match list.to_str() {
+            Some("-") => Box::new(std::io::stdin().lock()),
+            _ => Box::new(BufReader::new(std::fs::File::open(list).with_context(failed)?)),
+        };
+        for (at, line) in lines.split(b'\n').enumerate() {
+            if cancel.is_cancelled() {
+                return Ok(());
+            }
+            if line.is_err() {
+                // What could be read is sent.
+                self.flush()?;
+            }
+            let line = line.with_context(failed)?;
+            let place = format!("{}:{}", list.display(), at + 1);
+            match std::str::from_utf8(&line).map(str::trim) {
+                Ok("") => {}
+                Ok(line) => self.line(line, format!("{place}: {}", named(line)))?,
+                Err(error) => self.fail(&place, &format!("not UTF-8 ({error})")),
             }
         }
         Ok(())
@@ -314,19 +322,20 @@ mod tests {
         let secret = format!("{large}?signature=hush-hush");
         let long_id = format!(r#"{{"version":1,"id":"{}","image":{{"url":"https://x/y"}}}}"#, "i".repeat(257));
         let lines = ["s3://b/a", "s3://b/tab\there", "photo.jpg", &long_id, "", &large, &secret, "s3://b/c"];
-        std::fs::write(&list, lines.join("\n")).unwrap();
+        let text = [lines.join("\n").as_bytes(), b"\ns3://b/\xff\n"].concat();
+        std::fs::write(&list, text).unwrap();
         let list = list.to_str().unwrap();
         let args = arguments(&["s3://b/space ", "--from-list", list]);
 
         let queue = MemoryQueue::new("jobs", PATIENCE, 5).with_max_bytes(500);
         let mut feed = feed(&args, &queue);
         feed.all(&Cancel::default()).unwrap();
-        assert_eq!(feed.failed, 3, "what can be told without the queue");
+        assert_eq!(feed.failed, 4, "what can be told without the queue");
         let names: Vec<_> = feed.waiting.iter().map(|(what, _)| what.as_str()).collect();
         assert_eq!((names[0], names[1]), ("s3://b/space", format!("{list}:1: s3://b/a").as_str()));
         assert!(names[3].starts_with(&format!("{list}:7: s3://b/xxx")) && names[3].ends_with("x…?…"), "{}", names[3]);
         feed.flush().unwrap();
-        assert_eq!((feed.sent, feed.failed), (2, 6));
+        assert_eq!((feed.sent, feed.failed), (2, 7));
         let ids: Vec<_> = queue.receive(9, Duration::ZERO).unwrap().into_iter().map(|delivery| delivery.id).collect();
         assert_eq!(ids, ["s3://b/a", "s3://b/c"]);
     }
