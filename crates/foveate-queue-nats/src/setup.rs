@@ -10,7 +10,7 @@ use async_nats::jetstream::context::{
     ConsumerInfoErrorKind, CreateStreamErrorKind, GetStreamErrorKind, RequestError, RequestErrorKind,
 };
 use async_nats::jetstream::stream::{Config, ConsumerErrorKind, RetentionPolicy, StorageType, Stream};
-use foveate_queue::QueueError;
+use foveate_queue::{QueueError, QueueOptions};
 
 use crate::connect::Connection;
 use crate::options::Options;
@@ -158,7 +158,7 @@ impl Setup<'_> {
             let has = config.ack_wait;
             return refused(format!("its lease (AckWait) is {has:?}, not {lease:?}; change it, or ask for none"));
         }
-        let most = self.options.max_receive;
+        let most = self.options.max_receive.saturating_add(QueueOptions::CHANCES);
         if config.max_deliver > 0 && config.max_deliver <= i64::from(most) {
             return refused(format!(
                 "it stops delivering a message after {} times (MaxDeliver), before a worker gives it up after {most}, so that it would stay forever; raise it above {most}, or better to -1",

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_sqs::types::QueueAttributeName;
-use foveate_queue::QueueError;
+use foveate_queue::{QueueError, QueueOptions};
 use serde_json::Value;
 
 use crate::client::{Service, is_missing};
@@ -160,7 +160,7 @@ impl Setup<'_> {
 
     /// A message that SQS itself moves away has no stage and no reason, and nobody is told.
     fn check_redrive(&self, redrive: &Redrive) -> Result<(), QueueError> {
-        let (after, most) = (redrive.after, self.options.max_receive);
+        let (after, most) = (redrive.after, self.options.max_receive.saturating_add(QueueOptions::CHANCES));
         if after > u64::from(most) {
             return Ok(());
         }

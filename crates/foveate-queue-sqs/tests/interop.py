@@ -35,7 +35,7 @@ elif step == "redrive":
     target = sqs.get_queue_attributes(
         QueueUrl=sqs.get_queue_url(QueueName=sys.argv[4])["QueueUrl"], AttributeNames=["QueueArn"]
     )["Attributes"]["QueueArn"]
-    policy = {"deadLetterTargetArn": target, "maxReceiveCount": 3}
+    policy = {"deadLetterTargetArn": target, "maxReceiveCount": 6}
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
 elif step == "limit":
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"MaximumMessageSize": sys.argv[4]})

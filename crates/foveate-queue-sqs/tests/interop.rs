@@ -55,7 +55,7 @@ fn a_redrive_policy_must_leave_giving_up_to_workers() {
     assert!(matches!(error, QueueError::Refused { .. }));
     assert_eq!(
         error.to_string(),
-        "queue jobs: its redrive policy moves a message away after 3 deliveries (maxReceiveCount), before a worker gives it up after 5, with stage and reason; raise it above 5, or give messages up sooner"
+        "queue jobs: its redrive policy moves a message away after 6 deliveries (maxReceiveCount), before a worker gives it up after 8, with stage and reason; raise it above 8, or give messages up sooner"
     );
     // The policy's own target is where dead letters go.
     let queue = SqsQueue::open(&QueueOptions { max_receive: 2, ..options(&server, "jobs") }).unwrap();

@@ -24,6 +24,9 @@ pub struct QueueOptions {
 impl QueueOptions {
     /// [`max_receive`](Self::max_receive) unless told otherwise.
     pub const DEFAULT_MAX_RECEIVE: u32 = 5;
+    /// Deliveries beyond [`max_receive`](Self::max_receive) in which a worker finds out, among messages that were held
+    /// together when workers died, which of them it was. A broker that gives up messages by itself must do so after these.
+    pub const CHANCES: u32 = 3;
 
     /// The queue at `address`, which must be there, as it is set up.
     pub fn new(address: impl Into<String>) -> Self {

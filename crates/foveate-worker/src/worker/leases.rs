@@ -23,6 +23,8 @@ pub(crate) struct Leases {
 
 struct State {
     held: HashMap<Key, Lease>,
+    /// By queue and the broker's name: every delivery asks whether its message is one of them.
+    names: HashMap<(usize, String), Key>,
     of_queue: Vec<usize>,
     /// Of the bodies of all of them.
     bytes: usize,
@@ -51,7 +53,7 @@ impl Hold {
 
 impl Leases {
     pub(crate) fn new(queues: usize) -> Self {
-        let state = State { held: HashMap::new(), of_queue: vec![0; queues], bytes: 0, next: 0 };
+        let state = State { held: HashMap::new(), names: HashMap::new(), of_queue: vec![0; queues], bytes: 0, next: 0 };
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
@@ -63,6 +65,7 @@ impl Leases {
         state.next += 1;
         state.of_queue[queue] += 1;
         state.bytes += delivery.body.len();
+        state.names.insert((queue, delivery.key.clone()), key);
         let is_held = Arc::new(AtomicBool::new(true));
         let hold = Hold(Arc::clone(&is_held));
         state.held.insert(key, Lease { queue, delivery, receipt, length, until: Instant::now() + length, is_held });
@@ -73,8 +76,8 @@ impl Leases {
     /// and the receipt of the new delivery, and nothing is done twice.
     pub(crate) fn is_again(&self, queue: usize, delivery: &Delivery) -> bool {
         let mut state = self.lock();
-        let same = |lease: &&mut Lease| lease.queue == queue && lease.delivery.key == delivery.key;
-        let Some(lease) = state.held.values_mut().find(same) else { return false };
+        let Some(&key) = state.names.get(&(queue, delivery.key.clone())) else { return false };
+        let Some(lease) = state.held.get_mut(&key) else { return false };
         lease.receipt = delivery.receipt.clone();
         lease.until = Instant::now() + lease.length;
         true
@@ -170,6 +173,7 @@ impl State {
         lease.is_held.store(false, SeqCst);
         self.of_queue[lease.queue] -= 1;
         self.bytes -= lease.delivery.body.len();
+        self.names.remove(&(lease.queue, lease.delivery.key.clone()));
         true
     }
 }

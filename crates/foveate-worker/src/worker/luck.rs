@@ -40,7 +40,7 @@ impl Luck {
         Self { failed: 0, last: None, was_stranger: false, enough, known, strangers }
     }
 
-    pub(super) fn is_out(&self) -> bool {
+    fn is_out(&self) -> bool {
         self.failed >= self.enough
     }
 

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use foveate_pipeline::Queue;
-use foveate_queue::{Delivery, ImageRef, Job, JobQueue, QueueError, Receipt};
+use foveate_queue::{Delivery, ImageRef, Job, JobQueue, QueueError, QueueOptions, Receipt};
 
 use crate::engine;
 use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
@@ -363,7 +363,7 @@ impl Core {
         let received = delivery.received;
         let (task, server, callback, metadata) = (String::new(), None, None, None);
         let mut ticket = Ticket { key, hold, queue, delivery, id, task, server, callback, metadata, span };
-        if received > source.max_receive() + Suspects::CHANCES {
+        if received > source.max_receive().saturating_add(QueueOptions::CHANCES) {
             let reason = format!("delivered {received} times without an outcome; its worker may have died of it");
             return self.failed(ticket, Failure::permanent("receive", reason));
         }

@@ -8,7 +8,7 @@ use crate::{Image, lock};
 
 /// Such a message may be what its workers died of, or may only have been held together with that one. So they are worked
 /// on one at a time, in no order: each death then leaves fewer that did nothing, and the culprit is given up
-/// [`Suspects::CHANCES`] deliveries later.
+/// [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
 #[derive(Default)]
 pub(super) struct Suspects {
     state: Mutex<State>,
@@ -21,9 +21,6 @@ struct State {
 }
 
 impl Suspects {
-    /// Deliveries beyond those that every message has.
-    pub(super) const CHANCES: u32 = 3;
-
     pub(super) fn add(&self, ticket: Ticket, image: Image) {
         lock(&self.state).waiting.push((ticket, image));
     }
