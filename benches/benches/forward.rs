@@ -27,13 +27,13 @@ use foveate::models::OpenModel;
 use foveate_benches::contest::{self, Contestant, Figure, Turn, compete, serve, timed};
 use foveate_benches::{Result, host, processor_time};
 use foveate_encode::conformance;
-use foveate_encode_candle::TensorEncoder;
+use foveate_encode_fused::TensorEncoder;
 use safetensors::tensor::TensorView;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
 /// The first of the contestants: its vectors are the reference.
-const REFERENCE: &str = "candle-f32";
+const REFERENCE: &str = "fused-f32";
 
 /// The model in candle's own operations.
 const TENSORS: &str = "candle-tensors";

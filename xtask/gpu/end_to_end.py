@@ -38,7 +38,7 @@ class Jobs:
             rows = bench_rows("forward", "forward.csv", HERE / "photos", "--model", self.mode.spec(model), "--device",
                               self.args.device, "--n", "32", "--quick", "--batches", self.mode.batch, "--images",
                               10 * self.mode.batch, out=self.scratch, seconds=min(90, self.deadline.left()))
-            row = next(row for row in rows if (row["encoder"], row["dtype"]) == ("candle", self.dtype))
+            row = next(row for row in rows if (row["encoder"], row["dtype"]) == ("fused", self.dtype))
             rate = number(row["forward_images_per_second"])
             if rate is None:
                 raise Failed(why(row))

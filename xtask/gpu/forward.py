@@ -25,7 +25,7 @@ class Forward:
         images = {"smoke": ("--images", "4"), "quick": ("--images", max(256, 8 * batch)), "full": ()}[self.mode.name]
         try:
             rows = self.bench("forward", "forward.csv", model, "--batches", batch, *images)
-            found = {row["dtype"]: row for row in rows if row["encoder"] == "candle"}
+            found = {row["dtype"]: row for row in rows if row["encoder"] == "fused"}
         except Failed as error:
             found, reason = {}, str(error)
         for dtype in DTYPES:

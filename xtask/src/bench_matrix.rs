@@ -23,7 +23,7 @@ use crate::setup::FEATURES;
 const BEST: [(&str, &[&str]); 4] = [
     ("decoders", &["turbojpeg", "exact", "zune", "image"]),
     ("resizers", &["fir", "image"]),
-    ("encoders", &["candle", "ort", "tch"]),
+    ("encoders", &["fused", "ort", "tch"]),
     ("sinks", &["parquet", "npy", "lmdb"]),
 ];
 const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
@@ -674,7 +674,7 @@ mod tests {
         json!({
             "decoders": some(&[("exact", true), ("turbojpeg", true), ("opencv", false), ("zune", true), ("image", true)]),
             "resizers": some(&[("fir", true), ("opencv", false), ("image", true)]),
-            "encoders": some(&[("candle", true), ("ort", false)]),
+            "encoders": some(&[("fused", true), ("ort", false)]),
             "sinks": some(&[("parquet", true), ("npy", true)]),
             "scaling_decoders": ["turbojpeg"],
             "foveate": "1.2.3", "processor": "P", "cores": 2, "system": "s",
@@ -703,17 +703,17 @@ mod tests {
     fn every_backend_and_every_seed_is_a_cell_once() {
         let cells = plan(&list()).unwrap();
         let names: Vec<String> = cells.iter().map(Cell::name).collect();
-        assert_eq!(names[0], "turbojpeg+fir+candle f32 exact parquet");
+        assert_eq!(names[0], "turbojpeg+fir+fused f32 exact parquet");
         assert_eq!(cells[0].axes, ["pinned", "decoder", "resizer", "encoder+dtype", "sink", "seed"]);
         let unique: std::collections::BTreeSet<&String> = names.iter().collect();
         assert_eq!(unique.len(), names.len());
         for name in [
-            "opencv+fir+candle f32 exact parquet",
-            "turbojpeg+fir+candle f32 fast parquet",
-            "turbojpeg+opencv+candle f32 exact parquet",
+            "opencv+fir+fused f32 exact parquet",
+            "turbojpeg+fir+fused f32 fast parquet",
+            "turbojpeg+opencv+fused f32 exact parquet",
             "turbojpeg+fir+ort f16 exact parquet",
-            "turbojpeg+fir+candle f32 exact npy",
-            "image+image+candle f32 exact parquet",
+            "turbojpeg+fir+fused f32 exact npy",
+            "image+image+fused f32 exact parquet",
         ] {
             assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
         }

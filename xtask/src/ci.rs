@@ -57,11 +57,11 @@ const STEPS: &[Step] = &[
 /// Compiles every native backend into the facade, the parity tests and the benches, and CUDA into the facade.
 const ALL_FEATURES: [&str; 2] = [
     "--features",
-    "foveate/native,foveate/candle-cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
+    "foveate/native,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
      foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native",
 ];
 /// Default members with tests that need a feature which the default build has not: CUDA, the export of spans.
-const FEATURED: [&str; 2] = ["foveate-encode-candle", "foveate-telemetry"];
+const FEATURED: [&str; 2] = ["foveate-encode-fused", "foveate-telemetry"];
 
 /// Slow tests of the facade that no feature changes: the step `test` has run them, `native` does not once more.
 const RUN_ALREADY: [&str; 10] = [
@@ -79,15 +79,15 @@ const RUN_ALREADY: [&str; 10] = [
 
 /// Sets of features that are compiled besides the default one: with and without the command line, and the worker.
 const FEATURE_SETS: [&str; 5] = [
-    "cli,zune,fir,candle,npy,nats",
-    "cli,exact,image,fir,candle,parquet,sqs,object-store,otel",
-    "exact,nvjpeg,fir,candle-cuda,npy",
-    "worker,exact,fir,candle",
+    "cli,zune,fir,fused,npy,nats",
+    "cli,exact,image,fir,fused,parquet,sqs,object-store,otel",
+    "exact,nvjpeg,fir,cuda,npy",
+    "worker,exact,fir,fused",
     "",
 ];
 /// The same for those that need native libraries.
 const NATIVE_SETS: [&str; 3] =
-    ["cli,turbojpeg,fir,candle-cuda,lmdb", "cli,opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
+    ["cli,turbojpeg,fir,cuda,lmdb", "cli,opencv,ort,npy", "exact,fir,npy,ort-cuda,ort-tensorrt"];
 /// Crates whose tests also run in the development profile; xtask's run only there, as it is no default member.
 const CHECKED: [&str; 11] = [
     "foveate-core",

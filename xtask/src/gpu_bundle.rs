@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::setup::entries;
 
-const FEATURES: &str = "cli,exact,zune,image,fir,candle-cuda,turbojpeg,nvjpeg,parquet,npy";
+const FEATURES: &str = "cli,exact,zune,image,fir,cuda,turbojpeg,nvjpeg,parquet,npy";
 /// The archive may be no larger, in bytes.
 const MOST: u64 = 60_000_000;
 const NAME: &str = "foveate-gpu";

@@ -188,7 +188,7 @@ pub(crate) mod fake {
             ("foveate-encode", &["foveate-core"]),
             ("foveate-dinov2", &["foveate-core", "foveate-encode"]),
             ("foveate-decode-zune", &["foveate-core", "foveate-decode"]),
-            ("foveate-encode-candle", &["foveate-core", "foveate-encode", "foveate-dinov2"]),
+            ("foveate-encode-fused", &["foveate-core", "foveate-encode", "foveate-dinov2"]),
             ("foveate-pipeline", &["foveate-core", "foveate-decode", "foveate-encode", "foveate-profile"]),
             ("foveate", &["foveate-pipeline"]),
         ] {
@@ -218,10 +218,10 @@ pub(crate) mod fake {
     }
 
     fn add_facade(tree: &mut Tree) {
-        let table = "//! Facade.\nbackends! { foveate_decode_zune, foveate_encode_candle }\n";
+        let table = "//! Facade.\nbackends! { foveate_decode_zune, foveate_encode_fused }\n";
         file(tree, "crates/foveate/src/lib.rs").text = table.to_owned();
         let facade = package(tree, "foveate");
-        for (feature, name) in [("zune", "foveate-decode-zune"), ("candle", "foveate-encode-candle")] {
+        for (feature, name) in [("zune", "foveate-decode-zune"), ("fused", "foveate-encode-fused")] {
             facade.features.insert(feature.to_owned(), vec![format!("dep:{name}")]);
             facade.dependencies.push(Dependency { optional: true, ..ours(name) });
         }

@@ -342,7 +342,7 @@ mod tests {
             refusal(&*error)["outcome"].as_str().unwrap().to_owned()
         };
         assert_eq!(run("--decoder nothing"), "unavailable");
-        assert_eq!(run("--encoder candle --dtype f16 --model seeded:dinov2-small"), "unavailable");
+        assert_eq!(run("--encoder fused --dtype f16 --model seeded:dinov2-small"), "unavailable");
         assert_eq!(run("--model seeded:nothing"), "failed");
         assert_eq!(run("--colour red"), "failed");
     }

@@ -14,7 +14,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 /// Where the kernels are that the emulator runs, beside this crate.
-const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-encode-candle/kernels");
+const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-encode-fused/kernels");
 /// `native`: the products are as wide as this machine's vectors; the folder's name tells machines apart. `hidden`: every
 /// program sees these libraries' names, so they show CUDA's alone.
 const FLAGS: [&str; 7] = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"];

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn kernels() -> PathBuf {
-    Path::new(CRATE).join("../foveate-encode-candle/kernels")
+    Path::new(CRATE).join("../foveate-encode-fused/kernels")
 }
 
 fn source() -> String {

@@ -49,7 +49,7 @@ table! {
     ];
     /// Encoders: `--encoder`.
     encoders: EncoderRegistry = "encoder" [
-        "candle" => foveate_encode_candle,
+        "fused" => foveate_encode_fused,
         "ort" => foveate_encode_ort,
         "tch" => foveate_encode_tch,
     ];

@@ -278,7 +278,7 @@ fn the_doctor_sees_every_backend() {
     let rows = report["backends"].as_array().unwrap();
     let of = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"));
     assert_eq!((of("exact")["state"].as_str(), of("exact")["compiled"].as_bool()), (Some("ok"), Some(true)));
-    assert_eq!(of("candle")["devices"][0], "cpu");
+    assert_eq!(of("fused")["devices"][0], "cpu");
     let compiled = names(&backends::decoders());
     for name in backends::decoders().known() {
         let row = of(name);
@@ -357,7 +357,7 @@ fn quiet_is_quiet() {
 #[test]
 fn the_lists_and_help_are_complete() {
     let backends = run(foveate().arg("backends")).expect(0).stdout;
-    for name in ["exact", "zune", "image", "fir", "candle", "parquet", "npy"] {
+    for name in ["exact", "zune", "image", "fir", "fused", "parquet", "npy"] {
         assert!(backends.lines().any(|line| line.split_whitespace().nth(1) == Some(name)), "{name}: {backends}");
     }
     let models = run(foveate().arg("models")).expect(0).stdout;

@@ -1,5 +1,5 @@
 //! The binary on CUDA devices: on the project's emulator, whose streams run late and in any order that is legal, so that
-//! a copy or a forward that waits for too little gives wrong vectors. Without CUDA compiled in (`-F candle-cuda,nvjpeg`),
+//! a copy or a forward that waits for too little gives wrong vectors. Without CUDA compiled in (`-F cuda,nvjpeg`),
 //! or a C++ compiler to build the emulator with, there is nothing to run, and that is said.
 #![cfg(unix)]
 // A test's panic is its report, and what it skips it says.
@@ -46,7 +46,7 @@ fn worst_cosine(left: &[Vec<f32>], right: &[Vec<f32>]) -> f64 {
 
 #[test]
 fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
-    let Some(libraries) = emulator("candle") else { return };
+    let Some(libraries) = emulator("fused") else { return };
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
     // Good and bad images: enough for every batch size up to three, and for more batches than are under way at once.
@@ -71,7 +71,7 @@ fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
 
 #[test]
 fn any_number_of_devices_gives_the_same_bytes() {
-    let Some(libraries) = emulator("candle") else { return };
+    let Some(libraries) = emulator("fused") else { return };
     let folder = tempfile::tempdir().unwrap();
     let outputs = ["cuda:0", "cuda:0,cuda:1", "cuda:1,cuda:0,cuda:0"].map(|devices| {
         let out = folder.path().join(devices.replace([':', ','], "-"));
@@ -85,7 +85,7 @@ fn any_number_of_devices_gives_the_same_bytes() {
 
 #[test]
 fn batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu() {
-    let (Some(_), Some(libraries)) = (emulator("candle"), emulator("nvjpeg")) else { return };
+    let (Some(_), Some(libraries)) = (emulator("fused"), emulator("nvjpeg")) else { return };
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
     run(embed(&reference).args([PHOTOS, CONFORMANCE])).expect(0);
@@ -102,7 +102,7 @@ fn batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu() {
 
 #[test]
 fn a_device_that_is_not_there_is_said_in_one_line() {
-    let Some(libraries) = emulator("candle") else { return };
+    let Some(libraries) = emulator("fused") else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
     let ran = run(emulated(&out, &libraries, "late").args([PHOTOS, "--device", "cuda:2"])).expect(1);

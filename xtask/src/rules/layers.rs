@@ -38,7 +38,7 @@ const EXCEPTIONS: [(&str, &[&str]); 4] = [
     // It decodes whole batches, and resizes them where they are.
     ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
     // Encoders that run our own model code.
-    ("foveate-encode-candle", &["foveate-dinov2", "foveate-cuda"]),
+    ("foveate-encode-fused", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-tch", &["foveate-dinov2"]),
 ];
 /// Third-party crates that trait crates and leaves may build on: small, stable, and never in a signature.
@@ -251,7 +251,7 @@ mod tests {
         for (from, to) in [
             ("foveate-decode", "foveate-encode"),
             ("foveate-decode", "foveate-decode-zune"),
-            ("foveate-decode-zune", "foveate-encode-candle"),
+            ("foveate-decode-zune", "foveate-encode-fused"),
             ("foveate-decode-zune", "foveate-dinov2"),
             ("foveate-pipeline", "foveate-decode-zune"),
             ("foveate-pipeline", "foveate-dinov2"),
@@ -300,7 +300,7 @@ mod tests {
 
         let mut tree = fake::tree();
         fake::file(&mut tree, "crates/foveate/src/lib.rs").text =
-            "//! x\nfoveate_encode_candle // foveate_decode_zune".to_owned();
+            "//! x\nfoveate_encode_fused // foveate_decode_zune".to_owned();
         assert_finds(backend_table, &tree, "foveate-decode-zune is in no backend table");
     }
 

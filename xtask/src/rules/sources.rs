@@ -9,7 +9,7 @@ use crate::tree::{Kind, Package, TextFile, Tree};
 const UNSAFE: &[(&str, &str)] = &[
     ("foveate-encode-tch", "nothing links to libtorch's CUDA half, so that programs start without it: it is loaded"),
     ("foveate-cuda", "the driver and cuBLASLt are C libraries, loaded at run time"),
-    ("foveate-encode-candle", "CUDA kernels are launched with untyped arguments; one file gives them types"),
+    ("foveate-encode-fused", "CUDA kernels are launched with untyped arguments; one file gives them types"),
     ("foveate-decode-nvjpeg", "nvJPEG is a C library, loaded at run time, and its kernels take untyped arguments"),
     ("foveate-cuda-emulator", "it stands in for C libraries, and is loaded as they are"),
 ];

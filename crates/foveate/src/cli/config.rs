@@ -134,7 +134,7 @@ mod tests {
             fast: false,
             resizer: "fir".to_owned(),
             recipe: "hf".to_owned(),
-            encoder: "candle".to_owned(),
+            encoder: "fused".to_owned(),
             dtype: foveate::encode::DType::F32,
             batch: 16,
             workers: 3,

@@ -9,7 +9,7 @@ mod tensors;
 
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
-pub use encoder::CandleEncoder;
+pub use encoder::FusedEncoder;
 pub use tensors::TensorEncoder;
 
 use foveate_core::{Health, RegistryError};
@@ -17,7 +17,7 @@ use foveate_dinov2::Model;
 use foveate_encode::{AnyModel, EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};
 
 /// The name of this backend in the registry.
-pub const NAME: &str = "candle";
+pub const NAME: &str = "fused";
 
 const ABOUT: &str = if cfg!(feature = "cuda") {
     "DINOv2 in kernels of our own: on the CPU (f32), and on NVIDIA GPUs (f32, f16, bf16)"
@@ -38,7 +38,7 @@ fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, 
     let model = model.downcast_ref::<Model>();
     let model = model.ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?;
     match options.device.as_str() {
-        "cpu" => Ok(Box::new(CandleEncoder::new(model, options)?)),
+        "cpu" => Ok(Box::new(FusedEncoder::new(model, options)?)),
         device if device.starts_with("cuda") => open_cuda(model, options),
         device => Err(EncodeError::Device {
             device: device.to_owned(),
@@ -54,7 +54,7 @@ fn open_cuda(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>
 
 #[cfg(not(feature = "cuda"))]
 fn open_cuda(_: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
-    let reason = "built without CUDA: rebuild with `-F candle-cuda`".to_owned();
+    let reason = "built without CUDA: rebuild with `-F cuda`".to_owned();
     Err(EncodeError::Device { device: options.device.clone(), reason })
 }
 

@@ -1,6 +1,6 @@
 //! The same model in plain tensor operations of candle: the readable statement of the forward.
 //!
-//! It runs on any device and in any precision that candle has; the CPU forward of this crate ([`crate::CandleEncoder`])
+//! It runs on any device and in any precision that candle has; the CPU forward of this crate ([`crate::FusedEncoder`])
 //! is a fused form of it, about twice as fast there, and both are held against the same goldens.
 
 use std::time::Instant;

@@ -19,7 +19,7 @@ const MIN_PART: usize = 32;
 ///
 /// As many images at a time as there are threads, one thread each; what is left of a batch is computed by all threads,
 /// which divide an image's tokens among them. Rows have the same bits either way.
-pub struct CandleEncoder {
+pub struct FusedEncoder {
     spec: EncoderSpec,
     network: Network,
     /// `None` for one thread, which is the caller's.
@@ -36,7 +36,7 @@ struct Lane {
     key_values: Vec<KeyValues>,
 }
 
-impl CandleEncoder {
+impl FusedEncoder {
     /// Packs the weights of `model` for this processor and starts `options.threads` threads (none for one).
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl CandleEncoder {
     }
 }
 
-impl Encoder for CandleEncoder {
+impl Encoder for FusedEncoder {
     fn spec(&self) -> &EncoderSpec {
         &self.spec
     }

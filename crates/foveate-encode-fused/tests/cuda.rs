@@ -21,7 +21,7 @@ use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{
     Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
 };
-use foveate_encode_candle::{CandleEncoder, CudaEncoder};
+use foveate_encode_fused::{FusedEncoder, CudaEncoder};
 use support::{Goldens, HALF, STRICT, distance, encode, fixtures, shared, worse};
 
 const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
@@ -195,7 +195,7 @@ fn a_trained_model_agrees_with_the_cpu() {
     let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
     let (pixels, _) = support::crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
     let cpu = EncoderOptions { device: "cpu".to_owned(), threads: 2, ..options(DType::F32, 30) };
-    let expected = encode(&mut CandleEncoder::new(&model, &cpu).unwrap(), &pixels);
+    let expected = encode(&mut FusedEncoder::new(&model, &cpu).unwrap(), &pixels);
     gpu.in_orders(&["late"], |_| {
         for dtype in DTYPES {
             let vectors = encode(&mut open(&model, &options(dtype, 30)), &pixels);
@@ -218,7 +218,7 @@ fn other_widths_agree_with_the_cpu() {
             let model = wide_heads(swiglu);
             let pixels = pixels(&model, 0..3);
             let cpu = EncoderOptions { device: "cpu".to_owned(), ..options(DType::F32, 3) };
-            let expected = encode(&mut CandleEncoder::new(&model, &cpu).unwrap(), &pixels);
+            let expected = encode(&mut FusedEncoder::new(&model, &cpu).unwrap(), &pixels);
             for (dtype, attention) in
                 [(DType::F32, "auto"), (DType::F16, "auto"), (DType::F16, "plain"), (DType::Bf16, "auto")]
             {
@@ -565,7 +565,7 @@ fn child_older_device() {
         assert!(reason.starts_with("bf16 on ") && reason.ends_with("; use f16"), "{reason}");
         let cpu = EncoderOptions { device: "cpu".to_owned(), ..options(DType::F32, 2) };
         let pixels = pixels(&model, 0..2);
-        let expected = encode(&mut CandleEncoder::new(&model, &cpu).unwrap(), &pixels);
+        let expected = encode(&mut FusedEncoder::new(&model, &cpu).unwrap(), &pixels);
         for dtype in [DType::F32, DType::F16] {
             let vectors = encode(&mut open(&model, &options(dtype, 2)), &pixels);
             let mut worst = Worst::default();

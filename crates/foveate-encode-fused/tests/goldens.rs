@@ -9,7 +9,7 @@ mod support;
 use candle_core::Device;
 use foveate_dinov2::Model;
 use foveate_encode::{EncoderOptions, Pooling};
-use foveate_encode_candle::{CandleEncoder, TensorEncoder};
+use foveate_encode_fused::{FusedEncoder, TensorEncoder};
 use support::{Goldens, STRICT, check, crops, distance, encode, fixtures, keys, shared};
 
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
@@ -18,7 +18,7 @@ fn options(threads: usize, max_batch: usize) -> EncoderOptions {
 
 fn check_tiny(name: &str) {
     let model = Model::from_folder(&fixtures().join("models").join(name)).unwrap();
-    let mut encoder = CandleEncoder::new(&model, &options(2, 30)).unwrap();
+    let mut encoder = FusedEncoder::new(&model, &options(2, 30)).unwrap();
     let mut tensors = TensorEncoder::new(&model, &options(1, 30), Device::Cpu).unwrap();
     let sources = [Some(fixtures().join("goldens")), shared("goldens/hf")];
     for folder in sources.iter().flatten() {
@@ -52,7 +52,7 @@ fn tiny_swiglu() {
 /// `name` is the goldens' name for the model that `card` describes.
 fn check_seeded(card: &str, name: &str) {
     let model = Model::seeded(card).unwrap();
-    let mut encoder = CandleEncoder::new(&model, &options(2, 30)).unwrap();
+    let mut encoder = FusedEncoder::new(&model, &options(2, 30)).unwrap();
     let crop_folder = shared("goldens/hf").unwrap_or_else(|| fixtures().join("goldens"));
     let goldens = match shared("goldens/seeded_embeddings.safetensors") {
         Some(path) => Goldens::read(&path),
@@ -82,7 +82,7 @@ fn seeded_small_with_registers() {
 fn vit_tiny_forwards_agree() {
     let Some(folder) = shared("weights/vit-tiny-patch16-224") else { return };
     let model = Model::from_folder(&folder).unwrap();
-    let mut encoder = CandleEncoder::new(&model, &options(1, 30)).unwrap();
+    let mut encoder = FusedEncoder::new(&model, &options(1, 30)).unwrap();
     let mut tensors = TensorEncoder::new(&model, &options(1, 30), Device::Cpu).unwrap();
     let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
     let (pixels, _) = crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
@@ -98,7 +98,7 @@ fn a_class_vector_is_the_same_with_and_without_the_mean() {
     let model = Model::from_folder(&fixtures().join("models/tiny")).unwrap();
     let pixels = foveate_encode::conformance::noise(model.preprocess.crop, 3);
     let class = EncoderOptions { pooling: Pooling::Cls, ..options(1, 1) };
-    let class = encode(&mut CandleEncoder::new(&model, &class).unwrap(), &pixels);
-    let both = encode(&mut CandleEncoder::new(&model, &options(1, 1)).unwrap(), &pixels);
+    let class = encode(&mut FusedEncoder::new(&model, &class).unwrap(), &pixels);
+    let both = encode(&mut FusedEncoder::new(&model, &options(1, 1)).unwrap(), &pixels);
     assert_eq!(class.row(0), &both.row(0)[..class.dim()]);
 }

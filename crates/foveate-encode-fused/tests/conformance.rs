@@ -10,7 +10,7 @@ use candle_core::Device;
 use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling, conformance};
-use foveate_encode_candle::{CandleEncoder, TensorEncoder};
+use foveate_encode_fused::{FusedEncoder, TensorEncoder};
 
 fn tiny(name: &str) -> Model {
     let models: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
@@ -21,7 +21,7 @@ fn tiny(name: &str) -> Model {
 fn fused() {
     for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
         let model = tiny(name);
-        conformance::check(model.config.hidden_size, |options| Box::new(CandleEncoder::new(&model, options).unwrap()));
+        conformance::check(model.config.hidden_size, |options| Box::new(FusedEncoder::new(&model, options).unwrap()));
     }
 }
 
@@ -30,7 +30,7 @@ fn fused_on_other_input_sizes() {
     for (width, height) in [(14, 14), (98, 42), (224, 336)] {
         let mut model = tiny("tiny-reg");
         model.preprocess.crop = Size::new(width, height);
-        conformance::check(model.config.hidden_size, |options| Box::new(CandleEncoder::new(&model, options).unwrap()));
+        conformance::check(model.config.hidden_size, |options| Box::new(FusedEncoder::new(&model, options).unwrap()));
     }
 }
 
@@ -58,7 +58,7 @@ fn odd_widths() {
         model.weights = Box::new(SeededWeights::new(&model.config));
         let options = EncoderOptions { pooling: Pooling::ClsMean, ..options() };
         let pixels = conformance::noise(model.preprocess.crop, 9);
-        let fused = encode(&mut CandleEncoder::new(&model, &options).unwrap(), &pixels);
+        let fused = encode(&mut FusedEncoder::new(&model, &options).unwrap(), &pixels);
         let tensors = encode(&mut TensorEncoder::new(&model, &options, Device::Cpu).unwrap(), &pixels);
         for (a, b) in fused.as_slice().iter().zip(tensors.as_slice()) {
             assert!((a - b).abs() < 2e-5, "{a} is not {b}");
@@ -79,7 +79,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     let pixels: Vec<u8> = (0..3).flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect();
     let vectors = |threads| {
         let options = EncoderOptions { pooling: Pooling::ClsMean, threads, ..options() };
-        encode(&mut CandleEncoder::new(&model, &options).unwrap(), &pixels)
+        encode(&mut FusedEncoder::new(&model, &options).unwrap(), &pixels)
     };
     let one = vectors(1);
     for threads in [2, 4, 5, 8, 17] {
@@ -92,9 +92,9 @@ fn options() -> EncoderOptions {
 }
 
 fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
-    let mut registry = EncoderRegistry::new("encoder", &["candle"]);
-    foveate_encode_candle::register(&mut registry).unwrap();
-    registry.get("candle").unwrap().open(model, options)
+    let mut registry = EncoderRegistry::new("encoder", &["fused"]);
+    foveate_encode_fused::register(&mut registry).unwrap();
+    registry.get("fused").unwrap().open(model, options)
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn without_a_gpu_that_is_said_in_one_line() {
     let gpu = open(&model, &EncoderOptions { device: "cuda:0".to_owned(), ..options() });
     match (gpu, cfg!(feature = "cuda")) {
         (Err(EncodeError::Device { device, reason }), false) => {
-            assert_eq!((&*device, &*reason), ("cuda:0", "built without CUDA: rebuild with `-F candle-cuda`"));
+            assert_eq!((&*device, &*reason), ("cuda:0", "built without CUDA: rebuild with `-F cuda`"));
         }
         (Err(EncodeError::Device { device, reason }), true) => {
             assert!(device == "cuda:0" && reason.starts_with("no "), "{reason}");
