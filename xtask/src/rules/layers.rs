@@ -96,7 +96,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         "foveate-lab" => Role::Lab,
         "foveate-worker" => Role::Worker,
         "foveate-serve" => Role::Service,
-        "foveate-tests" | "foveate-benches" | "foveate-cuda-emulator" => Role::Harness,
+        "foveate-tests" | "foveate-benches" | "foveate-cuda-emulator" | "foveate-testkit" => Role::Harness,
         "xtask" => Role::Tool,
         _ => {
             let rest = name.strip_prefix("foveate-")?;

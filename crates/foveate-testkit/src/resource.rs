@@ -1,0 +1,146 @@
+//! What trials may need, and what happens where it is missing.
+
+use std::fmt::Display;
+use std::sync::LazyLock;
+
+use crate::trial::ignore;
+
+/// The environment variable that lists the resources whose absence is a failure.
+const VARIABLE: &str = "FOVEATE_REQUIRE";
+
+/// Something that a clone and the Rust toolchain do not bring. The crate's front page describes each.
+#[allow(missing_docs, reason = "the table of the front page")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Data,
+    Python,
+    Node,
+    Curl,
+    Openssl,
+    Git,
+    Nats,
+    LmdbUtils,
+    OnnxRuntime,
+    Compiler,
+    Libjpeg,
+    Gpu,
+    Mount,
+    Unprivileged,
+}
+
+impl Resource {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 14] = [
+        Self::Data,
+        Self::Python,
+        Self::Node,
+        Self::Curl,
+        Self::Openssl,
+        Self::Git,
+        Self::Nats,
+        Self::LmdbUtils,
+        Self::OnnxRuntime,
+        Self::Compiler,
+        Self::Libjpeg,
+        Self::Gpu,
+        Self::Mount,
+        Self::Unprivileged,
+    ];
+
+    /// Its name in `FOVEATE_REQUIRE`.
+    pub fn name(self) -> &'static str {
+        self.name_and_remedy().0
+    }
+
+    fn name_and_remedy(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Data => ("data", "put the shared data set beside the checkout"),
+            Self::Python => ("python", "install python3 and the modules with pip"),
+            Self::Node => ("node", "install node (Debian: nodejs)"),
+            Self::Curl => ("curl", "install curl"),
+            Self::Openssl => ("openssl", "install openssl"),
+            Self::Git => ("git", "install git"),
+            Self::Nats => ("nats", "install nats-server"),
+            Self::LmdbUtils => ("lmdb-utils", "install LMDB's tools (Debian: lmdb-utils)"),
+            Self::OnnxRuntime => ("onnxruntime", "run `cargo xtask setup --only ort`"),
+            Self::Compiler => ("compiler", "install a C++20 compiler (Debian: g++)"),
+            Self::Libjpeg => ("libjpeg", "install libjpeg's headers (Debian: libjpeg-dev)"),
+            Self::Gpu => ("gpu", "run on a machine with an NVIDIA GPU"),
+            Self::Mount => ("mount", "run as a user who may mount file systems"),
+            Self::Unprivileged => ("unprivileged", "run as a user other than root"),
+        }
+    }
+
+    /// Ends the trial without this resource: as ignored, or as failed where `FOVEATE_REQUIRE` names it. `why` says what
+    /// was looked for.
+    #[track_caller]
+    pub fn missing(self, why: impl Display) -> ! {
+        Missing::new(self, why).end()
+    }
+}
+
+/// A resource that was looked for in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    resource: Resource,
+    why: String,
+}
+
+impl Missing {
+    pub(crate) fn new(resource: Resource, why: impl Display) -> Self {
+        Self { resource, why: why.to_string() }
+    }
+
+    /// Ends the trial, as [`Resource::missing`] does.
+    #[track_caller]
+    pub fn end(&self) -> ! {
+        let ((name, remedy), why) = (self.resource.name_and_remedy(), &self.why);
+        let is_required = required().as_ref().is_ok_and(|required| required.contains(&self.resource));
+        assert!(!is_required, "{VARIABLE} names '{name}', but {why}; {remedy}");
+        ignore(format!("needs {name}: {why}; {remedy}"))
+    }
+}
+
+/// What this process's environment requires, or the name that is none.
+pub(crate) fn required() -> &'static Result<Vec<Resource>, String> {
+    static REQUIRED: LazyLock<Result<Vec<Resource>, String>> =
+        LazyLock::new(|| parse(&std::env::var(VARIABLE).unwrap_or_default()));
+    &REQUIRED
+}
+
+fn parse(text: &str) -> Result<Vec<Resource>, String> {
+    let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    if names().any(|name| name == "all") {
+        return Ok(Resource::ALL.into());
+    }
+    names().map(named).collect()
+}
+
+fn named(name: &str) -> Result<Resource, String> {
+    let found = Resource::ALL.into_iter().find(|resource| resource.name() == name);
+    found.ok_or_else(|| {
+        let names = Resource::ALL.map(Resource::name).join(", ");
+        format!("{VARIABLE} names '{name}', which is no resource; there are: all, {names}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_names_are_read() {
+        assert_eq!(parse(""), Ok(vec![]));
+        assert_eq!(parse(" nats, data,"), Ok(vec![Resource::Nats, Resource::Data]));
+        assert_eq!(parse("nats,all"), Ok(Resource::ALL.into()));
+        let unknown = parse("data,natz").unwrap_err();
+        assert!(unknown.starts_with("FOVEATE_REQUIRE names 'natz', which is no resource; there are: all, data, "));
+    }
+
+    #[test]
+    fn the_front_page_has_every_name() {
+        for name in Resource::ALL.map(Resource::name) {
+            assert!(include_str!("../README.md").contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}

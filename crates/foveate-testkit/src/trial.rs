@@ -1,0 +1,74 @@
+//! Trials, and running them.
+
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use crate::resource::required;
+
+/// The payload of the unwinding that ends an ignored trial.
+struct Ignored(String);
+
+/// Ends the trial as ignored, with the reason.
+pub fn ignore(reason: impl Display) -> ! {
+    // Unlike `panic!`, this does not tell the panic hook, which would print a message.
+    resume_unwind(Box::new(Ignored(reason.to_string())))
+}
+
+/// What the body of a trial may return.
+pub trait Verdict {
+    /// The message of a failure.
+    fn failure(self) -> Option<String>;
+}
+
+impl Verdict for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: Display> Verdict for Result<(), E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| error.to_string())
+    }
+}
+
+/// A trial called `name`. It fails when `body` panics or returns an error.
+pub fn trial<V: Verdict>(name: impl Into<String>, body: impl FnOnce() -> V + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, move || match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(verdict) => verdict.failure().map_or(Ok(Completion::Completed), |message| Err(Failed::from(message))),
+        Err(payload) => match payload.downcast::<Ignored>() {
+            Ok(ignored) => Ok(Completion::ignored_with(ignored.0)),
+            Err(panic) => resume_unwind(panic),
+        },
+    })
+}
+
+/// A [`Trial`] of each function, under the function's name.
+#[macro_export]
+macro_rules! trials {
+    ($($body:path),* $(,)?) => {
+        vec![$($crate::trial(stringify!($body), $body)),*]
+    };
+}
+
+/// Runs the trials that the program's arguments select. The exit code is that of libtest, or 2 where `FOVEATE_REQUIRE`
+/// names something unknown.
+pub fn run(trials: Vec<Trial>) -> ExitCode {
+    run_with(&Arguments::from_args(), trials)
+}
+
+/// Like [`run`], one trial at a time: for trials that share a device.
+pub fn run_in_turn(trials: Vec<Trial>) -> ExitCode {
+    run_with(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials)
+}
+
+fn run_with(arguments: &Arguments, trials: Vec<Trial>) -> ExitCode {
+    if let Err(unknown) = required() {
+        eprintln!("{unknown}");
+        return ExitCode::from(2);
+    }
+    libtest_mimic::run(arguments, trials).exit_code()
+}
