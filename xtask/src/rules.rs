@@ -1,5 +1,6 @@
 //! The rules of `tidy`, by what they look at.
 
+pub(crate) mod circles;
 pub(crate) mod layers;
 pub(crate) mod manifests;
 pub(crate) mod sources;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::rules::{layers, manifests, sources, texts};
+use crate::rules::{circles, layers, manifests, sources, texts};
 use crate::tree::Tree;
 
 /// One broken rule: where, and what to do about it.
@@ -30,6 +30,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("backend-features", layers::backend_features),
     ("backend-table", layers::backend_table),
     ("third-party", layers::third_party),
+    ("import-circles", circles::import_circles),
     ("foreign-types", sources::foreign_types),
     ("unsafe-code", sources::unsafe_code),
     ("unfinished", sources::unfinished),

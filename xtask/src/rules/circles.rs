@@ -1,0 +1,120 @@
+//! No circles among the files of a crate: whatever a file takes from another, the other takes nothing back.
+
+use std::collections::BTreeSet;
+
+use crate::modules::{Edges, Modules};
+use crate::tidy::Finding;
+use crate::tree::{Package, TextFile, Tree};
+
+/// Files of a crate do not import each other in a circle. `mod` and `pub use` alone are no imports. Crates that still
+/// have circles are listed in the root Cargo.toml; the list only shrinks.
+pub(crate) fn import_circles(tree: &Tree) -> Vec<Finding> {
+    let known = known(tree);
+    let judge = |package: &Package| {
+        let circles = circles_of(tree, package);
+        match (known.contains(&package.name.as_str()), circles.is_empty()) {
+            (true, true) => vec![Finding::new(
+                "Cargo.toml",
+                format!("{} has no import circle any more; take it off the list", package.name),
+            )],
+            (true, false) => Vec::new(),
+            (false, _) => circles,
+        }
+    };
+    tree.packages.iter().flat_map(judge).collect()
+}
+
+/// `[workspace.metadata.tidy] import-circles` of the root Cargo.toml.
+fn known(tree: &Tree) -> Vec<&str> {
+    let keys = ["workspace", "metadata", "tidy", "import-circles"];
+    let table = toml::Value::as_table;
+    let tidy = keys[..3].iter().try_fold(&tree.manifest, |at, key| at.get(*key).and_then(table));
+    let list = tidy.and_then(|tidy| tidy.get(keys[3])).and_then(toml::Value::as_array);
+    list.into_iter().flatten().filter_map(toml::Value::as_str).collect()
+}
+
+fn circles_of(tree: &Tree, package: &Package) -> Vec<Finding> {
+    let roots = ["lib.rs", "main.rs"].map(|name| format!("{}/src/{name}", package.dir));
+    let roots = roots.iter().filter_map(|root| tree.file(root));
+    roots.flat_map(|root| circles_from(&tree.files, root)).collect()
+}
+
+fn circles_from(files: &[TextFile], root: &TextFile) -> Vec<Finding> {
+    let edges = Modules::load(files, root).edges();
+    let circles = circles(&edges);
+    circles.iter().map(|circle| Finding::new(*circle.first().unwrap_or(&""), message(circle, &edges))).collect()
+}
+
+/// The sets of files that reach each other.
+fn circles<'a>(edges: &Edges<'a>) -> BTreeSet<BTreeSet<&'a str>> {
+    let files: BTreeSet<&str> = edges.keys().map(|(from, _)| *from).collect();
+    let reached = |from: &'a str| reachable(edges, from);
+    let circle = |file: &&'a str| -> BTreeSet<&'a str> {
+        reached(file).into_iter().filter(|other| reached(other).contains(file)).collect()
+    };
+    files.iter().map(circle).filter(|circle| !circle.is_empty()).collect()
+}
+
+/// What a file imports, and what that imports, and so on; the file itself only if it is in a circle.
+fn reachable<'a>(edges: &Edges<'a>, from: &'a str) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(file) = open.pop() {
+        let next = edges.keys().filter(|(importer, _)| *importer == file).map(|(_, imported)| *imported);
+        open.extend(next.filter(|imported| found.insert(*imported)));
+    }
+    found
+}
+
+fn message(circle: &BTreeSet<&str>, edges: &Edges<'_>) -> String {
+    let within = edges.iter().filter(|((from, to), _)| circle.contains(from) && circle.contains(to));
+    let lines = within.map(|((from, to), names)| {
+        format!("\n    {} -> {}: {}", short(from), short(to), names.iter().cloned().collect::<Vec<_>>().join(", "))
+    });
+    let lines: String = lines.collect();
+    format!("{} files import each other; move what is shared into a file that imports neither:{lines}", circle.len())
+}
+
+/// A path from the crate's sources on.
+fn short(path: &str) -> &str {
+    path.split_once("/src/").map_or(path, |(_, rest)| rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_finds;
+    use crate::tree::fake::{self, add_file, file};
+
+    fn tree(a: &str, b: &str) -> Tree {
+        let mut tree = fake::tree();
+        file(&mut tree, "crates/foveate-decode/src/lib.rs").text = "//! x\nmod a;\nmod b;\nmod c;\n".to_owned();
+        add_file(&mut tree, "crates/foveate-decode/src/a.rs", a);
+        add_file(&mut tree, "crates/foveate-decode/src/b.rs", b);
+        add_file(&mut tree, "crates/foveate-decode/src/c.rs", "use crate::a::A;\npub struct C;");
+        tree
+    }
+
+    #[test]
+    fn two_files_that_import_each_other_are_found() {
+        let tree = tree("use super::b::B;\npub struct A;", "use super::a::A;\nuse super::c::C;\npub struct B;");
+        assert_finds(import_circles, &tree, "src/a.rs: 3 files import each other");
+        assert_finds(import_circles, &tree, "\n    a.rs -> b.rs: B\n    b.rs -> a.rs: A\n    b.rs -> c.rs: C");
+    }
+
+    #[test]
+    fn a_listed_crate_may_have_circles_and_leaves_the_list_without_them() {
+        let list = "[workspace.metadata.tidy]\nimport-circles = [\"foveate-decode\"]".parse::<toml::Table>().unwrap();
+        let mut tree = tree("use super::b::B;\npub struct A;", "use super::a::A;\npub struct B;");
+        tree.manifest = list;
+        assert!(import_circles(&tree).is_empty());
+        file(&mut tree, "crates/foveate-decode/src/b.rs").text = "pub struct B;".to_owned();
+        assert_finds(import_circles, &tree, "foveate-decode has no import circle any more");
+    }
+
+    #[test]
+    fn imports_without_a_circle_are_fine() {
+        let findings = import_circles(&tree("pub struct A;", "use super::a::A;\npub struct B;"));
+        assert!(findings.is_empty(), "{findings:?}");
+    }
+}
