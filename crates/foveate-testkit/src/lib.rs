@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
 
 mod find;
+mod ignored;
 mod resource;
 mod trial;
 
 pub use find::{data, find_data, program, python};
+pub use ignored::ignore;
 pub use libtest_mimic::Trial;
 pub use resource::{Missing, Resource};
-pub use trial::{Verdict, ignore, run, run_in_turn, trial};
+pub use trial::{Verdict, run, run_in_turn, trial};

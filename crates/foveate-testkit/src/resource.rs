@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::LazyLock;
 
-use crate::trial::ignore;
+use crate::ignored::ignore;
 
 /// The environment variable that lists the resources whose absence is a failure.
 const VARIABLE: &str = "FOVEATE_REQUIRE";

@@ -6,16 +6,8 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
+use crate::ignored::Ignored;
 use crate::resource::required;
-
-/// The payload of the unwinding that ends an ignored trial.
-struct Ignored(String);
-
-/// Ends the trial as ignored, with the reason.
-pub fn ignore(reason: impl Display) -> ! {
-    // Unlike `panic!`, this does not tell the panic hook, which would print a message.
-    resume_unwind(Box::new(Ignored(reason.to_string())))
-}
 
 /// What the body of a trial may return.
 pub trait Verdict {
