@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use foveate_worker::{Encoding, Failure, Outcome, Output};
+use foveate_worker::{Encoding, Failure, Outcome, Output, Stage};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -53,7 +53,7 @@ impl Entry {
     /// An input that failed.
     pub(crate) fn failed(index: usize, failure: &Failure) -> Self {
         let Failure { stage, reason, transient, .. } = failure.clone();
-        Self { error: Some(Error { stage, reason, retryable: transient }), ..Self::new("error", index) }
+        Self { error: Some(Error { stage: stage.name(), reason, retryable: transient }), ..Self::new("error", index) }
     }
 
     /// An input that waits in the queue.
@@ -109,9 +109,9 @@ fn failed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Problem {
     let mut status = StatusCode::BAD_GATEWAY;
     for stage in stages {
         match stage {
-            "download" => {}
-            "timeout" if status == StatusCode::BAD_GATEWAY => status = StatusCode::GATEWAY_TIMEOUT,
-            "timeout" => {}
+            Stage::Download => {}
+            Stage::Timeout if status == StatusCode::BAD_GATEWAY => status = StatusCode::GATEWAY_TIMEOUT,
+            Stage::Timeout => {}
             _ => status = StatusCode::SERVICE_UNAVAILABLE,
         }
     }

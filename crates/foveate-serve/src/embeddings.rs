@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use foveate_queue::{Callback, ImageRef, Job, Message, QueueError};
-use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work};
+use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work, Stage};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
@@ -103,7 +103,7 @@ async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Pr
     for outcome in outcomes {
         told.push(match timeout_at(deadline, outcome).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Failure::transient("process", "the engine forgot it")),
+            Ok(Err(_)) => Err(Failure::transient(Stage::Process, "the engine forgot it")),
             Err(_) => Err(late(serving.api.timeout)),
         });
     }
@@ -111,7 +111,7 @@ async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Pr
 }
 
 fn late(timeout: Duration) -> Failure {
-    Failure::transient("timeout", format!("not done within {} s", timeout.as_secs_f64()))
+    Failure::transient(Stage::Timeout, format!("not done within {} s", timeout.as_secs_f64()))
 }
 
 #[derive(Default)]
@@ -261,7 +261,8 @@ fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<(), QueueErr
         return Ok(answer::list(StatusCode::ACCEPTED, id, model, data));
     };
     let entry = |(index, error): &(usize, &QueueError)| {
-        let failure = Failure { transient: error.is_transient(), ..Failure::permanent("queue", error.to_string()) };
+        let failure =
+            Failure { transient: error.is_transient(), ..Failure::permanent(Stage::Queue, error.to_string()) };
         Entry::failed(*index, &failure)
     };
     let data = failed.iter().map(entry).collect();

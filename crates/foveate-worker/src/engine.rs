@@ -18,8 +18,8 @@ use crate::erased::{AnyTask, Prepared};
 use crate::hosts::Hosts;
 use crate::limits::{Budget, Share};
 use crate::metrics::Metrics;
-use crate::pulse::{Pulse, Pulses};
 use crate::stages;
+use crate::watchdog::{ThreadWatch, Watchdog};
 use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task, lock};
 
 /// Longest time that the end waits for threads which have nothing more to do.
@@ -155,7 +155,7 @@ impl EngineBuilder {
             client: self.client,
             objects: self.objects,
             metrics: Metrics::new(),
-            pulses: Pulses::new(),
+            watchdog: Watchdog::new(),
             stopping: AtomicBool::new(false),
             finished: Mutex::new(Instant::now()),
             stall: self.stall,
@@ -204,7 +204,7 @@ pub(crate) struct Shared {
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) objects: Option<FetchOpener>,
     pub(crate) metrics: Metrics,
-    pub(crate) pulses: Pulses,
+    pub(crate) watchdog: Watchdog,
     stopping: AtomicBool,
     /// When the last request was finished, or the first one began.
     finished: Mutex<Instant>,
@@ -308,9 +308,9 @@ impl Engine {
         &self.shared.metrics
     }
 
-    /// A pulse for one more thread whose health is the engine's.
-    pub(crate) fn pulse(&self, thread: &str) -> Pulse {
-        self.shared.pulses.pulse(thread, self.shared.stall)
+    /// Adds a thread to the engine's watchdog.
+    pub(crate) fn watch(&self, thread: &str) -> ThreadWatch {
+        self.shared.watchdog.watch(thread, self.shared.stall)
     }
 
     /// Takes no more requests, and waits until those under way are done, but no longer than `deadline`. What is left
@@ -412,7 +412,7 @@ impl Shared {
 
 impl Probe for Engine {
     fn live(&self) -> Result<(), String> {
-        self.shared.pulses.check()?;
+        self.shared.watchdog.check()?;
         self.shared.moves()
     }
 

@@ -8,11 +8,12 @@ mod limits;
 mod metrics;
 mod outcome;
 mod probe;
-mod pulse;
 mod request;
+mod stage;
 mod stages;
 mod task;
 mod traces;
+mod watchdog;
 mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,11 +23,12 @@ pub use engine::{Engine, EngineBuilder, EngineError};
 pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};
+pub use stage::Stage;
 pub use task::{Batching, Picture, Task, TaskError};
 pub use traces::Traces;
-pub use worker::{Backoff, Bound, Callbacks, SegmentOpener, Segments, Worker, WorkerOptions};
+pub use worker::{Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Worker, WorkerOptions};
 
-/// A thread that panics is noticed by its pulse; what it shared stays usable.
+/// Locks a mutex, poisoned or not: the watchdog reports a thread that panicked, and what it shared stays usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::lock;
+use crate::{Stage, lock};
 
 type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
 
@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     pub(crate) callbacks: Family<ResultLabel, Counter>,
     pub(crate) extensions: Family<ResultLabel, Counter>,
     held: Gauge,
-    bound: Gauge,
+    limit: Gauge,
     pub(crate) rows: Counter,
 }
 
@@ -113,7 +113,7 @@ impl Metrics {
             callbacks: Family::default(),
             extensions: Family::default(),
             held: Gauge::default(),
-            bound: Gauge::default(),
+            limit: Gauge::default(),
             rows: Counter::default(),
         };
         metrics.register();
@@ -144,9 +144,9 @@ impl Metrics {
         r.register("lease_extensions", "Leases extended, or found lost", self.extensions.clone());
         r.register("messages_held", "Messages under a lease of this worker", self.held.clone());
         r.register(
-            "messages_bound",
-            "Most messages that this worker takes at once, by its present rate",
-            self.bound.clone(),
+            "messages_limit",
+            "In-flight limit: the most messages that this worker holds at its present rate",
+            self.limit.clone(),
         );
         r.register("sink_rows", "Vectors made durable by the sink", self.rows.clone());
     }
@@ -181,14 +181,14 @@ impl Metrics {
         self.bytes_in_flight.set(bytes as i64);
     }
 
-    pub(crate) fn worker(&self, held: usize, bound: usize) {
+    pub(crate) fn worker(&self, held: usize, limit: usize) {
         self.held.set(held as i64);
-        self.bound.set(bound as i64);
+        self.limit.set(limit as i64);
     }
 
     /// A message is done with: `how` is `acknowledged`, `released`, `dead` or `lost`; `stage` is where.
-    pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: &'static str) {
-        self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage }).inc();
+    pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: Stage) {
+        self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage: stage.name() }).inc();
     }
 
     pub(crate) fn render(&self) -> String {

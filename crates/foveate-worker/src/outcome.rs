@@ -4,6 +4,8 @@ use base64::Engine as _;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::Stage;
+
 /// What becomes of a request: exactly one of these.
 pub type Outcome = Result<Output, Failure>;
 
@@ -96,25 +98,24 @@ fn text(value: &impl Serialize) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{stage}: {reason}")]
 pub struct Failure {
-    /// The stage that failed: `receive`, `parse`, `download`, `preprocess` (or what the task calls it: `decode`, `resize`),
-    /// `process`, `sink`, `callback`, `shutdown`.
-    pub stage: &'static str,
+    /// The stage that failed.
+    pub stage: Stage,
     /// The reason, one line.
     pub reason: String,
-    /// Whether trying again later may help.
+    /// Whether a retry may succeed.
     pub transient: bool,
-    /// What the other side asked for, if it did.
+    /// The pause before a retry that the server asked for.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// The request itself is to blame.
-    pub fn permanent(stage: &'static str, reason: impl Into<String>) -> Self {
+    /// A failure that every retry would repeat.
+    pub fn permanent(stage: Stage, reason: impl Into<String>) -> Self {
         Self { stage, reason: reason.into(), transient: false, retry_after: None }
     }
 
-    /// Trying again later may help.
-    pub fn transient(stage: &'static str, reason: impl Into<String>) -> Self {
+    /// A failure that a retry may not meet.
+    pub fn transient(stage: Stage, reason: impl Into<String>) -> Self {
         Self { stage, reason: reason.into(), transient: true, retry_after: None }
     }
 }

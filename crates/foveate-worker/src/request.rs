@@ -2,7 +2,7 @@ use std::fmt;
 
 use foveate_queue::ImageRef;
 
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, Stage};
 
 /// One image to be worked on, and who is told what became of it.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Done {
 impl Drop for Done {
     fn drop(&mut self) {
         if let Some(tell) = self.tell.take() {
-            tell(Err(Failure::transient("shutdown", "the worker stopped before it was done")));
+            tell(Err(Failure::transient(Stage::Shutdown, "the worker stopped before it was done")));
         }
     }
 }

@@ -12,13 +12,13 @@ use foveate_source::{Fetch, Item as Object};
 
 use crate::engine::{EngineError, Form, Item, Lane, Shared};
 use crate::limits::Share;
-use crate::pulse::Pulse;
-use crate::{Failure, Image, Picture, TaskError};
+use crate::watchdog::ThreadWatch;
+use crate::{Failure, Image, Picture, Stage, TaskError};
 
 /// One thread of the engine, with what it needs for itself.
 pub(crate) struct Stages {
     shared: Arc<Shared>,
-    pulse: Pulse,
+    watch: ThreadWatch,
     objects: Option<Box<dyn Fetch>>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, EngineE
 impl Stages {
     fn new(shared: &Arc<Shared>, name: &str) -> Result<Self, EngineError> {
         let objects = shared.objects.as_ref().map(|open| open()).transpose()?;
-        Ok(Self { shared: Arc::clone(shared), pulse: shared.pulses.pulse(name, shared.stall), objects })
+        Ok(Self { shared: Arc::clone(shared), watch: shared.watchdog.watch(name, shared.stall), objects })
     }
 
     fn downloads(mut self) {
@@ -82,9 +82,9 @@ impl Stages {
         let shared = Arc::clone(&self.shared);
         let lane = &shared.lanes[lane];
         while let Some(batch) = self.gather(lane) {
-            let beat = self.pulse.beat();
+            let busy = self.watch.busy();
             process(&shared, lane, batch);
-            drop(beat);
+            drop(busy);
         }
     }
 
@@ -117,7 +117,7 @@ impl Stages {
     fn step(&mut self, mut item: Item, work: impl FnOnce(&mut Self, &mut Item) -> Result<(), Failure>) -> Option<Item> {
         let done = match item.done.is_wanted() {
             true => work(self, &mut item),
-            false => Err(Failure::transient("cancelled", "nobody waits for it any more")),
+            false => Err(Failure::transient(Stage::Cancelled, "nobody waits for it any more")),
         };
         match done {
             Ok(()) => Some(item),
@@ -146,31 +146,31 @@ impl Stages {
     fn download(&mut self, reference: &ImageRef) -> Result<(Vec<u8>, Option<Share>), Failure> {
         let mut bytes = Vec::new();
         let mut share = None;
-        let beat = self.pulse.beat();
+        let busy = self.watch.busy();
         match reference {
             ImageRef::Url(url) => {
-                let mut admit = |most| share = Some(self.pulse.pause(|| self.shared.bytes.take(most)));
+                let mut admit = |most| share = Some(self.watch.pause(|| self.shared.bytes.take(most)));
                 let client = self.shared.client.as_ref().ok_or_else(|| no("URLs"))?;
                 client.get(url, &mut admit, &mut bytes).map_err(|error| Failure {
-                    stage: "download",
+                    stage: Stage::Download,
                     reason: error.reason,
                     transient: error.transient,
                     retry_after: error.retry_after,
                 })?;
             }
             ImageRef::Object(key) => {
-                share = Some(self.pulse.pause(|| self.shared.bytes.take(self.shared.max_bytes)));
+                share = Some(self.watch.pause(|| self.shared.bytes.take(self.shared.max_bytes)));
                 let objects = self.objects.as_mut().ok_or_else(|| no("objects"))?;
                 let object = Object { index: 0, id: key.clone(), locator: key.clone().into_bytes(), fault: None };
                 objects.fetch(&object, &mut bytes).map_err(|error| Failure {
-                    stage: "download",
+                    stage: Stage::Download,
                     transient: error.is_transient(),
                     reason: error.to_string(),
                     retry_after: None,
                 })?;
             }
         }
-        drop(beat);
+        drop(busy);
         if let Some(share) = &mut share {
             share.shrink(bytes.len() as u64);
         }
@@ -183,14 +183,14 @@ impl Stages {
         let Form::Image(Image::Bytes(bytes)) = &item.form else { return Ok(()) };
         let span = tracing::info_span!(parent: &item.span, "preprocess");
         let _entered = span.enter();
-        let _beat = self.pulse.beat();
+        let _busy = self.watch.busy();
         let start = Instant::now();
         let picture = Picture { id: &item.id, bytes, metadata: item.metadata.as_deref() };
         // What is no image at all is told before a task sees it: something else was at the address, or was sent.
-        let stage = if item.bytes.is_some() { "download" } else { "decode" };
+        let stage = if item.bytes.is_some() { Stage::Download } else { Stage::Within("decode") };
         let prepared = sniff(bytes).map_err(|error| Failure::permanent(stage, error.to_string()));
         let task = &self.shared.lanes[item.lane].task;
-        let prepared = prepared.and_then(|_| task.prepare(&picture).map_err(|error| failure(error, "preprocess")));
+        let prepared = prepared.and_then(|_| task.prepare(&picture).map_err(|error| failure(error, Stage::Preprocess)));
         self.note("preprocess", item, start, prepared.is_ok());
         item.form = Form::Ready(prepared?);
         item.bytes = None;
@@ -203,12 +203,12 @@ impl Stages {
 }
 
 fn no(what: &str) -> Failure {
-    Failure::permanent("download", format!("this worker reads no {what}"))
+    Failure::permanent(Stage::Download, format!("this worker reads no {what}"))
 }
 
-fn failure(error: TaskError, stage: &'static str) -> Failure {
+fn failure(error: TaskError, stage: Stage) -> Failure {
     let TaskError { stage: within, reason, transient } = error;
-    Failure { stage: within.unwrap_or(stage), reason, transient, retry_after: None }
+    Failure { stage: within.map_or(stage, Stage::Within), reason, transient, retry_after: None }
 }
 
 /// Processes a batch, and tells each of its images the outcome.
@@ -228,6 +228,6 @@ fn process(shared: &Shared, lane: &Lane, batch: Vec<Item>) {
     shared.metrics.batch(&lane.name, start.elapsed(), outcomes.len() as u64 - failed, failed);
     drop(spans);
     for (item, outcome) in items.into_iter().zip(outcomes) {
-        shared.tell(item, outcome.map_err(|error| failure(error, "process")));
+        shared.tell(item, outcome.map_err(|error| failure(error, Stage::Process)));
     }
 }

@@ -12,7 +12,8 @@ use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_net::{Client, Options};
 use foveate_queue::ImageRef;
 use foveate_worker::{
-    Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Task, TaskError,
+    Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Stage, Task,
+    TaskError,
 };
 
 /// Answers an image's last byte and the size of its batch; holds every batch while the gate is closed.
@@ -114,7 +115,7 @@ fn what_is_no_image_is_told_before_a_task_sees_it() {
     let (request, told) = request("last", "id", Image::Bytes(b"<html>not found</html>".to_vec()));
     engine.submit(request).unwrap();
     let failure = wait(&told).unwrap_err();
-    assert_eq!((failure.stage, failure.transient), ("decode", false));
+    assert_eq!((failure.stage, failure.transient), (Stage::Within("decode"), false));
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn what_nobody_wants_any_more_is_left_out() {
     wanted.store(false, SeqCst);
     task.open();
     assert!(wait(&first).is_ok());
-    assert_eq!(wait(&told).unwrap_err().stage, "cancelled");
+    assert_eq!(wait(&told).unwrap_err().stage, Stage::Cancelled);
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn stopping_finishes_what_is_under_way_and_tells_the_rest() {
     task.wait_until_inside();
     let waiting = submit(&engine, b'b');
     assert_eq!(engine.stop(Duration::from_millis(50)), 2);
-    assert_eq!(wait(&waiting).unwrap_err().stage, "shutdown");
+    assert_eq!(wait(&waiting).unwrap_err().stage, Stage::Shutdown);
     task.open();
     assert!(wait(&stuck).is_ok(), "what a stuck thread had is told when it comes back");
 }

@@ -18,8 +18,8 @@ use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_sink_npy::NpyFormat;
 use foveate_worker::{
-    Backoff, Batching, Bound, Callbacks, Embedding, Engine, Output, Picture, Probe, Segments, Task, TaskError, Traces,
-    Worker, WorkerOptions,
+    Backoff, Batching, Callbacks, Embedding, Engine, InFlightLimit, Output, Picture, Probe, Segments, Task, TaskError,
+    Traces, Worker, WorkerOptions,
 };
 
 const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
@@ -228,11 +228,11 @@ fn a_callback_is_signed_and_carries_what_the_caller_needs() {
 
 /// 5 of 100 images a second need 20 s; what is held longer than a lease of 1 s comes back.
 #[test]
-fn without_the_bound_messages_come_back_and_with_it_they_do_not() {
-    let returned = |bound: Bound| {
+fn without_an_in_flight_limit_messages_come_back_and_with_it_they_do_not() {
+    let returned = |in_flight_limit: InFlightLimit| {
         let mut setup = Setup::new(Duration::from_secs(1), 1_000);
         setup.task.time = Duration::from_millis(100);
-        let options = WorkerOptions { bound, heartbeat: false, ..setup.options() };
+        let options = WorkerOptions { in_flight_limit, heartbeat: false, ..setup.options() };
         let worker = Worker::start(setup.engine(), options).unwrap();
         setup.send(numbered("photo", 120));
         setup.wait();
@@ -245,10 +245,10 @@ fn without_the_bound_messages_come_back_and_with_it_they_do_not() {
         });
         again.into_iter().sum::<u64>()
     };
-    let (without, with) = (returned(Bound::Fixed(usize::MAX)), returned(Bound::Rate(40.0)));
-    assert!(without > 20, "{without} messages came back without the bound");
-    assert_eq!(with, 0, "messages came back in spite of the bound");
-    assert_eq!(returned(Bound::Measured), 0, "the measured bound is none");
+    let (without, with) = (returned(InFlightLimit::Fixed(usize::MAX)), returned(InFlightLimit::Rate(40.0)));
+    assert!(without > 20, "{without} messages came back without a limit");
+    assert_eq!(with, 0, "messages came back in spite of the limit");
+    assert_eq!(returned(InFlightLimit::Measured), 0, "the measured limit does not limit");
 }
 
 #[test]
@@ -312,7 +312,9 @@ fn a_worker_that_cannot_work_does_not_use_up_the_tries_of_all_messages() {
 #[test]
 fn a_dead_server_with_many_images_does_not_keep_those_behind_it_waiting() {
     let setup = Setup::new(Duration::from_secs(20), 2);
-    let worker = Worker::start(setup.engine(), WorkerOptions { bound: Bound::Fixed(16), ..setup.options() }).unwrap();
+    let worker =
+        Worker::start(setup.engine(), WorkerOptions { in_flight_limit: InFlightLimit::Fixed(16), ..setup.options() })
+            .unwrap();
     setup.send(numbered("photo", 1));
     wait_until(Duration::from_secs(20), || setup.called().len() == 1);
     // Nothing listens to port 1.
@@ -342,7 +344,9 @@ fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
 
     setup.task.time = Duration::from_secs(2);
     setup.send(numbered("photo", 30));
-    let worker = Worker::start(setup.engine(), WorkerOptions { bound: Bound::Fixed(20), ..setup.options() }).unwrap();
+    let worker =
+        Worker::start(setup.engine(), WorkerOptions { in_flight_limit: InFlightLimit::Fixed(20), ..setup.options() })
+            .unwrap();
     wait_until(Duration::from_secs(10), || worker.held() == 20);
     assert_eq!(worker.stop(Duration::from_millis(100)), 20);
     assert_eq!(setup.queue.depth().unwrap().leased, 0, "given back at once, not when the lease ends");
@@ -389,7 +393,7 @@ fn what_waits_for_a_place_in_the_engine_keeps_its_lease() {
     let engine = engine.task("embed", setup.task.clone(), batching).build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let sink = segments(folder.path(), Failing::default(), Arc::new(|| 0), Arc::default());
-    let options = WorkerOptions { bound: Bound::Fixed(10), sink: Some(sink), ..setup.options() };
+    let options = WorkerOptions { in_flight_limit: InFlightLimit::Fixed(10), sink: Some(sink), ..setup.options() };
     for n in 0..10 {
         let job = Job::new(ImageRef::Url(setup.server.url(&format!("/photo/{n}"))));
         setup.send_body(&format!("row-{n}"), job.to_json().unwrap());
@@ -591,7 +595,7 @@ fn what_a_broker_delivers_again_while_it_is_held_is_done_once() {
     setup.task.time = Duration::from_millis(400);
     let broker = Arc::new(Forgetful { queue: (*setup.queue).clone(), given: Mutex::default() });
     let queues: Vec<Arc<dyn JobQueue>> = vec![broker.clone()];
-    let options = WorkerOptions { queues, bound: Bound::Fixed(12), ..setup.options() };
+    let options = WorkerOptions { queues, in_flight_limit: InFlightLimit::Fixed(12), ..setup.options() };
     setup.send(numbered("photo", 8).chain(["/missing/1".to_owned()]));
     let worker = Worker::start(setup.engine(), options).unwrap();
     wait_until(Duration::from_secs(10), || worker.held() >= 8);

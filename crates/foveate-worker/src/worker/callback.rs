@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{Core, Ticket};
 use crate::metrics::ResultLabel;
-use crate::{Encoding, Failure, Output};
+use crate::{Encoding, Failure, Output, Stage};
 
 /// How results are posted.
 #[derive(Clone)]
@@ -74,11 +74,11 @@ fn body(ticket: &Ticket, output: &Output, encoding: Encoding) -> Result<Vec<u8>,
 
 /// Posts until the queue is closed.
 pub(super) fn run(core: &Core) {
-    let pulse = core.pulse("callback");
+    let watch = core.watch("callback");
     while let Some(calls) = core.calls.pop(1) {
-        let beat = pulse.beat();
+        let busy = watch.busy();
         calls.into_iter().for_each(|call| post(core, call));
-        drop(beat);
+        drop(busy);
     }
 }
 
@@ -111,8 +111,12 @@ pub(super) fn post(core: &Core, mut call: Call) {
             Err(closed) => call = closed,
         }
     }
-    let failure =
-        Failure { stage: "callback", reason: error.reason, transient: error.transient, retry_after: error.retry_after };
+    let failure = Failure {
+        stage: Stage::Callback,
+        reason: error.reason,
+        transient: error.transient,
+        retry_after: error.retry_after,
+    };
     core.failed(*call.ticket, failure);
 }
 

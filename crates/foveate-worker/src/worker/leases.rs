@@ -99,13 +99,13 @@ impl Leases {
         removed
     }
 
-    /// Waits, no longer than `patience`, for fewer than `bound()` messages of the queue to be held; how many more may be.
-    pub(crate) fn room(&self, queue: usize, bound: impl Fn() -> usize, patience: Duration) -> usize {
+    /// Waits, no longer than `patience`, for fewer than `limit()` messages of the queue to be held; how many more may be.
+    pub(crate) fn room(&self, queue: usize, limit: impl Fn() -> usize, patience: Duration) -> usize {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             let is_full = state.bytes >= MOST_BYTES;
-            let room = if is_full { 0 } else { bound().saturating_sub(state.of_queue[queue]) };
+            let room = if is_full { 0 } else { limit().saturating_sub(state.of_queue[queue]) };
             let left = until.saturating_duration_since(Instant::now());
             if room > 0 || left.is_zero() {
                 return room;

@@ -4,14 +4,14 @@
 //! alive all that time. Every path ends in one of [`Core::done`], [`Core::failed`] and the end of the lease.
 
 mod backoff;
-mod bound;
 mod callback;
-mod later;
+mod circuit_breaker;
+mod delay_queue;
+mod in_flight_limit;
 mod leases;
-mod luck;
+mod quarantine;
 mod segments;
 mod settle;
-mod suspects;
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,20 +23,22 @@ use foveate_queue::{Delivery, ImageRef, Job, JobQueue, QueueError, QueueOptions,
 
 use crate::engine;
 use crate::metrics::{Metrics, ReceiveLabel, ResultLabel};
-use crate::pulse::Pulse;
-use crate::{Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request, Traces, lock};
-use bound::Meter;
+use crate::watchdog::ThreadWatch;
+use crate::{
+    Done, Engine, EngineError, Failure, Image, Outcome, Output, Probe, Rejected, Request, Stage, Traces, lock,
+};
 use callback::Call;
-use later::Later;
+use circuit_breaker::CircuitBreaker;
+use delay_queue::DelayQueue;
+use in_flight_limit::Meter;
 use leases::{Hold, Key, Leases};
-use luck::Luck;
+use quarantine::Quarantine;
 use segments::Row;
 use settle::{How, Settle};
-use suspects::Suspects;
 
 pub use backoff::Backoff;
-pub use bound::Bound;
 pub use callback::Callbacks;
+pub use in_flight_limit::InFlightLimit;
 pub use segments::{SegmentOpener, Segments};
 
 /// How long a receiver waits for messages before it looks whether it is to stop.
@@ -52,7 +54,7 @@ pub struct WorkerOptions {
     /// Where the messages come from.
     pub queues: Vec<Arc<dyn JobQueue>>,
     /// How many may be held.
-    pub bound: Bound,
+    pub in_flight_limit: InFlightLimit,
     /// Whether leases are extended for as long as messages are held. Without it a lease that ends takes its message away.
     pub heartbeat: bool,
     /// How long a message whose work failed is put off.
@@ -74,7 +76,7 @@ impl WorkerOptions {
     pub fn new(queues: Vec<Arc<dyn JobQueue>>, callbacks: Callbacks) -> Self {
         Self {
             queues,
-            bound: Bound::Measured,
+            in_flight_limit: InFlightLimit::Measured,
             heartbeat: true,
             backoff: Backoff::default(),
             callback_backoff: Backoff { base: Duration::from_millis(500), max: Duration::from_secs(15) },
@@ -103,14 +105,14 @@ pub(crate) struct Core {
     batch: usize,
     /// Most messages that can be held: those under way in the engine, and rows that wait for their segment.
     most: usize,
-    calls: Later<Call>,
-    settling: Later<Settle>,
+    calls: DelayQueue<Call>,
+    settling: DelayQueue<Settle>,
     rows: Queue<Row>,
     stopping: AtomicBool,
     ended: AtomicBool,
     faults: Mutex<Faults>,
-    luck: Mutex<Luck>,
-    suspects: Suspects,
+    breaker: Mutex<CircuitBreaker>,
+    quarantine: Quarantine,
 }
 
 /// What keeps the worker from working, for `/readyz`.
@@ -237,14 +239,14 @@ impl Core {
             meter: Meter::new(lease),
             batch: engine.largest_batch(),
             most,
-            calls: Later::new(),
-            settling: Later::new(),
+            calls: DelayQueue::new(),
+            settling: DelayQueue::new(),
             rows: Queue::new("sink", most, u64::MAX, None),
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             faults: Mutex::new(faults),
-            luck: Mutex::new(Luck::new(engine.largest_batch())),
-            suspects: Suspects::default(),
+            breaker: Mutex::new(CircuitBreaker::new(engine.largest_batch())),
+            quarantine: Quarantine::default(),
             engine,
             options,
         }))
@@ -262,28 +264,28 @@ impl Core {
         self.engine.counters()
     }
 
-    fn pulse(&self, thread: &str) -> Pulse {
-        self.engine.pulse(thread)
+    fn watch(&self, thread: &str) -> ThreadWatch {
+        self.engine.watch(thread)
     }
 
     /// Most messages of a queue that may be held.
-    fn bound(&self, queue: usize) -> usize {
+    fn in_flight_limit(&self, queue: usize) -> usize {
         let lease = self.queues()[queue].lease();
-        self.options.bound.of_queue(&self.meter, lease, self.queues().len(), self.batch, self.most)
+        self.options.in_flight_limit.of_queue(&self.meter, lease, self.queues().len(), self.batch, self.most)
     }
 
     /// The same of all queues together.
-    fn whole_bound(&self) -> usize {
-        (0..self.queues().len()).map(|queue| self.bound(queue)).sum()
+    fn total_limit(&self) -> usize {
+        (0..self.queues().len()).map(|queue| self.in_flight_limit(queue)).sum()
     }
 
     /// Takes messages, never more than there is room for.
     fn receive(self: &Arc<Self>, queue: usize) {
-        let pulse = self.pulse("receive");
+        let watch = self.watch("receive");
         let mut failed = 0;
         while !self.is_stopping() {
-            let mut room = self.leases.room(queue, || self.bound(queue), Duration::from_millis(200));
-            let probe = self.luck().probe();
+            let mut room = self.leases.room(queue, || self.in_flight_limit(queue), Duration::from_millis(200));
+            let probe = self.breaker().probe_interval();
             if let Some(rest) = probe {
                 // Now and then one, to see whether it works again; the others keep the tries that they have left.
                 self.rest(rest);
@@ -292,9 +294,9 @@ impl Core {
             if room == 0 || self.is_stopping() {
                 continue;
             }
-            let beat = pulse.beat();
+            let busy = watch.busy();
             let received = self.queues()[queue].receive(room, LONG_POLL);
-            drop(beat);
+            drop(busy);
             self.broker_works(queue, received.as_ref().err());
             match received {
                 Ok(deliveries) => {
@@ -326,11 +328,11 @@ impl Core {
         if self.is_stopping() {
             return held <= rows;
         }
-        held >= self.whole_bound() && held <= rows + self.batch
+        held >= self.total_limit() && held <= rows + self.batch
     }
 
-    fn luck(&self) -> MutexGuard<'_, Luck> {
-        lock(&self.luck)
+    fn breaker(&self) -> MutexGuard<'_, CircuitBreaker> {
+        lock(&self.breaker)
     }
 
     /// A message was received. `None` where it is held already, and goes on.
@@ -365,11 +367,11 @@ impl Core {
         let mut ticket = Ticket { key, hold, queue, delivery, id, task, server, callback, metadata, span };
         if received > source.max_receive().saturating_add(QueueOptions::CHANCES) {
             let reason = format!("delivered {received} times without an outcome; its worker may have died of it");
-            return self.failed(ticket, Failure::permanent("receive", reason));
+            return self.failed(ticket, Failure::permanent(Stage::Receive, reason));
         }
         let Job { task, image, callback, metadata, .. } = match job {
             Ok(job) => job,
-            Err(error) => return self.failed(ticket, Failure::permanent("parse", error.to_string())),
+            Err(error) => return self.failed(ticket, Failure::permanent(Stage::Parse, error.to_string())),
         };
         ticket.task = task;
         ticket.server = match &image {
@@ -379,7 +381,7 @@ impl Core {
         ticket.callback = callback.map(|callback| callback.url);
         ticket.metadata = metadata;
         match self.check(&ticket) {
-            Ok(()) if received > source.max_receive() => self.suspects.add(ticket, Image::At(image)),
+            Ok(()) if received > source.max_receive() => self.quarantine.add(ticket, Image::At(image)),
             Ok(()) => self.submit(ticket, Image::At(image)),
             Err(failure) => self.failed(ticket, failure),
         }
@@ -387,12 +389,14 @@ impl Core {
 
     /// Whether somebody would be told the result: before any work is done for it.
     fn check(&self, ticket: &Ticket) -> Result<(), Failure> {
-        let refused = |reason: &str| Failure::permanent("callback", reason);
+        let refused = |reason: &str| Failure::permanent(Stage::Callback, reason);
         match (&ticket.callback, &self.options.callbacks.client) {
             (Some(url), Some(client)) => client.check(url).map_err(|error| refused(&error.reason)),
             (Some(_), None) => Err(refused("this worker calls nobody back (see --callback-host)")),
             (None, _) if self.options.sink.is_some() => Ok(()),
-            (None, _) => Err(Failure::permanent("parse", "the job names no callback, and this worker has no sink")),
+            (None, _) => {
+                Err(Failure::permanent(Stage::Parse, "the job names no callback, and this worker has no sink"))
+            }
         }
     }
 
@@ -411,7 +415,7 @@ impl Core {
                     *request
                 }
                 Err(rejected @ Rejected::NoTask { .. }) => {
-                    let failure = Failure::permanent("parse", rejected.to_string());
+                    let failure = Failure::permanent(Stage::Parse, rejected.to_string());
                     return rejected.into_request().done.tell(Err(failure));
                 }
                 // Dropping the request gives its message back.
@@ -425,7 +429,7 @@ impl Core {
         if !ticket.hold.is_held() {
             return;
         }
-        self.luck().count(ticket.server.as_deref(), &outcome);
+        self.breaker().record(ticket.server.as_deref(), &outcome);
         if self.options.sink.is_some() {
             // Segments are settled at one blow: that is not the rate at which messages are worked on.
             self.meter.finished();
@@ -439,7 +443,7 @@ impl Core {
             (Ok(_), _) if ticket.callback.is_none() => {
                 self.failed(
                     ticket,
-                    Failure::permanent("sink", "the task gives no vector to store, and the job names no callback"),
+                    Failure::permanent(Stage::Sink, "the task gives no vector to store, and the job names no callback"),
                 );
             }
             (Ok(output), _) => self.stored(Box::new(ticket), output),
@@ -453,7 +457,9 @@ impl Core {
         }
         let call = match Call::new(ticket, &output, self.options.callbacks.encoding) {
             Ok(call) => call,
-            Err((ticket, error)) => return self.failed(*ticket, Failure::permanent("callback", error.to_string())),
+            Err((ticket, error)) => {
+                return self.failed(*ticket, Failure::permanent(Stage::Callback, error.to_string()));
+            }
         };
         match self.options.callbacks.threads {
             0 => callback::post(self, call),
@@ -465,7 +471,7 @@ impl Core {
     /// A message is done with, and everybody who has to know knows.
     fn done(&self, ticket: Ticket) {
         ticket.span.in_scope(|| tracing::debug!("done"));
-        let stage = if ticket.callback.is_some() { "callback" } else { "sink" };
+        let stage = if ticket.callback.is_some() { Stage::Callback } else { Stage::Sink };
         self.settle(Settle::new(ticket, stage, How::Acknowledge));
     }
 
@@ -477,14 +483,14 @@ impl Core {
         let Failure { stage, reason, transient, retry_after } = failure;
         let (tries, most) = (ticket.delivery.received, self.queues()[ticket.queue].max_receive());
         let _span = ticket.span.clone().entered();
-        if transient && (tries < most || stage == "shutdown") {
+        if transient && (tries < most || stage == Stage::Shutdown) {
             let delay =
-                if stage == "shutdown" { Duration::ZERO } else { self.options.backoff.after(tries, retry_after) };
-            tracing::warn!(stage, reason, delay_ms = delay.as_millis() as u64, "failed; it is tried again");
+                if stage == Stage::Shutdown { Duration::ZERO } else { self.options.backoff.after(tries, retry_after) };
+            tracing::warn!(%stage, reason, delay_ms = delay.as_millis() as u64, "failed; it is tried again");
             return self.settle(Settle::new(ticket, stage, How::Release(delay)));
         }
         let reason = if transient { format!("{reason} (the last of {tries} tries)") } else { reason };
-        tracing::error!(stage, reason, "failed; it goes to the dead letters");
+        tracing::error!(%stage, reason, "failed; it goes to the dead letters");
         self.settle(Settle::dead(ticket, stage, reason));
     }
 
@@ -495,20 +501,20 @@ impl Core {
 
     /// Extends the leases of what is held of a queue, and gives up what could not be.
     fn keep_leases(self: &Arc<Self>, queue: usize) {
-        let pulse = self.pulse("leases");
+        let watch = self.watch("leases");
         let tick = (self.queues()[queue].lease() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
         while !self.ended.load(SeqCst) {
             let due = if self.options.heartbeat { self.leases.due(queue) } else { Vec::new() };
             for some in due.chunks(EXTENDED_TOGETHER) {
-                let beat = pulse.beat();
+                let busy = watch.busy();
                 self.extend(queue, some);
-                drop(beat);
+                drop(busy);
                 self.expire();
             }
             self.expire();
             // Leases must not have to wait for a place in the engine.
             if self.engine.in_flight() < self.engine.max_in_flight()
-                && let Some((ticket, image)) = self.suspects.next()
+                && let Some((ticket, image)) = self.quarantine.next()
             {
                 self.submit(ticket, image);
             }
@@ -549,7 +555,7 @@ impl Core {
         let receipts = self.leases.take(queue);
         for result in self.queues()[queue].release(&receipts, Duration::ZERO) {
             match result {
-                Ok(()) => self.metrics().settled(self.queues()[queue].name(), "released", "shutdown"),
+                Ok(()) => self.metrics().settled(self.queues()[queue].name(), "released", Stage::Shutdown),
                 Err(error) => {
                     tracing::warn!(%error, "a message could not be given back; it comes back when its lease ends")
                 }
@@ -579,7 +585,7 @@ impl Core {
 impl Probe for Worker {
     fn live(&self) -> Result<(), String> {
         self.core.engine.live()?;
-        self.core.luck().check_processing()
+        self.core.breaker().check_processing()
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -587,7 +593,7 @@ impl Probe for Worker {
         if self.core.is_stopping() {
             return Err("stopping".to_owned());
         }
-        self.core.luck().check()?;
+        self.core.breaker().check()?;
         let faults = lock(&self.core.faults);
         let fault = faults.broker.iter().flatten().next().or(faults.sink.as_ref());
         fault.map_or(Ok(()), |fault| Err(fault.clone()))
@@ -595,7 +601,7 @@ impl Probe for Worker {
 
     fn metrics(&self) -> String {
         let core = &self.core;
-        core.metrics().worker(core.leases.held(), core.whole_bound());
+        core.metrics().worker(core.leases.held(), core.total_limit());
         core.engine.metrics()
     }
 }

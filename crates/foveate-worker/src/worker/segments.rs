@@ -9,7 +9,7 @@ use foveate_pipeline::{Popped, Queue};
 use foveate_sink::{Existing, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use super::{Core, Ticket};
-use crate::{Embedding, Failure, Output};
+use crate::{Embedding, Failure, Output, Stage};
 
 /// Makes the sink of a segment of this name.
 pub type SegmentOpener = Arc<dyn Fn(&str) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync>;
@@ -63,7 +63,7 @@ struct Writer<'a> {
 
 /// Writes until the queue is closed, and what is left then.
 pub(super) fn write(core: &Core, segments: &Segments, rows: &Queue<Row>) {
-    let pulse = core.pulse("sink");
+    let watch = core.watch("sink");
     let mut writer = Writer { core, segments, number: 0, has_written: false };
     let mut open: BTreeMap<Kind, Open> = BTreeMap::new();
     loop {
@@ -77,9 +77,9 @@ pub(super) fn write(core: &Core, segments: &Segments, rows: &Queue<Row>) {
         }
         let now = core.waits_for(open.values().map(|open| open.rows.len()).sum());
         for (kind, open) in open.iter_mut().filter(|(_, open)| open.is_due(segments, now)) {
-            let beat = pulse.beat();
+            let busy = watch.busy();
             writer.publish_some(kind, open);
-            drop(beat);
+            drop(busy);
         }
         open.retain(|_, open| !open.rows.is_empty());
     }
@@ -132,7 +132,7 @@ impl Writer<'_> {
             // Where nothing can be written at all, it is hardly the row's fault.
             1 if !self.has_written => rows,
             1 => {
-                let failure = Failure::permanent("sink", error.to_string());
+                let failure = Failure::permanent(Stage::Sink, error.to_string());
                 rows.into_iter().for_each(|row| self.core.failed(*row.ticket, failure.clone()));
                 Vec::new()
             }

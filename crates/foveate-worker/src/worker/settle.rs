@@ -7,6 +7,7 @@ use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
 
 use super::leases::Key;
 use super::{Core, Ticket};
+use crate::Stage;
 
 /// Receipts that are acknowledged or released by one call.
 const TOGETHER: usize = 100;
@@ -16,7 +17,7 @@ pub(super) struct Settle {
     key: Key,
     queue: usize,
     delivery: Arc<Delivery>,
-    stage: &'static str,
+    stage: Stage,
     how: How,
     tries: u32,
 }
@@ -28,12 +29,12 @@ pub(super) enum How {
 }
 
 impl Settle {
-    pub(super) fn new(ticket: Ticket, stage: &'static str, how: How) -> Self {
+    pub(super) fn new(ticket: Ticket, stage: Stage, how: How) -> Self {
         Self { key: ticket.key, queue: ticket.queue, delivery: ticket.delivery, stage, how, tries: 0 }
     }
 
-    pub(super) fn dead(ticket: Ticket, stage: &'static str, reason: String) -> Self {
-        Self::new(ticket, stage, How::DeadLetter(DeadLetter { stage: stage.to_owned(), reason }))
+    pub(super) fn dead(ticket: Ticket, stage: Stage, reason: String) -> Self {
+        Self::new(ticket, stage, How::DeadLetter(DeadLetter { stage: stage.name().to_owned(), reason }))
     }
 
     /// Of the message's latest delivery; of the first, where it is not held any more.
@@ -44,7 +45,7 @@ impl Settle {
 
 /// Settles until the queue is closed.
 pub(super) fn run(core: &Core) {
-    let pulse = core.pulse("settle");
+    let watch = core.watch("settle");
     while let Some(due) = core.settling.pop(TOGETHER) {
         let mut acknowledged: Vec<Vec<Settle>> = core.queues().iter().map(|_| Vec::new()).collect();
         let mut others = Vec::new();
@@ -56,9 +57,9 @@ pub(super) fn run(core: &Core) {
         }
         for (queue, settles) in acknowledged.into_iter().enumerate().filter(|(_, settles)| !settles.is_empty()) {
             let receipts: Vec<Receipt> = settles.iter().map(|settle| settle.receipt(core)).collect();
-            let beat = pulse.beat();
+            let busy = watch.busy();
             let results = core.queues()[queue].acknowledge(&receipts);
-            drop(beat);
+            drop(busy);
             let ends = receipts.iter().zip(results);
             settles
                 .into_iter()
@@ -72,10 +73,10 @@ pub(super) fn run(core: &Core) {
                 continue;
             }
             // Each by itself: a broker that is down answers each after a while.
-            let beat = pulse.beat();
+            let busy = watch.busy();
             let receipt = settle.receipt(core);
             let result = one(core, &settle, receipt.clone());
-            drop(beat);
+            drop(busy);
             settled(core, settle, &receipt, result);
         }
     }

@@ -10,7 +10,7 @@ use foveate::net::webhook::Secrets;
 use foveate::queue::JobQueue;
 use foveate::serve::{self, Server};
 use foveate::sink::{SinkError, SinkOptions, VectorSink};
-use foveate::worker::{Backoff, Bound, Callbacks, Segments, Worker, WorkerOptions};
+use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Worker, WorkerOptions};
 
 use super::Exit;
 use super::service::{self, Lasting, Service};
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let service = service::start(&args.service, args.output.as_deref().unwrap_or(Path::new("")))?;
     let sink = args.output.as_deref().map(|folder| segments(args, folder, &service)).transpose()?;
     let options = WorkerOptions {
-        bound: bound(args),
+        in_flight_limit: in_flight_limit(args),
         heartbeat: !args.no_heartbeat,
         backoff: Backoff { base: args.retry, ..Backoff::default() },
         sink,
@@ -71,11 +71,11 @@ fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
     worker.held() == 0 && queues.iter().all(nothing)
 }
 
-fn bound(args: &WorkerArgs) -> Bound {
+fn in_flight_limit(args: &WorkerArgs) -> InFlightLimit {
     match (args.rate, args.hold) {
-        (Some(rate), _) => Bound::Rate(rate),
-        (None, Some(messages)) => Bound::Fixed(messages),
-        (None, None) => Bound::Measured,
+        (Some(rate), _) => InFlightLimit::Rate(rate),
+        (None, Some(messages)) => InFlightLimit::Fixed(messages),
+        (None, None) => InFlightLimit::Measured,
     }
 }
 

@@ -6,7 +6,7 @@ use foveate_pipeline::Normalize;
 use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
 use foveate_profile::process;
 use foveate_queue::{Callback, ImageRef, Job, JobQueue as _, Message};
-use foveate_worker::{Batching, Bound, Callbacks, Embed, Engine, Worker, WorkerOptions};
+use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, WorkerOptions};
 use serde::Deserialize;
 
 use super::encoders::{Noted, Notes};
@@ -131,8 +131,8 @@ fn start_worker(
         .task(Job::DEFAULT_TASK, embed, Batching { max: batch, ..Batching::default() })
         .build()?;
     let callbacks = Callbacks { threads: callers, ..Callbacks::new(Some(client)) };
-    let bound = Bound::Fixed(configuration.held());
-    let options = WorkerOptions { bound, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
+    let in_flight_limit = InFlightLimit::Fixed(configuration.held());
+    let options = WorkerOptions { in_flight_limit, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
     Ok(Worker::start(engine, options)?)
 }
 

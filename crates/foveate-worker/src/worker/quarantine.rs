@@ -1,4 +1,4 @@
-//! Messages whose workers ended again and again before they could say what became of them.
+//! The quarantine of poison messages: messages whose workers ended again and again without an outcome.
 
 use std::sync::Mutex;
 
@@ -6,26 +6,27 @@ use super::Ticket;
 use super::leases::Hold;
 use crate::{Image, lock};
 
-/// Such a message may be what its workers died of, or may only have been held together with that one. So they are worked
-/// on one at a time, in no order: each death then leaves fewer that did nothing, and the culprit is given up
-/// [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
+/// Lets one message through at a time, in random order. A message here may have killed its workers, or may only have been
+/// held together with the one that did. Each further death then leaves fewer innocent ones, and the poison message is
+/// dead-lettered [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
 #[derive(Default)]
-pub(super) struct Suspects {
+pub(super) struct Quarantine {
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     waiting: Vec<(Ticket, Image)>,
+    /// The message that was let through last.
     under_way: Option<Hold>,
 }
 
-impl Suspects {
+impl Quarantine {
     pub(super) fn add(&self, ticket: Ticket, image: Image) {
         lock(&self.state).waiting.push((ticket, image));
     }
 
-    /// The next to be worked on, if none is.
+    /// The next message to try, unless one is under way.
     pub(super) fn next(&self) -> Option<(Ticket, Image)> {
         let mut state = lock(&self.state);
         state.waiting.retain(|(ticket, _)| ticket.hold.is_held());

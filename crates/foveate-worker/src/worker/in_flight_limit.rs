@@ -1,4 +1,4 @@
-//! How many messages a worker may hold: what it can finish before their leases end.
+//! The in-flight limit: how many messages a worker may hold, so that it finishes them before their leases end.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -6,29 +6,29 @@ use std::time::{Duration, Instant};
 
 use crate::lock;
 
-/// How the bound on the messages that a worker holds is found.
+/// How the worker limits the messages that it holds.
 ///
-/// A worker that finishes `r` messages a second finishes one that it takes behind `n` others after `n / r` seconds. That
-/// has to be less than the lease `L` (half of it, so that a slow minute does no harm), or the message is delivered to
-/// somebody else while it still waits here. With `q` queues that share the worker, each gets its part:
-/// `r · L / (2 · q)`.
+/// A message that is received behind `n` others by a worker that finishes `r` messages a second is done after `n / r`
+/// seconds. If that exceeds the lease `L`, the broker delivers the message to another worker while it still waits here.
+/// The limit keeps `n / r` below half a lease, which leaves a margin for a slow minute. `q` queues share it evenly, so
+/// each has `r · L / (2 · q)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
-    /// By the rate that is measured: at least one batch, at most what the engine may have under way.
+pub enum InFlightLimit {
+    /// From the measured rate: at least one batch, at most what the engine may have in flight.
     Measured,
-    /// By this rate, in messages a second.
+    /// From this rate, in messages per second.
     Rate(f64),
-    /// This many of each queue.
+    /// This many messages of each queue.
     Fixed(usize),
 }
 
-/// Share of a lease that waiting may take.
+/// Share of a lease that a message may spend waiting.
 const SHARE: f64 = 0.5;
 /// Intervals that are remembered.
 const REMEMBERED: usize = 12;
 
-/// Measures how many messages a second are finished, at best in the last minute: a worker that has nothing to do is not
-/// slow.
+/// Measures the rate at which messages are finished: the best interval of the last minute, because a worker without work
+/// is not slow.
 pub(crate) struct Meter {
     interval: Duration,
     state: Mutex<Intervals>,
@@ -82,9 +82,9 @@ impl Intervals {
     }
 }
 
-impl Bound {
-    /// Messages of one queue that may be held: of `queues` that share the worker, with leases of `lease`; `batch` is the
-    /// largest batch, `most` what the engine may have under way.
+impl InFlightLimit {
+    /// The limit of one of the `queues` that share the worker, with leases of `lease`; `batch` is the largest batch, `most`
+    /// what the engine may have in flight.
     pub(crate) fn of_queue(self, meter: &Meter, lease: Duration, queues: usize, batch: usize, most: usize) -> usize {
         let by_rate = |rate: f64| (rate * lease.as_secs_f64() * SHARE / queues as f64) as usize;
         let most = (most / queues).max(1);
@@ -102,25 +102,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_rate_times_half_a_lease_shared_by_the_queues() {
+    fn the_limit_is_rate_times_half_a_lease_shared_by_the_queues() {
         let meter = Meter::new(Duration::from_secs(30));
-        let bound = |bound: Bound, queues| bound.of_queue(&meter, Duration::from_secs(30), queues, 8, 512);
-        assert_eq!(bound(Bound::Rate(20.0), 1), 300);
-        assert_eq!(bound(Bound::Rate(20.0), 3), 100);
-        assert_eq!(bound(Bound::Rate(0.01), 1), 1);
-        assert_eq!(bound(Bound::Rate(1e9), 2), 256);
-        assert_eq!(bound(Bound::Fixed(7), 1), 7);
-        assert_eq!(bound(Bound::Measured, 1), 16, "before anything was measured");
+        let limit = |limit: InFlightLimit, queues| limit.of_queue(&meter, Duration::from_secs(30), queues, 8, 512);
+        assert_eq!(limit(InFlightLimit::Rate(20.0), 1), 300);
+        assert_eq!(limit(InFlightLimit::Rate(20.0), 3), 100);
+        assert_eq!(limit(InFlightLimit::Rate(0.01), 1), 1);
+        assert_eq!(limit(InFlightLimit::Rate(1e9), 2), 256);
+        assert_eq!(limit(InFlightLimit::Fixed(7), 1), 7);
+        assert_eq!(limit(InFlightLimit::Measured, 1), 16, "before anything was measured");
     }
 
     #[test]
     fn the_rate_is_that_of_the_best_interval_and_idleness_does_not_lower_it() {
         let meter = Meter::new(Duration::ZERO);
-        let bound = || Bound::Measured.of_queue(&meter, Duration::from_secs(2), 1, 1, 10_000);
+        let limit = || InFlightLimit::Measured.of_queue(&meter, Duration::from_secs(2), 1, 1, 10_000);
         (0..50).for_each(|_| meter.finished());
         std::thread::sleep(Duration::from_millis(350));
-        assert_eq!(bound(), 500, "50 in 0.1 s");
+        assert_eq!(limit(), 500, "50 in 0.1 s");
         (0..5).for_each(|_| meter.finished());
-        assert_eq!(bound(), 500);
+        assert_eq!(limit(), 500);
     }
 }

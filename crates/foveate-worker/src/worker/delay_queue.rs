@@ -1,4 +1,4 @@
-//! A queue of things that are due later.
+//! The delay queue: entries that become due at a time of their own.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use crate::lock;
 
-/// Hands out entries when they are due, the first due first; of those due at once, the first come first. What bounds it
-/// is the number of messages that a worker holds.
-pub(crate) struct Later<T> {
+/// Hands out entries when they are due, in the order of their due times, then of their arrival. It has no capacity of its
+/// own: the worker's in-flight limit bounds it.
+pub(crate) struct DelayQueue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
@@ -45,13 +45,13 @@ impl<T> PartialEq for Entry<T> {
 
 impl<T> Eq for Entry<T> {}
 
-impl<T> Later<T> {
+impl<T> DelayQueue<T> {
     pub(crate) fn new() -> Self {
         let state = State { entries: BinaryHeap::new(), next: 0, closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Adds something due at `at`; gives it back when the queue is closed.
+    /// Adds an entry that is due at `at`; gives it back if the queue is closed.
     pub(crate) fn push(&self, at: Instant, value: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.closed {
@@ -65,7 +65,7 @@ impl<T> Later<T> {
         Ok(())
     }
 
-    /// Waits for something to be due, and takes it and up to `most - 1` others that are. `None` once closed.
+    /// Waits for an entry to be due; takes it and up to `most - 1` others that are due. `None` once closed.
     pub(crate) fn pop(&self, most: usize) -> Option<Vec<T>> {
         let mut state = self.lock();
         loop {
@@ -82,7 +82,7 @@ impl<T> Later<T> {
         }
     }
 
-    /// Closes it; what is left is given back, due or not.
+    /// Closes the queue and gives back what is left, due or not.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut state = self.lock();
         state.closed = true;
@@ -115,19 +115,19 @@ mod tests {
 
     #[test]
     fn entries_come_when_they_are_due() {
-        let later = Later::new();
+        let queue = DelayQueue::new();
         let now = Instant::now();
-        later.push(now + Duration::from_millis(40), "late").unwrap();
-        later.push(now, "a").unwrap();
-        later.push(now, "b").unwrap();
-        later.push(now, "c").unwrap();
-        assert_eq!(later.pop(2), Some(vec!["a", "b"]));
-        assert_eq!(later.pop(2), Some(vec!["c"]));
-        assert_eq!(later.pop(2), Some(vec!["late"]));
+        queue.push(now + Duration::from_millis(40), "late").unwrap();
+        queue.push(now, "a").unwrap();
+        queue.push(now, "b").unwrap();
+        queue.push(now, "c").unwrap();
+        assert_eq!(queue.pop(2), Some(vec!["a", "b"]));
+        assert_eq!(queue.pop(2), Some(vec!["c"]));
+        assert_eq!(queue.pop(2), Some(vec!["late"]));
         assert!(now.elapsed() >= Duration::from_millis(40));
-        later.push(now + Duration::from_secs(600), "never").unwrap();
-        assert_eq!(later.close(), ["never"]);
-        assert_eq!(later.push(now, "after"), Err("after"));
-        assert_eq!(later.pop(1), None);
+        queue.push(now + Duration::from_secs(600), "never").unwrap();
+        assert_eq!(queue.close(), ["never"]);
+        assert_eq!(queue.push(now, "after"), Err("after"));
+        assert_eq!(queue.pop(1), None);
     }
 }

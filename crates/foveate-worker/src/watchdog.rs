@@ -1,4 +1,4 @@
-//! Knows which threads are busy, and for how long: a service that is stuck must say so.
+//! Finds threads that are stuck or dead, so that a health check can say so.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -6,50 +6,50 @@ use std::time::{Duration, Instant};
 
 use crate::lock;
 
-/// The pulses of a program's threads.
+/// Watches a service's threads: how long each has been busy with one thing.
 #[derive(Clone)]
-pub(crate) struct Pulses(Arc<Inner>);
+pub(crate) struct Watchdog(Arc<Inner>);
 
 struct Inner {
     epoch: Instant,
-    all: Mutex<Vec<Arc<State>>>,
+    threads: Mutex<Vec<Arc<State>>>,
 }
 
 struct State {
     thread: String,
     limit: Duration,
-    /// Milliseconds after the epoch, plus 1; 0 while it waits for work.
+    /// Milliseconds since the epoch, plus 1; 0 while the thread waits for work.
     busy_since: AtomicU64,
 }
 
-/// One thread's.
-pub(crate) struct Pulse {
+/// One watched thread.
+pub(crate) struct ThreadWatch {
     epoch: Instant,
     state: Arc<State>,
 }
 
-/// The thread is busy until this is dropped.
-pub(crate) struct Beat<'a>(&'a Pulse);
+/// Marks its thread as busy until it is dropped.
+pub(crate) struct Busy<'a>(&'a ThreadWatch);
 
 const DEAD: u64 = u64::MAX;
 
-impl Pulses {
+impl Watchdog {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Inner { epoch: Instant::now(), all: Mutex::default() }))
+        Self(Arc::new(Inner { epoch: Instant::now(), threads: Mutex::default() }))
     }
 
-    /// A pulse for a thread that should never be busy with one thing for longer than `limit`.
-    pub(crate) fn pulse(&self, thread: impl Into<String>, limit: Duration) -> Pulse {
+    /// Watches a thread that should never be busy with one thing for longer than `limit`.
+    pub(crate) fn watch(&self, thread: impl Into<String>, limit: Duration) -> ThreadWatch {
         let state = Arc::new(State { thread: thread.into(), limit, busy_since: AtomicU64::new(0) });
-        lock(&self.0.all).push(Arc::clone(&state));
-        Pulse { epoch: self.0.epoch, state }
+        lock(&self.0.threads).push(Arc::clone(&state));
+        ThreadWatch { epoch: self.0.epoch, state }
     }
 
-    /// The first thread that is stuck or dead.
+    /// Names the first thread that is stuck or dead.
     pub(crate) fn check(&self) -> Result<(), String> {
         let now = millis(self.0.epoch);
-        let all = lock(&self.0.all);
-        all.iter().try_for_each(|state| state.check(now))
+        let threads = lock(&self.0.threads);
+        threads.iter().try_for_each(|thread| thread.check(now))
     }
 }
 
@@ -73,14 +73,14 @@ impl State {
     }
 }
 
-impl Pulse {
-    /// Begins something.
-    pub(crate) fn beat(&self) -> Beat<'_> {
+impl ThreadWatch {
+    /// Begins one thing.
+    pub(crate) fn busy(&self) -> Busy<'_> {
         self.state.busy_since.store(millis(self.epoch), SeqCst);
-        Beat(self)
+        Busy(self)
     }
 
-    /// Waits for something that has a pulse of its own, or a limit.
+    /// Waits for something that is watched elsewhere or has a time limit of its own.
     pub(crate) fn pause<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.state.busy_since.store(0, SeqCst);
         let done = wait();
@@ -89,13 +89,13 @@ impl Pulse {
     }
 }
 
-impl Drop for Beat<'_> {
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.state.busy_since.store(0, SeqCst);
     }
 }
 
-impl Drop for Pulse {
+impl Drop for ThreadWatch {
     fn drop(&mut self) {
         self.state.busy_since.store(if std::thread::panicking() { DEAD } else { 0 }, SeqCst);
     }
@@ -106,27 +106,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_busy_for_too_long_is_named() {
-        let pulses = Pulses::new();
-        let pulse = pulses.pulse("process embed", Duration::ZERO);
-        assert_eq!(pulses.check(), Ok(()));
-        let beat = pulse.beat();
+    fn a_thread_that_is_busy_for_too_long_is_named() {
+        let watchdog = Watchdog::new();
+        let watch = watchdog.watch("process embed", Duration::ZERO);
+        assert_eq!(watchdog.check(), Ok(()));
+        let busy = watch.busy();
         std::thread::sleep(Duration::from_millis(5));
-        assert!(pulses.check().unwrap_err().starts_with("thread process embed has been busy"));
-        pulse.pause(|| assert_eq!(pulses.check(), Ok(())));
-        drop(beat);
-        assert_eq!(pulses.check(), Ok(()));
+        assert!(watchdog.check().unwrap_err().starts_with("thread process embed has been busy"));
+        watch.pause(|| assert_eq!(watchdog.check(), Ok(())));
+        drop(busy);
+        assert_eq!(watchdog.check(), Ok(()));
     }
 
     #[test]
-    fn a_thread_that_panicked_is_missed() {
-        let pulses = Pulses::new();
-        let pulse = pulses.pulse("download 3", Duration::ZERO);
+    fn a_thread_that_panicked_is_dead() {
+        let watchdog = Watchdog::new();
+        let watch = watchdog.watch("download 3", Duration::ZERO);
         let died = std::thread::spawn(move || {
-            let _pulse = pulse;
+            let _watch = watch;
             panic!("on purpose");
         });
         assert!(died.join().is_err());
-        assert_eq!(pulses.check(), Err("thread download 3 died".to_owned()));
+        assert_eq!(watchdog.check(), Err("thread download 3 died".to_owned()));
     }
 }
