@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use foveate_net::{Client, Options};
+use foveate_net::{Client, ClientOptions};
 use libfuzzer_sys::fuzz_target;
 
 static CLIENT: LazyLock<Client> = LazyLock::new(|| {
     let only_hosts = vec!["allowed.test".to_owned(), "*.below.test:8443".to_owned()];
-    Client::new(Options { only_hosts, ..Options::default() }).unwrap()
+    Client::new(ClientOptions { only_hosts, ..ClientOptions::default() }).unwrap()
 });
 
 // An address is refused in one line, for good, or its host is one of those that may be asked, in plain sight.

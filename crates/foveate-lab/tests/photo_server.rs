@@ -279,11 +279,11 @@ fn many_clients_at_once_each_get_what_they_asked_for() {
 fn the_guarded_client_tells_the_faults_apart() {
     let server = server(Options::default());
     let timeout = Duration::from_millis(500);
-    let client = Client::new(foveate_net::Options {
+    let client = Client::new(foveate_net::ClientOptions {
         allow_private: vec!["127.0.0.1".to_owned()],
         max_bytes: 1 << 20,
         timeout,
-        ..foveate_net::Options::default()
+        ..foveate_net::ClientOptions::default()
     })
     .unwrap();
     let mut body = Vec::new();

@@ -8,7 +8,7 @@ use ureq::http::{Response, StatusCode};
 use ureq::{Body, Error, Timeout};
 
 use crate::target::Target;
-use crate::{NetError, Options};
+use crate::{ClientOptions, NetError};
 
 /// Longest wait that another side's word is taken for.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -51,7 +51,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 }
 
 /// Why there was no answer, or not all of it.
-pub(crate) fn failure(target: &Target, options: &Options, error: Error) -> NetError {
+pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) -> NetError {
     match error {
         Error::Other(error) => match error.downcast::<NetError>() {
             Ok(error) => *error,

@@ -14,7 +14,7 @@ use crate::deadline::{Deadline, TimelyConnector};
 use crate::resolve::{Guard, Lookup, system_lookup};
 use crate::target::{Rules, Target};
 use crate::turns::{Turn, Turns};
-use crate::{NetError, Options, OptionsError};
+use crate::{ClientOptions, NetError, OptionsError};
 
 /// How long an unused connection is kept. Common servers give one up after 5 s, and a request that meets that moment
 /// fails.
@@ -29,7 +29,7 @@ const UNWANTED_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Asks hosts that strangers named. May be shared between threads.
 pub struct Client {
-    options: Options,
+    options: ClientOptions,
     rules: Rules,
     turns: Turns,
     agent: Agent,
@@ -47,12 +47,12 @@ impl Client {
     ///
     /// # Errors
     /// [`OptionsError`], when a name in them is no host, a limit is zero, or the certificates cannot be read.
-    pub fn new(options: Options) -> Result<Self, OptionsError> {
+    pub fn new(options: ClientOptions) -> Result<Self, OptionsError> {
         Self::with_lookup(options, Arc::new(system_lookup))
     }
 
     /// A client that has its own idea of what addresses names have.
-    pub(crate) fn with_lookup(options: Options, lookup: Arc<Lookup>) -> Result<Self, OptionsError> {
+    pub(crate) fn with_lookup(options: ClientOptions, lookup: Arc<Lookup>) -> Result<Self, OptionsError> {
         check(&options)?;
         let rules = Rules::of(&options)?;
         let guard = Guard::new(rules.clone(), options.dns_ttl, lookup);
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// The options that it was made of.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &ClientOptions {
         &self.options
     }
 
@@ -200,7 +200,7 @@ impl fmt::Debug for Client {
     }
 }
 
-fn check(options: &Options) -> Result<(), OptionsError> {
+fn check(options: &ClientOptions) -> Result<(), OptionsError> {
     let error = |message: String| Err(OptionsError(message));
     for (name, value) in [("max_bytes", options.max_bytes), ("per_host", options.per_host as u64)] {
         if value == 0 {
@@ -218,7 +218,7 @@ fn check(options: &Options) -> Result<(), OptionsError> {
     }
 }
 
-fn config(options: &Options) -> Result<ureq::config::Config, OptionsError> {
+fn config(options: &ClientOptions) -> Result<ureq::config::Config, OptionsError> {
     let config = Agent::config_builder()
         // What a proxy connects to, this guard cannot see.
         .proxy(None)
@@ -237,7 +237,7 @@ fn config(options: &Options) -> Result<ureq::config::Config, OptionsError> {
     Ok(config.build())
 }
 
-fn root_certificates(options: &Options) -> Result<RootCerts, OptionsError> {
+fn root_certificates(options: &ClientOptions) -> Result<RootCerts, OptionsError> {
     let Some(path) = &options.ca_file else { return Ok(RootCerts::WebPki) };
     let error = |problem: &dyn fmt::Display| OptionsError(format!("certificates in {}: {problem}", path.display()));
     let pem = fs::read(path).map_err(|e| error(&e))?;

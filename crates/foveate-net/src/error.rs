@@ -26,7 +26,7 @@ impl NetError {
     }
 }
 
-/// Options that make no sense.
+/// Options that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OptionsError(pub(crate) String);

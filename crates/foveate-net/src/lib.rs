@@ -15,5 +15,5 @@ pub mod webhook;
 
 pub use client::{Client, Reply};
 pub use error::{NetError, OptionsError};
-pub use options::Options;
+pub use options::ClientOptions;
 pub use target::server;

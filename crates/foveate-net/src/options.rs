@@ -3,7 +3,7 @@ use std::time::Duration;
 
 /// What a client may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ClientOptions {
     /// Hosts that may be private, loopback or link-local, and of any port: names as they stand in addresses, with
     /// `:port` for one port only.
     pub allow_private: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Options {
     pub dns_ttl: Duration,
 }
 
-impl Default for Options {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             allow_private: Vec::new(),

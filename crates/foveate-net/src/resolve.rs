@@ -184,7 +184,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::Options;
+    use crate::ClientOptions;
     use crate::deadline::Deadline;
 
     const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1));
@@ -198,7 +198,7 @@ mod tests {
     ) -> (Guard, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = count.clone();
-        let options = Options { allow_private: vec!["friend.test:81".to_owned()], ..Options::default() };
+        let options = ClientOptions { allow_private: vec!["friend.test:81".to_owned()], ..ClientOptions::default() };
         let lookup = move |host: &str| lookup(host, counter.fetch_add(1, Ordering::SeqCst));
         (Guard::new(Rules::of(&options).unwrap(), ttl, Arc::new(lookup)), count)
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ureq::http::Uri;
 use url::{Host, Url};
 
-use crate::{NetError, Options, OptionsError, address};
+use crate::{ClientOptions, NetError, OptionsError, address};
 
 /// Longest address that is asked; servers refuse longer ones.
 const LONGEST: usize = 8 << 10;
@@ -122,7 +122,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn of(options: &Options) -> Result<Self, OptionsError> {
+    pub(crate) fn of(options: &ClientOptions) -> Result<Self, OptionsError> {
         let names = |what, names: &[String]| names.iter().map(|name| Name::parse(what, name)).collect::<Result<_, _>>();
         let exempt: Vec<Name> = names("allow_private", &options.allow_private)?;
         if let Some(name) = exempt.iter().find(|name| name.below) {
@@ -216,7 +216,7 @@ mod tests {
         error.reason
     }
 
-    fn rules(options: Options) -> Rules {
+    fn rules(options: ClientOptions) -> Rules {
         Rules::of(&options).unwrap()
     }
 
@@ -315,11 +315,11 @@ mod tests {
     #[test]
     fn names_that_are_no_hosts_are_told() {
         for name in ["", "*", "*.", "a b", "http://a", "a/b", "a:b", "a:99999", "*.1.2.3.4", "u@a", "[::1", "a,b:1/"] {
-            let options = Options { only_hosts: names(&[name]), ..Options::default() };
+            let options = ClientOptions { only_hosts: names(&[name]), ..ClientOptions::default() };
             let message = format!("only_hosts: \"{name}\" is no host; write host, host:port or [IPv6]:port");
             assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
         }
-        let options = Options { allow_private: names(&["*.internal"]), ..Options::default() };
+        let options = ClientOptions { allow_private: names(&["*.internal"]), ..ClientOptions::default() };
         let message = "allow_private: *.internal is not one host; name each host";
         assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
     }
@@ -327,15 +327,19 @@ mod tests {
     #[test]
     fn rules_look_at_scheme_host_and_port() {
         let check = |rules: &Rules, address: &str| rules.check(&Target::parse(address).unwrap()).map_err(|e| e.reason);
-        let usual = rules(Options { allow_private: names(&["localhost:81"]), ..Options::default() });
+        let usual = rules(ClientOptions { allow_private: names(&["localhost:81"]), ..ClientOptions::default() });
         assert_eq!(check(&usual, "http://a/"), Ok(()));
         assert_eq!(check(&usual, "http://a:443/"), Ok(()));
         assert_eq!(check(&usual, "http://localhost:81/"), Ok(()));
         let message = "localhost:82: port 82 is not among those that may be asked";
         assert_eq!(check(&usual, "http://localhost:82/").unwrap_err(), message);
-        let any = rules(Options { ports: Vec::new(), ..Options::default() });
+        let any = rules(ClientOptions { ports: Vec::new(), ..ClientOptions::default() });
         assert_eq!(check(&any, "http://a:22/"), Ok(()));
-        let few = rules(Options { only_hosts: names(&["a", "*.b:8443"]), https_only: true, ..Options::default() });
+        let few = rules(ClientOptions {
+            only_hosts: names(&["a", "*.b:8443"]),
+            https_only: true,
+            ..ClientOptions::default()
+        });
         assert_eq!(check(&few, "https://a:9/"), Ok(()));
         assert_eq!(check(&few, "https://x.b:8443/"), Ok(()));
         assert_eq!(check(&few, "https://x.b/").unwrap_err(), "x.b: not among the hosts that may be asked");

@@ -11,7 +11,7 @@ use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions};
 use foveate_queue::QueueError;
 use tokio::time::{sleep, timeout};
 
-use crate::options::{Login, Options};
+use crate::options::{Login, NatsOptions};
 
 /// A server that answers at all answers within this.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(options: &Options) -> Result<Self, QueueError> {
+    pub(crate) async fn open(options: &NatsOptions) -> Result<Self, QueueError> {
         let queue = options.stream.clone();
         let connecting = connect_options(options).await?.connect(&options.servers);
         let client = match timeout(2 * ANSWER, connecting).await {
@@ -90,7 +90,7 @@ fn unreachable(queue: &str, reason: impl Into<String>) -> QueueError {
     QueueError::Unreachable { queue: queue.to_owned(), reason: reason.into() }
 }
 
-async fn connect_options(options: &Options) -> Result<ConnectOptions, QueueError> {
+async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, QueueError> {
     let mut connect = ConnectOptions::new()
         .name("foveate")
         .connection_timeout(ANSWER)
@@ -111,7 +111,7 @@ async fn connect_options(options: &Options) -> Result<ConnectOptions, QueueError
     })
 }
 
-fn not_connected(options: &Options, error: &ConnectError) -> QueueError {
+fn not_connected(options: &NatsOptions, error: &ConnectError) -> QueueError {
     let servers = options.servers.join(", ");
     let refused = |reason| QueueError::Refused { queue: options.stream.clone(), reason };
     match error.kind() {

@@ -11,7 +11,7 @@ const LIKE: &str = "it looks like nats://host:4222/STREAM";
 
 /// Which stream of which servers, and how to get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct NatsOptions {
     /// `host:port`, of one cluster.
     pub(crate) servers: Vec<String>,
     pub(crate) stream: String,
@@ -50,7 +50,7 @@ fn wrong(message: impl Into<String>) -> QueueError {
     QueueError::Options(message.into())
 }
 
-impl Options {
+impl NatsOptions {
     /// Reads them; `env` looks up what is not for command lines.
     pub(crate) fn read(options: &QueueOptions, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, QueueError> {
         let (servers, stream) = address(&options.address)?;
@@ -134,11 +134,11 @@ fn login(settings: &BTreeMap<String, String>, env: &dyn Fn(&str) -> Option<Strin
 mod tests {
     use super::*;
 
-    fn read(address: &str, settings: &[(&str, &str)], env: &[(&str, &str)]) -> Result<Options, String> {
+    fn read(address: &str, settings: &[(&str, &str)], env: &[(&str, &str)]) -> Result<NatsOptions, String> {
         let mut options = QueueOptions::new(address);
         options.settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let lookup = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Options::read(&options, &lookup).map_err(|error| error.to_string())
+        NatsOptions::read(&options, &lookup).map_err(|error| error.to_string())
     }
 
     #[test]

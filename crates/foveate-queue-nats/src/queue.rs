@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::connect::{ANSWER, Connection};
-use crate::options::Options;
+use crate::options::NatsOptions;
 use crate::setup::{Target, set_up};
 
 /// Headers of a dead letter.
@@ -54,7 +54,7 @@ impl NatsQueue {
     /// [`QueueError::Options`], [`QueueError::Unreachable`] when no server answers, and [`QueueError::Refused`] when it
     /// lets nobody in, has no such stream, or one that would lose messages.
     pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
-        let options = Options::read(options, &|name| std::env::var(name).ok())?;
+        let options = NatsOptions::read(options, &|name| std::env::var(name).ok())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("nats")

@@ -13,7 +13,7 @@ use async_nats::jetstream::stream::{Config, ConsumerErrorKind, RetentionPolicy, 
 use foveate_queue::{QueueError, QueueOptions};
 
 use crate::connect::Connection;
-use crate::options::Options;
+use crate::options::NatsOptions;
 
 /// A lease where neither the options nor a consumer say one.
 const LEASE: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub(crate) struct Target {
 /// Finds everything, or makes what is not there if it may.
 pub(crate) async fn set_up(
     connection: &Connection,
-    options: &Options,
+    options: &NatsOptions,
 ) -> Result<(Target, Target, PullConsumer), QueueError> {
     let setup = Setup { connection, options };
     let jobs = setup.target(&options.stream, options.subject.as_deref(), RetentionPolicy::WorkQueue).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn set_up(
 
 struct Setup<'a> {
     connection: &'a Connection,
-    options: &'a Options,
+    options: &'a NatsOptions,
 }
 
 impl Setup<'_> {

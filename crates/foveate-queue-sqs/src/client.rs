@@ -19,7 +19,7 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use foveate_queue::QueueError;
 use tokio::time::timeout;
 
-use crate::options::Options;
+use crate::options::SqsOptions;
 
 /// A service that answers at all answers within this, the SDK's own retries included.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -32,7 +32,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) async fn open(options: &Options) -> Result<Self, QueueError> {
+    pub(crate) async fn open(options: &SqsOptions) -> Result<Self, QueueError> {
         let config = config(options).await;
         let service = Self { queue: options.name.clone(), client: Client::new(&config) };
         if config.region().is_none() {
@@ -163,7 +163,7 @@ pub(crate) fn is_missing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> 
         .is_some_and(|code| ["QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"].contains(&code))
 }
 
-async fn config(options: &Options) -> SdkConfig {
+async fn config(options: &SqsOptions) -> SdkConfig {
     let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
     let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http.clone());
     if let Some(region) = &options.region {
@@ -179,7 +179,7 @@ async fn config(options: &Options) -> SdkConfig {
 }
 
 /// Credentials from a file alone, whatever the environment has.
-fn file_credentials(options: &Options, http: SharedHttpClient) -> ProfileFileCredentialsProvider {
+fn file_credentials(options: &SqsOptions, http: SharedHttpClient) -> ProfileFileCredentialsProvider {
     let region = options.region.clone().map(Region::new);
     let config = ProviderConfig::default().with_http_client(http).with_region(region);
     let mut provider = ProfileFileCredentialsProvider::builder().configure(&config);

@@ -12,7 +12,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 /// Which queue, and how to get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct SqsOptions {
     pub(crate) name: String,
     /// Where the queue is, for one that its name alone does not find: another account's.
     pub(crate) url: Option<String>,
@@ -34,7 +34,7 @@ fn wrong(message: impl Into<String>) -> QueueError {
     QueueError::Options(message.into())
 }
 
-impl Options {
+impl SqsOptions {
     pub(crate) fn read(options: &QueueOptions) -> Result<Self, QueueError> {
         let named = options.address.strip_prefix("sqs://").filter(|name| !name.is_empty());
         let named = named.ok_or_else(|| wrong("that is no address; it looks like sqs://QUEUE"))?;
@@ -107,10 +107,10 @@ fn whole_seconds(lease: Duration) -> Result<Duration, QueueError> {
 mod tests {
     use super::*;
 
-    fn read(address: &str, settings: &[(&str, &str)], lease: Option<Duration>) -> Result<Options, String> {
+    fn read(address: &str, settings: &[(&str, &str)], lease: Option<Duration>) -> Result<SqsOptions, String> {
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let options = QueueOptions { lease, settings, ..QueueOptions::new(address) };
-        Options::read(&options).map_err(|error| error.to_string())
+        SqsOptions::read(&options).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::client::Service;
 use crate::message::{Attributes, ID, dead_attributes, parts, receipt, size, text, to_sdk, token};
-use crate::options::{LONGEST, Options};
+use crate::options::{LONGEST, SqsOptions};
 use crate::setup::{Target, set_up};
 
 /// Most messages of one request.
@@ -41,7 +41,7 @@ impl SqsQueue {
     /// [`QueueError::Options`], [`QueueError::Unreachable`] when the service does not answer, and [`QueueError::Refused`]
     /// when it lets nobody in, has no such queue, or one that gives messages up by itself too soon.
     pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
-        let options = Options::read(options)?;
+        let options = SqsOptions::read(options)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sqs")

@@ -8,7 +8,7 @@ use foveate_queue::{QueueError, QueueOptions};
 use serde_json::Value;
 
 use crate::client::{Service, is_missing};
-use crate::options::{Options, is_fifo};
+use crate::options::{SqsOptions, is_fifo};
 
 /// A lease where neither the options nor a queue say one.
 const LEASE: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ impl Target {
 }
 
 /// Finds both queues, or makes what is not there if it may; with the lease of the first.
-pub(crate) async fn set_up(service: &Service, options: &Options) -> Result<(Target, Target, Duration), QueueError> {
+pub(crate) async fn set_up(service: &Service, options: &SqsOptions) -> Result<(Target, Target, Duration), QueueError> {
     let setup = Setup { service, options };
     let url = match &options.url {
         Some(url) => url.clone(),
@@ -84,7 +84,7 @@ impl Redrive {
 
 struct Setup<'a> {
     service: &'a Service,
-    options: &'a Options,
+    options: &'a SqsOptions,
 }
 
 impl Setup<'_> {

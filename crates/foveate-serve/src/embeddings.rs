@@ -17,10 +17,11 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, info, info_span};
 use uuid::Uuid;
 
-use crate::answer::{self, Entry};
-use crate::api::{Client, Serving};
+use crate::answer;
+use crate::entry::Entry;
 use crate::input::{self, Asked};
 use crate::problem::Problem;
+use crate::serving::{Client, Serving};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Most bytes of it: with an index behind it, it is a job's id.

@@ -23,12 +23,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 
-use crate::api::Serving;
+use crate::limits::MAX_INPUTS;
 use crate::memory::Claim;
 use crate::problem::Problem;
+use crate::serving::Serving;
 
-/// Most inputs that are read before they are counted.
-pub(crate) const MAX_INPUTS: usize = 4096;
 /// Most bytes of metadata: each image of a request has a copy.
 const MAX_METADATA: usize = 64 << 10;
 /// How long a client that was refused may go on sending.

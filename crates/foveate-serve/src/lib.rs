@@ -3,13 +3,18 @@
 mod answer;
 mod api;
 mod embeddings;
+mod entry;
+mod error;
 mod input;
+mod limits;
 mod memory;
 mod metrics;
 mod openapi;
 mod problem;
 mod routes;
 mod server;
+mod serving;
 
 pub use api::{Api, CallbackCheck};
-pub use server::{Options, ServeError, Server};
+pub use error::ServeError;
+pub use server::{Server, ServerOptions};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Serving;
+use crate::serving::Serving;
 
 /// `openapi.json` with what the build and the options say.
 pub(crate) fn document(serving: &Serving) -> String {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use foveate_worker::Rejected;
 use serde::Serialize;
 
-use crate::answer::Entry;
+use crate::entry::Entry;
 
 /// When to come back where nothing says better.
 const LATER: Duration = Duration::from_secs(1);

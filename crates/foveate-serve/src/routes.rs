@@ -14,10 +14,12 @@ use foveate_worker::Probe;
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use crate::api::Serving;
+use crate::api::Api;
+use crate::error::ServeError;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
-use crate::{Api, ServeError, embeddings, openapi};
+use crate::serving::Serving;
+use crate::{embeddings, openapi};
 
 /// What all routes share.
 pub(crate) struct Shared {

@@ -17,19 +17,18 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio_io_timeout::TimeoutStream;
 
-use crate::{Api, routes};
+use crate::api::Api;
+use crate::error::ServeError;
+use crate::limits::MAX_BLOCKING;
+use crate::routes;
 
 /// Threads for connections: they only hand things on.
 const THREADS: usize = 2;
-/// Most threads that wait, for a broker that does not answer, say.
-const MAX_BLOCKING: usize = 64;
-/// Requests that are put into the queue at once, each by such a thread: bodies and probes need some of them too.
-pub(crate) const MAX_SENDS: usize = MAX_BLOCKING / 2;
 /// How long to wait before the next connection where the system gives none (no file descriptors are left, say).
 const BREATH: Duration = Duration::from_millis(50);
 
 /// What is served, and to how many at once.
-pub struct Options {
+pub struct ServerOptions {
     /// The address to listen at; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Who is asked about health and metrics.
@@ -44,7 +43,7 @@ pub struct Options {
     pub write_timeout: Duration,
 }
 
-impl Options {
+impl ServerOptions {
     /// Health and metrics alone: 1 024 connections, 15 seconds for a head, 30 for taking an answer.
     pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
         let (head_timeout, write_timeout) = (Duration::from_secs(15), Duration::from_secs(30));
@@ -52,30 +51,10 @@ impl Options {
     }
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for ServerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options").field("listen", &self.listen).field("api", &self.api).finish_non_exhaustive()
+        f.debug_struct("ServerOptions").field("listen", &self.listen).field("api", &self.api).finish_non_exhaustive()
     }
-}
-
-/// Why nothing is served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The address cannot be listened at.
-    #[error("cannot listen at {address}: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// Settings that make no sense together.
-    #[error("{0}")]
-    Options(String),
-    /// The system gives no threads.
-    #[error("cannot start the server's threads: {0}")]
-    Threads(std::io::Error),
 }
 
 /// A server that runs on threads of its own. Dropping it stops it at once.
@@ -97,8 +76,8 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`].
-    pub fn start(options: Options) -> Result<Self, ServeError> {
-        let Options { listen, probe, api, max_connections, head_timeout, write_timeout } = options;
+    pub fn start(options: ServerOptions) -> Result<Self, ServeError> {
+        let ServerOptions { listen, probe, api, max_connections, head_timeout, write_timeout } = options;
         if max_connections == 0 {
             return Err(ServeError::Options("a server has at least one connection".to_owned()));
         }

@@ -163,13 +163,13 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
 fn a_url_that_may_work_later_is_a_bad_gateway() {
     // Nobody listens there any more.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = foveate_net::Options { allow_private: vec![closed.to_string()], ..Default::default() };
+    let options = foveate_net::ClientOptions { allow_private: vec![closed.to_string()], ..Default::default() };
     let client = Arc::new(foveate_net::Client::new(options).unwrap());
     let gate = Arc::new(support::Gate::default());
     let engine =
         foveate_worker::Engine::builder().client(client).task("embed", support::Obedient(gate), Default::default());
     let engine = Arc::new(engine.build().unwrap());
-    let mut options = foveate_serve::Options::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    let mut options = foveate_serve::ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
     options.api = Some(foveate_serve::Api::new(engine, "tiny"));
     let server = foveate_serve::Server::start(options).unwrap();
     let answer = post(server.address(), &json!({"input": format!("http://{closed}/x.jpg")}));

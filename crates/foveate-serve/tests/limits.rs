@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use foveate_serve::{Api, Options, ServeError, Server};
+use foveate_serve::{Api, ServeError, Server, ServerOptions};
 use foveate_worker::Probe;
 use support::{Answer, Gate, engine, file, get, post_with, receive, request, send, serve, until};
 
@@ -164,7 +164,7 @@ impl Probe for Stuck {
 
 #[test]
 fn health_and_metrics_are_there_without_the_api() {
-    let server = Server::start(Options::new("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck))).unwrap();
+    let server = Server::start(ServerOptions::new("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck))).unwrap();
     let live = get(server.address(), "/healthz");
     assert_eq!((live.status, live.json()["detail"].as_str()), (503, Some("download 3 has been busy for 130 s")));
     assert_eq!(get(server.address(), "/readyz").json()["detail"], "stopping");
@@ -191,8 +191,8 @@ fn health_and_metrics_are_there_without_the_api() {
 #[test]
 fn options_that_make_no_sense_are_told_so() {
     let engine = engine(&Arc::new(Gate::default()), 4);
-    let start = |change: fn(&mut Options, &mut Api)| {
-        let mut options = Options::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    let start = |change: fn(&mut ServerOptions, &mut Api)| {
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
         let mut api = Api::new(engine.clone(), "tiny");
         change(&mut options, &mut api);
         options.api = Some(api);
@@ -204,6 +204,6 @@ fn options_that_make_no_sense_are_told_so() {
     assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key"));
     assert!(message(|options, _| options.max_connections = 0).contains("connection"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = Options::new(taken.local_addr().unwrap(), engine.clone());
+    let options = ServerOptions::new(taken.local_addr().unwrap(), engine.clone());
     assert!(matches!(Server::start(options), Err(ServeError::Bind { .. })));
 }

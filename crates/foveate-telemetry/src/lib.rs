@@ -16,10 +16,10 @@ pub use otel::{join, traceparent};
 
 /// What is logged, how, and where spans go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct TelemetryOptions {
     /// How a line looks.
     pub format: Format,
-    /// What is logged, in the syntax of `RUST_LOG` (`warn,foveate_worker=debug`); [`Options::DEFAULT_FILTER`] where none
+    /// What is logged, in the syntax of `RUST_LOG` (`warn,foveate_worker=debug`); [`TelemetryOptions::DEFAULT_FILTER`] where none
     /// is given.
     pub filter: Option<String>,
     /// The base address of an OpenTelemetry collector that speaks OTLP over HTTP, usually on port 4318; what
@@ -27,7 +27,7 @@ pub struct Options {
     pub otlp: Option<String>,
 }
 
-impl Options {
+impl TelemetryOptions {
     /// What foveate's crates do, and what worries others.
     pub const DEFAULT_FILTER: &str = "warn,foveate=info";
 }
@@ -80,7 +80,7 @@ type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 ///
 /// # Errors
 /// [`TelemetryError`]; nothing is set up then.
-pub fn init(options: &Options) -> Result<Guard, TelemetryError> {
+pub fn init(options: &TelemetryOptions) -> Result<Guard, TelemetryError> {
     let logs = log_layer(options.format, visible(options.filter.as_deref())?);
     let (export, spans) = otel::export(options.otlp.as_deref())?.unzip();
     let layers: Vec<BoxedLayer> = [Some(logs), export].into_iter().flatten().collect();
@@ -107,7 +107,7 @@ fn log_layer(format: Format, visible: impl Filter<Registry> + Send + Sync + 'sta
 
 /// What the filter says, and our spans whatever it says: a warning without the id of its message helps nobody.
 fn visible(filter: Option<&str>) -> Result<impl Filter<Registry> + Send + Sync + 'static, TelemetryError> {
-    let filter = filter.unwrap_or(Options::DEFAULT_FILTER);
+    let filter = filter.unwrap_or(TelemetryOptions::DEFAULT_FILTER);
     let events = EnvFilter::try_new(filter)
         .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
     Ok(events.or(filter_fn(is_our_span)))

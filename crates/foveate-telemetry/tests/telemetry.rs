@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use foveate_telemetry::{Format, Options, TelemetryError};
+use foveate_telemetry::{Format, TelemetryError, TelemetryOptions};
 use serde_json::Value;
 use tracing::{debug, info, info_span, warn};
 
@@ -22,9 +22,9 @@ fn stderr_of(format: &str, variables: &[(&str, &str)]) -> String {
 fn says() {
     let variable = |name| std::env::var(name).ok();
     let format = if variable("FORMAT").unwrap() == "json" { Format::Json } else { Format::Text };
-    let options = Options { format, filter: variable("FILTER"), otlp: variable("OTLP") };
+    let options = TelemetryOptions { format, filter: variable("FILTER"), otlp: variable("OTLP") };
     let _guard = foveate_telemetry::init(&options).unwrap();
-    assert!(matches!(foveate_telemetry::init(&Options::default()), Err(TelemetryError::AlreadySet)));
+    assert!(matches!(foveate_telemetry::init(&TelemetryOptions::default()), Err(TelemetryError::AlreadySet)));
 
     if let Some(parent) = variable("PARENT") {
         let span = info_span!(target: "foveate_worker", "joined");
@@ -91,7 +91,7 @@ fn a_line_of_text_names_span_and_id_without_colours_in_a_pipe() {
 
 #[test]
 fn a_filter_that_is_none_is_told_so() {
-    let options = Options { filter: Some("foveate=loud".to_owned()), ..Options::default() };
+    let options = TelemetryOptions { filter: Some("foveate=loud".to_owned()), ..TelemetryOptions::default() };
     let message = foveate_telemetry::init(&options).unwrap_err().to_string();
     assert!(message.starts_with("log filter 'foveate=loud': ") && message.contains("looks like 'info'"), "{message}");
 }
@@ -111,7 +111,8 @@ mod without_otel {
 
     #[test]
     fn an_endpoint_that_was_asked_for_is_refused_naming_the_feature() {
-        let options = Options { otlp: Some("http://localhost:4318".to_owned()), ..Options::default() };
+        let options =
+            TelemetryOptions { otlp: Some("http://localhost:4318".to_owned()), ..TelemetryOptions::default() };
         let message = foveate_telemetry::init(&options).unwrap_err().to_string();
         let expected = "spans cannot go to http://localhost:4318: OpenTelemetry is not compiled into this build; rebuild with -F otel";
         assert_eq!(message, expected);
@@ -254,7 +255,7 @@ mod with_otel {
 
     #[test]
     fn an_address_that_is_none_is_an_error() {
-        let options = Options { otlp: Some("not an address".to_owned()), ..Options::default() };
+        let options = TelemetryOptions { otlp: Some("not an address".to_owned()), ..TelemetryOptions::default() };
         let message = foveate_telemetry::init(&options).unwrap_err().to_string();
         assert!(message.starts_with("OpenTelemetry export: ") && message.contains("not an address"), "{message}");
     }

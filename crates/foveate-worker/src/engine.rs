@@ -63,7 +63,7 @@ impl Default for EngineBuilder {
             workers: cores,
             max_in_flight: 512,
             max_bytes_in_flight: 256 << 20,
-            max_bytes: foveate_net::Options::default().max_bytes,
+            max_bytes: foveate_net::ClientOptions::default().max_bytes,
             stall: Duration::from_secs(120),
             tasks: Vec::new(),
         }
@@ -154,7 +154,7 @@ impl EngineBuilder {
             max_bytes: self.max_bytes,
             client: self.client,
             objects: self.objects,
-            metrics: Metrics::new(),
+            metrics: Arc::new(Metrics::new()),
             watchdog: Watchdog::new(),
             stopping: AtomicBool::new(false),
             finished: Mutex::new(Instant::now()),
@@ -203,7 +203,7 @@ pub(crate) struct Shared {
     pub(crate) max_bytes: u64,
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) objects: Option<FetchOpener>,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) watchdog: Watchdog,
     stopping: AtomicBool,
     /// When the last request was finished, or the first one began.
@@ -304,7 +304,7 @@ impl Engine {
     }
 
     /// What its metrics are counted with.
-    pub(crate) fn counters(&self) -> &Metrics {
+    pub(crate) fn counters(&self) -> &Arc<Metrics> {
         &self.shared.metrics
     }
 

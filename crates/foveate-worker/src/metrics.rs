@@ -1,4 +1,4 @@
-//! What is counted, in the OpenMetrics text format.
+//! Metrics in the OpenMetrics text format.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ pub(crate) struct Metrics {
     occupancy: Family<QueueLabel, FloatGauge>,
     in_flight: Gauge,
     bytes_in_flight: Gauge,
-    /// Messages that arrived, by how.
+    /// Messages received, by the kind of delivery.
     pub(crate) received: Family<ReceiveLabel, Counter>,
     settled: Family<SettleLabel, Counter>,
     pub(crate) callbacks: Family<ResultLabel, Counter>,
@@ -60,15 +60,15 @@ struct QueueLabel {
     queue: String,
 }
 
-/// Of messages that arrived.
+/// Labels of received messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ReceiveLabel {
     pub(crate) queue: String,
-    /// `first`; `again` when it was delivered before; `held` when that was to this worker, which has it still.
+    /// `first`; `again` if the message was delivered before; `held` if this worker holds it from an earlier delivery.
     pub(crate) delivery: &'static str,
 }
 
-/// Of messages that were settled.
+/// Labels of settled messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SettleLabel {
     queue: String,
@@ -123,42 +123,42 @@ impl Metrics {
     fn register(&self) {
         let mut registry = lock(&self.registry);
         let r = &mut *registry;
-        r.register("items", "Items that left a stage, and how", self.items.clone());
-        let about = "Time that a stage spent on an item, or on a batch";
+        r.register("items", "Items that left a stage, by result", self.items.clone());
+        let about = "Time of a stage per item, or per batch of process";
         r.register_with_unit("stage", about, Unit::Seconds, self.seconds.clone());
-        r.register("batch_images", "Images in a batch", self.batch.clone());
+        r.register("batch_images", "Images per batch", self.batch.clone());
         r.register("queue_depth", "Items that wait before a stage", self.depth.clone());
-        r.register("queue_capacity", "Most items that may wait before a stage", self.capacity.clone());
-        let about = "Mean share of the capacity that was taken since the start";
+        r.register("queue_capacity", "Capacity of the queue before a stage, in items", self.capacity.clone());
+        let about = "Mean occupancy of the queue before a stage since the start";
         r.register("queue_occupancy_ratio", about, self.occupancy.clone());
-        r.register("in_flight", "Requests under way", self.in_flight.clone());
+        r.register("in_flight", "Requests in the engine", self.in_flight.clone());
         let about = "Downloaded files that are not decoded yet";
         r.register_with_unit("in_flight_files", about, Unit::Bytes, self.bytes_in_flight.clone());
         r.register("received", "Messages received", self.received.clone());
         r.register(
             "settled",
-            "Messages acknowledged, released for another try, or dead-lettered",
+            "Messages acknowledged, released for a retry, dead-lettered, or lost",
             self.settled.clone(),
         );
-        r.register("callbacks", "Callbacks tried", self.callbacks.clone());
-        r.register("lease_extensions", "Leases extended, or found lost", self.extensions.clone());
-        r.register("messages_held", "Messages under a lease of this worker", self.held.clone());
+        r.register("callbacks", "Callbacks posted, by result", self.callbacks.clone());
+        r.register("lease_extensions", "Leases extended or lost", self.extensions.clone());
+        r.register("messages_held", "Messages that this worker holds", self.held.clone());
         r.register(
             "messages_limit",
             "In-flight limit: the most messages that this worker holds at its present rate",
             self.limit.clone(),
         );
-        r.register("sink_rows", "Vectors made durable by the sink", self.rows.clone());
+        r.register("sink_rows", "Vectors stored by the sink", self.rows.clone());
     }
 
-    /// An item left a stage after so long.
+    /// Counts an item that left a stage.
     pub(crate) fn stage(&self, stage: &'static str, task: &str, took: Duration, ok: bool) {
         let result = if ok { "ok" } else { "failed" };
         self.items.get_or_create(&StageResult { stage, task: task.to_owned(), result }).inc();
         self.seconds.get_or_create(&StageLabel { stage, task: task.to_owned() }).observe(took.as_secs_f64());
     }
 
-    /// A batch left the last stage.
+    /// Counts a batch that left the last stage.
     pub(crate) fn batch(&self, task: &str, took: Duration, ok: u64, failed: u64) {
         for (result, count) in [("ok", ok), ("failed", failed)] {
             let label = StageResult { stage: "process", task: task.to_owned(), result };
@@ -186,7 +186,7 @@ impl Metrics {
         self.limit.set(limit as i64);
     }
 
-    /// A message is done with: `how` is `acknowledged`, `released`, `dead` or `lost`; `stage` is where.
+    /// Counts a settled message: `how` is `acknowledged`, `released`, `dead` or `lost`; `stage` is where.
     pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: Stage) {
         self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage: stage.name() }).inc();
     }

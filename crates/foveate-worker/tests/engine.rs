@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
-use foveate_net::{Client, Options};
+use foveate_net::{Client, ClientOptions};
 use foveate_queue::ImageRef;
 use foveate_worker::{
     Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Stage, Task,
@@ -274,7 +274,7 @@ fn a_server_that_does_not_answer_leaves_threads_for_the_others() {
     let [stalled, other] = [(); 2].map(|()| PhotoServer::start(vec![photo.clone()], ServerOptions::default()).unwrap());
     stalled.set_stalled(true);
     let allow_private = vec!["127.0.0.1".to_owned()];
-    let client = Client::new(Options { allow_private, per_host: 2, ..Options::default() }).unwrap();
+    let client = Client::new(ClientOptions { allow_private, per_host: 2, ..ClientOptions::default() }).unwrap();
     let task = Last::default();
     let engine = builder(&task, 1, Duration::ZERO).client(Arc::new(client)).downloaders(3).build().unwrap();
     let ask = |server: &PhotoServer, n: usize| {

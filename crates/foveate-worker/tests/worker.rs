@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_net::webhook::{Secrets, message_id};
-use foveate_net::{Client, Options};
+use foveate_net::{Client, ClientOptions};
 use foveate_queue::{
     Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt,
 };
@@ -81,7 +81,7 @@ impl Setup {
         // Any port: some tests ask one that nobody listens to.
         let host = self.server.address().ip().to_string();
         let timeout = Duration::from_secs(2);
-        Arc::new(Client::new(Options { allow_private: vec![host], timeout, ..Options::default() }).unwrap())
+        Arc::new(Client::new(ClientOptions { allow_private: vec![host], timeout, ..ClientOptions::default() }).unwrap())
     }
 
     fn engine(&self) -> Engine {

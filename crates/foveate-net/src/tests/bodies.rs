@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{Server, Then, answer};
 use super::{SOON, client, get, gives_up, hasty, local, soon};
-use crate::Options;
+use crate::ClientOptions;
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
@@ -99,7 +99,7 @@ fn what_is_no_http_is_an_error() {
 #[test]
 fn a_body_that_says_it_is_too_large_is_not_read() {
     let server = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n");
-    let client = client(Options { max_bytes: 1000, ..local() });
+    let client = client(ClientOptions { max_bytes: 1000, ..local() });
     let error = client.get(&server.url("/"), &mut |_| panic!("admitted"), &mut Vec::new()).unwrap_err();
     assert_eq!(error.reason, format!("{}: 1001 bytes, more than the limit of 1000", server.address));
     assert!(!error.transient);
@@ -118,7 +118,7 @@ fn a_body_is_not_read_beyond_the_limit() {
             }
             Then::Close
         });
-        let client = client(Options { max_bytes: 1000, ..local() });
+        let client = client(ClientOptions { max_bytes: 1000, ..local() });
         let error = get(&client, &server.url("/")).unwrap_err();
         assert_eq!(error.reason, format!("{}: over that many bytes, more than the limit of 1000", server.address));
         assert!(!error.transient);
@@ -133,12 +133,12 @@ fn a_body_without_a_limit_is_read() {
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\npicture").unwrap();
         Then::Close
     });
-    assert_eq!(get(&client(Options { max_bytes: u64::MAX, ..local() }), &server.url("/")).unwrap(), b"picture");
+    assert_eq!(get(&client(ClientOptions { max_bytes: u64::MAX, ..local() }), &server.url("/")).unwrap(), b"picture");
 }
 
 #[test]
 fn a_body_of_just_the_limit_is_read() {
-    let client = client(Options { max_bytes: 5, ..local() });
+    let client = client(ClientOptions { max_bytes: 5, ..local() });
     for reply in [&answer("200 OK", "", b"12345")[..], &format!("{CHUNKED}5\r\n12345\r\n0\r\n\r\n").into_bytes()] {
         assert_eq!(get(&client, &Server::fixed(reply).url("/")).unwrap(), b"12345");
     }
@@ -220,7 +220,7 @@ fn room_is_asked_for_before_the_body_and_waiting_for_it_does_not_count() {
             admitted.send(()).unwrap();
         };
         let mut out = Vec::new();
-        client(Options { max_bytes: 1000, timeout: Duration::from_secs(1), ..local() })
+        client(ClientOptions { max_bytes: 1000, timeout: Duration::from_secs(1), ..local() })
             .get(&server.url("/"), &mut admit, &mut out)
             .unwrap();
         assert_eq!((out.as_slice(), asked), (b"picture".as_slice(), vec![bytes]));

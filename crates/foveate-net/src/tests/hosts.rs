@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::server::{Server, Then, answer};
 use super::{client, get, gives_up, hasty, local, soon};
-use crate::{Client, Options};
+use crate::{Client, ClientOptions};
 
 #[test]
 fn this_machine_is_not_asked_unless_it_is_named() {
     let server = Server::fixed(answer("200 OK", "", b"inside"));
     let port = server.address.port();
-    let guarded = client(Options { ports: Vec::new(), ..Options::default() });
+    let guarded = client(ClientOptions { ports: Vec::new(), ..ClientOptions::default() });
     for host in [
         "127.0.0.1",
         "2130706433",
@@ -40,11 +40,13 @@ fn this_machine_is_not_asked_unless_it_is_named() {
     }
     assert_eq!(server.connections(), 0);
     for allowed in ["127.0.0.1".to_owned(), server.address.to_string()] {
-        let open = client(Options { allow_private: vec![allowed], ..Options::default() });
+        let open = client(ClientOptions { allow_private: vec![allowed], ..ClientOptions::default() });
         assert_eq!(get(&open, &format!("http://2130706433:{port}/")).unwrap(), b"inside");
     }
-    let other =
-        client(Options { allow_private: vec!["127.0.0.1:1".to_owned(), "localhost".to_owned()], ..Options::default() });
+    let other = client(ClientOptions {
+        allow_private: vec!["127.0.0.1:1".to_owned(), "localhost".to_owned()],
+        ..ClientOptions::default()
+    });
     assert!(get(&other, &server.url("/")).is_err());
 }
 
@@ -58,8 +60,11 @@ fn the_address_that_was_checked_is_the_one_that_is_asked() {
         let n = count.fetch_add(1, Ordering::SeqCst);
         Ok(vec![IpAddr::V4(if n == 0 { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(127, 0, 0, 99) })])
     };
-    let options =
-        Options { allow_private: vec!["rebind.test".to_owned()], dns_ttl: Duration::ZERO, ..Options::default() };
+    let options = ClientOptions {
+        allow_private: vec!["rebind.test".to_owned()],
+        dns_ttl: Duration::ZERO,
+        ..ClientOptions::default()
+    };
     let client = Client::with_lookup(options, Arc::new(rebinding)).unwrap();
     let url = format!("http://rebind.test:{}/", server.address.port());
     assert_eq!(get(&client, &url).unwrap(), b"picture");
@@ -72,7 +77,7 @@ fn names_are_looked_up_once_in_their_time() {
     let server = Server::fixed(answer("200 OK", "", b"picture"));
     let lookups = Arc::new(AtomicUsize::new(0));
     let count = lookups.clone();
-    let options = Options { allow_private: vec!["a.test".to_owned()], ..Options::default() };
+    let options = ClientOptions { allow_private: vec!["a.test".to_owned()], ..ClientOptions::default() };
     let lookup = move |_: &str| {
         count.fetch_add(1, Ordering::SeqCst);
         Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
@@ -95,7 +100,7 @@ fn no_host_is_asked_by_more_at_once_than_allowed() {
         stream.write_all(&answer("200 OK", "", b"picture")).unwrap();
         Then::Keep
     });
-    let client = client(Options { per_host: 3, ..local() });
+    let client = client(ClientOptions { per_host: 3, ..local() });
     thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| get(&client, &server.url("/")).unwrap());
@@ -112,7 +117,7 @@ fn waiting_for_a_turn_does_not_count_and_who_gives_up_hands_it_on() {
         Then::Keep
     });
     // Each takes 1.5 s, one after the other.
-    let client = client(Options { per_host: 1, timeout: Duration::from_millis(2500), ..local() });
+    let client = client(ClientOptions { per_host: 1, timeout: Duration::from_millis(2500), ..local() });
     thread::scope(|scope| {
         let both = [(); 2].map(|()| scope.spawn(|| get(&client, &server.url("/"))));
         assert!(both.into_iter().all(|one| one.join().unwrap().is_ok()));
@@ -124,7 +129,7 @@ fn waiting_for_a_turn_does_not_count_and_who_gives_up_hands_it_on() {
 #[test]
 fn a_turn_is_not_waited_for_for_ever() {
     let server = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx");
-    let client = client(Options { per_host: 1, ..hasty() });
+    let client = client(ClientOptions { per_host: 1, ..hasty() });
     // One who waits for room keeps its turn.
     let waiting_for_room = &mut |_| {
         let error = thread::scope(|scope| scope.spawn(|| get(&client, &server.url("/")).unwrap_err()).join().unwrap());
@@ -157,9 +162,9 @@ fn a_host_that_does_not_answer_is_given_up() {
         }
     }
     let url = format!("http://{address}/");
-    let error = soon(Options { connect_timeout: Duration::from_millis(300), ..local() }, &url);
+    let error = soon(ClientOptions { connect_timeout: Duration::from_millis(300), ..local() }, &url);
     assert_eq!((error.reason, error.transient), (format!("{address}: no connection within 300ms"), true));
-    let hurried = soon(Options { connect_timeout: Duration::from_secs(60), ..hasty() }, &url);
+    let hurried = soon(ClientOptions { connect_timeout: Duration::from_secs(60), ..hasty() }, &url);
     // A connection that was given up may have made room.
     let reasons = ["no connection", "not done"].map(|what| format!("{address}: {what} within 400ms"));
     assert!(reasons.contains(&hurried.reason), "{hurried}");
@@ -167,7 +172,7 @@ fn a_host_that_does_not_answer_is_given_up() {
 
 #[test]
 fn an_address_can_be_checked_without_asking() {
-    let client = client(Options { only_hosts: vec!["a.test".to_owned()], https_only: true, ..hasty() });
+    let client = client(ClientOptions { only_hosts: vec!["a.test".to_owned()], https_only: true, ..hasty() });
     assert_eq!(client.check("https://a.test/x"), Ok(()));
     assert_eq!(client.check("http://a.test/x").unwrap_err().reason, "a.test: only https may be asked");
     assert!(client.check("https://b.test/").is_err() && client.check("x").is_err());
@@ -175,7 +180,7 @@ fn an_address_can_be_checked_without_asking() {
 
 #[test]
 fn an_address_in_numbers_is_checked_as_one_is_asked() {
-    let options = Options { allow_private: vec!["10.0.0.2:81".to_owned()], ..hasty() };
+    let options = ClientOptions { allow_private: vec!["10.0.0.2:81".to_owned()], ..hasty() };
     let client = client(options.clone());
     assert_eq!(client.options(), &options);
     for (url, kind) in [

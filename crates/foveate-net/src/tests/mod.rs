@@ -8,20 +8,20 @@ mod tls;
 
 use std::time::{Duration, Instant};
 
-use crate::{Client, NetError, Options};
+use crate::{Client, ClientOptions, NetError};
 use server::{Server, answer};
 
 /// Loopback allowed.
-fn local() -> Options {
-    Options { allow_private: vec!["127.0.0.1".to_owned()], ..Options::default() }
+fn local() -> ClientOptions {
+    ClientOptions { allow_private: vec!["127.0.0.1".to_owned()], ..ClientOptions::default() }
 }
 
 /// Loopback allowed, and little patience.
-fn hasty() -> Options {
-    Options { timeout: Duration::from_millis(400), ..local() }
+fn hasty() -> ClientOptions {
+    ClientOptions { timeout: Duration::from_millis(400), ..local() }
 }
 
-fn client(options: Options) -> Client {
+fn client(options: ClientOptions) -> Client {
     Client::new(options).unwrap()
 }
 
@@ -36,7 +36,7 @@ fn get(client: &Client, url: &str) -> Result<Vec<u8>, NetError> {
 const SOON: Duration = Duration::from_secs(8);
 
 /// The error of a request, which has to come soon.
-fn soon(options: Options, url: &str) -> NetError {
+fn soon(options: ClientOptions, url: &str) -> NetError {
     let begin = Instant::now();
     let error = get(&client(options), url).unwrap_err();
     assert!(begin.elapsed() < SOON, "{error} after {:?}", begin.elapsed());
@@ -186,8 +186,8 @@ fn errors_do_not_tell_what_an_address_holds() {
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    let refused = |change: &dyn Fn(&mut Options)| {
-        let mut options = Options::default();
+    let refused = |change: &dyn Fn(&mut ClientOptions)| {
+        let mut options = ClientOptions::default();
         change(&mut options);
         Client::new(options).unwrap_err().to_string()
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::server::{Server, Then, answer, redirect};
 use super::{client, get, local};
-use crate::{Client, Options};
+use crate::{Client, ClientOptions};
 
 /// Redirects `/n` to `/n-1`, and `/0` to nowhere.
 fn stairs() -> Server {
@@ -34,7 +34,7 @@ fn redirects_are_followed_up_to_the_limit() {
 #[test]
 fn none_are_followed_where_none_are_allowed() {
     let server = stairs();
-    let client = client(Options { max_redirects: 0, ..local() });
+    let client = client(ClientOptions { max_redirects: 0, ..local() });
     assert_eq!(get(&client, &server.url("/0")).unwrap(), b"ground");
     assert!(get(&client, &server.url("/1")).unwrap_err().reason.contains("more than 0 redirects"));
 }
@@ -62,7 +62,7 @@ fn every_hop_is_checked() {
         ("http://", "redirects to no address"),
     ] {
         let outer = Server::fixed(redirect(location));
-        let options = Options { allow_private: vec!["outer.test".to_owned()], ..Options::default() };
+        let options = ClientOptions { allow_private: vec!["outer.test".to_owned()], ..ClientOptions::default() };
         let client = Client::with_lookup(options, Arc::new(named)).unwrap();
         let error = get(&client, &format!("http://outer.test:{}/", outer.address.port())).unwrap_err();
         assert!(error.reason.contains(reason) && !error.transient, "{location}: {error}");
@@ -76,11 +76,11 @@ fn the_list_of_hosts_holds_for_redirects() {
     let inner = Server::fixed(answer("200 OK", "", b"inside"));
     let outer = Server::fixed(redirect(&inner.url("/")));
     let only = vec![outer.address.to_string()];
-    let error = get(&client(Options { only_hosts: only.clone(), ..local() }), &outer.url("/")).unwrap_err();
+    let error = get(&client(ClientOptions { only_hosts: only.clone(), ..local() }), &outer.url("/")).unwrap_err();
     assert_eq!(error.reason, format!("{}: not among the hosts that may be asked", inner.address));
     assert_eq!(inner.connections(), 0);
     let both = vec![only[0].clone(), inner.address.to_string()];
-    assert_eq!(get(&client(Options { only_hosts: both, ..local() }), &outer.url("/")).unwrap(), b"inside");
+    assert_eq!(get(&client(ClientOptions { only_hosts: both, ..local() }), &outer.url("/")).unwrap(), b"inside");
 }
 
 #[test]

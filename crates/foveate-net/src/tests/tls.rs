@@ -9,7 +9,7 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::server::{Server, answer, redirect};
 use super::{client, get, gives_up, hasty, local};
-use crate::{Client, NetError, Options};
+use crate::{Client, ClientOptions, NetError};
 
 /// A server that speaks TLS, and the file of the authority that vouches for it.
 struct Safe {
@@ -32,11 +32,11 @@ impl Safe {
         Self { address, authority }
     }
 
-    fn options(&self) -> Options {
-        Options { ca_file: Some(self.authority.path().to_owned()), ..local() }
+    fn options(&self) -> ClientOptions {
+        ClientOptions { ca_file: Some(self.authority.path().to_owned()), ..local() }
     }
 
-    fn get(&self, options: Options) -> Result<Vec<u8>, NetError> {
+    fn get(&self, options: ClientOptions) -> Result<Vec<u8>, NetError> {
         get(&Client::new(options).unwrap(), &format!("https://{}/", self.address))
     }
 }
@@ -83,7 +83,7 @@ fn converse(mut stream: TcpStream, config: Arc<ServerConfig>, reply: &[u8], step
 fn a_certificate_of_a_known_authority_is_trusted() {
     let server = Safe::start(answer("200 OK", "", b"picture"), 4096, Duration::ZERO);
     assert_eq!(server.get(server.options()).unwrap(), b"picture");
-    assert_eq!(server.get(Options { https_only: true, ..server.options() }).unwrap(), b"picture");
+    assert_eq!(server.get(ClientOptions { https_only: true, ..server.options() }).unwrap(), b"picture");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_certificate_of_somebody_is_not() {
     let server = Safe::start(answer("200 OK", "", b"picture"), 4096, Duration::ZERO);
     let other = certified("127.0.0.1").1;
     for ca_file in [None, Some(other.path().to_owned())] {
-        let error = server.get(Options { ca_file, ..local() }).unwrap_err();
+        let error = server.get(ClientOptions { ca_file, ..local() }).unwrap_err();
         assert!(!error.transient && error.reason.contains("no safe connection (invalid peer certificate"), "{error}");
     }
 }
@@ -110,7 +110,7 @@ fn what_is_not_encrypted_is_no_https() {
 fn drips_within_one_encrypted_record_do_not_outlast_the_deadline() {
     let server = Safe::start(answer("200 OK", "", &[b'x'; 10_000]), 1, Duration::from_millis(20));
     let begin = std::time::Instant::now();
-    let error = server.get(Options { timeout: hasty().timeout, ..server.options() }).unwrap_err();
+    let error = server.get(ClientOptions { timeout: hasty().timeout, ..server.options() }).unwrap_err();
     assert!(error.transient && error.reason.ends_with("not done within 400ms"), "{error}");
     assert!(begin.elapsed() < super::SOON, "{:?}", begin.elapsed());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_serve::{Api, Options, Server};
+use foveate_serve::{Api, Server, ServerOptions};
 use foveate_worker::{Batching, Embedding, Engine, Output, Picture, Task, TaskError};
 use serde_json::Value;
 
@@ -99,10 +99,10 @@ pub struct Fixture {
 }
 
 /// A server with room for so many images, set up as `change` says.
-pub fn serve(room: usize, change: impl FnOnce(&mut Options, &mut Api)) -> Fixture {
+pub fn serve(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> Fixture {
     let gate = Arc::new(Gate::default());
     let engine = engine(&gate, room);
-    let mut options = Options::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
     let mut api = Api::new(Arc::clone(&engine), "tiny");
     change(&mut options, &mut api);
     options.api = Some(api);

@@ -29,7 +29,7 @@ const REMEMBERED: usize = 12;
 
 /// Measures the rate at which messages are finished: the best interval of the last minute, because a worker without work
 /// is not slow.
-pub(crate) struct Meter {
+struct Meter {
     interval: Duration,
     state: Mutex<Intervals>,
 }
@@ -42,12 +42,12 @@ struct Intervals {
 
 impl Meter {
     /// Rates are taken over a fraction of a `lease`, at most 5 seconds.
-    pub(crate) fn new(lease: Duration) -> Self {
+    fn new(lease: Duration) -> Self {
         let interval = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(5));
         Self { interval, state: Mutex::new(Intervals { began: Instant::now(), count: 0, past: VecDeque::new() }) }
     }
 
-    pub(crate) fn finished(&self) {
+    fn finished(&self) {
         let mut state = lock(&self.state);
         state.roll(self.interval);
         state.count += 1;
@@ -66,14 +66,14 @@ impl Intervals {
         if elapsed < interval {
             return;
         }
-        // A long time without a call was one without a message: it only makes the past older.
+        // Intervals without a call had no message: they only age the past.
         let missed = (elapsed.as_secs_f64() / interval.as_secs_f64()) as usize - 1;
         self.past.push_back(self.count as f64 / interval.as_secs_f64());
         self.past.extend(std::iter::repeat_n(0.0, missed.min(REMEMBERED)));
         while self.past.len() > REMEMBERED {
             self.past.pop_front();
         }
-        // An interval in which nothing was finished says nothing about the rate.
+        // Intervals in which nothing was finished say nothing about the rate.
         if self.past.iter().all(|&rate| rate == 0.0) {
             self.past.clear();
         }
@@ -82,18 +82,53 @@ impl Intervals {
     }
 }
 
-impl InFlightLimit {
-    /// The limit of one of the `queues` that share the worker, with leases of `lease`; `batch` is the largest batch, `most`
-    /// what the engine may have in flight.
-    pub(crate) fn of_queue(self, meter: &Meter, lease: Duration, queues: usize, batch: usize, most: usize) -> usize {
-        let by_rate = |rate: f64| (rate * lease.as_secs_f64() * SHARE / queues as f64) as usize;
-        let most = (most / queues).max(1);
-        match self {
-            Self::Fixed(messages) => messages.clamp(1, most),
-            Self::Rate(rate) => by_rate(rate).clamp(1, most),
-            // Before anything is known: two batches, one to prepare while the other is processed.
-            Self::Measured => meter.rate().map_or(2 * batch, by_rate).max(batch).min(most),
+/// The in-flight limits of the queues that share a worker.
+pub(super) struct Limiter {
+    limit: InFlightLimit,
+    meter: Meter,
+    /// The length of each queue's leases.
+    leases: Vec<Duration>,
+    /// The largest batch of any task.
+    batch: usize,
+    /// Most messages that the worker can hold: those in the engine, and rows that wait for their segment.
+    most: usize,
+}
+
+impl Limiter {
+    pub(super) fn new(limit: InFlightLimit, leases: Vec<Duration>, batch: usize, most: usize) -> Self {
+        let shortest = leases.iter().min().copied().unwrap_or_default();
+        Self { limit, meter: Meter::new(shortest), leases, batch, most }
+    }
+
+    /// Counts a finished message.
+    pub(super) fn finished(&self) {
+        self.meter.finished();
+    }
+
+    /// Most messages of one queue.
+    pub(super) fn of_queue(&self, queue: usize) -> usize {
+        let (lease, queues) = (self.leases[queue].as_secs_f64(), self.leases.len());
+        let by_rate = |rate: f64| (rate * lease * SHARE / queues as f64) as usize;
+        let most = (self.most / queues).max(1);
+        match self.limit {
+            InFlightLimit::Fixed(messages) => messages.clamp(1, most),
+            InFlightLimit::Rate(rate) => by_rate(rate).clamp(1, most),
+            // Before the first measurement: one batch to prepare while another is processed.
+            InFlightLimit::Measured => self.meter.rate().map_or(2 * self.batch, by_rate).max(self.batch).min(most),
         }
+    }
+
+    /// Most messages of all queues.
+    pub(super) fn total(&self) -> usize {
+        (0..self.leases.len()).map(|queue| self.of_queue(queue)).sum()
+    }
+
+    pub(super) fn queues(&self) -> usize {
+        self.leases.len()
+    }
+
+    pub(super) fn largest_batch(&self) -> usize {
+        self.batch
     }
 }
 
@@ -103,24 +138,25 @@ mod tests {
 
     #[test]
     fn the_limit_is_rate_times_half_a_lease_shared_by_the_queues() {
-        let meter = Meter::new(Duration::from_secs(30));
-        let limit = |limit: InFlightLimit, queues| limit.of_queue(&meter, Duration::from_secs(30), queues, 8, 512);
+        let limit = |limit, queues| Limiter::new(limit, vec![Duration::from_secs(30); queues], 8, 512).of_queue(0);
         assert_eq!(limit(InFlightLimit::Rate(20.0), 1), 300);
         assert_eq!(limit(InFlightLimit::Rate(20.0), 3), 100);
         assert_eq!(limit(InFlightLimit::Rate(0.01), 1), 1);
         assert_eq!(limit(InFlightLimit::Rate(1e9), 2), 256);
         assert_eq!(limit(InFlightLimit::Fixed(7), 1), 7);
-        assert_eq!(limit(InFlightLimit::Measured, 1), 16, "before anything was measured");
+        assert_eq!(limit(InFlightLimit::Measured, 1), 16, "before the first measurement");
     }
 
     #[test]
     fn the_rate_is_that_of_the_best_interval_and_idleness_does_not_lower_it() {
-        let meter = Meter::new(Duration::ZERO);
-        let limit = || InFlightLimit::Measured.of_queue(&meter, Duration::from_secs(2), 1, 1, 10_000);
-        (0..50).for_each(|_| meter.finished());
+        let limiter = Limiter {
+            meter: Meter::new(Duration::ZERO),
+            ..Limiter::new(InFlightLimit::Measured, vec![Duration::from_secs(2)], 1, 10_000)
+        };
+        (0..50).for_each(|_| limiter.finished());
         std::thread::sleep(Duration::from_millis(350));
-        assert_eq!(limit(), 500, "50 in 0.1 s");
-        (0..5).for_each(|_| meter.finished());
-        assert_eq!(limit(), 500);
+        assert_eq!(limiter.total(), 500, "50 in 0.1 s");
+        (0..5).for_each(|_| limiter.finished());
+        assert_eq!(limiter.total(), 500);
     }
 }

@@ -1,4 +1,4 @@
-//! The messages that this worker holds, and until when they are its own.
+//! The messages that a worker holds, and when their leases end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -7,26 +7,29 @@ use std::time::{Duration, Instant};
 
 use foveate_queue::{Delivery, Receipt};
 
+use super::in_flight_limit::Limiter;
 use crate::lock;
 
 /// Names a message while it is held.
 pub(crate) type Key = u64;
 
-/// While bodies of so many bytes are held, no more messages are taken: callers' metadata may be large, and there is a copy
-/// or two of it.
+/// While the bodies of the messages that are held take so many bytes, the worker receives no more: metadata may be large,
+/// and there are up to two copies of it.
 const MOST_BYTES: usize = 64 << 20;
 
+/// The messages that the worker holds.
 pub(crate) struct Leases {
+    limiter: Limiter,
     state: Mutex<State>,
     freed: Condvar,
 }
 
 struct State {
     held: HashMap<Key, Lease>,
-    /// By queue and the broker's name: every delivery asks whether its message is one of them.
+    /// Keys by queue and the broker's name of the message, because every delivery is looked up here.
     names: HashMap<(usize, String), Key>,
     of_queue: Vec<usize>,
-    /// Of the bodies of all of them.
+    /// Size of all bodies.
     bytes: usize,
     next: Key,
 }
@@ -34,14 +37,14 @@ struct State {
 struct Lease {
     queue: usize,
     delivery: Arc<Delivery>,
-    /// Of its latest delivery.
+    /// Receipt of the latest delivery.
     receipt: Receipt,
     length: Duration,
     until: Instant,
     is_held: Arc<AtomicBool>,
 }
 
-/// Whether a message is still held; for whoever works on it.
+/// Tells the threads that work on a message whether it is still held.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold(Arc<AtomicBool>);
 
@@ -52,12 +55,18 @@ impl Hold {
 }
 
 impl Leases {
-    pub(crate) fn new(queues: usize) -> Self {
-        let state = State { held: HashMap::new(), names: HashMap::new(), of_queue: vec![0; queues], bytes: 0, next: 0 };
-        Self { state: Mutex::new(state), freed: Condvar::new() }
+    /// As many as `limiter` allows.
+    pub(super) fn new(limiter: Limiter) -> Self {
+        let of_queue = vec![0; limiter.queues()];
+        let state = State { held: HashMap::new(), names: HashMap::new(), of_queue, bytes: 0, next: 0 };
+        Self { limiter, state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// A message was received, for `length` from now on.
+    pub(super) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Holds a message under a lease of `length` from now on.
     pub(crate) fn add(&self, queue: usize, delivery: Arc<Delivery>, length: Duration) -> (Key, Hold) {
         let mut state = self.lock();
         let receipt = delivery.receipt.clone();
@@ -72,9 +81,9 @@ impl Leases {
         (key, hold)
     }
 
-    /// A broker that crashed may deliver a message that is held here. Whether it is one: it goes on then, under the lease
-    /// and the receipt of the new delivery, and nothing is done twice.
-    pub(crate) fn is_again(&self, queue: usize, delivery: &Delivery) -> bool {
+    /// Renews the lease and the receipt of a message that is held already, because its broker crashed and delivered it
+    /// again. Returns whether the message is held: nothing is done twice then.
+    pub(crate) fn renew(&self, queue: usize, delivery: &Delivery) -> bool {
         let mut state = self.lock();
         let Some(&key) = state.names.get(&(queue, delivery.key.clone())) else { return false };
         let Some(lease) = state.held.get_mut(&key) else { return false };
@@ -83,13 +92,13 @@ impl Leases {
         true
     }
 
-    /// The receipt of the latest delivery of a message, while it is held.
+    /// The receipt of a message's latest delivery, while it is held.
     pub(crate) fn receipt(&self, key: Key) -> Option<Receipt> {
         self.lock().held.get(&key).map(|lease| lease.receipt.clone())
     }
 
-    /// A delivery has ended: it was settled, or its lease is over. Whether the message was held by that delivery, and is not
-    /// now.
+    /// Ends a delivery that was settled, or whose lease is over. Returns whether it was the latest one, so that the message
+    /// is no longer held.
     pub(crate) fn ended(&self, key: Key, receipt: &Receipt) -> bool {
         let mut state = self.lock();
         let is_it = |lease: &Lease| lease.receipt == *receipt;
@@ -99,13 +108,13 @@ impl Leases {
         removed
     }
 
-    /// Waits, no longer than `patience`, for fewer than `limit()` messages of the queue to be held; how many more may be.
-    pub(crate) fn room(&self, queue: usize, limit: impl Fn() -> usize, patience: Duration) -> usize {
+    /// Waits for room within the in-flight limit of a queue, for at most `patience`. Returns how many messages fit.
+    pub(crate) fn room(&self, queue: usize, patience: Duration) -> usize {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             let is_full = state.bytes >= MOST_BYTES;
-            let room = if is_full { 0 } else { limit().saturating_sub(state.of_queue[queue]) };
+            let room = if is_full { 0 } else { self.limiter.of_queue(queue).saturating_sub(state.of_queue[queue]) };
             let left = until.saturating_duration_since(Instant::now());
             if room > 0 || left.is_zero() {
                 return room;
@@ -114,7 +123,7 @@ impl Leases {
         }
     }
 
-    /// The messages of a queue whose leases are past a third.
+    /// The messages of a queue whose leases have passed a third of their time.
     pub(crate) fn due(&self, queue: usize) -> Vec<(Key, Receipt)> {
         let now = Instant::now();
         let is_due = |lease: &Lease| lease.queue == queue && lease.until < now + lease.length * 2 / 3;
@@ -123,14 +132,14 @@ impl Leases {
         due.map(|(&key, lease)| (key, lease.receipt.clone())).collect()
     }
 
-    /// A lease was started anew, `asked` being when the broker was asked to.
+    /// Restarts a lease that the broker extended; `asked` is the time of the request.
     pub(crate) fn extended(&self, key: Key, asked: Instant) {
         if let Some(lease) = self.lock().held.get_mut(&key) {
             lease.until = asked + lease.length;
         }
     }
 
-    /// Gives up the messages whose leases have ended; how many those were.
+    /// Gives up the messages whose leases have ended. Returns their number.
     pub(crate) fn expire(&self) -> usize {
         let now = Instant::now();
         let mut state = self.lock();
@@ -143,7 +152,7 @@ impl Leases {
         ended.len()
     }
 
-    /// Gives up all messages of a queue.
+    /// Gives up all messages of a queue. Returns their receipts.
     pub(crate) fn take(&self, queue: usize) -> Vec<Receipt> {
         let mut state = self.lock();
         let keys: Vec<Key> = state.held.iter().filter(|(_, lease)| lease.queue == queue).map(|(&key, _)| key).collect();
@@ -180,7 +189,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::in_flight_limit::InFlightLimit;
     use super::*;
+
+    /// The leases of so many queues, each of which may hold so many messages.
+    fn leases(queues: usize, messages: usize) -> Leases {
+        let length = Duration::from_secs(600);
+        Leases::new(Limiter::new(InFlightLimit::Fixed(messages), vec![length; queues], 1, 1_000))
+    }
 
     fn delivery(key: &str, receipt: &str) -> Arc<Delivery> {
         let (id, key, receipt) = ("id".to_owned(), key.to_owned(), Receipt(receipt.to_owned()));
@@ -189,40 +205,40 @@ mod tests {
 
     #[test]
     fn a_message_that_is_held_goes_on_under_its_latest_receipt() {
-        let leases = Leases::new(2);
+        let leases = leases(2, 10);
         let (key, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(50));
         std::thread::sleep(Duration::from_millis(30));
-        assert!(!leases.is_again(1, &delivery("a", "2")), "of another queue");
-        assert!(!leases.is_again(0, &delivery("b", "2")), "another message with the same id");
-        assert!(leases.is_again(0, &delivery("a", "2")));
+        assert!(!leases.renew(1, &delivery("a", "2")), "of another queue");
+        assert!(!leases.renew(0, &delivery("b", "2")), "another message with the same id");
+        assert!(leases.renew(0, &delivery("a", "2")));
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!((leases.expire(), hold.is_held(), leases.held()), (0, true, 1));
         assert_eq!(leases.receipt(key), Some(Receipt("2".to_owned())));
         assert!(!leases.ended(key, &Receipt("1".to_owned())) && hold.is_held(), "the first delivery, not this one");
         assert!(leases.ended(key, &Receipt("2".to_owned())) && !hold.is_held());
         assert_eq!(leases.receipt(key), None);
-        assert!(!leases.is_again(0, &delivery("a", "3")));
+        assert!(!leases.renew(0, &delivery("a", "3")));
     }
 
     #[test]
     fn large_bodies_leave_no_room_for_more() {
-        let leases = Leases::new(1);
+        let leases = leases(1, 10);
         let large = Delivery { body: vec![b' '; MOST_BYTES], ..(*delivery("a", "1")).clone() };
         let (key, _) = leases.add(0, Arc::new(large), Duration::from_secs(600));
-        assert_eq!(leases.room(0, || 10, Duration::ZERO), 0);
+        assert_eq!(leases.room(0, Duration::ZERO), 0);
         assert!(leases.ended(key, &Receipt("1".to_owned())));
-        assert_eq!(leases.room(0, || 10, Duration::ZERO), 10);
+        assert_eq!(leases.room(0, Duration::ZERO), 10);
     }
 
     #[test]
     fn a_lease_is_due_expires_and_frees_its_room() {
-        let leases = Leases::new(2);
+        let leases = leases(2, 2);
         let receipt = Receipt("1".to_owned());
         let (short, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(30));
         let (long, _) = leases.add(0, delivery("b", "1"), Duration::from_secs(600));
         assert!(leases.due(0).is_empty() && leases.due(1).is_empty());
-        assert_eq!(leases.room(0, || 2, Duration::ZERO), 0);
-        assert_eq!(leases.room(1, || 2, Duration::ZERO), 2);
+        assert_eq!(leases.room(0, Duration::ZERO), 0);
+        assert_eq!(leases.room(1, Duration::ZERO), 2);
         std::thread::sleep(Duration::from_millis(15));
         assert_eq!(leases.due(0).into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [short]);
         leases.extended(short, Instant::now());
@@ -231,14 +247,15 @@ mod tests {
         assert!(hold.is_held());
         assert_eq!(leases.expire(), 1);
         assert!(!hold.is_held() && !leases.ended(short, &receipt));
-        assert_eq!(leases.room(0, || 2, Duration::ZERO), 1);
+        assert_eq!(leases.room(0, Duration::ZERO), 1);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| leases.room(0, || 1, Duration::from_secs(10)));
+            leases.add(0, delivery("d", "1"), Duration::from_secs(600));
+            let waits = scope.spawn(|| leases.room(0, Duration::from_secs(10)));
             std::thread::sleep(Duration::from_millis(10));
             assert!(leases.ended(long, &receipt));
             assert_eq!(waits.join().unwrap(), 1);
         });
         leases.add(1, delivery("c", "1"), Duration::ZERO);
-        assert_eq!((leases.take(0).len(), leases.take(1).len(), leases.held()), (0, 1, 0));
+        assert_eq!((leases.take(0).len(), leases.take(1).len(), leases.held()), (1, 1, 0));
     }
 }

@@ -1,16 +1,23 @@
 //! The quarantine of poison messages: messages whose workers ended again and again without an outcome.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::Ticket;
+use super::dispatcher::Dispatcher;
 use super::leases::Hold;
+use super::shared::Shared;
+use super::ticket::Ticket;
 use crate::{Image, lock};
+
+/// How often the quarantine checks whether it can let a message through.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Lets one message through at a time, in random order. A message here may have killed its workers, or may only have been
 /// held together with the one that did. Each further death then leaves fewer innocent ones, and the poison message is
 /// dead-lettered [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
-#[derive(Default)]
 pub(super) struct Quarantine {
+    shared: Arc<Shared>,
+    dispatcher: Arc<Dispatcher>,
     state: Mutex<State>,
 }
 
@@ -22,12 +29,28 @@ struct State {
 }
 
 impl Quarantine {
+    pub(super) fn new(shared: Arc<Shared>, dispatcher: Arc<Dispatcher>) -> Self {
+        Self { shared, dispatcher, state: Mutex::default() }
+    }
+
     pub(super) fn add(&self, ticket: Ticket, image: Image) {
         lock(&self.state).waiting.push((ticket, image));
     }
 
+    /// Lets messages through until the worker has ended.
+    pub(super) fn run(&self) {
+        while !self.shared.lifecycle.has_ended() {
+            if self.dispatcher.has_room()
+                && let Some((ticket, image)) = self.next()
+            {
+                self.dispatcher.submit(ticket, image);
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
     /// The next message to try, unless one is under way.
-    pub(super) fn next(&self) -> Option<(Ticket, Image)> {
+    fn next(&self) -> Option<(Ticket, Image)> {
         let mut state = lock(&self.state);
         state.waiting.retain(|(ticket, _)| ticket.hold.is_held());
         if state.waiting.is_empty() || state.under_way.as_ref().is_some_and(Hold::is_held) {

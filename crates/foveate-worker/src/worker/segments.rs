@@ -1,4 +1,4 @@
-//! The sink beside, or instead of, callbacks: each segment is a complete output of its own.
+//! Segments: the sink beside callbacks or instead of them. Each segment is a complete output of its own.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,135 +8,190 @@ use std::time::{Duration, Instant};
 use foveate_pipeline::{Popped, Queue};
 use foveate_sink::{Existing, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
-use super::{Core, Ticket};
+use super::backoff::Backoff;
+use super::callback::Caller;
+use super::settler::Settler;
+use super::shared::Shared;
+use super::ticket::Ticket;
+use crate::watchdog::ThreadWatch;
 use crate::{Embedding, Failure, Output, Stage};
 
-/// Makes the sink of a segment of this name.
+/// Opens the sink of a segment of this name.
 pub type SegmentOpener = Arc<dyn Fn(&str) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync>;
 
 /// How vectors are written. A segment is published whole: nothing of it is visible before all of it is durable, and only
-/// then are its messages acknowledged. Where a sink cannot write (a full disk, a folder that is away), rows are held until
-/// it can, and no more messages are taken than may be held; a row that it cannot take when it can take others is its
-/// message's failure.
+/// then are its messages acknowledged.
+///
+/// While a sink cannot write (a full disk, an unmounted folder), the worker holds the rows, retries, and receives no more
+/// messages than its in-flight limit. A row that the sink refuses while it takes others fails its message.
 #[derive(Clone)]
 pub struct Segments {
-    /// Makes the sinks.
+    /// Opens the sinks.
     pub open: SegmentOpener,
-    /// What each task's segments say of themselves; their width is filled in.
+    /// The manifest of each task's segments; the worker fills in their dimension.
     pub manifests: BTreeMap<String, RunManifest>,
-    /// This worker among others that write to the same place; segments are called `TASK-WORKER-NUMBER`.
+    /// Names this worker among others that write to the same place; segments are called `TASK-WORKER-NUMBER`.
     pub worker: String,
     /// Most rows of a segment.
     pub max_rows: usize,
-    /// Longest time that a row waits to be published.
+    /// Longest time that a row waits for its segment to be published.
     pub max_age: Duration,
 }
 
-/// Looks that often whether something is due: a worker that waits for it publishes at once.
-const MOMENT: Duration = Duration::from_millis(100);
+/// How often the writer checks whether a segment is due.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Collects rows into segments, publishes these, and passes their messages on to the callbacks.
+pub(super) struct SegmentWriter {
+    pub(super) shared: Arc<Shared>,
+    pub(super) segments: Segments,
+    pub(super) rows: Queue<Row>,
+    /// The delay before a sink that cannot write is tried again.
+    pub(super) retry: Backoff,
+    pub(super) caller: Arc<Caller>,
+    pub(super) settler: Arc<Settler>,
+}
 
 /// A row to be written.
 pub(super) struct Row {
-    pub(super) ticket: Box<Ticket>,
-    pub(super) embedding: Embedding,
+    ticket: Box<Ticket>,
+    embedding: Embedding,
 }
 
-/// A segment's rows have one task, and are of one width.
+/// A segment's rows have one task and one dimension.
 type Kind = (String, usize);
 
 /// Rows that are not published yet.
 struct Open {
     since: Instant,
     rows: Vec<Row>,
-    /// How often they could not be, and not to be tried before.
+    /// Failed attempts in a row, and the earliest time of the next one.
     failed: u32,
-    again: Instant,
+    retry_at: Instant,
 }
 
-struct Writer<'a> {
-    core: &'a Core,
-    segments: &'a Segments,
-    number: u64,
-    /// Whether anything could be written so far.
-    has_written: bool,
-}
-
-/// Writes until the queue is closed, and what is left then.
-pub(super) fn write(core: &Core, segments: &Segments, rows: &Queue<Row>) {
-    let watch = core.watch("sink");
-    let mut writer = Writer { core, segments, number: 0, has_written: false };
-    let mut open: BTreeMap<Kind, Open> = BTreeMap::new();
-    loop {
-        match rows.pop_until(Instant::now() + MOMENT) {
-            Popped::Entry(row) => {
-                let kind = (row.ticket.task.clone(), row.embedding.vector.len());
-                open.entry(kind).or_insert_with(Open::new).rows.push(row);
-            }
-            Popped::TimedOut => {}
-            Popped::Closed => break,
-        }
-        let now = core.waits_for(open.values().map(|open| open.rows.len()).sum());
-        for (kind, open) in open.iter_mut().filter(|(_, open)| open.is_due(segments, now)) {
-            let busy = watch.busy();
-            writer.publish_some(kind, open);
-            drop(busy);
-        }
-        open.retain(|_, open| !open.rows.is_empty());
+impl SegmentWriter {
+    /// Takes a row, to be published with its segment.
+    pub(super) fn store(&self, ticket: Box<Ticket>, embedding: Embedding) {
+        // Refused once the worker has ended: then the message was given back.
+        let _ = self.rows.push(Row { ticket, embedding }, 0);
     }
-    for (kind, mut open) in open {
-        writer.publish_some(&kind, &mut open);
+
+    /// Writes segments until [`SegmentWriter::close`] is called, and what is left then.
+    pub(super) fn run(&self, watch: &ThreadWatch) {
+        let mut publisher = Publisher { writer: self, number: 0, has_written: false };
+        let mut open: BTreeMap<Kind, Open> = BTreeMap::new();
+        loop {
+            match self.rows.pop_until(Instant::now() + TICK) {
+                Popped::Entry(row) => {
+                    let kind = (row.ticket.task.clone(), row.embedding.vector.len());
+                    open.entry(kind).or_insert_with(Open::new).rows.push(row);
+                }
+                Popped::TimedOut => {}
+                Popped::Closed => break,
+            }
+            let is_awaited = self.is_awaited(open.values().map(|open| open.rows.len()).sum());
+            for (kind, open) in open.iter_mut().filter(|(_, open)| open.is_due(&self.segments, is_awaited)) {
+                let _busy = watch.busy();
+                publisher.publish_due(kind, open);
+            }
+            open.retain(|_, open| !open.rows.is_empty());
+        }
+        open.iter_mut().for_each(|(kind, open)| publisher.publish_due(kind, open));
+    }
+
+    /// Ends [`SegmentWriter::run`].
+    pub(super) fn close(&self) {
+        self.rows.close();
+    }
+
+    /// Whether the worker has little left to do but to publish the `rows` that wait: it stops, or may not receive more
+    /// messages before.
+    fn is_awaited(&self, rows: usize) -> bool {
+        let Shared { leases, lifecycle, .. } = &*self.shared;
+        let (held, limiter) = (leases.held(), leases.limiter());
+        if lifecycle.is_stopping() {
+            return held <= rows;
+        }
+        held >= limiter.total() && held <= rows + limiter.largest_batch()
     }
 }
 
 impl Open {
     fn new() -> Self {
         let now = Instant::now();
-        Self { since: now, rows: Vec::new(), failed: 0, again: now }
+        Self { since: now, rows: Vec::new(), failed: 0, retry_at: now }
     }
 
-    fn is_due(&self, segments: &Segments, now: bool) -> bool {
+    fn is_due(&self, segments: &Segments, is_awaited: bool) -> bool {
         let is_full = self.rows.len() >= segments.max_rows || self.since.elapsed() >= segments.max_age;
-        (now || is_full) && Instant::now() >= self.again
+        (is_awaited || is_full) && Instant::now() >= self.retry_at
     }
 }
 
-impl Writer<'_> {
-    /// Publishes a segment's worth; what cannot be written yet is tried again later.
-    fn publish_some(&mut self, (task, _): &Kind, open: &mut Open) {
-        let rest = open.rows.split_off(open.rows.len().min(self.segments.max_rows));
+/// Publishes segments, one after the other.
+struct Publisher<'a> {
+    writer: &'a SegmentWriter,
+    /// The number of the last segment.
+    number: u64,
+    /// Whether any segment could be written so far.
+    has_written: bool,
+}
+
+impl Publisher<'_> {
+    /// Publishes a segment's worth of rows; those that cannot be written for now stay open.
+    fn publish_due(&mut self, (task, _): &Kind, open: &mut Open) {
+        let rest = open.rows.split_off(open.rows.len().min(self.writer.segments.max_rows));
         let mut left = self.publish(task, std::mem::take(&mut open.rows));
         open.failed = if left.is_empty() { 0 } else { open.failed + 1 };
         if open.failed > 0 {
-            open.again = Instant::now() + self.core.options.reconnect.after(open.failed, None);
+            open.retry_at = Instant::now() + self.writer.retry.after(open.failed, None);
         }
         left.extend(rest);
         open.rows = left;
     }
 
-    /// Publishes these rows. Those that cannot be written for now are given back.
+    /// Publishes these rows. Returns those that cannot be written for now.
     fn publish(&mut self, task: &str, rows: Vec<Row>) -> Vec<Row> {
-        // What is somebody else's by now is theirs to write.
-        let mut rows: Vec<Row> = rows.into_iter().filter(|row| row.ticket.hold.is_held()).collect();
+        // Another worker writes the rows whose leases have ended.
+        let rows: Vec<Row> = rows.into_iter().filter(|row| row.ticket.hold.is_held()).collect();
         if rows.is_empty() {
             return rows;
         }
         self.number += 1;
-        let name = format!("{task}-{}-{:06}", self.segments.worker, self.number);
-        let Err(error) = write_segment(self.segments, task, &name, &rows) else {
-            self.published(&name, rows);
-            return Vec::new();
-        };
-        self.core.sink_works(Some(error.to_string()));
+        let segments = &self.writer.segments;
+        let name = format!("{task}-{}-{:06}", segments.worker, self.number);
+        match write_segment(segments, task, &name, &rows) {
+            Ok(()) => {
+                self.published(&name, rows);
+                Vec::new()
+            }
+            Err(error) => self.failed(task, rows, &error),
+        }
+    }
+
+    fn published(&mut self, name: &str, rows: Vec<Row>) {
+        let writer = self.writer;
+        self.has_written = true;
+        writer.shared.health.sink(None);
+        tracing::info!(segment = name, rows = rows.len(), "published");
+        writer.shared.metrics.rows.inc_by(rows.len() as u64);
+        rows.into_iter()
+            .for_each(|Row { ticket, embedding }| writer.caller.deliver(ticket, &Output::Vector(embedding)));
+    }
+
+    /// Looks for the row that the sink refuses, if it is a row's fault. Returns the rows that cannot be written for now.
+    fn failed(&mut self, task: &str, mut rows: Vec<Row>, error: &SinkError) -> Vec<Row> {
+        self.writer.shared.health.sink(Some(error));
         match rows.len() {
-            _ if is_outage(&error) => rows,
-            // Where nothing can be written at all, it is hardly the row's fault.
+            _ if is_outage(error) => rows,
+            // A sink that never wrote anything is more likely at fault than its first row.
             1 if !self.has_written => rows,
             1 => {
                 let failure = Failure::permanent(Stage::Sink, error.to_string());
-                rows.into_iter().for_each(|row| self.core.failed(*row.ticket, failure.clone()));
+                rows.into_iter().for_each(|row| self.writer.settler.fail(*row.ticket, failure.clone()));
                 Vec::new()
             }
-            // One of them may be what it cannot take.
             n => {
                 let others = rows.split_off(n / 2);
                 let mut left = self.publish(task, rows);
@@ -145,17 +200,9 @@ impl Writer<'_> {
             }
         }
     }
-
-    fn published(&mut self, name: &str, rows: Vec<Row>) {
-        self.has_written = true;
-        self.core.sink_works(None);
-        tracing::info!(segment = name, rows = rows.len(), "published");
-        self.core.metrics().rows.inc_by(rows.len() as u64);
-        rows.into_iter().for_each(|Row { ticket, embedding }| self.core.stored(ticket, Output::Vector(embedding)));
-    }
 }
 
-/// Whether the same rows may well be written later.
+/// Whether the same rows can probably be written later.
 fn is_outage(error: &SinkError) -> bool {
     matches!(
         error,
@@ -165,7 +212,7 @@ fn is_outage(error: &SinkError) -> bool {
 
 fn write_segment(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Result<(), SinkError> {
     let written = catch_unwind(AssertUnwindSafe(|| write_rows(segments, task, name, rows)));
-    written.unwrap_or_else(|_| Err(SinkError::Unsupported("it panicked; the log says where".to_owned())))
+    written.unwrap_or_else(|_| Err(SinkError::Unsupported("it panicked; see the log".to_owned())))
 }
 
 fn write_rows(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Result<(), SinkError> {

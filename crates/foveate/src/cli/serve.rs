@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use foveate::net::Client;
 use foveate::queue::QueueOptions;
-use foveate::serve::{Api, CallbackCheck, Options, Server};
+use foveate::serve::{Api, CallbackCheck, Server, ServerOptions};
 use foveate::worker::Engine;
 
 use super::Exit;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let tokens = args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default();
     let api = Api { queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
-    let server = Server::start(Options { api: Some(api), ..Options::new(args.listen, probe) })
+    let server = Server::start(ServerOptions { api: Some(api), ..ServerOptions::new(args.listen, probe) })
         .with_context(|| format!("cannot answer on {}", args.listen))?;
     tracing::info!(address = %server.address(), model = options.model, "answering");
 
@@ -115,7 +115,7 @@ mod tests {
             let engine = Arc::new(engine.task("embed", Nothing, Batching::default()).build().unwrap());
             let api = api(&args, &engine, "tiny");
             assert_eq!((api.max_images, api.max_bytes_in_hand), (images, in_hand), "{arguments:?}");
-            let options = Options { api: Some(api), ..Options::new(([127, 0, 0, 1], 0).into(), engine) };
+            let options = ServerOptions { api: Some(api), ..ServerOptions::new(([127, 0, 0, 1], 0).into(), engine) };
             Server::start(options).unwrap().stop(std::time::Duration::ZERO);
         }
     }

@@ -35,8 +35,11 @@ pub(crate) const TRACES: Traces = Traces { join: telemetry::join, traceparent: t
 /// Starts logging, and listens for signals to end, when `rest` of what was begun is still done. Spans that are under way
 /// are lost when the guard is.
 pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(Guard, Cancel)> {
-    let options =
-        telemetry::Options { format: args.log.into(), filter: args.log_filter.clone(), otlp: args.otlp.clone() };
+    let options = telemetry::TelemetryOptions {
+        format: args.log.into(),
+        filter: args.log_filter.clone(),
+        otlp: args.otlp.clone(),
+    };
     let logs = telemetry::init(&options).context("cannot start logging")?;
     job::silence_worker_panics();
     let cancel = Cancel::default();
@@ -54,12 +57,12 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
     if seeded {
         tracing::warn!(model = options.model, "generated weights: real speed, vectors without meaning");
     }
-    let client = net::Options {
+    let client = net::ClientOptions {
         allow_private: args.allow_private.clone(),
         max_bytes: args.max_bytes,
         timeout: args.download_timeout,
         per_host: args.per_host,
-        ..net::Options::default()
+        ..net::ClientOptions::default()
     };
     let mut engine = Engine::builder()
         .client(Arc::new(Client::new(client)?))
@@ -80,7 +83,7 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
 /// it may take itself, at the first address and at each redirect, and its own time does not run meanwhile. A callback
 /// follows no redirect, but who calls back is looked after in the same way, with time limits of its own.
 fn stall(args: &ServiceArgs) -> Duration {
-    let net::Options { max_redirects, timeout, .. } = net::Options::default();
+    let net::ClientOptions { max_redirects, timeout, .. } = net::ClientOptions::default();
     args.stall.max(args.download_timeout.saturating_mul(max_redirects + 2)).max(3 * timeout)
 }
 
@@ -89,11 +92,11 @@ pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> 
     if args.callback_host.is_empty() {
         return Ok(None);
     }
-    let options = net::Options {
+    let options = net::ClientOptions {
         allow_private: allow_private.to_vec(),
         only_hosts: args.callback_host.clone(),
         https_only: !args.callback_http,
-        ..net::Options::default()
+        ..net::ClientOptions::default()
     };
     Ok(Some(Arc::new(Client::new(options)?)))
 }

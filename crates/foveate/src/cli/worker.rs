@@ -59,8 +59,8 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
 /// Answers for the worker's health.
 fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<Server> {
     let probe = Arc::clone(worker);
-    let server =
-        Server::start(serve::Options::new(listen, probe)).with_context(|| format!("cannot answer on {listen}"))?;
+    let server = Server::start(serve::ServerOptions::new(listen, probe))
+        .with_context(|| format!("cannot answer on {listen}"))?;
     tracing::info!(address = %server.address(), "answering /healthz, /readyz and /metrics");
     Ok(server)
 }

@@ -116,10 +116,10 @@ fn start_worker(
     notes: &Notes,
 ) -> Result<Worker, LabError> {
     let Configuration { downloaders, workers, callers, batch, .. } = configuration;
-    let options = foveate_net::Options {
+    let options = foveate_net::ClientOptions {
         allow_private: vec!["127.0.0.1".to_owned()],
         per_host: downloaders + workers + callers + 1,
-        ..foveate_net::Options::default()
+        ..foveate_net::ClientOptions::default()
     };
     let client = Arc::new(Client::new(options)?);
     let encoder = Noted { inner: subject.encoder.clone(), notes: notes.clone() };

@@ -1,0 +1,53 @@
+//! Submits messages to the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outcome_handler::OutcomeHandler;
+use super::shared::Shared;
+use super::ticket::Ticket;
+use crate::{Done, Engine, Failure, Image, Rejected, Request, Stage};
+
+/// The pause before a full engine is asked again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+pub(super) struct Dispatcher {
+    pub(super) shared: Arc<Shared>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) outcomes: Arc<OutcomeHandler>,
+}
+
+impl Dispatcher {
+    /// Whether the engine takes another request now.
+    pub(super) fn has_room(&self) -> bool {
+        self.engine.in_flight() < self.engine.max_in_flight()
+    }
+
+    /// Submits a message; waits while the engine is full.
+    pub(super) fn submit(&self, ticket: Ticket, image: Image) {
+        let mut request = self.request(ticket, image);
+        loop {
+            request = match self.engine.submit(request) {
+                Ok(()) => return,
+                Err(Rejected::Full(request)) if !self.shared.lifecycle.is_stopping() => {
+                    std::thread::sleep(PAUSE);
+                    *request
+                }
+                Err(rejected @ Rejected::NoTask { .. }) => {
+                    let failure = Failure::permanent(Stage::Parse, rejected.to_string());
+                    return rejected.into_request().done.tell(Err(failure));
+                }
+                // The worker stops: dropping the request gives its message back.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn request(&self, ticket: Ticket, image: Image) -> Request {
+        let (id, task, metadata) = (ticket.id.clone(), ticket.task.clone(), ticket.metadata.clone());
+        let (hold, span, ticket) = (ticket.hold.clone(), ticket.span.clone(), Box::new(ticket));
+        let outcomes = Arc::clone(&self.outcomes);
+        let done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.is_held());
+        Request { id, task, image, metadata, done, span }
+    }
+}

@@ -1,0 +1,87 @@
+//! Makes requests of messages: parses the job, and submits it, quarantines it, or refuses it.
+
+use std::sync::Arc;
+
+use foveate_queue::{Delivery, ImageRef, Job, JobError, QueueOptions};
+
+use super::dispatcher::Dispatcher;
+use super::leases::{Hold, Key};
+use super::outcome_handler::OutcomeHandler;
+use super::quarantine::Quarantine;
+use super::shared::Shared;
+use super::ticket::Ticket;
+use crate::{Failure, Image, Stage, Traces};
+
+pub(super) struct Intake {
+    pub(super) shared: Arc<Shared>,
+    pub(super) traces: Traces,
+    pub(super) outcomes: Arc<OutcomeHandler>,
+    pub(super) quarantine: Arc<Quarantine>,
+    pub(super) dispatcher: Arc<Dispatcher>,
+}
+
+/// A message that was received.
+pub(super) struct Received {
+    pub(super) key: Key,
+    pub(super) hold: Hold,
+    /// The index of its queue.
+    pub(super) queue: usize,
+    pub(super) delivery: Arc<Delivery>,
+}
+
+impl Intake {
+    /// Submits a message, quarantines it, or refuses it.
+    pub(super) fn begin(&self, message: Received) {
+        let job = Job::parse(&message.delivery.body);
+        let ticket = self.ticket(message, job.as_ref().ok());
+        match self.admit(&ticket, job) {
+            Ok(image) if ticket.delivery.received > self.shared.queues[ticket.queue].max_receive() => {
+                self.quarantine.add(ticket, image)
+            }
+            Ok(image) => self.dispatcher.submit(ticket, image),
+            Err(failure) => self.outcomes.refuse(ticket, failure),
+        }
+    }
+
+    /// A message's ticket, with what its job says if it holds one.
+    fn ticket(&self, Received { key, hold, queue, delivery }: Received, job: Option<&Job>) -> Ticket {
+        let id = job.and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
+        let span =
+            tracing::info_span!("job", id, queue = self.shared.queues[queue].name(), received = delivery.received);
+        if let Some(traceparent) = job.and_then(|job| job.traceparent.as_deref()) {
+            (self.traces.join)(&span, traceparent);
+        }
+        Ticket {
+            key,
+            hold,
+            queue,
+            delivery,
+            id,
+            task: job.map(|job| job.task.clone()).unwrap_or_default(),
+            server: job.and_then(|job| server(&job.image)),
+            callback: job.and_then(|job| job.callback.as_ref()).map(|callback| callback.url.clone()),
+            metadata: job.and_then(|job| job.metadata.clone()),
+            span,
+        }
+    }
+
+    /// The message's image, or why no work is done for it.
+    fn admit(&self, ticket: &Ticket, job: Result<Job, JobError>) -> Result<Image, Failure> {
+        let received = ticket.delivery.received;
+        if received > self.shared.queues[ticket.queue].max_receive().saturating_add(QueueOptions::CHANCES) {
+            let reason = format!("delivered {received} times without an outcome; it may have killed its workers");
+            return Err(Failure::permanent(Stage::Receive, reason));
+        }
+        let job = job.map_err(|error| Failure::permanent(Stage::Parse, error.to_string()))?;
+        self.outcomes.check(ticket)?;
+        Ok(Image::At(job.image))
+    }
+}
+
+/// The server that an image is on, if it has a URL.
+fn server(image: &ImageRef) -> Option<String> {
+    match image {
+        ImageRef::Url(url) => foveate_net::server(url),
+        ImageRef::Object(_) => None,
+    }
+}

@@ -1,0 +1,112 @@
+//! Keeps the leases of one queue's messages alive, and gives up the messages whose leases could not be kept.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foveate_queue::{JobQueue, QueueError, Receipt};
+
+use super::leases::Key;
+use super::shared::Shared;
+use crate::Stage;
+use crate::metrics::ResultLabel;
+use crate::watchdog::ThreadWatch;
+
+/// Leases that are extended by one call; between the calls, the keeper gives up leases that have ended.
+const BATCH: usize = 160;
+/// How often the keeper looks for leases that are due, in parts of a lease, and the limits of that interval.
+const TICKS_PER_LEASE: u32 = 10;
+const MIN_TICK: Duration = Duration::from_millis(20);
+const MAX_TICK: Duration = Duration::from_secs(1);
+
+pub(super) struct LeaseKeeper {
+    pub(super) shared: Arc<Shared>,
+    /// The index of the queue.
+    pub(super) queue: usize,
+    /// Whether leases are extended, or only given up when they end.
+    pub(super) heartbeat: bool,
+}
+
+impl LeaseKeeper {
+    /// Keeps leases until the worker has ended.
+    pub(super) fn run(&self, watch: &ThreadWatch) {
+        let tick = (self.queue().lease() / TICKS_PER_LEASE).clamp(MIN_TICK, MAX_TICK);
+        while !self.shared.lifecycle.has_ended() {
+            if self.heartbeat {
+                self.extend_due(watch);
+            }
+            self.expire();
+            std::thread::sleep(tick);
+        }
+    }
+
+    fn queue(&self) -> &dyn JobQueue {
+        &*self.shared.queues[self.queue]
+    }
+
+    fn extend_due(&self, watch: &ThreadWatch) {
+        for batch in self.shared.leases.due(self.queue).chunks(BATCH) {
+            let busy = watch.busy();
+            self.extend(batch);
+            drop(busy);
+            self.expire();
+        }
+    }
+
+    fn extend(&self, due: &[(Key, Receipt)]) {
+        let receipts: Vec<Receipt> = due.iter().map(|(_, receipt)| receipt.clone()).collect();
+        let asked = Instant::now();
+        let results = self.queue().extend(&receipts);
+        for ((key, receipt), result) in due.iter().zip(results) {
+            if let Some(result) = self.extended(*key, receipt, asked, result) {
+                self.count(result, 1);
+            }
+        }
+    }
+
+    /// The broker answered. Returns the name of the result in metrics, if it counts.
+    fn extended(
+        &self,
+        key: Key,
+        receipt: &Receipt,
+        asked: Instant,
+        result: Result<(), QueueError>,
+    ) -> Option<&'static str> {
+        match result {
+            Ok(()) => {
+                self.shared.leases.extended(key, asked);
+                Some("ok")
+            }
+            // The message may have been settled, or delivered anew, in the meantime.
+            Err(QueueError::LeaseLost) => self.shared.leases.ended(key, receipt).then_some("lost"),
+            // The keeper retries until the lease ends.
+            Err(_) => Some("failed"),
+        }
+    }
+
+    /// Gives up the messages whose leases have ended.
+    fn expire(&self) {
+        let lost = self.shared.leases.expire();
+        if lost > 0 {
+            tracing::warn!(lost, "leases ended before their messages were done; the broker delivers these again");
+            self.count("lost", lost);
+        }
+    }
+
+    fn count(&self, result: &'static str, leases: usize) {
+        self.shared.metrics.extensions.get_or_create(&ResultLabel { result }).inc_by(leases as u64);
+    }
+
+    /// Releases the messages that are still held. Returns their number.
+    pub(super) fn give_back(&self) -> usize {
+        let receipts = self.shared.leases.take(self.queue);
+        for result in self.queue().release(&receipts, Duration::ZERO) {
+            match result {
+                Ok(()) => self.shared.metrics.settled(self.queue().name(), "released", Stage::Shutdown),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot release a message; the broker delivers it again when its lease ends");
+                }
+            }
+        }
+        receipts.len()
+    }
+}

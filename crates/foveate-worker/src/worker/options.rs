@@ -1,0 +1,51 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_queue::JobQueue;
+
+use super::backoff::Backoff;
+use super::callback::Callbacks;
+use super::in_flight_limit::InFlightLimit;
+use super::segments::Segments;
+use crate::Traces;
+
+/// What a worker works on, and how.
+#[derive(Clone)]
+pub struct WorkerOptions {
+    /// The queues that messages come from, at least one.
+    pub queues: Vec<Arc<dyn JobQueue>>,
+    /// Limits the messages that are held.
+    pub in_flight_limit: InFlightLimit,
+    /// Whether the worker extends the leases of the messages that it holds. Otherwise a lease that ends takes its message
+    /// away.
+    pub heartbeat: bool,
+    /// The delay before a failed message is delivered again.
+    pub backoff: Backoff,
+    /// The delay before a failed callback is posted again.
+    pub callback_backoff: Backoff,
+    /// The delay before a broker or sink that failed is asked again.
+    pub reconnect: Backoff,
+    /// How results are posted.
+    pub callbacks: Callbacks,
+    /// Where vectors are stored, if anywhere.
+    pub sink: Option<Segments>,
+    /// Joins the worker's spans to its callers' traces.
+    pub traces: Traces,
+}
+
+impl WorkerOptions {
+    /// The usual options: an in-flight limit from the measured rate, heartbeats, no sink.
+    pub fn new(queues: Vec<Arc<dyn JobQueue>>, callbacks: Callbacks) -> Self {
+        Self {
+            queues,
+            in_flight_limit: InFlightLimit::Measured,
+            heartbeat: true,
+            backoff: Backoff::default(),
+            callback_backoff: Backoff { base: Duration::from_millis(500), max: Duration::from_secs(15) },
+            reconnect: Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) },
+            callbacks,
+            sink: None,
+            traces: Traces::default(),
+        }
+    }
+}

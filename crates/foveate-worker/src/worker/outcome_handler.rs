@@ -1,0 +1,61 @@
+//! What happens to a message after the engine: its result is stored, called back, or it failed.
+
+use std::sync::Arc;
+
+use super::callback::Caller;
+use super::segments::SegmentWriter;
+use super::settler::Settler;
+use super::shared::Shared;
+use super::ticket::Ticket;
+use crate::{Failure, Outcome, Output, Stage};
+
+/// Takes every outcome and sends its message on: sink, then callback, then settler.
+pub(super) struct OutcomeHandler {
+    pub(super) shared: Arc<Shared>,
+    pub(super) sink: Option<Arc<SegmentWriter>>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) settler: Arc<Settler>,
+}
+
+impl OutcomeHandler {
+    /// Whether a message's result has somewhere to go; asked before any work is done for it.
+    pub(super) fn check(&self, ticket: &Ticket) -> Result<(), Failure> {
+        match &ticket.callback {
+            Some(url) => self.caller.check(url),
+            None if self.sink.is_some() => Ok(()),
+            None => Err(Failure::permanent(Stage::Parse, "the job names no callback, and this worker has no sink")),
+        }
+    }
+
+    /// The engine is done with a message.
+    pub(super) fn handle(&self, ticket: Box<Ticket>, outcome: Outcome) {
+        if !ticket.hold.is_held() {
+            return;
+        }
+        self.shared.health.record(ticket.server.as_deref(), &outcome);
+        if self.sink.is_some() {
+            // A segment settles all its messages at once, which says nothing about the rate of the work.
+            self.shared.leases.limiter().finished();
+        }
+        match outcome {
+            Ok(output) => self.succeeded(ticket, output),
+            Err(failure) => self.settler.fail(*ticket, failure),
+        }
+    }
+
+    /// A message failed before it reached the engine.
+    pub(super) fn refuse(&self, ticket: Ticket, failure: Failure) {
+        self.settler.fail(ticket, failure);
+    }
+
+    fn succeeded(&self, ticket: Box<Ticket>, output: Output) {
+        match (output, &self.sink) {
+            (Output::Vector(embedding), Some(sink)) => sink.store(ticket, embedding),
+            _ if ticket.callback.is_none() => {
+                let reason = "the task gives no vector to store, and the job names no callback";
+                self.settler.fail(*ticket, Failure::permanent(Stage::Sink, reason));
+            }
+            (output, _) => self.caller.deliver(ticket, &output),
+        }
+    }
+}

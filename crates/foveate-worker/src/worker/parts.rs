@@ -1,0 +1,150 @@
+//! Puts a worker's parts together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_pipeline::Queue;
+
+use super::callback::Caller;
+use super::delay_queue::DelayQueue;
+use super::dispatcher::Dispatcher;
+use super::health::Health;
+use super::in_flight_limit::Limiter;
+use super::intake::Intake;
+use super::lease_keeper::LeaseKeeper;
+use super::leases::Leases;
+use super::lifecycle::Lifecycle;
+use super::options::WorkerOptions;
+use super::outcome_handler::OutcomeHandler;
+use super::quarantine::Quarantine;
+use super::receiver::Receiver;
+use super::segments::SegmentWriter;
+use super::settler::Settler;
+use super::shared::Shared;
+use crate::Engine;
+
+/// The parts that threads run, and that are stopped at the end.
+pub(super) struct Parts {
+    pub(super) shared: Arc<Shared>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) receivers: Vec<Arc<Receiver>>,
+    pub(super) keepers: Vec<Arc<LeaseKeeper>>,
+    pub(super) quarantine: Arc<Quarantine>,
+    pub(super) sink: Option<Arc<SegmentWriter>>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) settler: Arc<Settler>,
+}
+
+impl Parts {
+    /// From the settler, where every message ends, to the receivers.
+    pub(super) fn new(engine: Engine, options: WorkerOptions) -> Self {
+        let shared = Arc::new(shared(&engine, &options));
+        let engine = Arc::new(engine);
+        let settler = settler(&shared, &options);
+        let caller = caller(&shared, &options, &settler);
+        let sink = sink(&shared, &engine, &options, &caller, &settler);
+        let outcomes = Arc::new(OutcomeHandler {
+            shared: Arc::clone(&shared),
+            sink: sink.clone(),
+            caller: Arc::clone(&caller),
+            settler: Arc::clone(&settler),
+        });
+        let dispatcher = Arc::new(Dispatcher {
+            shared: Arc::clone(&shared),
+            engine: Arc::clone(&engine),
+            outcomes: Arc::clone(&outcomes),
+        });
+        let quarantine = Arc::new(Quarantine::new(Arc::clone(&shared), Arc::clone(&dispatcher)));
+        let intake = Intake {
+            shared: Arc::clone(&shared),
+            traces: options.traces,
+            outcomes,
+            quarantine: Arc::clone(&quarantine),
+            dispatcher,
+        };
+        let receivers = receivers(&shared, &options, &Arc::new(intake));
+        let keepers = keepers(&shared, &options);
+        Self { shared, engine, receivers, keepers, quarantine, sink, caller, settler }
+    }
+
+    /// Gives back the messages that are still held, and stops every part. Returns the number of those messages.
+    pub(super) fn end(&self) -> usize {
+        self.shared.lifecycle.end();
+        let left = self.keepers.iter().map(|keeper| keeper.give_back()).sum();
+        self.engine.stop(Duration::ZERO);
+        self.sink.iter().for_each(|sink| sink.close());
+        self.caller.close();
+        self.settler.close();
+        left
+    }
+}
+
+fn shared(engine: &Engine, options: &WorkerOptions) -> Shared {
+    let (queues, batch) = (options.queues.clone(), engine.largest_batch());
+    let leases = queues.iter().map(|queue| queue.lease()).collect();
+    let limiter = Limiter::new(options.in_flight_limit, leases, batch, most(engine, options));
+    Shared {
+        leases: Leases::new(limiter),
+        health: Health::new(queues.len(), batch),
+        lifecycle: Lifecycle::default(),
+        metrics: Arc::clone(engine.counters()),
+        queues,
+    }
+}
+
+/// Most messages that can be held: those in the engine, and rows that wait for their segment.
+fn most(engine: &Engine, options: &WorkerOptions) -> usize {
+    engine.max_in_flight() + options.sink.as_ref().map_or(0, |segments| segments.max_rows)
+}
+
+fn settler(shared: &Arc<Shared>, options: &WorkerOptions) -> Arc<Settler> {
+    Arc::new(Settler {
+        shared: Arc::clone(shared),
+        measures_rate: options.sink.is_none(),
+        backoff: options.backoff,
+        reconnect: options.reconnect,
+        due: DelayQueue::new(),
+    })
+}
+
+fn caller(shared: &Arc<Shared>, options: &WorkerOptions, settler: &Arc<Settler>) -> Arc<Caller> {
+    Arc::new(Caller {
+        shared: Arc::clone(shared),
+        callbacks: options.callbacks.clone(),
+        backoff: options.callback_backoff,
+        traces: options.traces,
+        settler: Arc::clone(settler),
+        due: DelayQueue::new(),
+    })
+}
+
+fn sink(
+    shared: &Arc<Shared>,
+    engine: &Engine,
+    options: &WorkerOptions,
+    caller: &Arc<Caller>,
+    settler: &Arc<Settler>,
+) -> Option<Arc<SegmentWriter>> {
+    let segments = options.sink.clone()?;
+    Some(Arc::new(SegmentWriter {
+        shared: Arc::clone(shared),
+        segments,
+        rows: Queue::new("sink", most(engine, options), u64::MAX, None),
+        retry: options.reconnect,
+        caller: Arc::clone(caller),
+        settler: Arc::clone(settler),
+    }))
+}
+
+fn receivers(shared: &Arc<Shared>, options: &WorkerOptions, intake: &Arc<Intake>) -> Vec<Arc<Receiver>> {
+    let receiver = |queue| {
+        let (shared, intake) = (Arc::clone(shared), Arc::clone(intake));
+        Arc::new(Receiver { shared, queue, reconnect: options.reconnect, intake })
+    };
+    (0..options.queues.len()).map(receiver).collect()
+}
+
+fn keepers(shared: &Arc<Shared>, options: &WorkerOptions) -> Vec<Arc<LeaseKeeper>> {
+    let keeper = |queue| Arc::new(LeaseKeeper { shared: Arc::clone(shared), queue, heartbeat: options.heartbeat });
+    (0..options.queues.len()).map(keeper).collect()
+}

@@ -1,0 +1,19 @@
+//! The state that the parts of a worker share.
+
+use std::sync::Arc;
+
+use foveate_queue::JobQueue;
+
+use super::health::Health;
+use super::leases::Leases;
+use super::lifecycle::Lifecycle;
+use crate::metrics::Metrics;
+
+pub(super) struct Shared {
+    /// Parts name a queue by its index here.
+    pub(super) queues: Vec<Arc<dyn JobQueue>>,
+    pub(super) leases: Leases,
+    pub(super) health: Health,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) metrics: Arc<Metrics>,
+}
