@@ -173,7 +173,7 @@ impl Program {
 
 /// Builds the program with `features` and has it list its backends, or says why that does not work.
 fn attempt(root: &Path, features: &[&str]) -> std::result::Result<(PathBuf, Value), String> {
-    let mut command = crate::cargo(root);
+    let mut command = crate::cargo::cargo(root);
     command.args(["build", "--release", "--package", "foveate-benches", "--bin", "cell"]);
     command.args(["--message-format", "json-render-diagnostics", "--features", &features.join(",")]);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start cargo: {error}"))?;

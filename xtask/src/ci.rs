@@ -250,7 +250,7 @@ fn fuzz(root: &Path) -> Result<Outcome> {
         return Ok(Outcome::NotRun("there is no fuzz/run.sh".to_owned()));
     }
     let mut command = Command::new("bash");
-    crate::forget_package(command.current_dir(root).arg(script).arg("6"));
+    crate::cargo::forget_package(command.current_dir(root).arg(script).arg("6"));
     run_command(&mut command)
 }
 
@@ -340,12 +340,12 @@ fn readme_command(readme: &str, name: &str) -> Result<String> {
 fn shell(root: &Path, command: &str) -> Command {
     let mut shell = Command::new("sh");
     shell.current_dir(root).args(["-c", command]).stdin(Stdio::null());
-    crate::forget_package(&mut shell);
+    crate::cargo::forget_package(&mut shell);
     shell
 }
 
 fn cargo_command(root: &Path) -> Command {
-    let mut command = crate::cargo(root);
+    let mut command = crate::cargo::cargo(root);
     command.stdin(Stdio::null());
     command
 }
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn this_readme_has_both_commands() {
-        let readme = fs::read_to_string(crate::root().join("README.md")).unwrap();
+        let readme = fs::read_to_string(crate::cargo::root().join("README.md")).unwrap();
         assert!(readme_command(&readme, "quickstart").unwrap().starts_with("cargo run --release"));
         assert!(readme_command(&readme, "test").unwrap().starts_with("cargo test"));
     }
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn what_is_skipped_exists() {
         let tests = ["kill.rs", "lab.rs", "worker/main.rs"]
-            .map(|file| fs::read_to_string(crate::root().join("crates/foveate/tests").join(file)).unwrap());
+            .map(|file| fs::read_to_string(crate::cargo::root().join("crates/foveate/tests").join(file)).unwrap());
         let unknown: Vec<_> =
             RUN_ALREADY.iter().filter(|name| !tests.iter().any(|test| test.contains(&format!("fn {name}")))).collect();
         assert!(unknown.is_empty(), "{unknown:?}");

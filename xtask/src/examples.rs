@@ -161,7 +161,7 @@ fn check(example: &Example, packages: &BTreeSet<String>) -> Vec<String> {
 
 /// Runs cargo in a package and returns what it prints.
 fn cargo(package: &Path, target: &Path, args: &[&str]) -> Result<String> {
-    let mut command = crate::cargo(package);
+    let mut command = crate::cargo::cargo(package);
     command.args(args).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("cannot start cargo")?;
     ensure!(output.status.success(), "cargo {} in {} failed ({})", args.join(" "), package.display(), output.status);

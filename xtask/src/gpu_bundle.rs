@@ -99,7 +99,7 @@ fn build(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     // A registry's folder is named after its host. The last prefix that matches is taken.
     flags.extend(entries(&home.join("registry/src")).iter().map(|folder| remapped(folder, "crates")));
     let folder = target.join("build");
-    let mut cargo = crate::cargo(root);
+    let mut cargo = crate::cargo::cargo(root);
     cargo.args(["build", "--release", "-p", "foveate", "--no-default-features"]);
     cargo.args(["--features", features]).arg("--target-dir").arg(&folder);
     // Takes the place of flags that `cargo xtask setup` wrote, which name this machine's folders.
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_scripts_pass_their_own_tests() {
-        check(&crate::root()).unwrap();
+        check(&crate::cargo::root()).unwrap();
     }
 
     #[test]

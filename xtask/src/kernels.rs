@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_source_names_its_architectures_and_has_their_ptx() {
-        let root = crate::root();
+        let root = crate::cargo::root();
         let sources = files(&root, "cu");
         assert!(!sources.is_empty());
         for source in sources {

@@ -34,7 +34,7 @@ fn photos(root: &Path, args: &[String]) -> Result<String> {
 
 /// The program with every backend that this machine can build, by way of cargo, which tells it where their libraries are.
 fn foveate(root: &Path, args: &[&str]) -> Result<()> {
-    let mut command = crate::cargo(root);
+    let mut command = crate::cargo::cargo(root);
     command.args(["run", "--release", "-p", "foveate"]);
     if setup::is_done(root) {
         command.args(["--features", "native"]);
@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn photos_are_named_or_usual() {
-        let of = |args: &[&str]| photos(&crate::root(), &args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        let of = |args: &[&str]| {
+            photos(&crate::cargo::root(), &args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+        };
         assert_eq!(of(&["--photos", "mine/"]).unwrap(), "mine/");
         assert!(of(&[]).unwrap().contains("photos"));
         assert!(of(&["--photo", "x"]).is_err() && of(&["--photos"]).is_err());

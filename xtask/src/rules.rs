@@ -6,13 +6,24 @@ pub(crate) mod manifests;
 pub(crate) mod sources;
 pub(crate) mod texts;
 
+/// One broken rule: where, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    /// A file, with `:line` where there is one.
+    pub(crate) at: String,
+    /// What is wrong and what would be right.
+    pub(crate) message: String,
+}
+
+impl Finding {
+    pub(crate) fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { at: at.into(), message: message.into() }
+    }
+}
+
 /// Asserts that `rule` finds exactly one thing in `tree`, and says `expected` about it.
 #[cfg(test)]
-pub(crate) fn assert_finds(
-    rule: fn(&crate::tree::Tree) -> Vec<crate::tidy::Finding>,
-    tree: &crate::tree::Tree,
-    expected: &str,
-) {
+pub(crate) fn assert_finds(rule: fn(&crate::tree::Tree) -> Vec<Finding>, tree: &crate::tree::Tree, expected: &str) {
     let findings = rule(tree);
     assert_eq!(findings.len(), 1, "{findings:?}");
     let said = format!("{}: {}", findings[0].at, findings[0].message);

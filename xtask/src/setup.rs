@@ -469,7 +469,7 @@ mod tests {
 
     fn arguments(args: &[&str]) -> Result<(Vec<&'static str>, bool)> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let Arguments { components, check } = parse(&crate::root(), &args)?;
+        let Arguments { components, check } = parse(&crate::cargo::root(), &args)?;
         Ok((components.iter().map(|component| component.feature).collect(), check))
     }
 

@@ -4,23 +4,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::rules::{circles, layers, manifests, sources, texts};
+use crate::rules::{Finding, circles, layers, manifests, sources, texts};
 use crate::tree::Tree;
-
-/// One broken rule: where, and what to do about it.
-#[derive(Debug)]
-pub(crate) struct Finding {
-    /// A file, with `:line` where there is one.
-    pub(crate) at: String,
-    /// What is wrong and what would be right.
-    pub(crate) message: String,
-}
-
-impl Finding {
-    pub(crate) fn new(at: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { at: at.into(), message: message.into() }
-    }
-}
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
@@ -77,6 +62,6 @@ mod tests {
 
     #[test]
     fn this_workspace_is_tidy() {
-        run(&crate::root()).unwrap();
+        run(&crate::cargo::root()).unwrap();
     }
 }

@@ -118,7 +118,7 @@ impl Dependency {
 }
 
 fn metadata(root: &Path) -> Result<Value> {
-    let output = crate::cargo(root)
+    let output = crate::cargo::cargo(root)
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
         .context("cannot start cargo")?;

@@ -2,7 +2,7 @@
 
 use foveate_decode::jpeg::cmyk_to_rgb;
 
-use crate::isa::Kernels;
+use crate::kernels::Kernels;
 
 /// What the components mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

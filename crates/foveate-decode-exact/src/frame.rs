@@ -4,7 +4,7 @@ use foveate_decode::jpeg::Structure;
 use foveate_decode::{DecodeError, ImageFormat};
 
 use crate::color::ColorSpace;
-use crate::corrupt;
+use crate::error::corrupt;
 use crate::upsample::Upsampling;
 
 /// Samples on each side of a block.

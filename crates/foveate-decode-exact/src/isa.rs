@@ -3,15 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 use pulp::{NullaryFnOnce, x86::V3};
 
+use crate::kernels::Kernels;
 use crate::{color, idct};
-
-/// The two computations that a compiler does not turn into good vector code by itself.
-pub(crate) trait Kernels: Copy {
-    /// [`idct::block`].
-    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);
-    /// [`color::ycbcr`].
-    fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]);
-}
 
 /// Plain Rust.
 #[derive(Clone, Copy)]

@@ -4,15 +4,15 @@
 mod avx2;
 mod bits;
 mod color;
+mod error;
 mod frame;
 mod huffman;
 mod idct;
 mod isa;
+mod kernels;
 mod picture;
 mod scan;
 mod upsample;
-
-use std::fmt::Display;
 
 use foveate_core::PixelBuf;
 use foveate_decode::{
@@ -74,10 +74,6 @@ impl Decoder for ExactDecoder {
     fn capability(&self) -> Capability {
         Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: false, exact_jpeg: true }
     }
-}
-
-fn corrupt(reason: impl Display) -> DecodeError {
-    DecodeError::corrupt(ImageFormat::Jpeg, reason)
 }
 
 #[cfg(test)]

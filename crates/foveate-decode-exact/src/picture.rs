@@ -6,10 +6,11 @@ use foveate_decode::jpeg::{Process, Structure};
 
 use crate::color::{self, ColorSpace};
 use crate::frame::{BLOCK, ColorHints, Component, Frame, MAX_COMPONENTS};
-use crate::isa::{Isa, Kernels, Task};
+use crate::isa::{Isa, Task};
+use crate::kernels::Kernels;
 use crate::scan::{self, Block, Cursor, Scan, Tables, natural};
 use crate::upsample::{self, Upsampling};
-use crate::{corrupt, idct};
+use crate::{error::corrupt, idct};
 
 /// Memory beyond this is given back after the picture that needed it.
 const KEEP_BYTES: usize = 64 << 20;

@@ -3,7 +3,7 @@
 use foveate_decode::DecodeError;
 
 use crate::bits::Bits;
-use crate::corrupt;
+use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
 use crate::huffman::Table;
 

@@ -12,7 +12,7 @@ use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 /// colour, or colour 0 when it has none. Transparent pixels show their palette entry. (The `image` crate's decoder
 /// keeps the screen's size and shows black there.)
 pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> Result<Size, DecodeError> {
-    let budget = NonZeroU64::new(crate::memory_budget(out.limits())).unwrap_or(NonZeroU64::MIN);
+    let budget = NonZeroU64::new(crate::memory::budget(out.limits())).unwrap_or(NonZeroU64::MIN);
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     options.set_memory_limit(MemoryLimit::Bytes(budget));

@@ -3,18 +3,19 @@
 mod convert;
 mod first_frame;
 mod jpeg;
+mod memory;
 
 use std::io::Cursor;
 
 use ::tiff::{TiffError, tags::Tag};
 use convert::Gray16;
-use foveate_core::{PixelBuf, PixelLimits, Size};
+use foveate_core::{PixelBuf, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
     ImageFormat, sniff,
 };
 use image::codecs::{bmp, png, tiff, webp};
-use image::{ColorType, ImageDecoder, ImageError, Limits};
+use image::{ColorType, ImageDecoder, ImageError};
 
 /// The backend's name on the command line.
 pub const NAME: &str = "image";
@@ -50,7 +51,7 @@ impl GenericDecoder {
             ImageFormat::Jpeg => jpeg::decode(encoded, &self.options, out),
             ImageFormat::Gif => first_frame::gif(encoded, &mut self.native, out),
             ImageFormat::Png => {
-                let decoder = png::PngDecoder::with_limits(reader, library_limits(limits)).map_err(fault)?;
+                let decoder = png::PngDecoder::with_limits(reader, memory::limits(limits)).map_err(fault)?;
                 self.pixels(format, decoder, png_gray16(encoded), out)
             }
             ImageFormat::WebP => self.webp(encoded, out),
@@ -92,7 +93,7 @@ impl GenericDecoder {
         let size = Size::new(width, height);
         out.limits().check(size)?;
         let color = decoder.color_type();
-        let (bytes, budget) = (decoder.total_bytes(), memory_budget(out.limits()));
+        let (bytes, budget) = (decoder.total_bytes(), memory::budget(out.limits()));
         if bytes > budget {
             return Err(DecodeError::TooCostly(format!(
                 "{format} of {size} takes {} MiB to decode, more than {} MiB (raise the limit with --max-pixels)",
@@ -100,7 +101,7 @@ impl GenericDecoder {
                 budget >> 20
             )));
         }
-        decoder.set_limits(library_limits(out.limits())).map_err(fault)?;
+        decoder.set_limits(memory::limits(out.limits())).map_err(fault)?;
         let pixels = out.reset(size)?;
         if color == ColorType::Rgb8 {
             pixels.fill(0);
@@ -161,18 +162,6 @@ fn predicted_samples(encoded: &[u8]) -> Result<(u16, u16), TiffError> {
 fn png_gray16(encoded: &[u8]) -> Gray16 {
     // IHDR is always first: bit depth at byte 24, colour type at byte 25, where 0 is gray without alpha.
     if encoded.get(24..26) == Some(&[16, 0]) { Gray16::WithTransparentColor } else { Gray16::Alone }
-}
-
-/// What the library may allocate for one image: four bytes for every permitted pixel, so that RGBA8 always fits, and
-/// never less than 64 MiB.
-fn memory_budget(limits: PixelLimits) -> u64 {
-    limits.max_pixels.saturating_mul(4).max(64 << 20)
-}
-
-fn library_limits(limits: PixelLimits) -> Limits {
-    let mut library = Limits::default();
-    library.max_alloc = Some(memory_budget(limits));
-    library
 }
 
 fn fault(format: ImageFormat, error: ImageError) -> DecodeError {

@@ -5,7 +5,7 @@ use foveate_resize::{Filter, ResizeError};
 use opencv::core::{MatTraitConst, ToInputArray, ToOutputArray};
 use opencv::imgproc::{self, INTER_AREA, INTER_CUBIC, INTER_LINEAR};
 
-use crate::{NAME, images, library};
+use crate::{images, library};
 
 /// How an image gets to another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +20,17 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// From a `source` size to a `scaled` one, with `filter`.
-    pub(crate) fn of(filter: Filter, source: Size, scaled: Size) -> Result<Self, ResizeError> {
+    /// From a `source` size to a `scaled` one, with `filter`, if OpenCV has one for that.
+    pub(crate) fn of(filter: Filter, source: Size, scaled: Size) -> Option<Self> {
         let way = match filter {
             Filter::OpenCvLinear => Self::Direct(INTER_LINEAR),
             Filter::OpenCvArea => Self::Direct(INTER_AREA),
             Filter::OpenCvCubic => Self::Direct(INTER_CUBIC),
             Filter::Bilinear => Self::by_axis(source, scaled, INTER_LINEAR),
             Filter::Bicubic => Self::by_axis(source, scaled, INTER_CUBIC),
-            _ => return Err(ResizeError::Unsupported { resizer: NAME, filter }),
+            _ => return None,
         };
-        Ok(if source == scaled { Self::Copy } else { way })
+        Some(if source == scaled { Self::Copy } else { way })
     }
 
     /// Axes that shrink by `INTER_AREA`, axes that grow by `growing`.

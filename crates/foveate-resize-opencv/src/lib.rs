@@ -84,7 +84,8 @@ impl Resizer for OpencvResizer {
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, mut dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
         plan.check(src.size(), dst.size())?;
         let steps = plan.two_steps(src.size()).ok_or_else(|| refused("the box lies between pixels".to_owned()))?;
-        let way = Way::of(plan.filter, src.size(), steps.scaled)?;
+        let unsupported = ResizeError::Unsupported { resizer: NAME, filter: plan.filter };
+        let way = Way::of(plan.filter, src.size(), steps.scaled).ok_or(unsupported)?;
         if steps.scaled.pixels() > MAX_BETWEEN {
             return Err(refused(format!("of {} it would make {} before it is cut", src.size(), steps.scaled)));
         }

@@ -3,12 +3,16 @@
 pub mod axis;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod error;
+mod filter;
 mod geometry;
 pub mod opencv_linear;
 mod plan;
 
-use foveate_core::{FaultScope, Health, ImageView, ImageViewMut, Registry, named_backend};
+use foveate_core::{Health, ImageView, ImageViewMut, Registry, named_backend};
 
+pub use error::ResizeError;
+pub use filter::Filter;
 pub use geometry::Geometry;
 pub use plan::{Placement, ResizePlan, SourceBox, TwoSteps};
 
@@ -39,68 +43,6 @@ pub struct Capability {
     /// Those of OpenCV's filters that it has give OpenCV's samples, every one equal; within one step with
     /// [`Filter::OpenCvCubic`], by which OpenCV's own builds differ.
     pub opencv_exact: bool,
-}
-
-/// The interpolation kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Filter {
-    /// Pillow's BILINEAR: triangle, widened when shrinking (antialiased).
-    Bilinear,
-    /// Pillow's BICUBIC: a = -0.5, widened when shrinking (antialiased).
-    Bicubic,
-    /// Pillow's LANCZOS: a = 3, widened when shrinking (antialiased).
-    Lanczos3,
-    /// Pillow's BOX, widened when shrinking.
-    Box,
-    /// OpenCV's `INTER_LINEAR`: two by two neighbours whatever the scale, 11-bit fixed-point weights, no antialiasing.
-    OpenCvLinear,
-    /// OpenCV's `INTER_AREA`: the mean of the covered area when both axes shrink, a kind of linear interpolation
-    /// otherwise.
-    OpenCvArea,
-    /// OpenCV's `INTER_CUBIC`: a = -0.75, four by four neighbours whatever the scale, no antialiasing.
-    OpenCvCubic,
-}
-
-/// A resample that cannot be done.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ResizeError {
-    /// The plan does not fit the image or the output.
-    #[error("resize plan does not fit: {0}")]
-    Plan(String),
-    /// The backend cannot do this filter.
-    #[error("resizer '{resizer}' has no filter {filter:?}")]
-    Unsupported {
-        /// The backend.
-        resizer: &'static str,
-        /// The filter asked for.
-        filter: Filter,
-    },
-    /// The backend has the filter and cannot do this plan with it.
-    #[error("resizer '{resizer}' cannot do this resize: {reason}")]
-    UnsupportedPlan {
-        /// The backend.
-        resizer: &'static str,
-        /// What about the plan it cannot do.
-        reason: String,
-    },
-    /// The backend's library failed.
-    #[error("resize failed: {0}")]
-    Backend(String),
-    /// The backend's library is missing.
-    #[error("resizer unavailable: {0}")]
-    Unavailable(String),
-}
-
-impl ResizeError {
-    /// A missing library or filter stops the run, the rest loses one item.
-    pub fn scope(&self) -> FaultScope {
-        match self {
-            Self::Unavailable(_) | Self::Unsupported { .. } => FaultScope::Run,
-            _ => FaultScope::Item,
-        }
-    }
 }
 
 type Open = dyn Fn() -> Result<Box<dyn Resizer>, ResizeError> + Send + Sync;

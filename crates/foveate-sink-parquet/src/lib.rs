@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod compression;
+mod error;
 mod schema;
 mod sink;
 mod splice;

@@ -14,6 +14,7 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 
 use crate::compression::{COMPRESSION, codec};
+use crate::error::failed;
 use crate::schema::{element_field, manifest_of, metadata, properties, rows_per_group, schema};
 use crate::splice::splice;
 
@@ -113,15 +114,4 @@ fn embeddings(bytes: &[u8], dim: usize, element: Element) -> Result<FixedSizeLis
         }
     };
     Ok(FixedSizeListArray::try_new(element_field(element), dim as i32, values, None)?)
-}
-
-/// What the library says; an operating-system error inside it keeps its kind, so that a full disk is told as such.
-pub(crate) fn failed(path: &Path, error: ParquetError) -> SinkError {
-    let reason = error.to_string();
-    if let ParquetError::External(source) = error
-        && let Ok(source) = source.downcast::<std::io::Error>()
-    {
-        return SinkError::io("write", path)(*source);
-    }
-    SinkError::Format { path: path.to_owned(), reason }
 }

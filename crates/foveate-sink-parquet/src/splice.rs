@@ -11,7 +11,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
-use crate::sink::failed;
+use crate::error::failed;
 
 /// Writes the row groups of `parts`, in order, to `target`, with the schema and the metadata of the first.
 pub(crate) fn splice(parts: &[PathBuf], target: &Path) -> Result<(), SinkError> {

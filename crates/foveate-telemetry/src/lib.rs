@@ -1,17 +1,21 @@
 #![doc = include_str!("../README.md")]
 
+mod error;
 mod json;
+mod layers;
 #[cfg_attr(not(feature = "otel"), path = "no_otel.rs")]
 mod otel;
 
 use std::io::{self, IsTerminal};
 
-use tracing::{Level, Metadata, warn};
-use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing::warn;
 use tracing_subscriber::layer::{Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+use layers::{BoxedLayer, visible};
+
+pub use error::TelemetryError;
 pub use otel::{join, traceparent};
 
 /// What is logged, how, and where spans go.
@@ -44,29 +48,6 @@ pub enum Format {
     Json,
 }
 
-/// Why nothing was set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TelemetryError {
-    /// The filter cannot be read.
-    #[error("log filter '{filter}': {reason}; it looks like 'info' or 'warn,foveate_worker=debug'")]
-    Filter {
-        /// What was asked.
-        filter: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A collector was named, and this program cannot speak to one.
-    #[error("spans cannot go to {0}: OpenTelemetry is not compiled into this build; rebuild with -F otel")]
-    NotCompiled(String),
-    /// The address or the environment's settings are of no use.
-    #[error("OpenTelemetry export: {0}")]
-    Export(String),
-    /// Somebody else has set up logs in this process.
-    #[error("logs are set up already")]
-    AlreadySet,
-}
-
 /// Sends what is left when it is dropped: keep it until the program ends.
 #[must_use = "spans that are still to be sent are sent when this is dropped"]
 #[derive(Debug)]
@@ -74,14 +55,13 @@ pub struct Guard {
     _spans: Option<otel::Spans>,
 }
 
-type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
-
 /// Sets up logs on standard error for the whole process, and the export of spans where a collector is named.
 ///
 /// # Errors
 /// [`TelemetryError`]; nothing is set up then.
 pub fn init(options: &TelemetryOptions) -> Result<Guard, TelemetryError> {
-    let logs = log_layer(options.format, visible(options.filter.as_deref())?);
+    let logs =
+        log_layer(options.format, visible(options.filter.as_deref().unwrap_or(TelemetryOptions::DEFAULT_FILTER))?);
     let (export, spans) = otel::export(options.otlp.as_deref())?.unzip();
     let layers: Vec<BoxedLayer> = [Some(logs), export].into_iter().flatten().collect();
     tracing_subscriber::registry().with(layers).try_init().map_err(|_| TelemetryError::AlreadySet)?;
@@ -103,21 +83,4 @@ fn log_layer(format: Format, visible: impl Filter<Registry> + Send + Sync + 'sta
         }
         Format::Json => lines.fmt_fields(json::fields()).event_format(json::Lines).with_filter(visible).boxed(),
     }
-}
-
-/// What the filter says, and our spans whatever it says: a warning without the id of its message helps nobody.
-fn visible(filter: Option<&str>) -> Result<impl Filter<Registry> + Send + Sync + 'static, TelemetryError> {
-    let filter = filter.unwrap_or(TelemetryOptions::DEFAULT_FILTER);
-    let events = EnvFilter::try_new(filter)
-        .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
-    Ok(events.or(filter_fn(is_our_span)))
-}
-
-fn is_our_span(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span() && is_ours(metadata)
-}
-
-/// What our crates say at the level of daily business.
-fn is_ours(metadata: &Metadata<'_>) -> bool {
-    *metadata.level() <= Level::INFO && metadata.target().starts_with("foveate")
 }

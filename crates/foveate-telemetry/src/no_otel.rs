@@ -2,7 +2,8 @@
 
 use tracing::Span;
 
-use crate::{BoxedLayer, TelemetryError};
+use crate::error::TelemetryError;
+use crate::layers::BoxedLayer;
 
 /// Joins nothing: no span leaves this process.
 pub fn join(_span: &Span, _traceparent: &str) {}

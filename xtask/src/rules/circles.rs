@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::modules::{Edges, Modules};
-use crate::tidy::Finding;
+use crate::rules::Finding;
 use crate::tree::{Package, TextFile, Tree};
 
 /// Files of a crate do not import each other in a circle. `mod` and `pub use` alone are no imports. Crates that still

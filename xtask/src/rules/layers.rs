@@ -1,6 +1,6 @@
 //! Which crate may import which: the crate map, as code.
 
-use crate::tidy::Finding;
+use crate::rules::Finding;
 use crate::tree::{Dependency, Kind, Package, Tree};
 
 /// What a package is in the crate map.

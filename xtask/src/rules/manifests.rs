@@ -2,8 +2,8 @@
 
 use toml::Value;
 
+use crate::rules::Finding;
 use crate::rules::layers::{Role, role};
-use crate::tidy::Finding;
 use crate::tree::{Package, Tree};
 
 /// Backend crates that need a library or a tool beyond the Rust toolchain.

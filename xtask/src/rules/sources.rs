@@ -1,8 +1,8 @@
 //! What Rust sources must and must not contain.
 
 use crate::lex::{code, line, words};
+use crate::rules::Finding;
 use crate::rules::layers::{Role, role};
-use crate::tidy::Finding;
 use crate::tree::{Kind, Package, TextFile, Tree};
 
 /// Packages that may contain `unsafe`, and why. Everywhere else the workspace's `forbid` holds.

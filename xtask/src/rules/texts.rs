@@ -1,7 +1,7 @@
 //! What other text files must say, and what none may say.
 
 use crate::lex::line;
-use crate::tidy::Finding;
+use crate::rules::Finding;
 use crate::tree::Tree;
 
 /// The changelog has a place for what is not released yet.

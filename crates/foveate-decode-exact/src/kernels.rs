@@ -1,0 +1,9 @@
+//! What every instruction set has code of its own for.
+
+/// The two computations that a compiler does not turn into good vector code by itself.
+pub(crate) trait Kernels: Copy {
+    /// [`crate::idct::block`].
+    fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);
+    /// [`crate::color::ycbcr`].
+    fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]);
+}

@@ -1,0 +1,26 @@
+//! What the layers for logs and for spans share: their type, and what passes them.
+
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::layer::Filter;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::error::TelemetryError;
+
+pub(crate) type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// What the filter says, and our spans whatever it says: a warning without the id of its message helps nobody.
+pub(crate) fn visible(filter: &str) -> Result<impl Filter<Registry> + Send + Sync + 'static, TelemetryError> {
+    let events = EnvFilter::try_new(filter)
+        .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
+    Ok(events.or(filter_fn(is_our_span)))
+}
+
+fn is_our_span(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && is_ours(metadata)
+}
+
+/// What our crates say at the level of daily business.
+pub(crate) fn is_ours(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() <= Level::INFO && metadata.target().starts_with("foveate")
+}

@@ -1,0 +1,30 @@
+//! Starting cargo and other programs as a shell would.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The workspace root: the folder above this crate's.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Cargo in `folder`, as a shell would start it there.
+pub(crate) fn cargo(folder: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    forget_package(command.current_dir(folder));
+    command
+}
+
+/// Takes away what `cargo run` says of xtask: build scripts read some of it, and would have their crates, and all that
+/// need those, built anew each time that cargo is started by xtask after a shell, or by a shell after xtask.
+pub(crate) fn forget_package(command: &mut Command) {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let said = |name: &OsString| {
+        name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+    };
+    names.filter(said).for_each(|name| {
+        command.env_remove(name);
+    });
+}
