@@ -35,27 +35,31 @@ const SEEDS: [(&str, &str); 5] =
 /// A cell that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
-    let arguments = Arguments::parse(root, args)?;
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    ensure!(args.samples * args.passes >= 3, "fewer than 3 samples of a cell have no spread");
     let start = Instant::now();
-    let program = Program::build(root)?;
+    let program = match &args.program {
+        Some(path) => Program::built(path)?,
+        None => Program::build(root)?,
+    };
     println!("built with {} in {:.0} s", program.features.join(","), start.elapsed().as_secs_f64());
     for (feature, reason) in &program.lacking {
         println!("without {feature}: {reason}");
     }
     let start = Instant::now();
     let mut cells = plan(&program.list)?;
-    for pass in 0..arguments.passes {
-        for at in order(cells.len(), arguments.seed, pass) {
+    for pass in 0..args.passes {
+        for at in order(cells.len(), args.seed, pass) {
             let cell = &mut cells[at];
-            let outcome = cell.run(root, &program, &arguments);
+            let outcome = cell.run(root, &program, args);
             println!("pass {} {:<64} {}", pass + 1, cell.name(), outcome.in_short());
             cell.outcome.add(outcome);
         }
     }
-    let run = Run { arguments: &arguments, program: &program, rustc: rustc() };
-    fs::create_dir_all(&arguments.out)?;
-    let stem = arguments.out.join(&arguments.name);
+    let run = Run { args, program: &program, rustc: rustc() };
+    let out = root.join(&args.out);
+    fs::create_dir_all(&out)?;
+    let stem = out.join(&args.name);
     fs::write(stem.with_extension("csv"), run.csv(&cells))?;
     let table = run.markdown(&cells);
     fs::write(stem.with_extension("md"), &table)?;
@@ -66,67 +70,39 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask bench-matrix` as typed.
-struct Arguments {
+#[derive(clap::Parser)]
+pub(crate) struct Args {
+    /// Exercise every cell briefly: a tiny model, 32 images, one pass
+    #[arg(long)]
+    quick: bool,
+    /// Model of every cell
+    #[arg(long, default_value = "seeded:dinov2-small")]
+    #[arg(default_value_if("quick", "true", "tests/fixtures/models/tiny"))]
     model: String,
+    /// Folder of photos
+    #[arg(long, default_value = "examples/photos")]
     photos: String,
+    /// Images of a sample
+    #[arg(long, default_value = "64", default_value_if("quick", "true", "32"))]
     images: u64,
+    /// Samples of a cell in each pass
+    #[arg(long, default_value = "3")]
     samples: u64,
+    /// Passes over all cells
+    #[arg(long, default_value = "2", default_value_if("quick", "true", "1"))]
     passes: u64,
+    /// Seed of the cells' order
+    #[arg(long, default_value = "1")]
     seed: u64,
+    /// Folder of the CSV file and the table, relative to the workspace
+    #[arg(long, default_value = "benches/runs", default_value_if("quick", "true", "target/bench-matrix"))]
     out: PathBuf,
+    /// Name of the two files
+    #[arg(long, default_value = "matrix")]
     name: String,
-}
-
-impl Arguments {
-    fn parse(root: &Path, args: &[String]) -> Result<Self> {
-        let quick = args.iter().any(|arg| arg == "--quick");
-        let mut arguments = if quick { Self::quick(root) } else { Self::full(root) };
-        let mut args = args.iter().filter(|arg| *arg != "--quick");
-        while let Some(arg) = args.next() {
-            let value = args.next().with_context(|| format!("{arg} needs a value"))?;
-            match arg.as_str() {
-                "--model" => arguments.model.clone_from(value),
-                "--photos" => arguments.photos.clone_from(value),
-                "--images" => arguments.images = value.parse()?,
-                "--samples" => arguments.samples = value.parse()?,
-                "--passes" => arguments.passes = value.parse()?,
-                "--seed" => arguments.seed = value.parse()?,
-                "--out" => arguments.out = value.into(),
-                "--name" => arguments.name.clone_from(value),
-                other => bail!(
-                    "bench-matrix has no argument '{other}' (--quick, --model, --photos, --images, --samples, \
-                     --passes, --seed, --out, --name)"
-                ),
-            }
-        }
-        ensure!(arguments.samples * arguments.passes >= 3, "fewer than 3 samples of a cell have no spread");
-        Ok(arguments)
-    }
-
-    fn full(root: &Path) -> Self {
-        Self {
-            model: "seeded:dinov2-small".to_owned(),
-            photos: "examples/photos".to_owned(),
-            images: 64,
-            samples: 3,
-            passes: 2,
-            seed: 1,
-            out: root.join("benches/runs"),
-            name: "matrix".to_owned(),
-        }
-    }
-
-    /// Exercises every cell; its figures mean little.
-    fn quick(root: &Path) -> Self {
-        Self {
-            model: "tests/fixtures/models/tiny".to_owned(),
-            images: 32,
-            passes: 1,
-            out: root.join("target/bench-matrix"),
-            ..Self::full(root)
-        }
-    }
+    /// A built `cell` of foveate-benches, which is otherwise built first
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 /// The program that runs cells.
@@ -155,6 +131,11 @@ impl Program {
         Ok(Self { path, features, lacking, list })
     }
 
+    fn built(path: &Path) -> Result<Self> {
+        let list = list(path).map_err(anyhow::Error::msg)?;
+        Ok(Self { path: path.to_owned(), features: FEATURES.into(), lacking: BTreeMap::new(), list })
+    }
+
     /// What a backend computes with is what it says; of one that is not in the build, why it is not.
     fn absence(&self, kind: &str, name: &str) -> Option<String> {
         let backends = self.list[kind].as_array()?;
@@ -181,9 +162,13 @@ fn attempt(root: &Path, features: &[&str]) -> std::result::Result<(PathBuf, Valu
         return Err(cause(&String::from_utf8_lossy(&output.stderr)));
     }
     let path = executable(&String::from_utf8_lossy(&output.stdout)).ok_or("cargo named no program")?;
-    let listed = Command::new(&path).arg("--list").output().map_err(|error| format!("it does not start: {error}"))?;
-    let list = serde_json::from_slice(&listed.stdout);
-    list.map(|list| (path, list))
+    list(&path).map(|list| (path, list))
+}
+
+/// The backends of a built program, or why it does not start.
+fn list(path: &Path) -> std::result::Result<Value, String> {
+    let listed = Command::new(path).arg("--list").output().map_err(|error| format!("it does not start: {error}"))?;
+    serde_json::from_slice(&listed.stdout)
         .map_err(|_| format!("it does not start: {}", cause(&String::from_utf8_lossy(&listed.stderr))))
 }
 
@@ -277,7 +262,7 @@ impl Cell {
         format!("{decoder}+{resizer}+{encoder} {dtype} {scale} {sink}")
     }
 
-    fn run(&self, root: &Path, program: &Program, arguments: &Arguments) -> Outcome {
+    fn run(&self, root: &Path, program: &Program, args: &Args) -> Outcome {
         let parts = [
             ("decoders", &self.decoder),
             ("resizers", &self.resizer),
@@ -290,8 +275,8 @@ impl Cell {
         let mut command = Command::new(&program.path);
         command.current_dir(root).args(["--decoder", &self.decoder, "--resizer", &self.resizer]);
         command.args(["--encoder", &self.encoder, "--dtype", &self.dtype, "--decode-scale", &self.scale]);
-        command.args(["--sink", &self.sink, "--model", &arguments.model, "--photos", &arguments.photos]);
-        command.args(["--images", &arguments.images.to_string(), "--samples", &arguments.samples.to_string()]);
+        command.args(["--sink", &self.sink, "--model", &args.model, "--photos", &args.photos]);
+        command.args(["--images", &args.images.to_string(), "--samples", &args.samples.to_string()]);
         answer(command).map_or_else(|error| Outcome::Failed(format!("{error:#}")), Outcome::of)
     }
 }
@@ -452,7 +437,7 @@ impl Spread {
 
 /// What the cells have in common.
 struct Run<'a> {
-    arguments: &'a Arguments,
+    args: &'a Args,
     program: &'a Program,
     rustc: String,
 }
@@ -522,7 +507,7 @@ impl Run<'_> {
     }
 
     fn fields(&self, cell: &Cell, cells: &[Cell]) -> BTreeMap<&'static str, String> {
-        let arguments = self.arguments;
+        let args = self.args;
         let mut fields = BTreeMap::from([
             ("axis", cell.axes.join(" ")),
             ("decoder", cell.decoder.clone()),
@@ -532,15 +517,15 @@ impl Run<'_> {
             ("decode_scale", cell.scale.clone()),
             ("sink", cell.sink.clone()),
             ("status", "ok".to_owned()),
-            ("model", arguments.model.clone()),
-            ("photos", short_name(&arguments.photos)),
-            ("images", arguments.images.to_string()),
+            ("model", args.model.clone()),
+            ("photos", short_name(&args.photos)),
+            ("images", args.images.to_string()),
             ("host", format!("{} {}", self.program.text("processor"), self.program.text("system"))),
             ("cores", self.program.text("cores")),
             ("features", self.program.features.join(" ")),
             ("foveate", self.program.text("foveate")),
             ("rustc", self.rustc.clone()),
-            ("seed", arguments.seed.to_string()),
+            ("seed", args.seed.to_string()),
         ]);
         match &cell.outcome {
             Outcome::Measured { samples, cpu, last } => measured(&mut fields, samples, cpu, last, cells),
@@ -555,7 +540,7 @@ impl Run<'_> {
     }
 
     fn markdown(&self, cells: &[Cell]) -> String {
-        let (arguments, program) = (self.arguments, self.program);
+        let (args, program) = (self.args, self.program);
         let mut text = format!(
             "{}, {} cores ({}), {}, foveate {} with {}. Model {}, {} images of {} a sample, {} samples in {}: median \
              (least to most).\n\n",
@@ -565,11 +550,11 @@ impl Run<'_> {
             self.rustc,
             program.text("foveate"),
             program.features.join(" "),
-            arguments.model,
-            arguments.images,
-            short_name(&arguments.photos),
-            arguments.samples * arguments.passes,
-            if arguments.passes == 1 { "one pass".to_owned() } else { format!("{} passes", arguments.passes) },
+            args.model,
+            args.images,
+            short_name(&args.photos),
+            args.samples * args.passes,
+            if args.passes == 1 { "one pass".to_owned() } else { format!("{} passes", args.passes) },
         );
         text += "| axis | decoder | resizer | encoder | dtype | scale | sink | images/s | ÷ pinned | CPU ms/image | peak MB | 1 - cosine |\n";
         text += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
@@ -663,6 +648,7 @@ fn quoted(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use serde_json::json;
 
     use super::*;
@@ -686,9 +672,8 @@ mod tests {
         Program { path: PathBuf::from("cell"), features: vec!["turbojpeg"], lacking, list: list() }
     }
 
-    fn arguments(args: &[&str]) -> Result<Arguments> {
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Arguments::parse(Path::new("root"), &args)
+    fn args(typed: &[&str]) -> Args {
+        Args::try_parse_from(["bench-matrix"].iter().chain(typed)).unwrap()
     }
 
     fn answer_of(rate: f64) -> Value {
@@ -754,8 +739,8 @@ mod tests {
 
     #[test]
     fn rows_have_every_column_and_no_cell_is_absent() {
-        let (program, arguments) = (program(), arguments(&["--photos", "/a/b/c/photos"]).unwrap());
-        let run = Run { arguments: &arguments, program: &program, rustc: "rustc 1".to_owned() };
+        let (program, args) = (program(), args(&["--photos", "/a/b/c/photos"]));
+        let run = Run { args: &args, program: &program, rustc: "rustc 1".to_owned() };
         let mut cells = plan(&program.list).unwrap();
         cells[0].outcome = Outcome::of(answer_of(10.0));
         cells[1].outcome = Outcome::Unavailable("no clang, and more".to_owned());
@@ -774,10 +759,15 @@ mod tests {
 
     #[test]
     fn too_few_samples_are_refused() {
-        assert!(arguments(&["--samples", "1"]).is_err());
-        assert!(arguments(&["--samples", "1", "--passes", "3"]).is_ok());
-        assert!(arguments(&["--colour", "red"]).is_err() && arguments(&["--model"]).is_err());
-        assert_eq!(arguments(&["--quick"]).unwrap().passes, 1);
+        let refused = run(Path::new("root"), &args(&["--samples", "1"])).unwrap_err().to_string();
+        assert!(refused.contains("fewer than 3 samples"), "{refused}");
+    }
+
+    #[test]
+    fn a_quick_run_has_defaults_of_its_own() {
+        let (quick, full) = (args(&["--quick"]), args(&[]));
+        assert_eq!((quick.passes, quick.images, full.passes, full.images), (1, 32, 2, 64));
+        assert_eq!(args(&["--quick", "--images", "5"]).images, 5);
     }
 
     #[test]

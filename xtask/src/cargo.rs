@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
 
 /// The workspace root: the folder above this crate's.
 pub(crate) fn root() -> PathBuf {
@@ -27,4 +29,24 @@ pub(crate) fn forget_package(command: &mut Command) {
     names.filter(said).for_each(|name| {
         command.env_remove(name);
     });
+}
+
+/// Where cargo builds.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// A command line of the README, in `sh`.
+pub(crate) fn shell(root: &Path, command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    forget_package(shell.current_dir(root).args(["-c", command]).stdin(Stdio::null()));
+    shell
+}
+
+/// Runs a command to its end, its output on this terminal.
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start {program}"))?;
+    ensure!(status.success(), "{program} failed ({status})");
+    Ok(())
 }

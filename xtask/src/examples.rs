@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::cargo::{cargo, target};
+
 /// A package of `examples/`, and the promise that it makes about single crates.
 struct Example {
     name: &'static str,
@@ -96,16 +98,16 @@ const EXAMPLES: &[Example] = &[
 pub(crate) fn run(root: &Path) -> Result<()> {
     let folder = root.join("examples");
     check_table(&packages_in(&folder)?)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target/examples"), PathBuf::from);
+    let build = Build::of_workspace(root)?;
     for example in EXAMPLES {
         let start = Instant::now();
         let package = folder.join(example.name);
         // The versions that the workspace is tested with; cargo drops what this package has no use for.
         fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).context("cannot copy Cargo.lock")?;
-        let tree = packages_of(&cargo(&package, &target, &["tree", "-e", "normal,build", "--prefix", "none"])?);
+        let tree = packages_of(&build.cargo(&package, &["tree", "-e", "normal,build", "--prefix", "none"])?);
         let problems = check(example, &tree);
         ensure!(problems.is_empty(), "examples/{}: {}", example.name, problems.join("; "));
-        print!("{}", cargo(&package, &target, &["run", "--quiet"])?);
+        print!("{}", build.cargo(&package, &["run", "--quiet", "--release"])?);
         println!("examples/{}: ok, {} packages, {:.1} s", example.name, tree.len(), start.elapsed().as_secs_f64());
     }
     Ok(())
@@ -159,13 +161,34 @@ fn check(example: &Example, packages: &BTreeSet<String>) -> Vec<String> {
     problems
 }
 
-/// Runs cargo in a package and returns what it prints.
-fn cargo(package: &Path, target: &Path, args: &[&str]) -> Result<String> {
-    let mut command = crate::cargo::cargo(package);
-    command.args(args).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().context("cannot start cargo")?;
-    ensure!(output.status.success(), "cargo {} in {} failed ({})", args.join(" "), package.display(), output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+/// What lets examples use the dependencies that the workspace has built: its folder, and its profile's setting.
+struct Build {
+    target: PathBuf,
+    codegen_units: String,
+}
+
+impl Build {
+    fn of_workspace(root: &Path) -> Result<Self> {
+        let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
+        let units = &manifest["profile"]["release"]["codegen-units"];
+        Ok(Self { target: target(root), codegen_units: units.to_string() })
+    }
+
+    /// Runs cargo in a package and returns what it prints.
+    fn cargo(&self, package: &Path, args: &[&str]) -> Result<String> {
+        let mut command = cargo(package);
+        command.env("CARGO_TARGET_DIR", &self.target).env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", &self.codegen_units);
+        let output = command.args(args).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.context("cannot start cargo")?;
+        ensure!(
+            output.status.success(),
+            "cargo {} in {} failed ({})",
+            args.join(" "),
+            package.display(),
+            output.status
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
 }
 
 #[cfg(test)]

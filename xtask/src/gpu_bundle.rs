@@ -4,14 +4,14 @@
 //! of the usual size) comes from the shared data set where that is, and is not to be passed on; the archive says so.
 
 use std::env;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
+use crate::cargo::{cargo, succeed, target};
 use crate::setup::entries;
 
 const FEATURES: &str = "cli,exact,zune,image,fir,cuda,turbojpeg,nvjpeg,parquet,npy";
@@ -36,16 +36,35 @@ const MODELS: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 const MODEL_FILES: [&str; 3] = ["config.json", "preprocessor_config.json", "model.safetensors"];
 const SHARED: &str = "../shared/data";
 
-pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
-    let arguments = Arguments::parse(args)?;
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Test the scripts that travel, and build nothing
+    #[arg(long)]
+    check: bool,
+    /// A third of the photos
+    #[arg(long)]
+    slim: bool,
+    /// Features of the program
+    #[arg(long, value_name = "LIST", default_value = FEATURES)]
+    features: String,
+}
+
+impl Args {
+    /// Of the photos with labels, every so many; and most of the large ones.
+    fn sample(&self) -> (usize, usize) {
+        if self.slim { (3, 8) } else { (1, 24) }
+    }
+}
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     check(root)?;
-    if arguments.check {
+    if args.check {
         return Ok(());
     }
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("gpu-bundle");
+    let target = target(root).join("gpu-bundle");
     let bundle = Bundle::empty(target.join(NAME))?;
-    let binary = build(root, &target, &arguments.features)?;
-    bundle.fill(root, &binary, &arguments)?;
+    let binary = build(root, &target, &args.features)?;
+    bundle.fill(root, &binary, args)?;
     let archive = bundle.pack(&root.join("target").join(format!("{NAME}.tar.gz")))?;
     let bytes = fs::metadata(&archive)?.len();
     println!("\n{}\n{}: {}", bundle.sizes()?, shown(root, &archive), megabytes(bytes));
@@ -67,31 +86,6 @@ fn check(root: &Path) -> Result<()> {
     succeed(Command::new("python3").arg("-B").arg(scripts.join("pure_test.py")))
 }
 
-/// `cargo xtask gpu-bundle` as typed.
-struct Arguments {
-    check: bool,
-    features: String,
-    /// Of the photos with labels, every so many; and most of the large ones.
-    every: usize,
-    photos: usize,
-}
-
-impl Arguments {
-    fn parse(args: &[String]) -> Result<Self> {
-        let mut arguments = Self { check: false, features: FEATURES.to_owned(), every: 1, photos: 24 };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--check" => arguments.check = true,
-                "--slim" => (arguments.every, arguments.photos) = (3, 8),
-                "--features" => arguments.features.clone_from(args.next().context("--features needs a list")?),
-                other => bail!("gpu-bundle has no argument '{other}' (--check, --slim, --features LIST)"),
-            }
-        }
-        Ok(arguments)
-    }
-}
-
 /// The program, stripped, with no path of this machine in it: neither where the sources lie nor where libraries do.
 fn build(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     let home = cargo_home()?;
@@ -99,7 +93,7 @@ fn build(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     // A registry's folder is named after its host. The last prefix that matches is taken.
     flags.extend(entries(&home.join("registry/src")).iter().map(|folder| remapped(folder, "crates")));
     let folder = target.join("build");
-    let mut cargo = crate::cargo::cargo(root);
+    let mut cargo = cargo(root);
     cargo.args(["build", "--release", "-p", "foveate", "--no-default-features"]);
     cargo.args(["--features", features]).arg("--target-dir").arg(&folder);
     // Takes the place of flags that `cargo xtask setup` wrote, which name this machine's folders.
@@ -139,7 +133,7 @@ impl Bundle {
         Ok(Self { folder })
     }
 
-    fn fill(&self, root: &Path, binary: &Path, arguments: &Arguments) -> Result<()> {
+    fn fill(&self, root: &Path, binary: &Path, args: &Args) -> Result<()> {
         self.copy(binary, "bin/foveate")?;
         for name in SCRIPTS {
             self.copy(&root.join("xtask/gpu").join(name), name)?;
@@ -155,9 +149,10 @@ impl Bundle {
             self.copy_into(&crop, "goldens/crop_hf_pil")?;
         }
         let shared = root.join(SHARED);
-        let photos = self.add_photos(root, &shared, arguments.photos)?;
-        let labelled = self.add_labelled(&shared, arguments.every)?;
-        let built = format!("{}features {}\n{photos}{labelled}", commit(root)?, arguments.features);
+        let (every, photos) = args.sample();
+        let photos = self.add_photos(root, &shared, photos)?;
+        let labelled = self.add_labelled(&shared, every)?;
+        let built = format!("{}features {}\n{photos}{labelled}", commit(root)?, args.features);
         Ok(fs::write(self.folder.join("BUILT"), built)?)
     }
 
@@ -261,14 +256,6 @@ fn commit(root: &Path) -> Result<String> {
     Ok(format!("commit {}{changed}\n", git(&["rev-parse", "HEAD"])?))
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
-    let program = OsString::from(command.get_program());
-    let status = command.stdin(Stdio::null()).status();
-    let status = status.with_context(|| format!("cannot start {}", program.display()))?;
-    ensure!(status.success(), "{} failed ({status})", program.display());
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,13 +263,6 @@ mod tests {
     #[test]
     fn the_scripts_pass_their_own_tests() {
         check(&crate::cargo::root()).unwrap();
-    }
-
-    #[test]
-    fn arguments_are_checked() {
-        let parse = |args: &[&str]| Arguments::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
-        assert_eq!(parse(&["--slim", "--features", "npy"]).unwrap().features, "npy");
-        assert!(parse(&["--features"]).is_err() && parse(&["--big"]).is_err());
     }
 
     #[test]

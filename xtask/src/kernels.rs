@@ -19,12 +19,14 @@ const COMPILER: Wheels = Wheels {
 /// Compute capabilities, times ten, whose machine code the PTX has to become: each from the one it is written for on.
 const DEVICES: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
 
-pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
-    let check = match args {
-        [] => false,
-        [flag] if flag == "--check" => true,
-        _ => bail!("kernels has one argument: --check"),
-    };
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Compare with the committed files instead of writing them
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+pub(crate) fn run(root: &Path, &Args { check }: &Args) -> Result<()> {
     let compiler = Compiler::get(root)?;
     let (mut expected, mut stale) = (Vec::new(), Vec::new());
     for source in files(root, "cu") {

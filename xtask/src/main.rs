@@ -12,38 +12,88 @@ mod imports;
 mod kernels;
 mod lex;
 mod modules;
+mod readme;
 mod report;
 mod rules;
+mod selection;
 mod setup;
 mod tidy;
 mod tree;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
 
-use cargo::root;
+use cargo::{root, succeed};
 
-const HELP: &str = "\
-cargo xtask tidy              the rules of ARCHITECTURE.md, checked
-cargo xtask ci [--only STEP] [--list]
-                              everything that has to pass before a change goes in
-cargo xtask test [ARGS...]    the README's test command, with ARGS added to it
-cargo xtask setup [--only FEATURE,...] [--check]
-                              what the native backends need, on Debian and Ubuntu; --check only reports
-cargo xtask examples          build and run every package of examples/, and check what each pulls in
-cargo xtask kernels [--check] the CUDA kernels into the PTX beside them; --check only compares
-cargo xtask bench-matrix [--quick] [--model M] [--photos P] [--images N] [--samples N] [--passes N] [--out DIR] [--name NAME]
-                              the whole pipeline under every backend that this machine can run: a CSV file and a table
-cargo xtask gpu-bundle [--check] [--slim] [--features LIST]
-                              the CUDA check for a machine with a GPU and no Rust: an archive; --check tests its scripts
-cargo xtask report [--photos P]
-                              the example report, measured anew: every experiment, about a quarter of an hour
-cargo xtask goldens [ARGS...] remake tests/fixtures and examples/photos from ../shared/data";
+/// The project's own chores
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXIT_CODES, subcommand_required = true)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 a check or a command failed, 2 wrong arguments";
+
+/// The end of a chore's help.
+fn examples(chores: &[&str]) -> String {
+    let lines: String = chores.iter().map(|chore| format!("\n  cargo xtask {chore}")).collect();
+    format!("Examples:{lines}\n\n{EXIT_CODES}")
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Check the rules of ARCHITECTURE.md
+    #[command(after_help = EXIT_CODES)]
+    Tidy,
+    /// Run everything that has to pass before a change goes in
+    #[command(after_help = examples(&["ci --only fmt --only tidy", "ci --full"]))]
+    Ci(ci::Args),
+    /// Run all tests: every feature where `cargo xtask setup` ran, else the default members
+    #[command(after_help = examples(&["test resume", "test -- --skip sigkill"]))]
+    Test(TestArgs),
+    /// Install what the native backends need, on Debian and Ubuntu
+    #[command(after_help = examples(&["setup", "setup --only turbojpeg,ort --check"]))]
+    Setup(setup::Args),
+    /// Build and run every package of examples/, and check what each pulls in
+    #[command(after_help = EXIT_CODES)]
+    Examples,
+    /// Compile the CUDA kernels into the PTX beside them
+    #[command(after_help = examples(&["kernels --check"]))]
+    Kernels(kernels::Args),
+    /// Measure the whole pipeline under every backend of this machine: a CSV file and a table
+    #[command(after_help = examples(&["bench-matrix --quick", "bench-matrix --photos photos/ --images 256"]))]
+    BenchMatrix(bench_matrix::Args),
+    /// Pack the CUDA check for a machine with a GPU and no Rust
+    #[command(after_help = examples(&["gpu-bundle --slim"]))]
+    GpuBundle(gpu_bundle::Args),
+    /// Measure the example report anew: every experiment, about a quarter of an hour
+    #[command(after_help = examples(&["report --photos photos/"]))]
+    Report(report::Args),
+    /// Make tests/fixtures and examples/photos anew from ../shared/data (needs numpy and Pillow 13)
+    #[command(after_help = EXIT_CODES)]
+    Goldens {
+        /// Arguments of tests/fixtures/make.py
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+#[derive(clap::Args)]
+struct TestArgs {
+    /// Test as released, without overflow checks and debug assertions
+    #[arg(long)]
+    unchecked: bool,
+    /// Arguments of `cargo test`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args) {
+    match run(&Cli::parse().chore, &root()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -52,33 +102,44 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &[String]) -> Result<()> {
-    let (command, rest) = args.split_first().map_or(("help", args), |(first, rest)| (first.as_str(), rest));
-    match command {
-        "tidy" => tidy::run(&root()),
-        "ci" => ci::run(&root(), rest),
-        "test" => ci::test(&root(), rest),
-        "setup" => setup::run(&root(), rest),
-        "examples" => examples::run(&root()),
-        "kernels" => kernels::run(&root(), rest),
-        "gpu-bundle" => gpu_bundle::run(&root(), rest),
-        "bench-matrix" => bench_matrix::run(&root(), rest),
-        "report" => report::run(&root(), rest),
-        "goldens" => goldens(rest),
-        "help" | "--help" | "-h" => {
-            println!("{HELP}");
-            Ok(())
+fn run(chore: &Chore, root: &Path) -> Result<()> {
+    match chore {
+        Chore::Tidy => tidy::run(root),
+        Chore::Ci(args) => ci::run(root, args),
+        Chore::Test(args) => succeed(selection::test(root, !args.unchecked)?.args(&args.args)),
+        Chore::Setup(args) => setup::run(root, args),
+        Chore::Examples => examples::run(root),
+        Chore::Kernels(args) => kernels::run(root, args),
+        Chore::BenchMatrix(args) => bench_matrix::run(root, args),
+        Chore::GpuBundle(args) => gpu_bundle::run(root, args),
+        Chore::Report(args) => report::run(root, args),
+        Chore::Goldens { args } => {
+            succeed(Command::new("python3").current_dir(root).arg("tests/fixtures/make.py").args(args))
         }
-        other => bail!("there is no command '{other}'\n\n{HELP}"),
     }
 }
 
-fn goldens(args: &[String]) -> Result<()> {
-    let mut command = Command::new("python3");
-    command.current_dir(root()).arg("tests/fixtures/make.py").args(args);
-    let status = command.status().context("cannot start python3 (needs numpy and Pillow 13)")?;
-    if !status.success() {
-        bail!("tests/fixtures/make.py failed ({status})");
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_chore_has_help() {
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        for chore in cli.get_subcommands_mut().filter(|chore| chore.get_name() != "help") {
+            let help = chore.render_help().to_string();
+            assert!(help.contains("Exit codes:") && chore.get_about().is_some(), "{help}");
+        }
     }
-    Ok(())
+
+    #[test]
+    fn tests_take_cargos_arguments() {
+        let parsed = Cli::parse_from(["cargo xtask", "test", "resume", "--", "--skip", "kill"]).chore;
+        let Chore::Test(TestArgs { unchecked: false, args }) = parsed else { panic!("it is another chore") };
+        assert_eq!(args, ["resume", "--", "--skip", "kill"]);
+    }
 }

@@ -177,14 +177,18 @@ pub(crate) const THIRD_PARTY: &str = "third_party";
 const STAMP: &str = "requirements.txt";
 const ENVIRONMENT: &str = ".cargo/native.toml";
 
-/// `cargo xtask setup` as typed.
-struct Arguments {
-    components: Vec<&'static Component>,
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Install for these features alone, such as turbojpeg,ort
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Report what is missing and install nothing
+    #[arg(long)]
     check: bool,
 }
 
-pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
-    let Arguments { components, check } = parse(root, args)?;
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    let (components, check) = (components(root, &args.only)?, args.check);
     let apt = Apt::find();
     let mut missing = Vec::new();
     for component in &components {
@@ -258,16 +262,8 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
     }
 }
 
-fn parse(root: &Path, args: &[String]) -> Result<Arguments> {
-    let (mut names, mut check) = (Vec::new(), false);
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--check" => check = true,
-            "--only" => names.extend(args.next().context("--only needs features: turbojpeg,ort")?.split(',')),
-            other => bail!("setup has no argument '{other}' (--only FEATURE,…, --check)"),
-        }
-    }
+/// The components that these features need; those of the CPU where none is named.
+fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> {
     let known = |name: &str| COMPONENTS.iter().chain(&ON_REQUEST).find(|component| component.feature == name);
     if let Some(name) = names.iter().find(|name| known(name).is_none()) {
         let plain = layers::is_backend_feature(&Tree::load(root)?, name);
@@ -275,11 +271,10 @@ fn parse(root: &Path, args: &[String]) -> Result<Arguments> {
         ensure!(plain, "no backend '{name}'; setup knows {}, and on request {on_request}", FEATURES.join(", "));
         println!("{name}: needs nothing but Rust");
     }
-    let components = match names.as_slice() {
+    Ok(match names {
         [] => COMPONENTS.iter().collect(),
         names => names.iter().filter_map(|name| known(name)).collect(),
-    };
-    Ok(Arguments { components, check })
+    })
 }
 
 /// Debian's package manager, where there is one.
@@ -467,21 +462,20 @@ fn execute(command: &mut Command) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn arguments(args: &[&str]) -> Result<(Vec<&'static str>, bool)> {
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let Arguments { components, check } = parse(&crate::cargo::root(), &args)?;
-        Ok((components.iter().map(|component| component.feature).collect(), check))
+    fn features(only: &[&str]) -> Result<Vec<&'static str>> {
+        let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+        let chosen = components(&crate::cargo::root(), &only)?;
+        Ok(chosen.iter().map(|component| component.feature).collect())
     }
 
     #[test]
     fn components_are_chosen_by_feature() {
-        assert_eq!(arguments(&[]).unwrap().0, ["turbojpeg", "opencv", "ort", "tch", "lmdb"]);
-        assert_eq!(arguments(&["--only", "ort,lmdb", "--check"]).unwrap(), (vec!["ort", "lmdb"], true));
-        assert_eq!(arguments(&["--only", "tch-cuda,ort-cuda"]).unwrap().0, ["tch-cuda", "ort-cuda"]);
-        assert_eq!(arguments(&["--only", "zune"]).unwrap().0, Vec::<&str>::new());
-        let unknown = arguments(&["--only", "nothing"]).err().unwrap().to_string();
+        assert_eq!(features(&[]).unwrap(), ["turbojpeg", "opencv", "ort", "tch", "lmdb"]);
+        assert_eq!(features(&["ort", "lmdb"]).unwrap(), ["ort", "lmdb"]);
+        assert_eq!(features(&["tch-cuda", "ort-cuda"]).unwrap(), ["tch-cuda", "ort-cuda"]);
+        assert_eq!(features(&["zune"]).unwrap(), Vec::<&str>::new());
+        let unknown = features(&["nothing"]).unwrap_err().to_string();
         assert!(unknown.contains("setup knows turbojpeg") && unknown.ends_with("on request ort-cuda, tch-cuda"));
-        assert!(arguments(&["--all"]).is_err());
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! The README's commands: what it promises is what runs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{shell, succeed};
+
+/// Runs the command and verifies what it wrote.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let command = command(root, "quickstart")?;
+    let output = output_of(&command)?;
+    let path = root.join(output);
+    // What an earlier run left behind would be taken for this run's.
+    for left in [path.with_extension("failures.csv"), path] {
+        if left.exists() {
+            fs::remove_file(&left)?;
+        }
+    }
+    println!("{command}");
+    succeed(&mut shell(root, &command))?;
+    let photos = fs::read_dir(root.join("examples/photos"))?.count();
+    verify_parquet(root, output, photos)
+}
+
+/// The file that a command line's `-o` names.
+fn output_of(command: &str) -> Result<&str> {
+    let mut words = command.split_whitespace();
+    words.find(|word| *word == "-o").and_then(|_| words.next()).context("the README's first command has no -o FILE")
+}
+
+/// Reads the file with pyarrow where that is installed; else checks that it is a complete Parquet file.
+fn verify_parquet(root: &Path, path: &str, rows: usize) -> Result<()> {
+    let data = fs::read(root.join(path)).with_context(|| format!("the command left no {path}"))?;
+    ensure!(data.starts_with(b"PAR1") && data.ends_with(b"PAR1"), "{path} is not a complete Parquet file");
+    let has_pyarrow = Command::new("python3").args(["-c", "import pyarrow"]).stderr(Stdio::null()).status();
+    if !has_pyarrow.is_ok_and(|status| status.success()) {
+        println!("{path}: a complete Parquet file (no pyarrow here to read it with)");
+        return Ok(());
+    }
+    const READ: &str = "import sys, math, pyarrow.parquet as pq
+table = pq.read_table(sys.argv[1])
+rows, vectors = table.num_rows, table.column('embedding').to_pylist()
+assert rows == int(sys.argv[2]), f'{rows} rows, expected {sys.argv[2]}'
+assert all(len(v) == 384 and all(map(math.isfinite, v)) for v in vectors), 'vectors are not 384 finite numbers'
+assert len(set(map(tuple, vectors))) == rows, 'two photos have the same vector'
+print(f'{sys.argv[1]}: {rows} rows of 384 finite, distinct vectors, read by pyarrow')";
+    succeed(Command::new("python3").current_dir(root).args(["-c", READ, path, &rows.to_string()]))
+}
+
+/// A command of the README, which promises what it does.
+pub(crate) fn command(root: &Path, name: &str) -> Result<String> {
+    block(&fs::read_to_string(root.join("README.md"))?, name)
+}
+
+/// The `sh` block that follows `<!-- ci:NAME -->`.
+fn block(readme: &str, name: &str) -> Result<String> {
+    let marker = format!("<!-- ci:{name} -->");
+    let after = readme.split_once(&marker).with_context(|| format!("README.md has no {marker}"))?.1;
+    let block = after.trim_start().strip_prefix("```sh\n").and_then(|rest| rest.split_once("\n```"));
+    let (command, _) = block.with_context(|| format!("no sh block follows {marker} in README.md"))?;
+    Ok(command.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_come_from_the_readme() {
+        let readme =
+            "x\n<!-- ci:quickstart -->\n```sh\ncargo run -- embed a \\\n  -o b.parquet\n```\n<!-- ci:test -->\nprose\n";
+        let command = block(readme, "quickstart").unwrap();
+        assert_eq!(command, "cargo run -- embed a \\\n  -o b.parquet");
+        assert_eq!(output_of(&command).unwrap(), "b.parquet");
+        assert!(block(readme, "test").unwrap_err().to_string().contains("no sh block"));
+        assert!(block(readme, "other").is_err());
+    }
+
+    #[test]
+    fn this_readme_has_both_commands() {
+        let of = |name| command(&crate::cargo::root(), name).unwrap();
+        assert!(of("quickstart").starts_with("cargo run --release"));
+        assert_eq!(of("test"), "cargo xtask test");
+    }
+
+    #[test]
+    fn a_parquet_file_cut_short_is_refused() {
+        let dir = std::env::temp_dir().join(format!("foveate-xtask-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("cut.parquet"), b"PAR1 and then nothing").unwrap();
+        let error = verify_parquet(&dir, "cut.parquet", 1).unwrap_err();
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(error.to_string().contains("not a complete Parquet file"), "{error}");
+    }
+}

@@ -1,0 +1,58 @@
+//! What cargo builds: one selection of packages and features for every step but the quick start, so that each
+//! dependency is built once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::cargo::{cargo, succeed, target};
+use crate::rules::manifests::NATIVE;
+use crate::setup;
+use crate::tree::Tree;
+
+/// Every backend in the facade, the parity tests and the benches. Not `--all-features`: that would need nvcc.
+const FEATURES: &str = "foveate/native,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
+    foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native";
+/// Profile overrides with which the tests run.
+const CHECKED: &str = "xtask/checked.toml";
+
+/// Arguments that select the whole workspace with all features, or what builds without native libraries where those
+/// are missing.
+pub(crate) fn everything(root: &Path) -> Result<Vec<String>> {
+    let mut args = vec!["--workspace".to_owned()];
+    if setup::is_done(root) {
+        args.extend(["--features".to_owned(), FEATURES.to_owned()]);
+    } else {
+        println!("without the native backends; `cargo xtask setup` installs what they need");
+        let packages = Tree::load(root)?.packages;
+        let native = packages.into_iter().map(|package| package.name).filter(|name| NATIVE.contains(&name.as_str()));
+        args.extend(native.flat_map(|name| ["--exclude".to_owned(), name]));
+    }
+    Ok(args)
+}
+
+/// `cargo test` for everything where the native libraries are, else for the default members; `checked` with overflow
+/// checks and debug assertions.
+pub(crate) fn test(root: &Path, checked: bool) -> Result<Command> {
+    let mut command = cargo(root);
+    command.args(["test", "--release"]);
+    if checked {
+        command.args(["--config", CHECKED]);
+    }
+    if setup::is_done(root) {
+        command.args(everything(root)?);
+    } else {
+        println!("default members only; `cargo xtask setup` installs what the other backends need");
+    }
+    Ok(command)
+}
+
+/// Builds one program from the artifacts of the checked tests. Naming a test makes cargo resolve features with
+/// dev-dependencies, as `cargo test` does.
+pub(crate) fn build(root: &Path, program: &str) -> Result<PathBuf> {
+    let mut command = cargo(root);
+    command.args(["build", "--release", "--config", CHECKED, "--bin", program, "--test", "parity"]);
+    succeed(command.args(everything(root)?))?;
+    Ok(target(root).join("release").join(program))
+}
