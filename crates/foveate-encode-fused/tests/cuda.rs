@@ -21,7 +21,7 @@ use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{
     Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
 };
-use foveate_encode_fused::{FusedEncoder, CudaEncoder};
+use foveate_encode_fused::{CudaEncoder, FusedEncoder};
 use support::{Goldens, HALF, STRICT, distance, encode, fixtures, shared, worse};
 
 const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
