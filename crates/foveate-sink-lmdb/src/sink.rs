@@ -241,17 +241,29 @@ impl LmdbSink {
             run.store.write(|transaction| transaction.put(run.store.meta, &STAGED, b"true", WriteFlags::empty()))?;
             run.close();
         }
-        let published = self.published(run)?;
-        let moves = self.publication(run);
+        let has_output = run.has_output()?;
+        let moves = self.publication(run, has_output);
+        if !has_output {
+            staging::remove_overwritten(&run.names, &["lmdb-lock"], &mut self.steps)?;
+        }
         self.remove_reader_lock(run, &moves)?;
         staging::publish_all(&moves, &mut self.steps)?;
-        Ok(published)
+        let mut files: Vec<PathBuf> = moves.into_iter().map(|(_, file)| file).collect();
+        files.rotate_left(1); // the failures come last
+        Ok(Published {
+            files,
+            rows: run.store.count(run.store.vectors)?,
+            failures: run.store.count(run.store.failures)?,
+        })
     }
 
     /// Prepares every file of the output.
     fn stage(&mut self, run: &Run) -> Result<(), SinkError> {
         self.steps.step("write failures file");
         write_failures(&run.store, &run.staging.join(NEW_FAILURES))?;
+        if !run.has_output()? {
+            return Ok(());
+        }
         self.steps.step("write vectors in order");
         let vectors = run.staging.join(NEW_VECTORS);
         remove_if_there(&vectors)?;
@@ -294,15 +306,15 @@ impl LmdbSink {
     }
 
     /// What is renamed at the end, in order: the file that means "complete" is the last.
-    fn publication(&self, run: &Run) -> Vec<(PathBuf, PathBuf)> {
-        let failures = (run.staging.join(NEW_FAILURES), run.names.beside("failures.csv"));
-        let vectors = (run.staging.join(NEW_VECTORS), run.vectors(self.options.layout));
-        match self.options.layout {
-            Layout::File => vec![failures, vectors],
-            Layout::Folder => {
-                vec![failures, vectors, (run.staging.join(NEW_MANIFEST), run.names.beside("manifest.json"))]
-            }
+    fn publication(&self, run: &Run, has_output: bool) -> Vec<(PathBuf, PathBuf)> {
+        let mut moves = vec![(run.staging.join(NEW_FAILURES), run.names.beside("failures.csv"))];
+        if has_output {
+            moves.push((run.staging.join(NEW_VECTORS), run.vectors(self.options.layout)));
         }
+        if has_output && self.options.layout == Layout::Folder {
+            moves.push((run.staging.join(NEW_MANIFEST), run.names.beside("manifest.json")));
+        }
+        moves
     }
 
     /// Removes the lock file that readers of an output which is being overwritten have left beside it: it tells of the
@@ -318,19 +330,6 @@ impl LmdbSink {
             remove_if_there(Path::new(&lock))?;
         }
         Ok(())
-    }
-
-    fn published(&self, run: &Run) -> Result<Published, SinkError> {
-        let mut files = vec![run.vectors(self.options.layout)];
-        if self.options.layout == Layout::Folder {
-            files.push(run.names.beside("manifest.json"));
-        }
-        files.push(run.names.beside("failures.csv"));
-        Ok(Published {
-            files,
-            rows: run.store.count(run.store.vectors)?,
-            failures: run.store.count(run.store.failures)?,
-        })
     }
 
     fn remove_staging(&mut self, run: Run) -> Result<(), SinkError> {
@@ -409,6 +408,11 @@ impl Run {
     fn close(&mut self) {
         self.staged = true;
         self.taken.close();
+    }
+
+    /// Whether anything but the failures is published; see [`staging::remove_overwritten`].
+    fn has_output(&self) -> Result<bool, SinkError> {
+        Ok(self.store.count(self.store.vectors)? > 0 || self.store.count(self.store.failures)? == 0)
     }
 
     /// Where the vectors end up.

@@ -47,7 +47,7 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
         bench.rows_come_back_in_order();
         bench.halves_round_to_nearest_even();
         bench.no_rows_is_a_valid_output();
-        bench.only_failures_is_a_valid_output();
+        bench.only_failures_are_no_output();
         bench.bytes_do_not_depend_on_calls();
         bench.an_interruption_after_any_call_is_made_good();
         bench.many_interruptions_are_made_good();
@@ -512,6 +512,10 @@ impl Bench<'_> {
         assert_eq!(published.failures, job.failures(), "failures");
         assert!(published.files.iter().all(|file| file.is_file()), "every published file is there");
         assert_eq!(&(self.subject.read)(published), expected);
+        Self::check_failures(job, published);
+    }
+
+    fn check_failures(job: &Job, published: &Published) {
         let name = |file: &&PathBuf| file.file_name().unwrap().to_string_lossy().into_owned();
         let failures = published.files.iter().find(|file| name(file).contains("failures"));
         let text = fs::read_to_string(failures.expect("a failures file is always published")).unwrap();
@@ -547,11 +551,22 @@ impl Bench<'_> {
         self.check(&job, &published, &Vec::new());
     }
 
-    fn only_failures_is_a_valid_output(&self) {
+    fn only_failures_are_no_output(&self) {
         let mut job = Job::new();
         job.outcomes.iter_mut().for_each(|(_, stored)| *stored = false);
-        let published = self.complete(&self.folder("failures"), &job, &Calls::default());
-        self.check(&job, &published, &Vec::new());
+        let (folder, overwritten) = (self.folder("failures"), self.folder("failures-overwrite"));
+        self.complete(&overwritten, &Job::new(), &Calls::default());
+        // The second run of the same job begins anew.
+        for (folder, existing) in
+            [(&folder, Existing::Resume), (&folder, Existing::Resume), (&overwritten, Existing::Overwrite)]
+        {
+            let mut sink = self.sink(folder);
+            let published = job.finish(&mut *sink, existing, &Calls::default()).unwrap();
+            assert_eq!((published.rows, published.failures), (0, job.failures()));
+            assert_eq!(published.files.len(), 1, "{:?}", published.files);
+            Self::check_failures(&job, &published);
+            assert_eq!(snapshot(folder).len(), 1, "{:?}", snapshot(folder).keys());
+        }
     }
 
     fn bytes_do_not_depend_on_calls(&self) {

@@ -70,7 +70,9 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
     check_place(options)
 }
 
-fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
+/// Says why the output cannot be where the options put it: a folder where a file is asked for, or the other way round, or
+/// no folder to put the file in. Makes nothing, so that a program may ask long before it begins.
+pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
     let output = &options.output;
     let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), reason: reason.to_owned() });
     match options.layout {
@@ -261,6 +263,18 @@ pub fn publish_all(moves: &[(PathBuf, PathBuf)], steps: &mut Steps) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Removes what an overwritten single-file output consists of, where the run that replaces it has no row and so publishes
+/// nothing in its place. The main file goes first: without it the others mean nothing.
+pub fn remove_overwritten(names: &OutputNames, sidecars: &[&str], steps: &mut Steps) -> Result<(), SinkError> {
+    let main = names.main();
+    if !main.exists() {
+        return Ok(());
+    }
+    steps.step("remove old output");
+    remove_if_there(&main)?;
+    sidecars.iter().try_for_each(|sidecar| remove_if_there(&names.beside(sidecar)))
 }
 
 /// XXH3-64 of a file, 16 lower-case hexadecimal digits.

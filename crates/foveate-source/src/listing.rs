@@ -1,8 +1,10 @@
+use std::fs;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::id::id_of;
 use crate::lister::{Lister, ListingStats, open_list};
+use crate::pattern::{Pattern, has_wildcard};
 use crate::spool::{Record, Spool};
 use crate::{Fetch, FileFetch, Item, Source, SourceError};
 
@@ -21,6 +23,47 @@ pub enum Input {
     /// A file with one path a line (`\n` or `\r\n`; empty lines are skipped; no quoting, no comments, no patterns, any
     /// bytes); `-` is standard input. Every line is an input, looked at only when it is read.
     List(PathBuf),
+}
+
+impl Input {
+    /// Checks that there is something of this name, without listing it. A listing makes a missing path one failed item;
+    /// a program that was given the path by a person asks here first.
+    ///
+    /// # Errors
+    /// When the path does not exist, a folder or a list cannot be opened, or a pattern cannot be understood. A pattern that
+    /// matches nothing is found by listing only.
+    pub fn check(&self) -> Result<(), SourceError> {
+        match self {
+            Self::Path(path) => check_path(path),
+            Self::List(path) if is_standard_input(path) => Ok(()),
+            Self::List(path) => check_list(path),
+        }
+    }
+}
+
+fn check_path(path: &Path) -> Result<(), SourceError> {
+    let unreadable = |source| SourceError::Io { action: format!("reading {}", path.display()), source };
+    match (fs::metadata(path), path.to_str().filter(|text| has_wildcard(text))) {
+        (Ok(data), _) if data.is_dir() => fs::read_dir(path).map(drop).map_err(unreadable),
+        (Ok(_), _) => Ok(()),
+        (Err(_), Some(text)) => {
+            Pattern::new(text).map(drop).map_err(|reason| SourceError::Invalid(format!("{text}: {reason}")))
+        }
+        (Err(error), None) => Err(unreadable(error)),
+    }
+}
+
+/// A pipe is not opened: it can be read only once.
+fn check_list(path: &Path) -> Result<(), SourceError> {
+    match fs::metadata(path) {
+        Ok(data) if data.is_dir() => Err(SourceError::Invalid(format!("the list {} is a folder", path.display()))),
+        Ok(data) if !data.is_file() => Ok(()),
+        _ => open_list(path).map(drop),
+    }
+}
+
+fn is_standard_input(list: &Path) -> bool {
+    list.as_os_str() == "-"
 }
 
 /// Files, folders, patterns and lists as one source: a snapshot taken when it is built.
@@ -155,7 +198,7 @@ impl<'a> ListingBuilder<'a> {
         for input in &self.inputs {
             match input {
                 Input::Path(path) => lister.path(path)?,
-                Input::List(path) if path.as_os_str() == "-" => {
+                Input::List(path) if is_standard_input(path) => {
                     lister.list("standard input", std::io::stdin().lock())?;
                 }
                 Input::List(path) => lister.list(&path.display().to_string(), open_list(path)?)?,

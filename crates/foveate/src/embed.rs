@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foveate_core::{Backend, PixelLimits, UnknownBackend};
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::{ModelError, OpenOptions};
-use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling};
+use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, GraphFormat, ModelForm, Pooling};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Normalize, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::{
     self as preprocess, CpuPreprocessor, DecoderOpener, Opener, OrientationPolicy, PreprocessError, Preprocessor,
@@ -235,6 +235,44 @@ impl EmbedOptions {
         builder.progress(progress).build()
     }
 
+    /// Checks what can be known before inputs are listed and a model is looked for: `backends` has everything that is
+    /// named, and the encoder has the devices.
+    pub fn check_backends(&self, backends: &Backends) -> Result<(), EmbedError> {
+        let names = Names::choose(self, backends)?;
+        let encoder = backends.encoders.get(&self.expected_encoder(names.encoder, &backends.encoders))?;
+        let has = encoder.health().devices;
+        if self.devices().next().is_none() {
+            return Err(EmbedError::NoDevice(self.device.clone()));
+        }
+        // `cuda` is `cuda:0`.
+        let is_there = |device: &str| has.iter().any(|known| known == device || *known == format!("{device}:0"));
+        // A backend that says nothing of devices is asked when it is opened.
+        match self.devices().find(|device| !has.is_empty() && !is_there(device)) {
+            None => Ok(()),
+            Some(device) => {
+                let (device, encoder) = (device.to_owned(), encoder.name().to_owned());
+                Err(EmbedError::Device { device, encoder, has })
+            }
+        }
+    }
+
+    /// Checks the output's format, its settings and its place; makes nothing.
+    pub fn check_output(&self, backends: &Backends) -> Result<(), EmbedError> {
+        let options = self.sink_options(0);
+        backends.sinks.get(&self.sink_name(&backends.sinks)?)?.open(&options)?;
+        Ok(foveate_sink::staging::check_place(&options)?)
+    }
+
+    /// The encoder that is named, or else the one that a model of this name goes to; see [`OpenModel::usual_encoder`].
+    fn expected_encoder(&self, first: String, encoders: &EncoderRegistry) -> String {
+        let extension = std::path::Path::new(&self.model).extension().and_then(|extension| extension.to_str());
+        let Some(format) = extension.and_then(GraphFormat::of_extension).filter(|_| self.encoder.is_none()) else {
+            return first;
+        };
+        let taker = encoders.iter().find(|backend| backend.takes().contains(&ModelForm::Graph(format)));
+        taker.map_or(first, |backend| backend.name().to_owned())
+    }
+
     /// Chooses the backends, loads the model, and puts everything together. Writes nothing. `source` is what
     /// [`list`](Self::list) gave, or a source of the caller's own.
     pub fn prepare(
@@ -352,7 +390,7 @@ impl EmbedOptions {
     ) -> Result<Vec<Box<dyn Encoder>>, EmbedError> {
         let backend = backends.encoders.get(name)?;
         let each: Vec<_> = self.devices().map(|device| self.encoder_options(device)).collect();
-        let first = each.first().ok_or_else(|| EmbedError::Options("--device names no device".to_owned()))?;
+        let first = each.first().ok_or_else(|| EmbedError::NoDevice(self.device.clone()))?;
         let model = model.for_backend(backend, &backends.encoders, first)?;
         each.iter().map(|options| Ok(backend.open(&model, options)?)).collect()
     }
@@ -644,6 +682,19 @@ pub enum EmbedError {
     /// The output cannot be opened.
     #[error(transparent)]
     Sink(#[from] SinkError),
+    /// A list of devices without any.
+    #[error("'{0}' names no device")]
+    NoDevice(String),
+    /// A device that the encoder does not have on this machine.
+    #[error("device {device} unavailable: encoder {encoder} runs on {}", .has.join(", "))]
+    Device {
+        /// The device asked for.
+        device: String,
+        /// The encoder that would have run there.
+        encoder: String,
+        /// The devices that it has.
+        has: Vec<String>,
+    },
     /// Options that contradict each other or make no sense.
     #[error("{0}")]
     Options(String),

@@ -105,7 +105,7 @@ fn a_device_that_is_not_there_is_said_in_one_line() {
     let Some(libraries) = emulator("fused") else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
-    let ran = run(emulated(&out, &libraries, "late").args([PHOTOS, "--device", "cuda:2"])).expect(1);
+    let ran = run(emulated(&out, &libraries, "late").args([PHOTOS, "--device", "cuda:2"])).expect(2);
     assert!(ran.stderr.contains("device cuda:2 unavailable"), "{}", ran.stderr);
     let small = run(emulated(&out, &libraries, "late")
         .env("CUDA_EMULATOR_MEMORY", "1000000")

@@ -379,18 +379,22 @@ impl<F: PartFormat> PartSink<F> {
             run.journal.append(&Record::Staged)?;
             run.state.staged = true;
         }
+        if !run.has_output() {
+            let sidecars = [self.format.sidecars(), &["manifest.json"]].concat();
+            staging::remove_overwritten(&run.names, &sidecars, &mut self.steps)?;
+        }
         staging::publish_all(&self.publication(run), &mut self.steps)?;
         self.step("remove staging folder");
         self.remove_staging(run)?;
         Ok(self.published(run))
     }
 
-    /// The last part, which need not be full; an empty part if there is no row at all.
+    /// The last part, which need not be full; an empty part of a run without any item, which is complete all the same.
     fn seal_rest(&mut self, run: &mut Run) -> Result<(), SinkError> {
         while let Some(&part) = run.logs.keys().next() {
             self.seal(run, part)?;
         }
-        if run.state.sealed.is_empty() {
+        if run.state.sealed.is_empty() && run.state.failures == 0 {
             self.step("start log");
             let log = PartLog::create(run.staging.folder(), 0, self.format.free_bytes())?;
             run.logs.insert(0, log);
@@ -414,7 +418,7 @@ impl<F: PartFormat> PartSink<F> {
             self.format.assemble(&parts, &run.state.settings, &whole)?;
             sync_file(&whole)?;
         }
-        if self.writes_manifest() {
+        if self.writes_manifest() && run.has_output() {
             self.step("write manifest");
             let path = run.staging.join("manifest.json");
             let mut file = File::create(&path).map_err(SinkError::io("create", &path))?;
@@ -469,6 +473,9 @@ impl<F: PartFormat> PartSink<F> {
     /// What is renamed at the end, in order: the file that means "complete" is the last.
     fn publication(&self, run: &Run) -> Vec<(PathBuf, PathBuf)> {
         let mut moves = vec![(run.failures.path.clone(), run.names.beside("failures.csv"))];
+        if !run.has_output() {
+            return moves;
+        }
         if self.writes_manifest() {
             moves.push((run.staging.join("manifest.json"), run.names.beside("manifest.json")));
         }
@@ -560,6 +567,12 @@ impl Run {
             new_files: false,
             scratch: Scratch::default(),
         }
+    }
+
+    /// Whether anything but the failures is published, once every part is sealed: where every item failed, an empty output
+    /// would pass for a result, and keep the same run from being tried again.
+    fn has_output(&self) -> bool {
+        !self.state.sealed.is_empty()
     }
 
     fn journal_commit(&mut self, watermark: u64) -> Result<(), SinkError> {

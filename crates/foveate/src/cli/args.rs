@@ -20,7 +20,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    complete; inputs that failed, if any, are in the failures file
   1    stopped by a fault (model, device, disk, listing); what was done is kept
-  2    the command line makes no sense
+  2    the command line cannot work: an argument is wrong, an input does not exist, an output cannot be written, or this
+       build lacks a backend or a device; nothing was done
   3    more inputs failed than --max-failures or --strict allow, or every one did
   130  interrupted; what was done is kept, the same command continues it";
 
@@ -39,7 +40,7 @@ Examples:
   foveate verify photos/ --encoder tch --dtype bf16 --against dtype=f32 --min-cosine 0.999
   foveate verify labelled/ --preprocess squash --against preprocess=hf --labels labels.csv
 
-Exit codes: 0 compared; 1 could not; 2 the command line makes no sense; 3 further apart than --min-cosine allows";
+Exit codes: 0 compared; 1 could not; 2 the command line cannot work; 3 further apart than --min-cosine allows";
 
 /// Images in, DINOv2 vectors out, every second accounted for.
 #[derive(Parser, Debug)]

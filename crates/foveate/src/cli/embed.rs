@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, Job, has_cpu};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
@@ -20,9 +19,8 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
 
     let options = options(args);
     let counter = progress::Found::new(args.quiet);
-    let listing = options.list(|found| counter.show(found)).context("cannot list the inputs")?;
+    let listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
-    job::check_listing(&listing)?;
     if let Some(left_out) = job::left_out(&listing).filter(|_| !args.quiet) {
         eprintln!("note: {left_out}");
     }
@@ -51,7 +49,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
 }
 
 /// Everything about the job that the arguments tell.
-fn options(args: &EmbedArgs) -> EmbedOptions {
+pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
     EmbedOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
         sink: args.storage.sink.clone(),
@@ -104,7 +102,7 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
         Err(RunError::Sink(SinkError::AlreadyComplete(file))) => return already_complete(args, &file),
         Err(error) => {
             let exit = if matches!(error, RunError::TooManyFailures { .. }) { Exit::Failures } else { Exit::Fault };
-            eprintln!("error: {}", super::chain(&error.into()));
+            super::tell(&error.into());
             return Ok(exit);
         }
     };
@@ -117,10 +115,8 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
     Ok(match &report.published {
         None => Exit::Interrupted,
         Some(published) if published.rows == 0 => {
-            eprintln!(
-                "error: none of the {} inputs gave a vector; the reasons are in the failures file",
-                report.inputs
-            );
+            let failures = published.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+            eprintln!("error: none of the {} inputs gave a vector; the reasons are in {failures}", report.inputs);
             Exit::Failures
         }
         Some(_) => Exit::Complete,

@@ -11,19 +11,24 @@ use foveate::pipeline::Cancel;
 use foveate::source::{Input, Listing, Source};
 
 use super::args::{EmbeddingArgs, JobArgs};
+use super::check::Usage;
 
 /// What the arguments tell of a job that writes to `output`.
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
-    let paths = args.inputs.iter().cloned().map(Input::Path);
-    let lists = args.from_list.iter().cloned().map(Input::List);
     EmbedOptions {
-        inputs: paths.chain(lists).collect(),
+        inputs: inputs(args),
         limit: args.limit,
         max_bytes: args.max_bytes,
         readers: args.readers,
         prefetch: args.prefetch,
         ..embedding(&args.embedding, output)
     }
+}
+
+/// What the arguments name, in the order of the output's rows.
+pub(crate) fn inputs(args: &JobArgs) -> Vec<Input> {
+    let paths = args.inputs.iter().cloned().map(Input::Path);
+    paths.chain(args.from_list.iter().cloned().map(Input::List)).collect()
 }
 
 /// What the arguments tell of embedding, whatever the images are.
@@ -58,18 +63,29 @@ pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
     }
 }
 
-/// Nothing to do is an error: an empty output would hide a mistyped path or shard.
-pub(crate) fn check_listing(listing: &Listing) -> anyhow::Result<()> {
-    if listing.total() == 0 {
-        anyhow::bail!(
-            "no inputs: {}",
-            left_out(listing).unwrap_or_else(|| "the folders and lists are empty".to_owned())
-        );
+/// Lists the inputs. Nothing to do is a [`Usage`] error: an empty output would hide a mistyped path or shard.
+pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow::Result<Listing> {
+    let mut listing = options.list(progress).context("cannot list the inputs")?;
+    match nothing_to_do(&mut listing)? {
+        None => Ok(listing),
+        Some(why) => Err(Usage::from(anyhow::anyhow!("no inputs: {why}")).into()),
+    }
+}
+
+fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
+    let total = listing.total();
+    if total == 0 {
+        return Ok(Some(left_out(listing).unwrap_or_else(|| "the folders and lists are empty".to_owned())));
     }
     if listing.range().is_empty() {
-        anyhow::bail!("no inputs: this shard or limit leaves none of {}", listing.total());
+        return Ok(Some(format!("this shard or limit leaves none of {total}")));
     }
-    Ok(())
+    if listing.stats().faults < total {
+        return Ok(None);
+    }
+    // A pattern that matches nothing, a folder of links that lead nowhere.
+    let first = listing.next_item()?;
+    Ok(first.map(|item| format!("{}: {}", item.id, item.fault.unwrap_or_default())))
 }
 
 /// What folders hold that is no input.

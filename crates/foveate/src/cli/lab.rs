@@ -43,8 +43,7 @@ impl Bench {
     pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
         job::silence_worker_panics();
         let options = job::options(&args.job, Path::new(""));
-        let listing = options.list(|_| ()).context("cannot list the inputs")?;
-        job::check_listing(&listing)?;
+        let listing = job::list(&options, |_| ())?;
         let download = progress::Download::new(args.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // Some may not decode.

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod check;
 mod config;
 mod diagnose;
 mod doctor;
@@ -17,6 +18,7 @@ mod plan;
 mod plan_args;
 mod profile;
 mod progress;
+mod remedy;
 mod report;
 mod serve;
 mod service;
@@ -33,6 +35,7 @@ use clap::{CommandFactory, Parser};
 use foveate::lab::LabError;
 
 use args::{Cli, Command};
+use check::Usage;
 
 /// How the program ends, as documented in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) enum Exit {
     Complete,
     /// Something stopped the job, or kept it from starting.
     Fault,
+    /// The command line cannot work; nothing was done.
+    Usage,
     /// More inputs failed than was allowed, or all of them.
     Failures,
     /// Interrupted by a signal; what was finished is committed.
@@ -49,10 +54,11 @@ pub(crate) enum Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        // clap exits with 2 when the arguments make no sense.
         Self::from(match exit {
             Exit::Complete => 0,
             Exit::Fault => 1,
+            // As clap does when it cannot understand the arguments.
+            Exit::Usage => 2,
             Exit::Failures => 3,
             Exit::Interrupted => 130,
         })
@@ -60,18 +66,35 @@ impl From<Exit> for ExitCode {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let done = config::expand(std::env::args_os().collect()).map(Cli::parse_from).and_then(|cli| run(cli.command));
+    let done = config::expand(std::env::args_os().collect()).map_err(|error| Usage::from(error).into());
+    let done = done.map(Cli::parse_from).and_then(|cli| run(cli.command));
     done.unwrap_or_else(|error| {
-        eprintln!("error: {}", chain(&error));
-        match error.downcast_ref::<LabError>() {
-            Some(LabError::Interrupted) => Exit::Interrupted,
-            _ => Exit::Fault,
-        }
+        tell(Usage::unwrap(&error));
+        exit_of(&error)
     })
     .into()
 }
 
+/// What failed, why, and what to do: one line on standard error.
+pub(crate) fn tell(error: &anyhow::Error) {
+    match remedy::of(error) {
+        Some(remedy) => eprintln!("error: {}; {remedy}", chain(error)),
+        None => eprintln!("error: {}", chain(error)),
+    }
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    if error.is::<Usage>() {
+        return Exit::Usage;
+    }
+    match error.downcast_ref::<LabError>() {
+        Some(LabError::Interrupted) => Exit::Interrupted,
+        _ => Exit::Fault,
+    }
+}
+
 fn run(command: Command) -> anyhow::Result<Exit> {
+    check::command(&command)?;
     match command {
         Command::Embed(args) => embed::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -40,7 +40,7 @@ pub(crate) struct PlanArgs {
     pub(crate) cpu_ms: Option<f64>,
 
     /// Milliseconds of the accelerator for a batch, as `BATCH:MS,…`.
-    #[arg(long, value_name = "LIST", value_parser = parse_steps, help_heading = "Costs")]
+    #[arg(long, value_name = "LIST", value_parser = parse_steps, required_unless_present_any = ["from", "item_ms"], help_heading = "Costs")]
     pub(crate) steps: Option<Steps>,
 
     /// Milliseconds of a batch whatever its size.

@@ -73,7 +73,7 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         .max_bytes(args.max_bytes)
         .stall(stall(args))
         .task(&args.task, task, Batching { max: options.batch, delay: args.batch_delay, lanes });
-    if let Some(objects) = objects(args)? {
+    if let Some(objects) = store(args)? {
         engine = engine.objects(objects);
     }
     Ok(Service { engine: engine.build()?, manifest, backends, options })
@@ -101,8 +101,8 @@ pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> 
     Ok(Some(Arc::new(Client::new(options)?)))
 }
 
-/// What reads the objects that are allowed, if any are.
-fn objects(args: &ServiceArgs) -> anyhow::Result<Option<FetchOpener>> {
+/// What reads the objects that are allowed, if any are. No store is asked.
+pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<FetchOpener>> {
     let Some(first) = args.object_store.first() else { return Ok(None) };
     let stores = backends::stores();
     let scheme = first.split_once("://").map_or(first.as_str(), |(scheme, _)| scheme);

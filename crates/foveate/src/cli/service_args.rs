@@ -23,7 +23,7 @@ seconds; a second one stops at once, and the messages come back when their lease
 Exit codes:
   0    stopped as asked, or with --until-empty because there was nothing left
   1    could not start, or messages had to be given back
-  2    the command line makes no sense";
+  2    the command line cannot work";
 
 pub(crate) const ENQUEUE_EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ Examples:
   foveate enqueue --queue sqs://jobs photos/ --base s3://bucket/photos
   foveate enqueue --queue nats://localhost/jobs --from-list jobs.ndjson        # whole jobs, one a line
 
-Exit codes: 0 everything is on the queue; 1 something is not; 2 the command line makes no sense";
+Exit codes: 0 everything is on the queue; 1 something is not; 2 the command line cannot work";
 
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:

@@ -93,7 +93,7 @@ fn queue_table(out: &mut String, queues: &[QueueStats]) {
 pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
     let published = report.published.as_ref();
     json!({
-        "status": if report.is_complete() { "complete" } else { "interrupted" },
+        "status": status(report),
         "output": output.display().to_string(),
         "files": published.map(|p| p.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>()),
         "inputs": report.inputs,
@@ -113,6 +113,14 @@ pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
         "queues": report.queues.iter().map(queue_json).collect::<Vec<_>>(),
         "bottleneck": report.bottleneck().map(|stage| stage.stage.name()),
     })
+}
+
+fn status(report: &RunReport) -> &'static str {
+    match &report.published {
+        None => "interrupted",
+        Some(published) if published.rows == 0 => "failed",
+        Some(_) => "complete",
+    }
 }
 
 fn stage_json(stage: &StageReport) -> Value {

@@ -22,8 +22,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
     let (first, second) = configurations(args);
-    let listing = first.list(|_| ()).context("cannot list the inputs")?;
-    job::check_listing(&listing)?;
+    let listing = job::list(&first, |_| ())?;
 
     let download = progress::Download::new(false);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
@@ -52,7 +51,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
 
 /// The configuration of the options, and what it is compared with. Where fast decoding is not asked for by name, it is
 /// what is judged.
-fn configurations(args: &VerifyArgs) -> (EmbedOptions, EmbedOptions) {
+pub(crate) fn configurations(args: &VerifyArgs) -> (EmbedOptions, EmbedOptions) {
     let first = EmbedOptions {
         decode_scale: args.job.embedding.decode_scale.unwrap_or(DecodeScale::Fast),
         ..job::options(&args.job, Path::new(""))

@@ -1,0 +1,227 @@
+//! What the command line names, checked before anything costs time.
+//!
+//! clap decides whether the arguments can be understood. This module decides whether they can work: the inputs exist, this
+//! build has the backends and devices, the outputs can be written. It opens no image and no model, and leaves nothing on
+//! disk. What it finds is a [`Usage`] error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::queue::QueueOptions;
+use foveate::sink::Layout;
+use foveate::source::Input;
+
+use super::args::{Command, EmbedArgs, JobArgs, VerifyArgs};
+use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
+use super::plan_args::PlanArgs;
+use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
+use super::{job, service};
+
+/// A command line that cannot work: exit code 2. Nothing was written for it.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Usage(#[from] anyhow::Error);
+
+impl Usage {
+    /// The error itself, where it is one of these: its causes are to be told, not that it is about the command line.
+    pub(crate) fn unwrap(error: &anyhow::Error) -> &anyhow::Error {
+        error.downcast_ref::<Self>().map_or(error, |usage| &usage.0)
+    }
+}
+
+/// Checks what a command names.
+pub(crate) fn command(command: &Command) -> Result<(), Usage> {
+    let checked = match command {
+        Command::Embed(args) => embed(args),
+        Command::Verify(args) => verify(args),
+        Command::Profile(args) => profile(args),
+        Command::Bench { experiment } => bench(experiment),
+        Command::Diagnose(args) => lab(&args.lab),
+        Command::Tune(args) => tune(args),
+        Command::Report(args) => report(args),
+        Command::Plan(args) => plan(args),
+        Command::Worker(args) => worker(args),
+        Command::Enqueue(args) => enqueue(args),
+        Command::Serve(args) => serve(args),
+        Command::Backends | Command::Doctor(_) | Command::Models | Command::Completions { .. } => Ok(()),
+    };
+    checked.map_err(Usage)
+}
+
+fn embed(args: &EmbedArgs) -> anyhow::Result<()> {
+    inputs(&args.job)?;
+    let options = super::embed::options(args);
+    backends(&options)?;
+    output(&options)?;
+    optional(args.trace.as_deref(), writable_file)
+}
+
+fn verify(args: &VerifyArgs) -> anyhow::Result<()> {
+    inputs(&args.job)?;
+    let (first, second) = super::verify::configurations(args);
+    backends(&first)?;
+    backends(&second).context("--against")?;
+    optional(args.labels.as_deref(), readable_file)?;
+    optional(args.csv.as_deref(), writable_file)
+}
+
+fn lab(args: &LabArgs) -> anyhow::Result<()> {
+    inputs(&args.job)?;
+    backends(&job::options(&args.job, Path::new("")))?;
+    Backends::compiled().sink(args.sink.as_deref())?;
+    writable_folder(&args.out)
+}
+
+fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
+    lab(&args.lab)?;
+    for (decoder, resizer) in &args.pair {
+        let options = job::options(&args.lab.job, Path::new(""));
+        backends(&EmbedOptions { decoder: Some(decoder.clone()), resizer: Some(resizer.clone()), ..options })?;
+    }
+    optional(args.trace.as_deref(), writable_file)
+}
+
+fn bench(experiment: &Experiment) -> anyhow::Result<()> {
+    match experiment {
+        Experiment::Sinks(args) => writable_folder(&args.out),
+        Experiment::Forward(args) => lab(&args.bench.lab),
+        Experiment::Worker(args) => lab(&args.bench.lab),
+        Experiment::All(args)
+        | Experiment::Decoders(args)
+        | Experiment::Resizers(args)
+        | Experiment::BatchSweep(args)
+        | Experiment::WorkerSweep(args)
+        | Experiment::Headline(args)
+        | Experiment::Extrapolation(args)
+        | Experiment::Predictions(args) => lab(&args.lab),
+    }
+}
+
+fn tune(args: &TuneArgs) -> anyhow::Result<()> {
+    lab(&args.lab)?;
+    writable_file(&args.write)
+}
+
+fn report(args: &ReportArgs) -> anyhow::Result<()> {
+    readable_folder(&args.run)?;
+    writable_folder(args.out.as_deref().unwrap_or(&args.run))
+}
+
+fn plan(args: &PlanArgs) -> anyhow::Result<()> {
+    optional(args.from.as_deref(), readable_folder)?;
+    optional(args.out.as_deref(), writable_folder)
+}
+
+fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
+    args.queue.iter().try_for_each(|address| queue(address))?;
+    Backends::compiled().sink(args.storage.sink.as_deref())?;
+    optional(args.output.as_deref(), writable_folder)?;
+    services(&args.service)
+}
+
+fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    args.queue.iter().try_for_each(|address| queue(address))?;
+    optional(args.api_keys.as_deref(), readable_file)?;
+    services(&args.service)
+}
+
+fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
+    queue(&args.queue)?;
+    let paths = args.inputs.iter().filter(|input| !is_address(input)).map(|path| Input::Path(path.into()));
+    all_exist(paths.chain(args.from_list.iter().cloned().map(Input::List)))
+}
+
+fn services(args: &ServiceArgs) -> anyhow::Result<()> {
+    backends(&job::embedding(&args.embedding, Path::new("")))?;
+    service::store(args).map(drop)
+}
+
+/// The backends and devices are those of this build and this machine.
+fn backends(options: &EmbedOptions) -> anyhow::Result<()> {
+    Ok(options.check_backends(&Backends::compiled())?)
+}
+
+/// This build speaks to the broker of this address; the broker is not asked.
+fn queue(address: &str) -> anyhow::Result<()> {
+    foveate::backends::queues().get(QueueOptions::new(address).scheme()?)?;
+    Ok(())
+}
+
+fn inputs(args: &JobArgs) -> anyhow::Result<()> {
+    if let Some(address) = args.inputs.iter().filter_map(|path| path.to_str()).find(|text| is_address(text)) {
+        bail!(
+            "cannot read {address}: this command reads files and folders; download the images first, or let a worker \
+             read them (`foveate enqueue`)"
+        );
+    }
+    all_exist(job::inputs(args))
+}
+
+/// `https://…`, `s3://…`. A file may have such a name.
+fn is_address(text: &str) -> bool {
+    text.contains("://") && !Path::new(text).exists()
+}
+
+fn all_exist(inputs: impl IntoIterator<Item = Input>) -> anyhow::Result<()> {
+    let problems: Vec<_> = inputs.into_iter().filter_map(|input| input.check().err()).collect();
+    let count = problems.len();
+    match problems.into_iter().next() {
+        None => Ok(()),
+        Some(only) if count == 1 => Err(only.into()),
+        Some(first) => Err(anyhow::Error::new(first).context(format!("{count} inputs cannot be read, the first"))),
+    }
+}
+
+/// The format is known, and files can be created where the output goes.
+fn output(options: &EmbedOptions) -> anyhow::Result<()> {
+    options.check_output(&Backends::compiled())?;
+    match Layout::of(&options.output) {
+        Layout::Folder => writable_folder(&options.output),
+        Layout::File => writable_file(&options.output),
+    }
+}
+
+fn optional(path: Option<&Path>, check: fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    path.map_or(Ok(()), check)
+}
+
+fn readable_file(path: &Path) -> anyhow::Result<()> {
+    fs::File::open(path).map(drop).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn readable_folder(path: &Path) -> anyhow::Result<()> {
+    fs::read_dir(path).map(drop).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A file that exists is opened and left as it is.
+fn writable_file(path: &Path) -> anyhow::Result<()> {
+    let checked = match path.exists() {
+        true => fs::File::options().write(true).open(path).map(drop),
+        false => create_in(parent_of(path)),
+    };
+    checked.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A folder that does not exist is created by the command, in the nearest one that does.
+fn writable_folder(path: &Path) -> anyhow::Result<()> {
+    // Without a separator at the end, behind which a file does not seem to exist.
+    let folder: PathBuf = path.components().collect();
+    let nearest = folder.ancestors().map(or_current).find(|folder| folder.exists());
+    nearest.map_or(Ok(()), create_in).with_context(|| format!("cannot write to {}", path.display()))
+}
+
+/// Creates a file that has no name, and is gone at once: what the system answers to that is true on every file system.
+fn create_in(folder: &Path) -> std::io::Result<()> {
+    tempfile::tempfile_in(folder).map(drop)
+}
+
+fn parent_of(path: &Path) -> &Path {
+    or_current(path.parent().unwrap_or(path))
+}
+
+/// The empty path stands for the current folder.
+fn or_current(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}

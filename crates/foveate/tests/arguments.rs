@@ -1,0 +1,216 @@
+//! Arguments that cannot work are refused before anything costs time: exit code 2, the name and the remedy in one line,
+//! no model looked for, nothing left on disk.
+// A test's panic is its report.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use foveate::backends;
+
+use common::{PHOTOS, Ran, TINY, csv, embed, foveate, npy_rows, run, tree};
+
+/// A hub's model, from a port that nothing listens on: looking for it is another error.
+const OUT_OF_REACH: [&str; 2] = ["--model", "nobody/nothing"];
+
+/// The commands that take images, each writing to `out`.
+fn commands(out: &Path) -> Vec<Command> {
+    let words: [&[&str]; 8] = [
+        &["embed", "-o", "x.parquet"],
+        &["verify"],
+        &["profile", "-o", "run"],
+        &["diagnose", "-o", "run"],
+        &["tune", "-o", "run"],
+        &["bench", "all", "-o", "run"],
+        &["bench", "forward", "-o", "run"],
+        &["bench", "worker", "-o", "run"],
+    ];
+    let command = |words: &&[&str]| in_folder(out, words, &OUT_OF_REACH);
+    words.iter().map(command).collect()
+}
+
+fn in_folder(folder: &Path, words: &[&str], more: &[&str]) -> Command {
+    let mut command = foveate();
+    command.current_dir(folder).env("HF_ENDPOINT", "http://127.0.0.1:1").env("HF_HOME", folder.join("no-cache"));
+    command.args(words).args(more);
+    command
+}
+
+/// Runs a command that must be refused with `says`, and leave `folder` as it was.
+#[track_caller]
+fn refused(folder: &Path, command: &mut Command, says: &[&str]) {
+    let before = tree(folder);
+    let Ran { code, stdout, stderr } = run(command);
+    assert_eq!((code, stdout.as_str(), stderr.lines().count()), (2, "", 1), "{command:?}: {stdout}{stderr}");
+    says.iter().for_each(|text| assert!(stderr.contains(text), "{command:?}: no '{text}' in: {stderr}"));
+    assert_eq!(tree(folder), before, "{command:?}");
+}
+
+#[test]
+fn inputs_that_are_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let empty = path.join("empty");
+    fs::create_dir(&empty).unwrap();
+    for command in commands(path) {
+        let with = |inputs: &[&str], says: &[&str]| {
+            let mut command = clone(&command);
+            refused(path, command.args(inputs), says);
+        };
+        with(&[PHOTOS, "photoz"], &["photoz", "No such file", "check the path"]);
+        with(&["photoz", "foto/x.jpg"], &["2 inputs cannot be read, the first", "photoz"]);
+        with(&["s3://bucket/photos"], &["s3://bucket/photos", "foveate enqueue"]);
+        with(&["https://example.com/cat.jpg"], &["https://example.com/cat.jpg", "foveate enqueue"]);
+        with(&["--from-list", "absent.txt"], &["absent.txt", "No such file"]);
+        with(&["--from-list", "empty"], &["the list empty is a folder"]);
+        with(&["empty/*.jpg"], &["no inputs: empty/*.jpg: the pattern matches nothing"]);
+        refused(path, clone(&command).arg("empty"), &["no inputs: the folders and lists are empty"]);
+    }
+}
+
+#[test]
+fn names_that_this_build_does_not_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    for command in commands(path) {
+        let with = |option: &str, value: &str, says: &[&str]| {
+            refused(path, clone(&command).args([PHOTOS, option, value]), says);
+        };
+        with("--device", "tpu", &["device tpu unavailable: encoder fused runs on cpu", "foveate doctor"]);
+        with("--device", "cpu,cuda:99", &["device cuda:99 unavailable", "foveate doctor"]);
+        with("--device", ",", &["names no device"]);
+        with("--decoder", "turbojpg", &["there is no decoder 'turbojpg'"]);
+        with("--resizer", "bicubic", &["there is no resizer 'bicubic'"]);
+        with("--encoder", "onnx", &["there is no encoder 'onnx'"]);
+        with("--decoder-option", "backend=hardware", &["this decoder has no settings"]);
+    }
+    let against = ["verify", PHOTOS, "--against", "device=tpu"];
+    refused(path, &mut in_folder(path, &against, &OUT_OF_REACH), &["--against", "device tpu unavailable"]);
+    let pair = ["profile", PHOTOS, "--pair", "exact+firr"];
+    refused(path, &mut in_folder(path, &pair, &OUT_OF_REACH), &["there is no resizer 'firr'"]);
+    let sink = ["tune", PHOTOS, "--sink", "csv"];
+    refused(path, &mut in_folder(path, &sink, &OUT_OF_REACH), &["there is no sink 'csv'"]);
+}
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("file"), "").unwrap();
+    fs::create_dir(path.join("x.npy")).unwrap();
+    let cases: [(&[&str], &[&str]); 13] = [
+        (&["embed", PHOTOS, "-o", "file/x.npy"], &["file/x.npy", "create it first"]),
+        (&["embed", PHOTOS, "-o", "no/such/x.npy"], &["no/such/x.npy", "create it first"]),
+        (&["embed", PHOTOS, "-o", "/proc/x.npy"], &["cannot write /proc/x.npy"]),
+        (&["embed", PHOTOS, "-o", "/proc/new/"], &["cannot write to /proc/new/"]),
+        (&["embed", PHOTOS, "-o", "file/"], &["cannot write to file/", "Not a directory"]),
+        (&["embed", PHOTOS, "-o", "x.jsonl"], &["no sink writes '.jsonl' files", ".parquet"]),
+        (&["embed", PHOTOS, "-o", "y.parquet", "--sink-option", "colour=red"], &["setting 'colour'"]),
+        (&["embed", PHOTOS, "-o", "y.parquet", "--trace", "no/trace.json"], &["no/trace.json"]),
+        (&["verify", PHOTOS, "--csv", "no/figures.csv"], &["no/figures.csv"]),
+        (&["verify", PHOTOS, "--labels", "absent.csv"], &["absent.csv"]),
+        (&["profile", PHOTOS, "-o", "file"], &["cannot write to file"]),
+        (&["bench", "all", PHOTOS, "-o", "/proc/run"], &["cannot write to /proc/run"]),
+        (&["tune", PHOTOS, "--write", "no/foveate.toml"], &["no/foveate.toml"]),
+    ];
+    for (words, says) in cases {
+        refused(path, &mut in_folder(path, words, &OUT_OF_REACH), says);
+    }
+    refused(path, &mut in_folder(path, &["bench", "sinks", "-o", "file"], &[]), &["cannot write to file"]);
+    refused(path, &mut in_folder(path, &["report", "absent"], &[]), &["cannot read absent"]);
+    refused(path, &mut in_folder(path, &["report", ".", "-o", "file"], &[]), &["cannot write to file"]);
+    refused(path, &mut in_folder(path, &["plan", "--from", "absent"], &[]), &["cannot read absent"]);
+    let configured = ["embed", PHOTOS, "-o", "y.npy", "--config", "absent.toml"];
+    refused(path, &mut in_folder(path, &configured, &[]), &["absent.toml"]);
+}
+
+#[test]
+fn services_are_checked_before_a_model_is_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::write(path.join("file"), "").unwrap();
+    let nats = ["worker", "--queue", "nats://127.0.0.1:1/jobs"];
+    let refuse = |words: &[&str], says: &[&str]| refused(path, &mut in_folder(path, words, &OUT_OF_REACH), says);
+    refuse(&[&nats[..], &["--device", "tpu"]].concat(), &["device tpu unavailable"]);
+    refuse(&[&nats[..], &["-o", "file"]].concat(), &["cannot write to file"]);
+    refuse(&[&nats[..], &["-o", "out", "--sink", "csv"]].concat(), &["there is no sink 'csv'"]);
+    refuse(&["worker", "--queue", "amqp://host/jobs"], &["there is no queue 'amqp'"]);
+    refuse(&["serve", "--encoder", "onnx"], &["there is no encoder 'onnx'"]);
+    refuse(&["serve", "--api-keys", "absent"], &["cannot read absent"]);
+    let enqueue = ["enqueue", "--queue", "nats://127.0.0.1:1/jobs", "photoz", "--base", "https://example.com"];
+    refused(path, &mut in_folder(path, &enqueue, &[]), &["photoz", "No such file"]);
+    // With these compiled in, there is nothing to miss.
+    if backends::queues().get("sqs").is_err() {
+        refuse(&["worker", "--queue", "sqs://jobs"], &["queue 'sqs' is not compiled", "rebuild with `-F sqs`"]);
+    }
+    if backends::stores().get("object-store").is_err() {
+        refuse(&["serve", "--object-store", "s3://bucket"], &["s3://bucket", "rebuild with `-F object-store`"]);
+    }
+}
+
+/// What a list names is not what the command line names: each line has its outcome. And where there is no vector, there
+/// is no output that would pass for one, or keep the same command from being tried again.
+#[test]
+fn a_list_of_absent_files_is_a_run_that_failed_and_can_be_repeated() {
+    for name in ["x.parquet", "x.npy", "folder"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (photo, list) = (folder.path().join("photo.jpg"), folder.path().join("list.txt"));
+        fs::write(&list, format!("{}\n{}\n", photo.display(), folder.path().join("other.jpg").display())).unwrap();
+        let out = folder.path().join(name);
+        let failures = if name == "folder" { out.join("failures.csv") } else { out.with_extension("failures.csv") };
+        let again = || run(embed(&out).arg("--from-list").arg(&list).arg("--json"));
+
+        let mut ran = again().expect(3);
+        for _ in 0..2 {
+            assert!(ran.stderr.contains("none of the 2 inputs gave a vector"), "{}", ran.stderr);
+            assert!(ran.stderr.contains(&failures.display().to_string()), "{}", ran.stderr);
+            assert_eq!((&ran.json()["status"], &ran.json()["failures"]), (&"failed".into(), &2.into()));
+            assert_eq!(csv(&failures).len(), 2);
+            assert_eq!(tree(folder.path()).len(), 2, "the list and the failures: {:?}", tree(folder.path()).keys());
+            ran = again().expect(3);
+        }
+
+        fs::copy(format!("{PHOTOS}/23_thumb_256.jpg"), &photo).unwrap();
+        assert_eq!(again().expect(0).json()["vectors"], 1);
+        assert_eq!(csv(&failures).len(), 1);
+        if name == "x.npy" {
+            assert_eq!(npy_rows(&out, 64).len(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_overwritten_output_is_not_left_beside_the_failures_of_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let (photo, out) = (folder.path().join("photo.jpg"), folder.path().join("x.npy"));
+    fs::copy(format!("{PHOTOS}/23_thumb_256.jpg"), &photo).unwrap();
+    run(embed(&out).arg(&photo)).expect(0);
+    fs::write(&photo, "no photo").unwrap();
+    assert!(run(embed(&out).arg(&photo)).expect(0).stdout.contains("already complete"));
+    run(embed(&out).arg(&photo).arg("--overwrite")).expect(3);
+    let left: Vec<_> = tree(folder.path()).into_keys().collect();
+    assert_eq!(left, [Path::new("photo.jpg"), Path::new("x.failures.csv")]);
+}
+
+#[test]
+fn a_model_that_is_not_there_is_another_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = in_folder(folder.path(), &["embed", PHOTOS, "-o", "x.npy"], &OUT_OF_REACH);
+    run(&mut command).expect_error(1, "out of reach");
+    assert!(Path::new(TINY).is_dir() && !folder.path().join("x.npy").exists());
+}
+
+fn clone(command: &Command) -> Command {
+    let mut copy = Command::new(command.get_program());
+    copy.args(command.get_args()).current_dir(command.get_current_dir().unwrap()).stdin(std::process::Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => copy.env(name, value),
+            None => copy.env_remove(name),
+        };
+    }
+    copy
+}
