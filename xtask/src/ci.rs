@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::cargo::{cargo, forget_package, shell, succeed};
-use crate::{bench_matrix, examples, kernels, readme, selection, setup, tidy};
+use crate::{bench_matrix, examples, kernels, new_backend, readme, selection, setup, tidy};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -59,7 +59,7 @@ struct Ci<'a> {
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// Cheap and telling first. `matrix` uses what `test` builds.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -89,6 +89,12 @@ const STEPS: [Step; 14] = [
         about: "programs outside of the workspace that use single crates",
         when: When::Always,
         run: examples_step,
+    },
+    Step {
+        name: "backend",
+        about: "CONTRIBUTING's steps add a backend that conforms",
+        when: When::Always,
+        run: backend,
     },
     Step {
         name: "test",
@@ -215,6 +221,10 @@ fn examples_step(ci: Ci<'_>) -> Result<Outcome> {
         return Ok(LIBRARIES);
     }
     examples::run(ci.root).map(|()| Outcome::Done)
+}
+
+fn backend(ci: Ci<'_>) -> Result<Outcome> {
+    new_backend::run(ci.root).map(|()| Outcome::Done)
 }
 
 fn test_step(ci: Ci<'_>) -> Result<Outcome> {

@@ -12,6 +12,7 @@ mod imports;
 mod kernels;
 mod lex;
 mod modules;
+mod new_backend;
 mod readme;
 mod report;
 mod rules;

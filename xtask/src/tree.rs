@@ -128,8 +128,8 @@ fn metadata(root: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Every text file git knows or would add, so that build outputs are never looked at.
-fn files(root: &Path) -> Result<Vec<TextFile>> {
+/// Every file git knows or would add, so that build outputs are never looked at.
+pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         .current_dir(root)
         // A checkout that belongs to another user is usual in a container; listing its files is harmless.
@@ -140,13 +140,13 @@ fn files(root: &Path) -> Result<Vec<TextFile>> {
         bail!("git ls-files failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
     let names = String::from_utf8_lossy(&output.stdout);
-    let paths = names.split('\0').filter(|path| !path.is_empty());
+    Ok(names.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+fn files(root: &Path) -> Result<Vec<TextFile>> {
     // Files that are not UTF-8 are not text; files that are gone were deleted but not committed yet.
-    Ok(paths
-        .filter_map(|path| {
-            Some(TextFile { path: path.to_owned(), text: std::fs::read_to_string(root.join(path)).ok()? })
-        })
-        .collect())
+    let read = |path: String| Some(TextFile { text: std::fs::read_to_string(root.join(&path)).ok()?, path });
+    Ok(paths(root)?.into_iter().filter_map(read).collect())
 }
 
 fn read_toml(path: &Path) -> Result<toml::Table> {

@@ -1,13 +1,15 @@
 //! A decoder: Windows bitmaps of 24 bits per pixel, uncompressed.
 
-use std::io;
-use std::path::Path;
-
 use foveate::core::{PixelBuf, RegistryError, Size};
 use foveate::decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderRegistry, FormatSet, ImageFormat,
+    sniff,
 };
 
+/// Adds the backend to `registry`.
+///
+/// # Errors
+/// When the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), RegistryError> {
     registry.register(DecoderBackend::new("toy-bmp", "24-bit BMP, as an example", |_| Ok(Box::new(ToyBmp))))
 }
@@ -17,6 +19,10 @@ struct ToyBmp;
 impl Decoder for ToyBmp {
     fn decode(&mut self, encoded: &[u8], _: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear(); // a buffer is empty after an error
+        let format = sniff(encoded)?;
+        if format != ImageFormat::Bmp {
+            return Err(DecodeError::unsupported(format, "toy-bmp reads BMP only"));
+        }
         let (size, rows) = header(encoded)?;
         // The limits are checked before any memory is taken.
         let pixels = out.reset(size)?;
@@ -52,19 +58,4 @@ fn header(encoded: &[u8]) -> Result<(Size, &[u8]), DecodeError> {
 
 fn stride(width: u32) -> usize {
     (width as usize * 3).next_multiple_of(4)
-}
-
-/// Writes an image of one colour, for the example to have something to read.
-pub fn write(path: &Path, width: u32, height: u32, rgb: [u8; 3]) -> io::Result<()> {
-    let mut row: Vec<u8> = [rgb[2], rgb[1], rgb[0]].repeat(width as usize);
-    row.resize(stride(width), 0);
-    let rows = row.repeat(height as usize);
-    let mut file = b"BM".to_vec();
-    for number in [54 + rows.len() as u32, 0, 54, 40, width, height] {
-        file.extend(number.to_le_bytes());
-    }
-    file.extend([1, 0, 24, 0]);
-    file.resize(54, 0);
-    file.extend(rows);
-    std::fs::write(path, file)
 }

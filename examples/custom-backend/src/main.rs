@@ -6,6 +6,7 @@ mod colours;
 mod lines;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 
 use foveate::dinov2::OpenOptions;
@@ -16,8 +17,8 @@ use foveate::source::Input;
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::temp_dir().join(format!("foveate-example-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    bmp::write(&folder.join("1-red.bmp"), 300, 200, [255, 0, 0])?;
-    bmp::write(&folder.join("2-teal.bmp"), 224, 500, [0, 128, 128])?;
+    write_bmp(&folder.join("1-red.bmp"), 300, 200, [255, 0, 0])?;
+    write_bmp(&folder.join("2-teal.bmp"), 224, 500, [0, 128, 128])?;
     std::fs::write(folder.join("3-broken.bmp"), b"BM and then nothing")?;
 
     // What this build of foveate contains (a resizer, as Cargo.toml says), and then one's own.
@@ -48,4 +49,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(failures.contains("3-broken.bmp,decode,"), "{failures}");
     std::fs::remove_dir_all(&folder)?;
     Ok(())
+}
+
+/// Writes an image of one colour, for the example to have something to read.
+fn write_bmp(path: &Path, width: u32, height: u32, rgb: [u8; 3]) -> std::io::Result<()> {
+    let mut row: Vec<u8> = [rgb[2], rgb[1], rgb[0]].repeat(width as usize);
+    row.resize(row.len().next_multiple_of(4), 0);
+    let rows = row.repeat(height as usize);
+    let mut file = b"BM".to_vec();
+    for number in [54 + rows.len() as u32, 0, 54, 40, width, height] {
+        file.extend(number.to_le_bytes());
+    }
+    file.extend([1, 0, 24, 0]);
+    file.resize(54, 0);
+    file.extend(rows);
+    std::fs::write(path, file)
 }

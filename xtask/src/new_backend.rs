@@ -1,0 +1,125 @@
+//! CONTRIBUTING's steps to add a backend, followed to the letter in a copy of the tree.
+//!
+//! A block of CONTRIBUTING under `<!-- backend: PATH -->` is a new file; under `<!-- backend: PATH after TEXT -->` it
+//! goes in after the first line that begins with TEXT.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{cargo, succeed, target};
+use crate::tidy;
+
+const PACKAGE: &str = "foveate-decode-toy-bmp";
+/// The backend's code, which in the example goes through the facade's re-exports.
+const CODE: &str = "examples/custom-backend/src/bmp.rs";
+
+/// One block of CONTRIBUTING.
+#[derive(Debug, PartialEq)]
+struct Block<'a> {
+    path: &'a str,
+    after: Option<&'a str>,
+    text: &'a str,
+}
+
+/// Adds the backend to a copy of the tree, checks the copy's rules, runs the backend's conformance suite, and compiles
+/// the facade with this backend alone.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let copy = target(root).join("new-backend");
+    copy_tree(root, &copy)?;
+    let guide = fs::read_to_string(root.join("CONTRIBUTING.md"))?;
+    for block in blocks(&guide)? {
+        apply(&copy, &block).with_context(|| format!("CONTRIBUTING.md: the block of {}", block.path))?;
+        println!("{}", block.path);
+    }
+    let code = fs::read_to_string(root.join(CODE))?.replace("foveate::", "foveate_");
+    fs::write(copy.join("crates").join(PACKAGE).join("src/bmp.rs"), code)?;
+    tidy::run(&copy)?;
+    let cargo = || {
+        let mut command = cargo(&copy);
+        command.env("CARGO_TARGET_DIR", copy.join("target"));
+        command
+    };
+    succeed(cargo().args(["test", "--release", "-p", PACKAGE]))?;
+    succeed(cargo().args(["check", "--release", "-p", "foveate", "--no-default-features", "--features", "toy-bmp"]))
+}
+
+/// Copies the files that git knows, into a repository of their own, since tidy asks git for files. What was built there
+/// stays.
+fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
+    for entry in fs::read_dir(copy).into_iter().flatten() {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("target") {
+            fs::remove_dir_all(&path)?;
+        }
+    }
+    for path in crate::tree::paths(root)? {
+        let to = copy.join(&path);
+        fs::create_dir_all(to.parent().unwrap_or(copy))?;
+        // What is deleted but not committed yet is not copied.
+        if root.join(&path).exists() {
+            fs::copy(root.join(&path), to)?;
+        }
+    }
+    succeed(Command::new("git").current_dir(copy).args(["init", "--quiet"]))
+}
+
+/// The marked blocks of the guide.
+fn blocks(guide: &str) -> Result<Vec<Block<'_>>> {
+    let sections = guide.split("<!-- backend: ").skip(1);
+    let blocks: Vec<_> = sections.map(block).collect::<Option<_>>().context("a marker without a block follows")?;
+    ensure!(!blocks.is_empty(), "CONTRIBUTING.md has no blocks for a backend");
+    Ok(blocks)
+}
+
+fn block(section: &str) -> Option<Block<'_>> {
+    let (marker, rest) = section.split_once(" -->\n```")?;
+    let (_, text) = rest.split_once('\n')?;
+    let (text, _) = text.split_once("\n```\n")?;
+    let (path, after) = marker.split_once(" after ").map_or((marker, None), |(path, after)| (path, Some(after)));
+    Some(Block { path, after, text })
+}
+
+fn apply(copy: &Path, block: &Block<'_>) -> Result<()> {
+    let path = copy.join(block.path);
+    let Some(after) = block.after else {
+        fs::create_dir_all(path.parent().unwrap_or(copy))?;
+        return Ok(fs::write(&path, format!("{}\n", block.text))?);
+    };
+    let text = fs::read_to_string(&path)?;
+    let lines: Vec<&str> = text.lines().collect();
+    let found = lines.iter().position(|line| line.trim_start().starts_with(after));
+    let at = found.with_context(|| format!("no line begins with {after}"))? + 1;
+    let lines = [&lines[..at], &[block.text], &lines[at..]].concat();
+    Ok(fs::write(&path, lines.join("\n") + "\n")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_files_or_insertions() {
+        let guide = "x\n<!-- backend: a/b.toml -->\n```toml\n[x]\ny = 1\n```\n<!-- backend: c.rs after \"z\" => -->\n```rust\nw\n```\n";
+        let file = Block { path: "a/b.toml", after: None, text: "[x]\ny = 1" };
+        let line = Block { path: "c.rs", after: Some("\"z\" =>"), text: "w" };
+        assert_eq!(blocks(guide).unwrap(), [file, line]);
+        assert!(blocks("nothing").is_err() && blocks("<!-- backend: a -->\nno block\n").is_err());
+    }
+
+    #[test]
+    fn a_line_that_is_not_there_is_an_error() {
+        let folder = std::env::temp_dir().join(format!("foveate-new-backend-{}", std::process::id()));
+        let mut block = Block { path: "a/b", after: None, text: "one\n  two\nthree" };
+        apply(&folder, &block).unwrap();
+        block = Block { after: Some("two"), text: "2.5", ..block };
+        apply(&folder, &block).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("a/b")).unwrap(), "one\n  two\n2.5\nthree\n");
+        block.after = Some("four");
+        let error = apply(&folder, &block).unwrap_err().to_string();
+        assert_eq!(error, "no line begins with four");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
