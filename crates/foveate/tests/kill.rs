@@ -13,6 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{assert_same_tree, embed, long_list, run};
+use foveate_testkit::by_length;
 
 /// A job long enough to be interrupted many times: parts of 32, batches of 4.
 fn job(output: &Path, list: &Path) -> Command {
@@ -80,23 +81,23 @@ fn killed_equals_uninterrupted(name: &str, kills: u32, devices: &[&str]) {
 
 #[test]
 fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_folder() {
-    killed_equals_uninterrupted("out", 12, &["cpu"]);
+    killed_equals_uninterrupted("out", by_length(4, 12), &["cpu"]);
 }
 
 /// Three encoders, one, two, three, … continue each other's work.
 #[test]
 fn sigkill_and_another_number_of_devices_change_nothing() {
-    killed_equals_uninterrupted("out", 6, &["cpu,cpu,cpu", "cpu", "cpu,cpu"]);
+    killed_equals_uninterrupted("out", by_length(3, 6), &["cpu,cpu,cpu", "cpu", "cpu,cpu"]);
 }
 
 #[test]
 fn sigkill_never_loses_or_doubles_a_row_of_an_npy_file() {
-    killed_equals_uninterrupted("x.npy", 12, &["cpu"]);
+    killed_equals_uninterrupted("x.npy", by_length(4, 12), &["cpu"]);
 }
 
 #[test]
 fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_file() {
-    killed_equals_uninterrupted("x.parquet", 12, &["cpu"]);
+    killed_equals_uninterrupted("x.parquet", by_length(4, 12), &["cpu"]);
 }
 
 #[test]

@@ -112,6 +112,7 @@ fn sigkill_on_sqs_loses_nothing() {
 }
 
 fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) {
+    let (count, least) = foveate_testkit::by_length((count / 3, least.div_ceil(3)), (count, least));
     let mut items = Item::mixed(count, &BAD);
     // What is never answered comes early: a worker for which nothing else is left takes a message only now and then.
     items.sort_by_key(|item| if item.kind == Kind::Stall { item.number / 2 } else { item.number });
@@ -303,7 +304,8 @@ fn memory_stays_flat() {
     let mut photos = photos();
     photos[0] = padded(&photos[0], 6 << 20);
     let stage = Stage::with_photos(broker, seconds(30), web(), photos);
-    let items = Item::mixed(4_000, &[(Kind::Bomb, 5), (Kind::Huge, 2), (Kind::Missing, 3)]);
+    let items =
+        Item::mixed(foveate_testkit::by_length(1_200, 4_000), &[(Kind::Bomb, 5), (Kind::Huge, 2), (Kind::Missing, 3)]);
     stage.enqueue(&items, true);
     let worker = stage.worker(&["--max-memory", "32M", "--max-bytes", "8M"]);
     let idle = worker.memory("VmRSS");
