@@ -104,7 +104,7 @@ fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std
 struct Bench {
     options: EmbedOptions,
     backends: Arc<Backends>,
-    model: AnyModel,
+    model: Arc<Model>,
     images: u64,
     folder: tempfile::TempDir,
 }
@@ -134,7 +134,7 @@ impl Bench {
             ..EncoderOptions::default()
         };
         let backend = self.backends.encoders.iter().next().ok_or("no encoder is compiled in")?;
-        Ok(backend.open(&self.model, &options)?)
+        Ok(backend.open(&AnyModel::Checkpoint(Arc::clone(&self.model)), &options)?)
     }
 
     /// The encoder on one batch that is already in memory.
@@ -159,8 +159,7 @@ impl Bench {
     /// The engine with a forward and a sink that cost nothing, and every core decoding.
     fn prepare(&self) -> Result<f64> {
         let stored = Arc::new(AtomicU64::new(0));
-        let model = self.model.downcast_ref::<Model>().ok_or("not a model")?;
-        let geometry = self.options.recipe.geometry(&model.preprocess)?;
+        let geometry = self.options.recipe.geometry(&self.model.preprocess)?;
         let (decoding, with_decoders, with_resizers) =
             (self.options.decoding, Arc::clone(&self.backends), Arc::clone(&self.backends));
         let pipeline = Pipeline {

@@ -16,8 +16,8 @@ pub trait Backend {
 /// of every registry have them.
 #[macro_export]
 macro_rules! named_backend {
-    ($backend:ident) => {
-        impl $crate::Backend for $backend {
+    ($backend:ident $(<$parameter:ident>)?) => {
+        impl $(<$parameter>)? $crate::Backend for $backend $(<$parameter>)? {
             fn name(&self) -> &str {
                 self.name
             }
@@ -29,7 +29,7 @@ macro_rules! named_backend {
             }
         }
 
-        impl ::std::fmt::Debug for $backend {
+        impl $(<$parameter>)? ::std::fmt::Debug for $backend $(<$parameter>)? {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.debug_struct(stringify!($backend)).field("name", &self.name).finish_non_exhaustive()
             }

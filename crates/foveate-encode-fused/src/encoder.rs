@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::{Model, ModelError};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident};
 use rayon::prelude::*;
 
 use crate::kernel::Isa;
@@ -82,8 +82,8 @@ impl Encoder for FusedEncoder {
         Ok(EncodeTimes::forward_since(started))
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

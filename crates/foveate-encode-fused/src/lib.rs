@@ -14,7 +14,7 @@ pub use tensors::TensorEncoder;
 
 use foveate_core::{Health, RegistryError};
 use foveate_dinov2::Model;
-use foveate_encode::{AnyModel, EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};
+use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry};
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "fused";
@@ -29,14 +29,12 @@ const ABOUT: &str = if cfg!(feature = "cuda") {
 ///
 /// # Errors
 /// When a backend of the same name is registered already.
-pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
-    registry.register(EncoderBackend::new(NAME, ABOUT, open).with_health(health))
+pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
+    registry.register(EncoderBackend::new(NAME, ABOUT).taking_checkpoints(open).with_health(health))
 }
 
 /// The forward for the device that is asked for.
-fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
-    let model = model.downcast_ref::<Model>();
-    let model = model.ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?;
+fn open(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
     match options.device.as_str() {
         "cpu" => Ok(Box::new(FusedEncoder::new(model, options)?)),
         device if device.starts_with("cuda") => open_cuda(model, options),

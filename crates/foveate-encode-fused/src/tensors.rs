@@ -10,7 +10,7 @@ use candle_nn::ops::{layer_norm, silu, softmax_last_dim};
 use foveate_core::{CHANNELS, PixelBatch, VectorBuf};
 use foveate_dinov2::parts::{self, Parts};
 use foveate_dinov2::{Config, Model};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Pooling};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Pooling, Resident};
 
 use crate::encoder::unusable;
 
@@ -131,8 +131,8 @@ impl Encoder for TensorEncoder {
         Ok(EncodeTimes::forward_since(started))
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> std::result::Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

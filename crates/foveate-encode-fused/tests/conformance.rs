@@ -91,38 +91,33 @@ fn options() -> EncoderOptions {
     EncoderOptions { max_batch: 4, ..EncoderOptions::default() }
 }
 
-fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+fn open(model: Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
     let mut registry = EncoderRegistry::new("encoder", &["fused"]);
     foveate_encode_fused::register(&mut registry).unwrap();
-    registry.get("fused").unwrap().open(model, options)
+    registry.get("fused").unwrap().open(&AnyModel::Checkpoint(Arc::new(model)), options)
 }
 
 #[test]
 fn the_registry_opens_it() {
-    let model: AnyModel = Arc::new(tiny("tiny"));
-    assert_eq!(open(&model, &options()).unwrap().spec().dim, 64);
+    assert_eq!(open(tiny("tiny"), &options()).unwrap().spec().dim, 64);
 }
 
 #[test]
 fn what_it_cannot_do_is_refused() {
-    let model: AnyModel = Arc::new(tiny("tiny"));
-    let other = open(&model, &EncoderOptions { device: "tpu:0".to_owned(), ..options() });
+    let other = open(tiny("tiny"), &EncoderOptions { device: "tpu:0".to_owned(), ..options() });
     assert!(matches!(other, Err(EncodeError::Device { device, .. }) if device == "tpu:0"));
     for dtype in [DType::F16, DType::Bf16] {
-        assert!(matches!(open(&model, &EncoderOptions { dtype, ..options() }), Err(EncodeError::Unsupported(_))));
+        assert!(matches!(open(tiny("tiny"), &EncoderOptions { dtype, ..options() }), Err(EncodeError::Unsupported(_))));
     }
-    let other: AnyModel = Arc::new("no model");
-    assert!(matches!(open(&other, &options()), Err(EncodeError::Model(_))));
     let mut odd = tiny("tiny");
     odd.preprocess.crop = Size::new(224, 225);
-    assert!(matches!(open(&(Arc::new(odd) as AnyModel), &options()), Err(EncodeError::Model(_))));
+    assert!(matches!(open(odd, &options()), Err(EncodeError::Model(_))));
 }
 
 /// This process has no emulator; on a machine with a GPU, it opens.
 #[test]
 fn without_a_gpu_that_is_said_in_one_line() {
-    let model: AnyModel = Arc::new(tiny("tiny"));
-    let gpu = open(&model, &EncoderOptions { device: "cuda:0".to_owned(), ..options() });
+    let gpu = open(tiny("tiny"), &EncoderOptions { device: "cuda:0".to_owned(), ..options() });
     match (gpu, cfg!(feature = "cuda")) {
         (Err(EncodeError::Device { device, reason }), false) => {
             assert_eq!((&*device, &*reason), ("cuda:0", "built without CUDA: rebuild with `-F cuda`"));

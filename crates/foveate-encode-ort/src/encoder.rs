@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
-    AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphFormat, GraphSource,
-    Overlap, Pooling,
+    DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, GraphSource, Overlap, Pooling,
+    Resident,
 };
 use ort::ep::ExecutionProviderDispatch;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -124,14 +124,6 @@ impl OrtEncoder {
             resident: 0,
         })
     }
-
-    /// The same from the model as the registry hands it over, a [`Graph`].
-    pub(crate) fn open_any(model: &AnyModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        match model.downcast_ref::<Graph>() {
-            Some(graph) if graph.format == GraphFormat::Onnx => Self::open(graph, options),
-            _ => Err(EncodeError::Model("not an ONNX graph".to_owned())),
-        }
-    }
 }
 
 impl Encoder for OrtEncoder {
@@ -153,23 +145,31 @@ impl Encoder for OrtEncoder {
     }
 
     #[cfg(feature = "cuda")]
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        let Self { spec, engines, outputs, resident, .. } = self;
-        match engines.first_mut() {
-            Some(Engine { session, road: Road::Gpu(bound), .. }) if *resident > 0 => {
-                compute(session, bound, outputs, out.reset(*resident, spec.dim), spec.dim)
-            }
-            _ => Err(EncodeError::on_the_host()),
-        }
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        let is_on_gpu = matches!(self.engines[0].road, Road::Gpu(_));
+        (is_on_gpu && self.resident > 0).then_some(self as _)
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
         None
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Resident for OrtEncoder {
+    fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let Self { spec, engines, outputs, resident, .. } = self;
+        match &mut engines[0] {
+            Engine { session, road: Road::Gpu(bound), .. } if *resident > 0 => {
+                compute(session, bound, outputs, out.reset(*resident, spec.dim), spec.dim)
+            }
+            _ => Err(EncodeError::Batch("none is on the device".to_owned())),
+        }
     }
 }
 

@@ -21,19 +21,18 @@ mod rows;
 pub use encoder::OrtEncoder;
 
 use foveate_core::RegistryError;
-use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderRegistry, GraphFormat, ModelForm};
+use foveate_encode::{EncoderBackend, EncoderRegistry, GraphFormat};
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "ort";
 
-/// Adds this backend to `registry`.
+/// Adds this backend to `registry`, whatever the program's checkpoints are: it takes none.
 ///
 /// # Errors
 /// When a backend of the same name is registered already.
-pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
-    let open = |model: &_, options: &_| -> Result<Box<dyn Encoder>, EncodeError> {
-        Ok(Box::new(OrtEncoder::open_any(model, options)?))
-    };
-    let backend = EncoderBackend::new(NAME, "any ONNX graph, with ONNX Runtime's shared library", open);
-    registry.register(backend.taking(&[ModelForm::Graph(GraphFormat::Onnx)]).with_health(health::health))
+pub fn register<C>(registry: &mut EncoderRegistry<C>) -> Result<(), RegistryError> {
+    let backend = EncoderBackend::new(NAME, "any ONNX graph, with ONNX Runtime's shared library");
+    let backend =
+        backend.taking_graphs(GraphFormat::Onnx, |graph, options| Ok(Box::new(OrtEncoder::open(graph, options)?)));
+    registry.register(backend.with_health(health::health))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::{
-    AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling,
+    DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling, Resident,
 };
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
@@ -72,15 +72,6 @@ impl TchEncoder {
         Self::with(Engine::Script(script), spec, (device, tf32), options.threads)
     }
 
-    /// The same from the model as the registry hands it over.
-    pub(crate) fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        match (model.downcast_ref::<Model>(), model.downcast_ref::<Graph>()) {
-            (Some(model), _) => Self::new(model, options),
-            (_, Some(graph)) => Self::from_torchscript(graph, options),
-            _ => Err(EncodeError::Model("neither a DINOv2 model nor a TorchScript file".to_owned())),
-        }
-    }
-
     fn with(
         engine: Engine,
         spec: EncoderSpec,
@@ -104,15 +95,22 @@ impl Encoder for TchEncoder {
         if self.device == Device::Cpu { self.encode_on_host(batch, out) } else { self.encode_on_device(batch, out) }
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        let samples = self.resident.take().ok_or_else(EncodeError::on_the_host)?;
-        let times = self.forward(&samples, out);
-        self.resident = Some(samples);
-        times
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.resident.is_some().then_some(self as _)
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
         None
+    }
+}
+
+impl Resident for TchEncoder {
+    fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let nothing = || EncodeError::Batch("none is on the device".to_owned());
+        let samples = self.resident.take().ok_or_else(nothing)?;
+        let times = self.forward(&samples, out);
+        self.resident = Some(samples);
+        times
     }
 }
 

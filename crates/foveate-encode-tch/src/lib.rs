@@ -10,7 +10,8 @@ mod script;
 pub use encoder::TchEncoder;
 
 use foveate_core::RegistryError;
-use foveate_encode::{EncodeError, Encoder, EncoderBackend, EncoderRegistry, GraphFormat, ModelForm};
+use foveate_dinov2::Model;
+use foveate_encode::{EncoderBackend, EncoderRegistry, GraphFormat};
 
 /// The name of this backend in the registry.
 pub const NAME: &str = "tch";
@@ -19,13 +20,12 @@ pub const NAME: &str = "tch";
 ///
 /// # Errors
 /// When a backend of the same name is registered already.
-pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
-    let open = |model: &_, options: &_| -> Result<Box<dyn Encoder>, EncodeError> {
-        Ok(Box::new(TchEncoder::open(model, options)?))
-    };
-    let backend =
-        EncoderBackend::new(NAME, "DINOv2 and TorchScript files through libtorch (f32, bf16, f16; cpu, cuda)", open)
-            .taking(&[ModelForm::Dinov2, ModelForm::Graph(GraphFormat::TorchScript)])
-            .with_health(health::health);
-    registry.register(backend)
+pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
+    let about = "DINOv2 and TorchScript files through libtorch (f32, bf16, f16; cpu, cuda)";
+    let backend = EncoderBackend::new(NAME, about)
+        .taking_checkpoints(|model, options| Ok(Box::new(TchEncoder::new(model, options)?)))
+        .taking_graphs(GraphFormat::TorchScript, |graph, options| {
+            Ok(Box::new(TchEncoder::from_torchscript(graph, options)?))
+        });
+    registry.register(backend.with_health(health::health))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{TINY, encode, tiny, tiny_script};
 use foveate_core::{Backend, Size};
-use foveate_dinov2::SeededWeights;
+use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{
     AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, ModelForm,
     Pooling, conformance,
@@ -89,18 +89,22 @@ fn options() -> EncoderOptions {
     EncoderOptions { max_batch: 4, ..EncoderOptions::default() }
 }
 
-fn registry() -> EncoderRegistry {
+fn registry() -> EncoderRegistry<Model> {
     let mut registry = EncoderRegistry::new("encoder", &["tch"]);
     foveate_encode_tch::register(&mut registry).unwrap();
     registry
 }
 
-fn open(model: &AnyModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+fn open(model: &AnyModel<Model>, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
     registry().get("tch").unwrap().open(model, options)
 }
 
-fn refusal(model: impl Into<AnyModelOf>, options: &EncoderOptions) -> EncodeError {
-    match open(&model.into().0, options) {
+fn checkpoint(model: Model) -> AnyModel<Model> {
+    AnyModel::Checkpoint(Arc::new(model))
+}
+
+fn refusal(model: AnyModel<Model>, options: &EncoderOptions) -> EncodeError {
+    match open(&model, options) {
         Ok(_) => panic!("{options:?} must be refused"),
         Err(error) => {
             assert!(!error.to_string().contains('\n'), "an error is one line: {error}");
@@ -109,54 +113,41 @@ fn refusal(model: impl Into<AnyModelOf>, options: &EncoderOptions) -> EncodeErro
     }
 }
 
-/// Either form of a model.
-struct AnyModelOf(AnyModel);
-
-impl From<foveate_dinov2::Model> for AnyModelOf {
-    fn from(model: foveate_dinov2::Model) -> Self {
-        Self(Arc::new(model))
-    }
-}
-
-impl From<Graph> for AnyModelOf {
-    fn from(graph: Graph) -> Self {
-        Self(Arc::new(graph))
-    }
-}
-
 #[test]
 fn the_registry_opens_both_forms() {
     let registry = registry();
     let backend = registry.get("tch").unwrap();
-    assert_eq!(backend.takes(), [ModelForm::Dinov2, ModelForm::Graph(GraphFormat::TorchScript)]);
+    assert!(backend.takes(ModelForm::Checkpoint) && backend.takes(ModelForm::Graph(GraphFormat::TorchScript)));
     let health = backend.health();
     assert!(health.library.unwrap().starts_with("libtorch 2.13.0"));
     assert_eq!(health.devices[0], "cpu");
-    for model in [AnyModelOf::from(tiny("tiny")).0, AnyModelOf::from(tiny_script("tiny")).0] {
+    for model in [checkpoint(tiny("tiny")), AnyModel::Graph(tiny_script("tiny"))] {
         assert_eq!(open(&model, &options()).unwrap().spec().dim, 64);
     }
 }
 
 #[test]
 fn what_it_cannot_do_is_refused() {
-    let other: AnyModel = Arc::new("no model");
-    assert!(matches!(open(&other, &options()), Err(EncodeError::Model(_))));
+    let onnx = AnyModel::Graph(Graph { format: GraphFormat::Onnx, ..tiny_script("tiny") });
+    assert!(matches!(refusal(onnx, &options()), EncodeError::Form { .. }));
     let mut odd = tiny("tiny");
     odd.preprocess.crop = Size::new(224, 225);
-    assert!(matches!(refusal(odd, &options()), EncodeError::Model(_)));
+    assert!(matches!(refusal(checkpoint(odd), &options()), EncodeError::Model(_)));
     let setting = EncoderOptions { settings: [("speed".to_owned(), "11".to_owned())].into(), ..options() };
-    assert!(matches!(refusal(tiny("tiny"), &setting), EncodeError::Unsupported(text) if text.contains("speed")));
+    assert!(
+        matches!(refusal(checkpoint(tiny("tiny")), &setting), EncodeError::Unsupported(text) if text.contains("speed"))
+    );
     for (device, value, expected) in [
         ("cpu", "on", "setting 'tf32': it has no settings"),
         ("cuda:0", "yes", "setting 'tf32' is 'yes', not on or off"),
     ] {
         let settings = [("tf32".to_owned(), value.to_owned())].into();
         let tf32 = EncoderOptions { device: device.to_owned(), settings, ..options() };
-        let text = refusal(tiny("tiny"), &tf32).to_string();
+        let text = refusal(checkpoint(tiny("tiny")), &tf32).to_string();
         assert!(text.contains(expected), "{text}");
     }
     let half = EncoderOptions { dtype: DType::Bf16, ..options() };
-    let text = refusal(tiny_script("tiny"), &half).to_string();
+    let text = refusal(AnyModel::Graph(tiny_script("tiny")), &half).to_string();
     assert!(text.contains("bf16") && text.contains("f32"), "{text}");
 }
 
@@ -165,7 +156,9 @@ fn what_it_cannot_do_is_refused() {
 fn a_device_that_is_not_there_is_an_error() {
     for name in ["cuda", "cuda:", "cuda:x", "cuda:-1", "gpu", "mps", "cuda:9999"] {
         let options = EncoderOptions { device: name.to_owned(), ..options() };
-        for error in [refusal(tiny("tiny"), &options), refusal(tiny_script("tiny"), &options)] {
+        for error in
+            [refusal(checkpoint(tiny("tiny")), &options), refusal(AnyModel::Graph(tiny_script("tiny")), &options)]
+        {
             assert!(matches!(error, EncodeError::Device { device, .. } if device == name));
         }
     }
@@ -181,11 +174,16 @@ fn a_file_that_is_no_torchscript_is_an_error() {
         std::fs::write(&path, bytes).unwrap();
         for source in [GraphSource::File(path.clone()), GraphSource::Memory(bytes.into())] {
             let graph = Graph { name: name.to_owned(), source, ..tiny_script("tiny") };
-            assert!(matches!(refusal(graph, &options()), EncodeError::Model(text) if text.contains(name)));
+            assert!(
+                matches!(refusal(AnyModel::Graph(graph), &options()), EncodeError::Model(text) if text.contains(name))
+            );
         }
     }
     let absent = GraphSource::File(folder.path().join("absent.pt"));
-    assert!(matches!(refusal(Graph { source: absent, ..tiny_script("tiny") }, &options()), EncodeError::Model(_)));
+    assert!(matches!(
+        refusal(AnyModel::Graph(Graph { source: absent, ..tiny_script("tiny") }), &options()),
+        EncodeError::Model(_)
+    ));
 }
 
 #[test]
@@ -225,7 +223,7 @@ fn a_file_that_gives_vectors_has_no_patches() {
     assert!(vectors.as_slice().iter().zip([0.0, 0.2, 1.0]).all(|(a, b)| (a - b).abs() < 1e-6), "{vectors:?}");
     for pooling in [Pooling::Mean, Pooling::ClsMean] {
         let options = EncoderOptions { pooling, ..options() };
-        assert!(matches!(refusal(graph.clone(), &options), EncodeError::Unsupported(_)));
+        assert!(matches!(refusal(AnyModel::Graph(graph.clone()), &options), EncodeError::Unsupported(_)));
     }
 }
 
@@ -246,7 +244,7 @@ fn registers_are_not_averaged() {
         assert!(vectors.as_slice().iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-4), "{vectors:?}");
     }
     let graph = Graph { registers: Some(18), ..traced(network) };
-    assert!(matches!(refusal(graph, &options()), EncodeError::Model(_)));
+    assert!(matches!(refusal(AnyModel::Graph(graph), &options()), EncodeError::Model(_)));
 }
 
 #[test]
@@ -255,5 +253,5 @@ fn a_file_that_takes_other_images_is_an_error() {
         traced(|images| images.flatten(1, 3).matmul(&Tensor::ones([192, 4], (tch::Kind::Float, tch::Device::Cpu))));
     assert!(TchEncoder::from_torchscript(&graph, &options()).is_ok());
     let larger = Graph { input: Size::square(16), ..graph };
-    assert!(matches!(refusal(larger, &options()), EncodeError::Engine(_)));
+    assert!(matches!(refusal(AnyModel::Graph(larger), &options()), EncodeError::Engine(_)));
 }

@@ -3,7 +3,8 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{BatchMemory, Size, VectorBuf};
 
-use crate::{EncodeError, EncodeTimes};
+use crate::error::EncodeError;
+use crate::times::EncodeTimes;
 
 /// An encoder whose device works while the host goes on: batches are submitted, and collected later, in the order in
 /// which they were submitted. While one batch is computed, the next one is on its way to the device and the last one's

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foveate_core::{PixelBatch, Stage, VectorBuf};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, normalize_nchw};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident, normalize_nchw};
 use foveate_pipeline::RunReport;
 use foveate_profile::{StageProfiler, StageTotals, Trace};
 
@@ -238,8 +238,8 @@ impl Encoder for Normalizing {
         self.encoder.encode(batch, out)
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.encoder.encode_resident(out)
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.encoder.resident()
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
-    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
+    host_allocator,
 };
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -114,13 +115,20 @@ impl Encoder for LentEncoder {
         lock(&self.encoder).encode(batch, out)
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        lock(&self.encoder).encode_resident(out)
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        let is_resident = lock(&self.encoder).resident().is_some();
+        is_resident.then_some(self as _)
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
         let overlaps = lock(&self.encoder).overlap().is_some();
         overlaps.then_some(self as _)
+    }
+}
+
+impl Resident for LentEncoder {
+    fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        resident(lock(&self.encoder).as_mut())?.encode_again(out)
     }
 }
 
@@ -140,6 +148,11 @@ impl Overlap for LentEncoder {
     fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
         overlap(lock(&self.encoder).as_mut())?.collect(out)
     }
+}
+
+/// The batch that an encoder still has on its device.
+pub(crate) fn resident(encoder: &mut dyn Encoder) -> Result<&mut dyn Resident, EncodeError> {
+    encoder.resident().ok_or_else(|| EncodeError::Batch("none is on a device".to_owned()))
 }
 
 /// What an encoder that is wrapped overlaps with.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{Costs, FakeRig, corrupt, raw};
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
 use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, Table, Watch};
 use foveate_pipeline::{Cancel, Config};
@@ -694,8 +694,8 @@ impl Encoder for SpoiltEncoder {
         Ok(times)
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.inner.encode_resident(out)
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.inner.resident()
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

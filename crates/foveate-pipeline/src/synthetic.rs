@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -157,8 +157,8 @@ impl Encoder for FirstPixels {
         Ok(EncodeTimes::forward_since(started))
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

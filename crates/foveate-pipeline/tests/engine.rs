@@ -14,7 +14,7 @@ use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, S
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
 use foveate_encode::{
     Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderSpec, Overlap, Place,
-    Pooling, host_allocator,
+    Pooling, Resident, host_allocator,
 };
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::{ItemFault, Opener, PreprocessError, Preprocessor, StageClock};
@@ -148,8 +148,8 @@ impl Encoder for NumberEncoder {
         }
         Ok(EncodeTimes::forward_since(started))
     }
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
@@ -194,8 +194,8 @@ impl Encoder for DeviceEncoder {
     fn encode(&mut self, _: PixelBatch<'_>, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         unreachable!("the engine overlaps where it can")
     }
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        unreachable!("the engine does not ask")
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
         Some(self)

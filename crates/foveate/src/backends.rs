@@ -2,6 +2,7 @@
 //! feature in Cargo.toml, and its crate.
 
 use foveate_decode::DecoderRegistry;
+use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
 use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;
@@ -48,7 +49,7 @@ table! {
         "image" => foveate_resize_image,
     ];
     /// Encoders: `--encoder`.
-    encoders: EncoderRegistry = "encoder" [
+    encoders: EncoderRegistry<Model> = "encoder" [
         "fused" => foveate_encode_fused,
         "ort" => foveate_encode_ort,
         "tch" => foveate_encode_tch,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foveate_core::{Backend, PixelLimits, UnknownBackend};
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
-use foveate_dinov2::{ModelError, OpenOptions};
+use foveate_dinov2::{Model, ModelError, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, GraphFormat, ModelForm, Pooling};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Normalize, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::{
@@ -33,7 +33,7 @@ pub struct Backends {
     /// `--resizer`.
     pub resizers: ResizerRegistry,
     /// `--encoder`.
-    pub encoders: EncoderRegistry,
+    pub encoders: EncoderRegistry<Model>,
     /// `--sink`.
     pub sinks: SinkRegistry,
 }
@@ -264,12 +264,12 @@ impl EmbedOptions {
     }
 
     /// The encoder that is named, or else the one that a model of this name goes to; see [`OpenModel::usual_encoder`].
-    fn expected_encoder(&self, first: String, encoders: &EncoderRegistry) -> String {
+    fn expected_encoder(&self, first: String, encoders: &EncoderRegistry<Model>) -> String {
         let extension = std::path::Path::new(&self.model).extension().and_then(|extension| extension.to_str());
         let Some(format) = extension.and_then(GraphFormat::of_extension).filter(|_| self.encoder.is_none()) else {
             return first;
         };
-        let taker = encoders.iter().find(|backend| backend.takes().contains(&ModelForm::Graph(format)));
+        let taker = encoders.iter().find(|backend| backend.takes(ModelForm::Graph(format)));
         taker.map_or(first, |backend| backend.name().to_owned())
     }
 

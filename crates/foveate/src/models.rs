@@ -10,6 +10,9 @@ use foveate_encode::{
     ModelForm,
 };
 
+/// The form that a checkpoint can be brought into.
+const MADE_OF_CHECKPOINTS: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
+
 /// A model that any encoder may be opened with, if it takes its form.
 #[derive(Clone, Debug)]
 pub enum OpenModel {
@@ -23,7 +26,7 @@ pub enum OpenModel {
 #[derive(Clone, Debug)]
 pub struct GraphFile {
     /// The network.
-    pub graph: Arc<Graph>,
+    pub graph: Graph,
     /// Preprocessing recipe.
     pub preprocess: Preprocess,
     /// SHA-256 of the file, and of its external weights if there are any.
@@ -80,14 +83,20 @@ impl OpenModel {
     }
 
     /// The first encoder that takes the model as it is; a network in a file is not for every one.
-    pub fn usual_encoder(&self, encoders: &EncoderRegistry) -> Option<String> {
+    pub fn usual_encoder(&self, encoders: &EncoderRegistry<Model>) -> Option<String> {
         let form = self.form();
-        encoders.iter().find(|backend| backend.takes().contains(&form)).map(|backend| backend.name().to_owned())
+        encoders.iter().find(|backend| backend.takes(form)).map(|backend| backend.name().to_owned())
+    }
+
+    /// Whether `backend` takes the model, as it is or as a graph made of it.
+    pub fn is_taken_by(&self, backend: &EncoderBackend<Model>) -> bool {
+        let as_graph = matches!(self, Self::Dinov2(_)) && backend.takes(MADE_OF_CHECKPOINTS);
+        as_graph || backend.takes(self.form())
     }
 
     fn form(&self) -> ModelForm {
         match self {
-            Self::Dinov2(_) => ModelForm::Dinov2,
+            Self::Dinov2(_) => ModelForm::Checkpoint,
             Self::Graph(file) => ModelForm::Graph(file.graph.format),
         }
     }
@@ -96,32 +105,26 @@ impl OpenModel {
     /// written as a graph in memory, of the precision and the pooling that `options` asks for.
     ///
     /// # Errors
-    /// [`EncodeError::Unsupported`] when it takes none that this model can be had in, naming the encoders that do;
+    /// [`EncodeError::Form`] when it takes none that this model can be had in, naming the encoders that do;
     /// [`EncodeError::Model`] when the checkpoint cannot be written as a graph.
     pub fn for_backend(
         &self,
-        backend: &EncoderBackend,
-        encoders: &EncoderRegistry,
+        backend: &EncoderBackend<Model>,
+        encoders: &EncoderRegistry<Model>,
         options: &EncoderOptions,
-    ) -> Result<AnyModel, EncodeError> {
-        let takes = |form| backend.takes().contains(&form);
+    ) -> Result<AnyModel<Model>, EncodeError> {
         match self {
-            Self::Dinov2(model) if takes(ModelForm::Dinov2) => Ok(Arc::clone(model) as AnyModel),
-            Self::Dinov2(model) if takes(ModelForm::Graph(GraphFormat::Onnx)) => Ok(Arc::new(as_onnx(model, options)?)),
-            Self::Graph(file) if takes(ModelForm::Graph(file.graph.format)) => Ok(Arc::clone(&file.graph) as AnyModel),
+            Self::Dinov2(model) if backend.takes(ModelForm::Checkpoint) => Ok(AnyModel::Checkpoint(Arc::clone(model))),
+            Self::Dinov2(model) if backend.takes(MADE_OF_CHECKPOINTS) => Ok(AnyModel::Graph(as_onnx(model, options)?)),
+            Self::Graph(file) if backend.takes(self.form()) => Ok(AnyModel::Graph(file.graph.clone())),
             _ => Err(self.not_taken_by(backend, encoders)),
         }
     }
 
-    fn not_taken_by(&self, backend: &EncoderBackend, encoders: &EncoderRegistry) -> EncodeError {
-        let (forms, what): (&[ModelForm], _) = match self {
-            Self::Dinov2(_) => (&[ModelForm::Dinov2, ModelForm::Graph(GraphFormat::Onnx)], "DINOv2 checkpoints"),
-            Self::Graph(file) => (&[ModelForm::Graph(file.graph.format)], file.graph.format.name()),
-        };
-        let takers = encoders.iter().filter(|other| other.takes().iter().any(|form| forms.contains(form)));
-        let takers: Vec<&str> = takers.map(Backend::name).collect();
-        let others = if takers.is_empty() { "none of this build".to_owned() } else { takers.join(", ") };
-        EncodeError::Unsupported(format!("'{}' does not take {what}; encoders that do: {others}", backend.name()))
+    fn not_taken_by(&self, backend: &EncoderBackend<Model>, encoders: &EncoderRegistry<Model>) -> EncodeError {
+        let form = self.form();
+        let takers = encoders.iter().filter(|other| self.is_taken_by(other)).map(|other| other.name().to_owned());
+        EncodeError::Form { backend: backend.name().to_owned(), form, takers: takers.collect() }
     }
 }
 
@@ -157,7 +160,7 @@ impl GraphFile {
             std,
             registers: Self::registers(path),
         };
-        Ok(Self { graph: Arc::new(graph), preprocess, hash: Self::hash(path)? })
+        Ok(Self { graph, preprocess, hash: Self::hash(path)? })
     }
 
     fn preprocess(path: &Path) -> Result<Preprocess, ModelError> {
@@ -211,24 +214,29 @@ mod tests {
 
     #[test]
     fn a_network_in_a_file_goes_to_an_encoder_that_takes_it() {
-        fn refuse(_: &AnyModel, _: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+        fn refuse<M>(_: &M, _: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
             Err(EncodeError::Engine("never opened".to_owned()))
         }
-        const ONNX: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
         let mut encoders = EncoderRegistry::new("encoder", &["plain", "graphs"]);
-        encoders.register(EncoderBackend::new("plain", "takes checkpoints", refuse)).unwrap();
+        encoders.register(EncoderBackend::new("plain", "takes checkpoints").taking_checkpoints(refuse)).unwrap();
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/tiny/model.baked224.onnx");
         let model = OpenModel::open(path, &OpenOptions::from_env()).unwrap();
         assert_eq!(model.usual_encoder(&encoders), None);
-        let plain = encoders.get("plain").unwrap();
-        let refused = model.for_backend(plain, &encoders, &EncoderOptions::default()).unwrap_err().to_string();
-        assert!(refused.contains("'plain' does not take ONNX; encoders that do: none of this build"), "{refused}");
+        let refused = |encoders: &EncoderRegistry<Model>| {
+            let plain = encoders.get("plain").unwrap();
+            model.for_backend(plain, encoders, &EncoderOptions::default()).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&encoders), "'plain' does not take ONNX graphs");
 
-        encoders.register(EncoderBackend::new("graphs", "takes files", refuse).taking(&[ONNX])).unwrap();
+        let graphs = EncoderBackend::new("graphs", "takes files").taking_graphs(GraphFormat::Onnx, refuse);
+        encoders.register(graphs).unwrap();
+        assert_eq!(refused(&encoders), "'plain' does not take ONNX graphs; encoders that do: graphs");
         assert_eq!(model.usual_encoder(&encoders).as_deref(), Some("graphs"));
         let graphs = encoders.get("graphs").unwrap();
         let graph = model.for_backend(graphs, &encoders, &EncoderOptions::default()).unwrap();
-        assert!(graph.downcast_ref::<Graph>().is_some_and(|graph| graph.format == GraphFormat::Onnx));
+        assert_eq!(graph.form(), ModelForm::Graph(GraphFormat::Onnx));
+        let refused = encoders.get("plain").unwrap().open(&graph, &EncoderOptions::default());
+        assert!(matches!(refused, Err(EncodeError::Form { .. })), "the form is refused before the backend sees it");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foveate_core::{Backend, Health, Registry};
 use foveate_decode::{DecodeError, Decoder};
-use foveate_dinov2::OpenOptions;
+use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{EncodeError, Encoder, EncoderBackend};
 use foveate_lab::{Candidate, Context, Setting};
 use foveate_pipeline::Config;
@@ -90,13 +90,8 @@ impl Rig {
         })
     }
 
-    fn takes(&self, backend: &EncoderBackend) -> bool {
-        let options = self.options.encoder_options(&self.options.device);
-        // For a checkpoint that is to become a graph, finding out is as much work as doing it.
-        match &self.model {
-            OpenModel::Dinov2(_) => true,
-            OpenModel::Graph(_) => self.model.for_backend(backend, &self.backends.encoders, &options).is_ok(),
-        }
+    fn takes(&self, backend: &EncoderBackend<Model>) -> bool {
+        self.model.is_taken_by(backend)
     }
 }
 

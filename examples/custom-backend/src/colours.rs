@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use foveate::core::{PixelBatch, RegistryError, VectorBuf};
 use foveate::dinov2::Model;
-use foveate::encode::{AnyModel, DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec, Overlap};
+use foveate::encode::{
+    DType, EncodeError, EncodeTimes, Encoder, EncoderBackend, EncoderOptions, EncoderRegistry, EncoderSpec, Overlap,
+    Resident,
+};
 
-pub fn register(registry: &mut EncoderRegistry) -> Result<(), RegistryError> {
-    registry.register(EncoderBackend::new("colours", "mean colour, as an example", |model, options| {
-        Ok(Box::new(Colours::new(model, options)?))
-    }))
+pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
+    let backend = EncoderBackend::new("colours", "mean colour, as an example");
+    registry.register(backend.taking_checkpoints(|model, options| Ok(Box::new(Colours::new(model, options)?))))
 }
 
 struct Colours {
@@ -17,8 +19,7 @@ struct Colours {
 }
 
 impl Colours {
-    fn new(model: &AnyModel, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        let model = model.downcast_ref::<Model>().ok_or_else(|| EncodeError::Model("not a DINOv2 model".to_owned()))?;
+    fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         // What is asked for and cannot be had is an error, never quietly something else.
         if options.device != "cpu" || options.dtype != DType::F32 {
             return Err(EncodeError::Unsupported("it runs on the CPU, in f32".to_owned()));
@@ -56,8 +57,8 @@ impl Encoder for Colours {
         Ok(EncodeTimes::forward_since(started))
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

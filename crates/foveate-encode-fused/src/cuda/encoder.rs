@@ -10,7 +10,7 @@ use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
 use foveate_dinov2::Model;
 use foveate_encode::{
     Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderOptions, EncoderSpec,
-    Overlap, Place,
+    Overlap, Place, Resident,
 };
 
 use super::clock::{Clock, Marks};
@@ -40,8 +40,8 @@ pub struct CudaEncoder {
     /// Oldest first.
     flights: VecDeque<Flight>,
     clock: Clock,
-    /// The slot that has the last batch's pixels, and how many images they are.
-    resident: Option<(usize, usize)>,
+    /// How many images the last batch has, if the last slot has its pixels.
+    resident: Option<usize>,
 }
 
 /// Copies and kernels wait for each other through events alone.
@@ -126,7 +126,7 @@ impl CudaEncoder {
         let is_kept = !matches!(source, Source::Device(_));
         self.launch(slot, source, images).map_err(|error| self.abandon(error))?;
         self.next = (slot + 1) % DEPTH;
-        self.resident = is_kept.then_some((slot, images));
+        self.resident = is_kept.then_some(images);
         Ok(Flight { slot, images, batch: None, asked })
     }
 
@@ -213,18 +213,22 @@ impl Encoder for CudaEncoder {
         Ok(self.finish(&flight, out)?.times())
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.check_idle()?;
-        let Some((_, images)) = self.resident else {
-            let reason = "no batch is on the device: none was encoded yet, or the last one lay in its caller's memory";
-            return Err(EncodeError::Unsupported(reason.to_owned()));
-        };
-        let flight = self.begin(Source::Resident, images)?;
-        Ok(self.finish(&flight, out)?.times())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.resident.is_some().then_some(self as _)
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
         Some(self)
+    }
+}
+
+impl Resident for CudaEncoder {
+    fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.check_idle()?;
+        let nothing = || EncodeError::Batch("none is on the device".to_owned());
+        let images = self.resident.ok_or_else(nothing)?;
+        let flight = self.begin(Source::Resident, images)?;
+        Ok(self.finish(&flight, out)?.times())
     }
 }
 

@@ -18,7 +18,7 @@ use encoder::{crops, distance, worse};
 
 pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 
-pub(crate) fn registry() -> EncoderRegistry {
+pub(crate) fn registry() -> EncoderRegistry<()> {
     let mut registry = EncoderRegistry::new("encoder", &["ort"]);
     foveate_encode_ort::register(&mut registry).unwrap();
     registry

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
 
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
 use super::worker_sweep::Job;
@@ -375,8 +375,8 @@ impl Encoder for NoForward {
         Ok(EncodeTimes::forward_since(started))
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_pipeline::{Pipeline, RunReport};
 use foveate_preprocess::Opener;
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
@@ -139,8 +139,8 @@ impl Encoder for Ones {
         Ok(EncodeTimes::default())
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

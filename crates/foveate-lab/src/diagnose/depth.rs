@@ -7,13 +7,14 @@ use std::thread;
 use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, Orientation, orientation};
 use foveate_encode::{
-    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
+    host_allocator,
 };
 use foveate_pipeline::{Config, Pipeline};
 use foveate_preprocess::{Opener, OrientationPolicy};
 use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer};
 
-use crate::wrap::KEY_LEN;
+use crate::wrap::{KEY_LEN, resident};
 use crate::{Lab, LabError, LentEncoder, Photo, PhotoSet, Setting};
 
 /// A point of the pipeline at which its data is cached, the shallowest (next to the forward) first.
@@ -123,10 +124,9 @@ impl Caches {
     pub(super) fn make_resident(&self, encoder: &mut LentEncoder) -> Result<Option<String>, LabError> {
         let mut out = VectorBuf::new();
         encoder.encode(self.batch(self.batch.len() / self.samples[0].len())?, &mut out)?;
-        match encoder.encode_resident(&mut out) {
-            Ok(_) => Ok(None),
-            Err(EncodeError::Unsupported(reason)) => Ok(Some(reason)),
-            Err(error) => Err(error.into()),
+        match encoder.resident() {
+            Some(batch) => batch.encode_again(&mut out).map(|_| None).map_err(LabError::from),
+            None => Ok(Some("the forward reads the host's memory, so no batch is kept on a device".to_owned())),
         }
     }
 
@@ -330,11 +330,14 @@ impl Encoder for OneBatch {
     }
 
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        if self.resident { self.encode_resident(out) } else { self.inner.encode(self.caches.batch(batch.len())?, out) }
+        if self.resident {
+            return resident(&mut self.inner)?.encode_again(out);
+        }
+        self.inner.encode(self.caches.batch(batch.len())?, out)
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.inner.encode_resident(out)
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.inner.resident()
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{
-    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
+    host_allocator,
 };
 use foveate_pipeline::{Cancel, Pipeline};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
@@ -450,8 +451,8 @@ impl Encoder for Timed<Box<dyn Encoder>> {
         times
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.inner.encode_resident(out)
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.inner.resident()
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_lab::{Candidate, Context, Lab, Rig, Setting, Watch};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{Opener, Options, PreprocessError, Preprocessor};
@@ -27,7 +27,7 @@ pub(crate) struct Costs {
     pub(crate) read: f64,
     pub(crate) decode: f64,
     pub(crate) resize: f64,
-    /// Of `encode`; `encode_resident` is free of it.
+    /// Of `encode`; `encode_again` is free of it.
     pub(crate) copy_in: f64,
     pub(crate) forward: f64,
     /// Of a forward, once a batch.
@@ -475,16 +475,19 @@ impl Encoder for FakeEncoder {
         Ok(EncodeTimes { copy_in, forward: self.forward(batch.len()), ..EncodeTimes::default() })
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        if !self.resident {
-            return Err(EncodeError::on_the_host());
-        }
-        out.clone_from(&self.last);
-        Ok(EncodeTimes { forward: self.forward(out.rows()), ..EncodeTimes::default() })
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.resident.then_some(self as _)
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
         None
+    }
+}
+
+impl Resident for FakeEncoder {
+    fn encode_again(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        out.clone_from(&self.last);
+        Ok(EncodeTimes { forward: self.forward(out.rows()), ..EncodeTimes::default() })
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 
 /// Sleeps as long for a batch as a device would compute that a small batch does not fill, and gives each image's mean
 /// colour.
@@ -53,8 +53,8 @@ impl Encoder for Stub {
         Ok(EncodeTimes::forward_since(started))
     }
 
-    fn encode_resident(&mut self, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        Err(EncodeError::on_the_host())
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
     }
 
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
@@ -104,8 +104,8 @@ impl<E: Encoder> Encoder for Noted<E> {
         Ok(times)
     }
 
-    fn encode_resident(&mut self, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        self.inner.encode_resident(out)
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.inner.resident()
     }
 
     /// A worker encodes one batch after the other.

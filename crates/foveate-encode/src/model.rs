@@ -1,15 +1,45 @@
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use foveate_core::Size;
 
-/// The form of a model that an encoder backend can be opened with.
+/// A model in one of the forms that encoder backends are opened with. The trait crates know no architecture: the program
+/// says what its checkpoints are, `C`, and a backend is registered for that type.
+#[derive(Debug)]
+pub enum AnyModel<C> {
+    /// A checkpoint: the backend builds the network itself.
+    Checkpoint(Arc<C>),
+    /// A network that comes with its weights.
+    Graph(Graph),
+}
+
+impl<C> AnyModel<C> {
+    /// Which of the forms it is.
+    pub fn form(&self) -> ModelForm {
+        match self {
+            Self::Checkpoint(_) => ModelForm::Checkpoint,
+            Self::Graph(graph) => ModelForm::Graph(graph.format),
+        }
+    }
+}
+
+/// The forms of [`AnyModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelForm {
-    /// A DINOv2 checkpoint: the backend builds the network itself.
-    Dinov2,
-    /// A network that comes with its weights.
+    /// A checkpoint.
+    Checkpoint,
+    /// A network that comes with its weights, in this format.
     Graph(GraphFormat),
+}
+
+impl fmt::Display for ModelForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint => f.write_str("checkpoints"),
+            Self::Graph(format) => write!(f, "{} graphs", format.name()),
+        }
+    }
 }
 
 /// A format of whole networks.

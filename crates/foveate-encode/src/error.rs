@@ -1,0 +1,50 @@
+use foveate_core::FaultScope;
+
+use crate::model::ModelForm;
+
+/// Why a batch could not be encoded, or an encoder not be made. Always a run fault: the next batch would fail too.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The model's files are missing, incomplete or of another architecture.
+    #[error("model: {0}")]
+    Model(String),
+    /// The device or its library is missing. There is no silent fallback to another one.
+    #[error("device {device} unavailable: {reason}")]
+    Device {
+        /// The device asked for.
+        device: String,
+        /// Why it cannot be used, and what would help.
+        reason: String,
+    },
+    /// The backend does not take models in this form.
+    #[error("'{backend}' does not take {form}{}", takers_note(takers))]
+    Form {
+        /// The backend's name.
+        backend: String,
+        /// The form of the model.
+        form: ModelForm,
+        /// The program's backends that do take it, if they were looked for.
+        takers: Vec<String>,
+    },
+    /// The backend cannot do what the options ask for.
+    #[error("not supported by this encoder: {0}")]
+    Unsupported(String),
+    /// The batch is not what `spec()` asks for.
+    #[error("batch does not fit the encoder: {0}")]
+    Batch(String),
+    /// The engine failed.
+    #[error("encoder failed: {0}")]
+    Engine(String),
+}
+
+impl EncodeError {
+    /// Always [`FaultScope::Run`].
+    pub fn scope(&self) -> FaultScope {
+        FaultScope::Run
+    }
+}
+
+fn takers_note(takers: &[String]) -> String {
+    if takers.is_empty() { String::new() } else { format!("; encoders that do: {}", takers.join(", ")) }
+}

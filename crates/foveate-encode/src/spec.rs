@@ -1,0 +1,98 @@
+use foveate_core::{PixelBatch, Size};
+
+use crate::error::EncodeError;
+
+/// What an encoder takes and gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderSpec {
+    /// Size of the input images.
+    pub input: Size,
+    /// Mean of each channel, of samples scaled to 0..=1.
+    pub mean: [f32; 3],
+    /// Standard deviation of each channel, of samples scaled to 0..=1.
+    pub std: [f32; 3],
+    /// Components of a vector.
+    pub dim: usize,
+    /// How tokens become one vector.
+    pub pooling: Pooling,
+    /// Where it runs.
+    pub device: String,
+    /// The precision it computes in.
+    pub dtype: DType,
+    /// Most images in one batch.
+    pub max_batch: usize,
+    /// Whether a row's bits are the same in every batch.
+    pub batch_invariant: bool,
+}
+
+impl EncoderSpec {
+    /// Refuses a batch of images of another size, or of more images than [`Self::max_batch`], before anything is
+    /// computed; every encoder starts with it.
+    ///
+    /// # Errors
+    /// [`EncodeError::Batch`], saying what was given and what is expected.
+    pub fn check(&self, batch: PixelBatch<'_>) -> Result<(), EncodeError> {
+        if batch.size() != self.input {
+            return Err(EncodeError::Batch(format!("images are {}, not {}", batch.size(), self.input)));
+        }
+        if batch.len() > self.max_batch {
+            return Err(EncodeError::Batch(format!("{} images, more than {}", batch.len(), self.max_batch)));
+        }
+        Ok(())
+    }
+}
+
+/// How a transformer's tokens become one vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pooling {
+    /// The class token after the final LayerNorm.
+    #[default]
+    Cls,
+    /// The mean of the patch tokens (no class token, no registers) after the final LayerNorm.
+    Mean,
+    /// Both, class token first: twice the width.
+    ClsMean,
+}
+
+impl Pooling {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cls => "cls",
+            Self::Mean => "mean",
+            Self::ClsMean => "cls+mean",
+        }
+    }
+
+    /// Components of a vector for a model that is `hidden` wide.
+    pub const fn dim(self, hidden: usize) -> usize {
+        match self {
+            Self::Cls | Self::Mean => hidden,
+            Self::ClsMean => 2 * hidden,
+        }
+    }
+}
+
+/// The precision a model computes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DType {
+    /// IEEE 754 single precision.
+    #[default]
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl DType {
+    /// The name on the command line and in manifests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
