@@ -7,8 +7,9 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::driver::Handle as Raw;
 use crate::error::{CudaError, one_line};
-use crate::library::{self, functions};
+use crate::library::functions;
 use crate::stream::Stream;
+use crate::toolkit;
 
 type Status = c_int;
 
@@ -67,7 +68,7 @@ const REMEDY: &str = "install CUDA's cuBLAS, or `pip install nvidia-cublas-cu12`
 impl Library {
     fn get() -> Result<&'static Self, CudaError> {
         static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        let find = || library::find(("cuBLASLt", "libcublasLt.so", REMEDY), Functions::of);
+        let find = || toolkit::find(("cuBLASLt", "libcublasLt.so", REMEDY), Functions::of);
         let library = LIBRARY.get_or_init(|| find().map(|(functions, path)| Self { functions, path }));
         library.as_ref().map_err(Clone::clone)
     }

@@ -5,6 +5,8 @@ pub mod blaslt;
 #[allow(unsafe_code)]
 mod buffer;
 #[allow(unsafe_code)]
+mod copies;
+#[allow(unsafe_code)]
 mod device;
 #[allow(unsafe_code)]
 mod driver;
@@ -22,6 +24,7 @@ mod pinned;
 mod pixels;
 #[allow(unsafe_code)]
 mod stream;
+mod toolkit;
 
 pub use buffer::{Buffer, Plain};
 pub use device::Device;

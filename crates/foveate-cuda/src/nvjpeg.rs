@@ -7,9 +7,10 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::driver::Handle as Raw;
 use crate::error::CudaError;
-use crate::library::{self, functions};
+use crate::library::functions;
 use crate::pinned::Pinned;
 use crate::stream::{Event, Stream};
+use crate::toolkit;
 
 type Status = c_int;
 
@@ -95,7 +96,7 @@ const REMEDY: &str = "install CUDA's nvJPEG, or `pip install nvidia-nvjpeg-cu12`
 impl Library {
     fn get() -> Result<&'static Self, CudaError> {
         static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        let find = || library::find(("nvJPEG", "libnvjpeg.so", REMEDY), Functions::of);
+        let find = || toolkit::find(("nvJPEG", "libnvjpeg.so", REMEDY), Functions::of);
         let library = LIBRARY.get_or_init(|| find().map(|(functions, path)| Self { functions, path }));
         library.as_ref().map_err(Clone::clone)
     }

@@ -9,7 +9,7 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::{IoBinding, Session, SessionOutputs};
 use ort::value::{DynTensor, DynTensorValueType, DynValue};
 
-use crate::encoder::engine;
+use crate::error::engine;
 use crate::feed::Feed;
 
 /// The memories of one session's runs.

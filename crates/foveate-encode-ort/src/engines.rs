@@ -1,14 +1,12 @@
 //! TensorRT's engines: made for one graph, one precision and a range of batches, which takes minutes, and kept on disk.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use foveate_encode::{DType, EncodeError, GraphSource};
 use ort::session::Session;
 use ort::value::ValueType;
-use sha2::{Digest, Sha256};
 
-use crate::encoder::weights;
+use crate::files;
 
 /// The setting that names the folder.
 pub(crate) const ENGINE_CACHE: &str = "engine_cache";
@@ -44,7 +42,7 @@ impl Engines {
             Some((name, ValueType::Tensor { shape, .. })) => shapes(name, shape, max_batch),
             _ => None,
         };
-        let hash = hash(source).map_err(|error| EncodeError::Model(format!("cannot be read: {error}")))?;
+        let hash = files::hash(source).map_err(|error| EncodeError::Model(format!("cannot be read: {error}")))?;
         let folder = root.join(name(&hash, dtype, tf32, max_batch));
         std::fs::create_dir_all(&folder).map_err(|error| {
             let problem = format!("the folder {} of TensorRT's engines cannot be made: {error}", folder.display());
@@ -78,32 +76,6 @@ fn name(hash: &str, dtype: DType, tf32: bool, max_batch: usize) -> String {
     format!("{}-{}{tf32}-{max_batch}", &hash[..16], dtype.name())
 }
 
-/// SHA-256 of a graph and the files of its weights, in hexadecimal digits.
-fn hash(source: &GraphSource) -> std::io::Result<String> {
-    let mut sha = Sha256::new();
-    match source {
-        GraphSource::Memory(bytes) => sha.update(bytes),
-        GraphSource::File(path) => {
-            add(&mut sha, path)?;
-            for file in weights(path).filter(|file| file.is_file()) {
-                add(&mut sha, &file)?;
-            }
-        }
-    }
-    Ok(sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn add(sha: &mut Sha256, path: &Path) -> std::io::Result<()> {
-    let mut file = std::fs::File::open(path)?;
-    let mut chunk = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut chunk)? {
-            0 => return Ok(()),
-            n => sha.update(&chunk[..n]),
-        }
-    }
-}
-
 /// `name:1x224x224x3`, and the same with most images twice: most batches are full. Only the number of images may be open.
 fn shapes(name: &str, shape: &[i64], max_batch: usize) -> Option<[String; 3]> {
     let (&images, image) = shape.split_first()?;
@@ -130,26 +102,6 @@ mod tests {
         let hash = "0123456789abcdef0123";
         assert_eq!(name(hash, DType::F16, false, 32), "0123456789abcdef-f16-32");
         assert_eq!(name(hash, DType::F32, true, 1), "0123456789abcdef-f32-tf32-1");
-    }
-
-    #[test]
-    fn the_hash_is_of_the_graph_and_of_its_weights() {
-        // SHA-256 of "abc", FIPS 180-2.
-        let abc = hash(&GraphSource::Memory(b"abc"[..].into())).unwrap();
-        assert_eq!(abc, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.onnx");
-        std::fs::write(&path, "ab").unwrap();
-        let source = GraphSource::File(path.clone());
-        let alone = hash(&source).unwrap();
-        assert_ne!(alone, abc);
-        for suffix in [".data", "_data"] {
-            let weights = folder.path().join(format!("model.onnx{suffix}"));
-            std::fs::write(&weights, "c").unwrap();
-            assert_eq!(hash(&source).unwrap(), abc);
-            std::fs::remove_file(weights).unwrap();
-        }
-        assert!(hash(&GraphSource::File(folder.path().join("absent.onnx"))).is_err());
     }
 
     #[test]

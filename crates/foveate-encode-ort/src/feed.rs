@@ -9,7 +9,7 @@ use ort::value::{DynTensor, TensorElementType};
 use ort::value::{PrimitiveTensorElementType, TensorRef};
 
 use crate::contract::{Element, Input, Layout};
-use crate::encoder::engine;
+use crate::error::engine;
 
 /// Turns batches into input tensors, in memory that it keeps.
 pub(crate) struct Feed {

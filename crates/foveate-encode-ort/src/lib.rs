@@ -6,13 +6,16 @@ mod contract;
 mod encoder;
 #[cfg(feature = "tensorrt")]
 mod engines;
+mod error;
 mod feed;
+mod files;
 mod health;
 mod library;
 #[cfg(feature = "cuda")]
 mod nvidia;
 #[cfg(feature = "cuda")]
 mod placement;
+mod plan;
 #[cfg(feature = "cuda")]
 mod probe;
 mod provider;

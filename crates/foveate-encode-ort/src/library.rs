@@ -12,6 +12,8 @@ use foveate_encode::EncodeError;
 use ort::LoadDynamicError;
 use ort::environment::Environment;
 
+use crate::error::one_line;
+
 /// Names the library's file.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
@@ -150,9 +152,4 @@ fn version(path: &Path) -> String {
         "" => format!("1.{} or newer", ort::MINOR_VERSION),
         version => version.to_owned(),
     }
-}
-
-/// An error's words without line breaks.
-pub(crate) fn one_line(error: &impl fmt::Display) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

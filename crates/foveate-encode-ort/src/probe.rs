@@ -3,7 +3,8 @@
 use foveate_encode::EncodeError;
 use ort::session::Session;
 
-use crate::library::{Library, one_line};
+use crate::error::one_line;
+use crate::library::Library;
 use crate::provider::{Device, Wishes, refused};
 
 /// An ONNX file of one node, Identity, on one f32.

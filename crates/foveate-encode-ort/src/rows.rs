@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use ort::value::{DynValue, PrimitiveTensorElementType};
 
 use crate::contract::{Element, Tensor};
-use crate::encoder::engine;
+use crate::error::engine;
 
 /// A float of any width.
 trait Float: PrimitiveTensorElementType + Copy {

@@ -4,6 +4,7 @@ mod cuda;
 mod device;
 mod encoder;
 mod health;
+mod library;
 mod network;
 mod script;
 

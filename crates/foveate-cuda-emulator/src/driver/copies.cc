@@ -44,7 +44,7 @@ Work download(void* to, CUdeviceptr from, size_t bytes) {
     };
 }
 
-Work move(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+Work transfer(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return [=] {
         char* target = on_device(to, bytes, "copy on the device");
         std::memmove(target, on_device(from, bytes, "copy on the device"), bytes);
@@ -165,7 +165,7 @@ EXPORTED CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes,
 }
 
 EXPORTED CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return enqueue(stream, bytes, move(to, from, bytes));
+    return enqueue(stream, bytes, transfer(to, from, bytes));
 }
 
 EXPORTED CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
@@ -192,7 +192,7 @@ EXPORTED CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
 
 // Copies and fills on the device do not make the host wait, whatever their name.
 EXPORTED CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return enqueue(nullptr, bytes, move(to, from, bytes));
+    return enqueue(nullptr, bytes, transfer(to, from, bytes));
 }
 
 EXPORTED CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_device, CUdeviceptr from, CUcontext from_device,

@@ -1,0 +1,216 @@
+//! How sessions of a graph are made: where, how many, with which settings.
+
+use std::collections::BTreeMap;
+#[cfg(feature = "cuda")]
+use std::path::Path;
+
+use foveate_encode::{DType, EncodeError, EncoderOptions, Graph, GraphSource};
+use ort::ep::ExecutionProviderDispatch;
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+
+use crate::error::{engine, malformed, one_line};
+use crate::files;
+use crate::library::{Library, load};
+use crate::provider::{Device, Wishes, refused};
+
+type Settings = BTreeMap<String, String>;
+
+/// The setting that says how far ONNX Runtime may rewrite the graph.
+const OPTIMIZATION: &str = "optimization";
+/// The setting that says how many copies of the graph share the threads.
+const SESSIONS: &str = "sessions";
+/// The setting that allows a GPU to keep 10 bits of the factors of a product of f32.
+const TF32: &str = "tf32";
+/// What all copies of a graph may take where nobody says how many there are to be.
+const MAX_COPIES_BYTES: u64 = 1 << 30;
+
+/// How sessions of one graph are made.
+pub(crate) struct Plan<'a> {
+    library: &'static Library,
+    pub(crate) graph: &'a Graph,
+    pub(crate) device: Device,
+    optimization: GraphOptimizationLevel,
+    /// How many there will be.
+    pub(crate) sessions: usize,
+    /// Of each.
+    pub(crate) threads: usize,
+    wishes: Wishes,
+    /// Where the session on a GPU writes what ran where.
+    #[cfg(feature = "cuda")]
+    profile: Option<tempfile::TempDir>,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(graph: &'a Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        let device = Device::parse(&options.device)?;
+        let settings = options.settings(match device {
+            Device::Cpu => &[OPTIMIZATION, SESSIONS],
+            Device::Cuda(_) => &[OPTIMIZATION, TF32],
+            Device::TensorRt(_) => &["engine_cache", OPTIMIZATION, TF32],
+        })?;
+        let (optimization, tf32) = (optimization(settings)?, tf32(settings)?);
+        let threads = options.threads.max(1);
+        let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
+        let wishes = Wishes::new(tf32);
+        // A device that this build cannot have is no reason to ask for a library.
+        device.providers(&wishes)?;
+        check_tf32(device, options.dtype, tf32)?;
+        let library = load().map_err(|unavailable| unavailable.on(&options.device))?;
+        let threads = threads / sessions;
+        let plan = Self {
+            library,
+            graph,
+            device,
+            optimization,
+            sessions,
+            threads,
+            wishes,
+            #[cfg(feature = "cuda")]
+            profile: None,
+        };
+        plan.on_device(options)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn on_device(self, _: &EncoderOptions) -> Result<Self, EncodeError> {
+        Ok(self)
+    }
+
+    /// The same with what a GPU needs besides.
+    #[cfg(feature = "cuda")]
+    fn on_device(mut self, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        if self.device == Device::Cpu {
+            return Ok(self);
+        }
+        // Before anything is read or written.
+        crate::probe::probe(self.library, self.device)?;
+        let folder = tempfile::tempdir();
+        let folder = folder.map_err(|error| EncodeError::Engine(format!("no folder for a profile: {error}")))?;
+        self.profile = Some(folder);
+        #[cfg(feature = "tensorrt")]
+        if let Device::TensorRt(_) = self.device {
+            // A session on the CPU, for the name and the shape of the input alone.
+            let outline = builder(self.library, GraphOptimizationLevel::Disable, self.threads);
+            let outline = self.commit(outline.map_err(|error| engine(&error))?)?;
+            let cache = options.settings.get(crate::engines::ENGINE_CACHE).map(String::as_str);
+            let (dtype, max_batch) = ((options.dtype, self.wishes.tf32), options.max_batch.max(1));
+            let engines = crate::engines::Engines::new(&outline, &self.graph.source, dtype, max_batch, cache)?;
+            self.wishes.engines = Some(engines);
+        }
+        #[cfg(not(feature = "tensorrt"))]
+        let _ = options;
+        Ok(self)
+    }
+
+    pub(crate) fn session(&self) -> Result<Session, EncodeError> {
+        let builder = self.builder(&self.device.providers(&self.wishes)?)?;
+        #[cfg(feature = "cuda")]
+        let builder = match &self.profile {
+            Some(folder) => {
+                let profiled = builder.with_profiling(folder.path().join("run"));
+                profiled.map_err(|error| engine(&ort::Error::from(error)))?
+            }
+            None => builder,
+        };
+        self.commit(builder)
+    }
+
+    fn builder(&self, providers: &[ExecutionProviderDispatch]) -> Result<SessionBuilder, EncodeError> {
+        let builder = builder(self.library, self.optimization, self.threads).map_err(|error| engine(&error))?;
+        let builder = builder.with_execution_providers(providers);
+        builder.map_err(|error| refused(self.device, &one_line(&error)))
+    }
+
+    fn commit(&self, mut builder: SessionBuilder) -> Result<Session, EncodeError> {
+        let session = match &self.graph.source {
+            GraphSource::File(path) => builder.commit_from_file(path),
+            GraphSource::Memory(bytes) => builder.commit_from_memory(bytes),
+        };
+        session.map_err(|error| match one_line(&error) {
+            words if self.device != Device::Cpu && is_of_device(&words) => refused(self.device, &words),
+            words => malformed(self.graph, words),
+        })
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    pub(crate) fn check_placement(&self, _: &mut Session) -> Result<(), EncodeError> {
+        Ok(())
+    }
+
+    /// Refuses a session on a GPU whose first run was not computed there; where the device is the CPU, there is nothing
+    /// to refuse.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn check_placement(&self, session: &mut Session) -> Result<(), EncodeError> {
+        if self.profile.is_none() {
+            return Ok(());
+        }
+        let path = session.end_profiling().map_err(|error| engine(&error))?;
+        crate::placement::check(Path::new(&path)).map_err(|problem| EncodeError::Device {
+            device: self.device.to_string(),
+            reason: format!("{} cannot be computed there: {problem}; use cpu, or another export", self.graph.name),
+        })
+    }
+}
+
+fn optimization(settings: &Settings) -> Result<GraphOptimizationLevel, EncodeError> {
+    match settings.get(OPTIMIZATION).map(String::as_str) {
+        None | Some("all") => Ok(GraphOptimizationLevel::All),
+        Some("extended") => Ok(GraphOptimizationLevel::Level2),
+        Some("basic") => Ok(GraphOptimizationLevel::Level1),
+        Some("disable") => Ok(GraphOptimizationLevel::Disable),
+        Some(other) => Err(EncodeError::Unsupported(format!(
+            "setting '{OPTIMIZATION}' is '{other}', not disable, basic, extended or all"
+        ))),
+    }
+}
+
+fn tf32(settings: &Settings) -> Result<bool, EncodeError> {
+    match settings.get(TF32).map(String::as_str) {
+        None | Some("off") => Ok(false),
+        Some("on") => Ok(true),
+        Some(other) => Err(EncodeError::Unsupported(format!("setting '{TF32}' is '{other}', not on or off"))),
+    }
+}
+
+/// TensorRT uses TF32 for f32 unless NVIDIA's own variable forbids it, and ONNX Runtime has no option for that.
+fn check_tf32(device: Device, dtype: DType, tf32: bool) -> Result<(), EncodeError> {
+    const VARIABLE: &str = "NVIDIA_TF32_OVERRIDE";
+    let is_forbidden = std::env::var_os(VARIABLE).is_some_and(|value| value == "0");
+    match device {
+        Device::TensorRt(_) if dtype == DType::F32 && !tf32 && !is_forbidden => Err(EncodeError::Unsupported(format!(
+            "f32 without TF32 on {device}, unless {VARIABLE}=0 is in the environment; or say {TF32}=on"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// How many sessions share `threads`: a divisor of them.
+fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<usize, EncodeError> {
+    let divides = |&sessions: &usize| sessions > 0 && threads.is_multiple_of(sessions);
+    match options.settings.get(SESSIONS) {
+        Some(setting) => setting.parse().ok().filter(divides).ok_or_else(|| {
+            let problem = format!("setting '{SESSIONS}' is '{setting}', which does not divide {threads} threads");
+            EncodeError::Unsupported(problem)
+        }),
+        None => {
+            let most = MAX_COPIES_BYTES / files::bytes(&graph.source).max(1);
+            Ok((1..=threads).rev().filter(divides).find(|&sessions| sessions as u64 <= most).unwrap_or(1))
+        }
+    }
+}
+
+/// Whether a session could not be made because of its device and not of its graph.
+fn is_of_device(words: &str) -> bool {
+    ["CUDA failure", "CUDNN failure", "CUBLAS failure", "CUDA error", "Failed to load library"]
+        .iter()
+        .any(|sign| words.contains(sign))
+}
+
+/// `threads` are all that a session has, the caller's among them, and they sleep when there is nothing to do: the cores
+/// they would spin on are others' to use.
+fn builder(library: &Library, optimization: GraphOptimizationLevel, threads: usize) -> ort::Result<SessionBuilder> {
+    let builder = Session::builder(&library.environment)?.with_optimization_level(optimization)?;
+    let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;
+    Ok(builder.with_intra_op_spinning(false)?.with_inter_op_spinning(false)?)
+}
