@@ -1,8 +1,8 @@
-//! The forward alone: every compiled encoder in every precision it has, the same model in candle's own tensor
-//! operations, and ONNX Runtime and PyTorch under Python, taking turns in one run.
+//! The forward alone: every compiled encoder in every precision it has, and ONNX Runtime and PyTorch under Python, taking
+//! turns in one run.
 //!
-//! `cargo bench -p foveate-benches --features native --bench forward -- [--threads 1,2] [--batches 1,8,32] [--rounds 5]
-//! [--seconds 1] [--model dinov2-small] [--python python3] [--csv FILE]`
+//! `cargo bench -p foveate-benches --features native,candle --bench forward -- [--threads 1,2] [--batches 1,8,32]
+//! [--rounds 5] [--seconds 1] [--model dinov2-small] [--python python3] [--csv FILE]`
 //!
 //! Every contestant is a process of its own that stays alive, so that each has its own threads and its own memory. In
 //! each round all take one turn of about `--seconds`, one after the other; the figures are medians over the rounds.
@@ -18,7 +18,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use candle_core::Device;
 use foveate::backends::encoders;
 use foveate::core::{Backend, PixelBatch, VectorBuf};
 use foveate::dinov2::{Model, OpenOptions, interpolate_positions};
@@ -27,16 +26,12 @@ use foveate::models::OpenModel;
 use foveate_benches::contest::{self, Contestant, Figure, Turn, compete, serve, timed};
 use foveate_benches::{Result, host, processor_time};
 use foveate_encode::conformance;
-use foveate_encode_fused::TensorEncoder;
 use safetensors::tensor::TensorView;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
 /// The first of the contestants: its vectors are the reference.
 const REFERENCE: &str = "fused-f32";
-
-/// The model in candle's own operations.
-const TENSORS: &str = "candle-tensors";
 
 /// Of Python: name, script, its last argument.
 const PYTHON: [(&str, &str, &str); 4] = [
@@ -171,13 +166,13 @@ fn commands(threads: usize, args: &Args, inputs: &Inputs) -> Result<Vec<(String,
     let own = |name: String| -> Result<(String, Command)> {
         let words = ["--threads", &threads.to_string(), "--model", &args.model].map(str::to_owned);
         let mut command = contest::own(&name, &words)?;
-        // What candle's own products take their number of threads from.
+        // candle's element-wise operations run on threads of its own, as many as this says.
         command.env("RAYON_NUM_THREADS", threads.to_string());
         Ok((name, command))
     };
     let registry = encoders();
     let ours = registry.iter().flat_map(|backend| DTYPES.map(|dtype| format!("{}-{}", backend.name(), dtype.name())));
-    let mut commands = ours.chain([TENSORS.to_owned()]).map(own).collect::<Result<Vec<_>>>()?;
+    let mut commands = ours.map(own).collect::<Result<Vec<_>>>()?;
     for (name, script, kind) in PYTHON {
         let words = [inputs.weights().display().to_string(), threads.to_string(), kind.to_owned()];
         commands.push((name.to_owned(), contest::python(&args.python, script, &words)));
@@ -211,10 +206,6 @@ fn contend(name: &str, args: &Args) -> Result<()> {
 fn open(name: &str, args: &Args) -> Result<Box<dyn Encoder>> {
     let threads = *args.threads.first().ok_or("a number of threads")?;
     let mut options = EncoderOptions { max_batch: 1 << 10, threads, ..EncoderOptions::default() };
-    if name == TENSORS {
-        let model = Model::seeded(&args.model)?;
-        return Ok(Box::new(TensorEncoder::new(&model, &options, Device::Cpu)?));
-    }
     let (backend, dtype) = name.split_once('-').ok_or("encoder-dtype")?;
     options.dtype = DTYPES.into_iter().find(|known| known.name() == dtype).ok_or("no such dtype")?;
     let registry = encoders();

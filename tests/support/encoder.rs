@@ -140,6 +140,33 @@ pub(crate) fn check(
     }
 }
 
+/// Compares vectors of the fixture model `name` with every golden that there is.
+pub(crate) fn check_tiny(name: &str, encoder: &mut dyn Encoder, tier: Tier) {
+    let sources = [Some(fixtures().join("goldens")), shared("goldens/hf")];
+    for folder in sources.iter().flatten() {
+        let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
+        for recipe in ["hf_pil", "squash"] {
+            let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
+            let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
+            assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
+            check(name, encoder, &goldens, [&class, &mean], &folder.join(format!("crop_{recipe}")), tier);
+        }
+    }
+}
+
+/// Compares vectors of a model with generated weights, which the goldens call `name`.
+pub(crate) fn check_seeded(name: &str, encoder: &mut dyn Encoder, tier: Tier) {
+    let crops = shared("goldens/hf").unwrap_or_else(|| fixtures().join("goldens"));
+    let file = "goldens/seeded_embeddings.safetensors";
+    let goldens = Goldens::read(&shared(file).unwrap_or_else(|| fixtures().join(file)));
+    for recipe in ["hf_pil", "squash"] {
+        let class = keys(&format!("{name}.{recipe}"), [".cls", ".cls64"]);
+        let mean = [format!("{name}.{recipe}.patch_mean")];
+        assert!(goldens.tensors.contains_key(&class[0]) && goldens.tensors.contains_key(&mean[0]));
+        check(name, encoder, &goldens, [&class, &mean], &crops.join(format!("crop_{recipe}")), tier);
+    }
+}
+
 pub(crate) fn keys(prefix: &str, suffixes: [&str; 2]) -> Vec<String> {
     suffixes.iter().map(|suffix| format!("{prefix}{suffix}")).collect()
 }

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::setup::FEATURES;
+use crate::setup;
 
 /// The pinned cell: of each kind the first that this machine has.
 const BEST: [(&str, &[&str]); 4] = [
     ("decoders", &["turbojpeg", "exact", "zune", "image"]),
     ("resizers", &["fir", "image"]),
-    ("encoders", &["fused", "ort", "tch"]),
+    ("encoders", &["fused", "ort", "tch", "candle"]),
     ("sinks", &["parquet", "npy", "lmdb"]),
 ];
 const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
@@ -31,6 +31,11 @@ const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
 /// Decoder and resizer together.
 const SEEDS: [(&str, &str); 5] =
     [("image", "image"), ("opencv", "opencv"), ("turbojpeg", "opencv"), ("zune", "fir"), ("turbojpeg", "fir")];
+
+/// The features of the benches' program: the backends that the default build has not.
+fn features() -> Vec<&'static str> {
+    ["candle"].into_iter().chain(setup::FEATURES).collect()
+}
 
 /// A cell that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -118,22 +123,23 @@ struct Program {
 impl Program {
     fn build(root: &Path) -> Result<Self> {
         let mut lacking = BTreeMap::new();
-        if let Err(reason) = attempt(root, &FEATURES) {
+        let mut features = features();
+        if let Err(reason) = attempt(root, &features) {
             println!("not with every feature ({reason}); trying them one by one");
-            for feature in FEATURES {
+            for &feature in &features {
                 if let Err(reason) = attempt(root, &[feature]) {
                     lacking.insert(feature, reason);
                 }
             }
         }
-        let features: Vec<&str> = FEATURES.into_iter().filter(|feature| !lacking.contains_key(feature)).collect();
+        features.retain(|feature| !lacking.contains_key(feature));
         let (path, list) = attempt(root, &features).map_err(anyhow::Error::msg)?;
         Ok(Self { path, features, lacking, list })
     }
 
     fn built(path: &Path) -> Result<Self> {
         let list = list(path).map_err(anyhow::Error::msg)?;
-        Ok(Self { path: path.to_owned(), features: FEATURES.into(), lacking: BTreeMap::new(), list })
+        Ok(Self { path: path.to_owned(), features: features(), lacking: BTreeMap::new(), list })
     }
 
     /// What a backend computes with is what it says; of one that is not in the build, why it is not.

@@ -2,6 +2,8 @@ use std::ffi::c_int;
 use std::fmt;
 use std::sync::Arc;
 
+use foveate_core::{Health, Problem};
+
 use crate::driver::{Driver, Functions, Handle, Status};
 use crate::error::{CudaError, Version};
 
@@ -134,6 +136,35 @@ impl Device {
     }
 }
 
+/// The number of the device that `name` asks for (`cuda`: 0, `cuda:1`: 1); `None` if it is no name of a CUDA device.
+pub fn ordinal(name: &str) -> Option<usize> {
+    match name.strip_prefix("cuda")? {
+        "" => Some(0),
+        rest => rest.strip_prefix(':')?.parse().ok(),
+    }
+}
+
+/// What a backend says of itself that runs on the CPU and, with `library`, on CUDA devices: the CPU and the devices there
+/// are, and a problem if there are devices but no `library`.
+pub fn health(library: impl FnOnce() -> Result<String, CudaError>) -> Health {
+    let cpu = Health::all_rust().on(["cpu".to_owned()]);
+    // Without a driver or a device, nobody expects more than the CPU.
+    let Ok(names) = Device::names() else { return cpu };
+    if names.is_empty() {
+        return cpu;
+    }
+    match library() {
+        Ok(library) => {
+            let devices = (0..names.len()).map(|ordinal| format!("cuda:{ordinal}"));
+            Health::library(library).on(cpu.devices.into_iter().chain(devices))
+        }
+        Err(error) => {
+            let remedy = "the CPU works; for CUDA, install what is named".to_owned();
+            Health { problem: Some(Problem { cause: format!("CUDA cannot be used: {error}"), remedy }), ..cpu }
+        }
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: it was retained once, and nothing of it is left: whatever is made in it has a clone of the device.
@@ -151,5 +182,18 @@ impl PartialEq for Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cuda:{} ({})", self.0.ordinal, self.0.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_numbered() {
+        assert_eq!((ordinal("cuda"), ordinal("cuda:3")), (Some(0), Some(3)));
+        for other in ["cpu", "cuda:", "cuda:x", "cuda3", "gpu"] {
+            assert_eq!(ordinal(other), None, "{other}");
+        }
     }
 }

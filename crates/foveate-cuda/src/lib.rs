@@ -27,10 +27,11 @@ mod stream;
 mod toolkit;
 
 pub use buffer::{Buffer, Plain};
-pub use device::Device;
+pub use device::{Device, health, ordinal};
 pub use error::CudaError;
 pub use graph::Graph;
 pub use module::{Arg, Kernel, Module};
 pub use pinned::Pinned;
 pub use pixels::DevicePixels;
 pub use stream::{Event, Stream};
+pub use toolkit::preload;

@@ -24,6 +24,20 @@ pub(crate) fn find<T>(
     Ok((functions, path))
 }
 
+/// Loads a library of CUDA's, whose files are called `stem`, for code that will ask the system's loader for it by name:
+/// that finds a loaded library in whichever folder it lies. Gives the path it was loaded as.
+///
+/// # Errors
+/// [`CudaError::Library`] if it is not there, saying what was tried; those of [`Device::names`](crate::Device::names).
+pub fn preload(name: &'static str, stem: &str) -> Result<String, CudaError> {
+    let remedy = "install it with CUDA or from NVIDIA's wheels, and name its lib folder in FOVEATE_CUDA_LIB";
+    let keep = |library: Library| {
+        std::mem::forget(library);
+        Ok(())
+    };
+    find((name, stem, remedy), keep).map(|((), path)| path)
+}
+
 /// The names of a library of CUDA's, the newest release first: it does not start on a driver of an older release (`driver`)
 /// than its own.
 fn names(stem: &str, driver: u32) -> Vec<String> {

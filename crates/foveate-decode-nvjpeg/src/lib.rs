@@ -35,26 +35,7 @@ fn health() -> Health {
     }
 }
 
-/// The number of the device that `name` (`cuda`, `cuda:1`) asks for; `None` when it asks for something else.
-fn ordinal(name: &str) -> Option<usize> {
-    match name.strip_prefix("cuda")? {
-        "" => Some(0),
-        rest => rest.strip_prefix(':')?.parse().ok(),
-    }
-}
-
 /// What a failing device means while it is in use.
 fn fault(error: CudaError) -> PreprocessError {
     PreprocessError::Engine(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_are_numbered() {
-        assert_eq!((ordinal("cuda"), ordinal("cuda:3")), (Some(0), Some(3)));
-        assert!(["cpu", "cuda:", "cuda:x", "cuda3", "gpu"].into_iter().all(|other| ordinal(other).is_none()));
-    }
 }

@@ -4,11 +4,11 @@ use foveate_cuda::{Buffer, CudaError, Device};
 use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, StageClock};
 
 use crate::admission::Admitted;
+use crate::fault;
 use crate::flight::{Decoded, Flight, Item, Lanes};
 use crate::landing::Landing;
 use crate::resample::{Job, Method, Resampler};
 use crate::settings::Backend;
-use crate::{fault, ordinal};
 
 /// Most bytes of decoded images that one of two groups has on the device, unless a single image has more.
 const MOST_BYTES: usize = 256 << 20;
@@ -55,7 +55,7 @@ impl NvjpegPreprocessor {
             return Err(PreprocessError::Unsupported(reason));
         }
         let unavailable = |reason: String| PreprocessError::Device { device: options.device.clone(), reason };
-        let ordinal = ordinal(&options.device)
+        let ordinal = foveate_cuda::ordinal(&options.device)
             .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".to_owned()))?;
         let missing = |error: CudaError| unavailable(error.to_string());
         let device = Device::open(ordinal).map_err(missing)?;

@@ -146,7 +146,7 @@ fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
     match options.dtype {
         DType::F32 => Ok(()),
         dtype => Err(EncodeError::Unsupported(format!(
-            "{} on the CPU: candle widens it to f32 there, which is slower than f32 and less exact; use f32",
+            "{} on the CPU: the kernels compute in f32 there; use f32",
             dtype.name()
         ))),
     }

@@ -5,12 +5,10 @@ pub mod cuda;
 mod encoder;
 mod kernel;
 mod network;
-mod tensors;
 
 #[cfg(feature = "cuda")]
 pub use cuda::CudaEncoder;
 pub use encoder::FusedEncoder;
-pub use tensors::TensorEncoder;
 
 use foveate_core::{Health, RegistryError};
 use foveate_dinov2::Model;

@@ -6,11 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::Device;
 use foveate_core::{PixelBatch, Size, VectorBuf};
-use foveate_dinov2::{Model, SeededWeights};
+use foveate_dinov2::Model;
 use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, Pooling, conformance};
-use foveate_encode_fused::{FusedEncoder, TensorEncoder};
+use foveate_encode_fused::FusedEncoder;
 
 fn tiny(name: &str) -> Model {
     let models: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
@@ -31,38 +30,6 @@ fn fused_on_other_input_sizes() {
         let mut model = tiny("tiny-reg");
         model.preprocess.crop = Size::new(width, height);
         conformance::check(model.config.hidden_size, |options| Box::new(FusedEncoder::new(&model, options).unwrap()));
-    }
-}
-
-#[test]
-fn tensors() {
-    let model = tiny("tiny-swiglu");
-    conformance::check(model.config.hidden_size, |options| {
-        Box::new(TensorEncoder::new(&model, options, Device::Cpu).unwrap())
-    });
-}
-
-/// No width is a whole number of vectors, so every padding and every narrow tile is used.
-#[test]
-fn odd_widths() {
-    for swiglu in [false, true] {
-        let mut model = tiny("tiny-reg");
-        model.preprocess.crop = Size::new(49, 35);
-        model.config.hidden_size = 78;
-        model.config.num_attention_heads = 3;
-        model.config.mlp_hidden = 403;
-        model.config.patch_size = 7;
-        model.config.image_size = 28;
-        model.config.qkv_bias = false;
-        model.config.use_swiglu_ffn = swiglu;
-        model.weights = Box::new(SeededWeights::new(&model.config));
-        let options = EncoderOptions { pooling: Pooling::ClsMean, ..options() };
-        let pixels = conformance::noise(model.preprocess.crop, 9);
-        let fused = encode(&mut FusedEncoder::new(&model, &options).unwrap(), &pixels);
-        let tensors = encode(&mut TensorEncoder::new(&model, &options, Device::Cpu).unwrap(), &pixels);
-        for (a, b) in fused.as_slice().iter().zip(tensors.as_slice()) {
-            assert!((a - b).abs() < 2e-5, "{a} is not {b}");
-        }
     }
 }
 

@@ -53,6 +53,7 @@ table! {
         "fused" => foveate_encode_fused,
         "ort" => foveate_encode_ort,
         "tch" => foveate_encode_tch,
+        "candle" => foveate_encode_candle,
     ];
     /// Sinks: `--sink`, or by the output's extension.
     sinks: SinkRegistry = "sink" [

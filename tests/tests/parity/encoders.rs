@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use foveate::backends::encoders;
 use foveate::models::OpenModel;
-use foveate_core::Size;
-use foveate_dinov2::{Model, OpenOptions};
+use foveate_core::{PixelBatch, Size};
+use foveate_dinov2::{Model, OpenOptions, SeededWeights};
+use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
-use foveate_tests::data::fixture;
+use foveate_tests::data::{fixture, shared};
 use foveate_tests::embed::encode;
 use foveate_tests::goldens::{Goldens, photos_with, pixels};
 use foveate_tests::numerics::{HALF, STRICT, Tier};
 use foveate_tests::trial::{Outcome, ensure, trial};
 use libtest_mimic::Trial;
+
+use crate::reference;
 
 pub(super) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 pub(super) const SEEDED: [&str; 2] = ["dinov2-small", "dinov2-small-with-registers"];
@@ -47,6 +50,9 @@ pub(super) fn trials() -> Vec<Trial> {
         for (model, file) in GRAPHS {
             trials.push(graph(name, model, file));
         }
+        trials.push(odd_widths(name, false));
+        trials.push(odd_widths(name, true));
+        trials.push(trained(name));
         trials.push(refuses_half_a_model(name));
     }
     trials
@@ -186,6 +192,45 @@ fn graph(backend: &str, model: &'static str, file: &'static str) -> Trial {
         }
         Ok(())
     })
+}
+
+/// No width is a multiple of a SIMD register's, so every padding and every narrow tile is used.
+fn odd_widths(backend: &str, swiglu: bool) -> Trial {
+    let (backend, mlp) = (backend.to_owned(), if swiglu { "swiglu" } else { "gelu" });
+    trial(format!("encode::{backend}::odd-widths-{mlp}"), move || {
+        let mut model = tiny_model("tiny-reg")?;
+        model.preprocess.crop = Size::new(49, 35);
+        model.config.hidden_size = 78;
+        model.config.num_attention_heads = 3;
+        model.config.mlp_hidden = 403;
+        model.config.patch_size = 7;
+        model.config.image_size = 28;
+        model.config.qkv_bias = false;
+        model.config.use_swiglu_ffn = swiglu;
+        model.weights = Box::new(SeededWeights::new(&model.config));
+        let noise = noise(model.preprocess.crop, 9);
+        against_reference(&backend, model, &noise)
+    })
+}
+
+/// The ViT-Tiny's goldens are of crops by its own recipe, from files; this has trained weights and the pixels at hand.
+fn trained(backend: &str) -> Trial {
+    let backend = backend.to_owned();
+    trial(format!("encode::{backend}::vit-tiny"), move || {
+        let model = Model::from_folder(&shared("weights/vit-tiny-patch16-224").map_err(Outcome::Ignored)?)?;
+        let (_, crops) = inputs("hf_pil")?;
+        against_reference(&backend, model, &crops[0])
+    })
+}
+
+/// Compares the vector of one image with the forward in f64.
+fn against_reference(backend: &str, model: Model, pixels: &[u8]) -> Result<(), Outcome> {
+    let size = model.preprocess.crop;
+    let image = PixelBatch::new(pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
+    let golden = reference::class_and_mean(&model, image)?;
+    let mut encoder = open(backend, model, Pooling::ClsMean)?;
+    let vectors = encode(encoder.as_mut(), &[pixels.to_vec()], size, BATCH)?;
+    STRICT.check("the forward in f64", &vectors[0], &golden)
 }
 
 /// The suite of the trait: batch invariance, poolings, refusals.

@@ -12,6 +12,7 @@ mod decoders;
 mod encoders;
 mod files;
 mod recall;
+mod reference;
 mod resizers;
 mod sinks;
 

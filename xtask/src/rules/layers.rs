@@ -32,12 +32,13 @@ pub(crate) enum Role<'a> {
 
 const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
 /// What single crates may import besides.
-const EXCEPTIONS: [(&str, &[&str]); 4] = [
+const EXCEPTIONS: [(&str, &[&str]); 5] = [
     // Its trait stands for decoding and resizing as one.
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
     // It decodes whole batches, and resizes them where they are.
     ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
     // Encoders that run our own model code.
+    ("foveate-encode-candle", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-fused", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-tch", &["foveate-dinov2"]),
 ];

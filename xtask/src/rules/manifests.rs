@@ -15,9 +15,9 @@ pub(crate) const NATIVE: [&str; 6] = [
     "foveate-resize-opencv",
     "foveate-sink-lmdb",
 ];
-/// Build with Rust alone, but their SDKs take longer than everything else, and by the features that they turn on in common
-/// dependencies have all of that built once more.
-pub(crate) const CLOUD: [&str; 2] = ["foveate-queue-sqs", "foveate-source-object-store"];
+/// Backend crates that build with Rust alone, but whose libraries are too large for the default build: candle, and two
+/// cloud SDKs, which also turn on features in common dependencies and so have these built once more.
+pub(crate) const HEAVY: [&str; 3] = ["foveate-encode-candle", "foveate-queue-sqs", "foveate-source-object-store"];
 /// What every package takes from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
@@ -97,7 +97,7 @@ pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
         let name = package.name.as_str();
         // Benches are built on request; xtask has its alias.
         let plain = !NATIVE.contains(&name)
-            && !CLOUD.contains(&name)
+            && !HEAVY.contains(&name)
             && name != "foveate-benches"
             && role(name) != Some(Role::Tool);
         let listed = tree.default_members.iter().any(|member| member == name);
@@ -105,7 +105,7 @@ pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new("Cargo.toml", format!("add \"{}\" to default-members", package.dir)));
         } else if listed && !plain {
             let message =
-                format!("{name} does not belong into default-members (native library, cloud's SDK, bench or tool)");
+                format!("{name} does not belong into default-members (native or large library, bench or tool)");
             findings.push(Finding::new("Cargo.toml", message));
         }
     }

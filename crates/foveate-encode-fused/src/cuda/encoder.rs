@@ -17,7 +17,7 @@ use super::clock::{Clock, Marks};
 use super::geometry::Geometry;
 use super::network::Network;
 use super::settings::Settings;
-use super::{fault, ordinal, unavailable};
+use super::{fault, unavailable};
 
 /// Batches under way at once: one on its way to the device, one being computed, one on its way back.
 const DEPTH: usize = 3;
@@ -344,7 +344,7 @@ impl<'a> Source<'a> {
 }
 
 fn number(device: &str) -> Result<usize, EncodeError> {
-    ordinal(device).ok_or_else(|| EncodeError::Device {
+    foveate_cuda::ordinal(device).ok_or_else(|| EncodeError::Device {
         device: device.to_owned(),
         reason: "a device is called `cuda` or `cuda:N`".to_owned(),
     })

@@ -1,26 +1,19 @@
-//! The same model in plain tensor operations of candle: the readable statement of the forward.
-//!
-//! It runs on any device and in any precision that candle has; the CPU forward of this crate ([`crate::FusedEncoder`])
-//! is a fused form of it, about twice as fast there, and both are held against the same goldens.
-
-use std::time::Instant;
+//! The forward, one candle operation per step.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, silu, softmax_last_dim};
-use foveate_core::{CHANNELS, PixelBatch, VectorBuf};
+use foveate_core::{CHANNELS, PixelBatch};
 use foveate_dinov2::parts::{self, Parts};
-use foveate_dinov2::{Config, Model};
-use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Pooling, Resident};
+use foveate_dinov2::{Config, Model, ModelError};
+use foveate_encode::{EncodeError, Pooling};
 
-use crate::encoder::unusable;
-
-/// DINOv2 in candle's own tensor operations, with candle's own threads (`options.threads` is not used).
-pub struct TensorEncoder {
-    spec: EncoderSpec,
+/// A model's weights on a device.
+pub(crate) struct Network {
     config: Config,
     device: Device,
     dtype: DType,
     patch: Linear,
+    /// The class token, the registers and all positions, `[tokens, hidden]`.
     base: Tensor,
     blocks: Vec<Block>,
     norm: Norm,
@@ -52,28 +45,21 @@ struct Block {
     scale2: Tensor,
 }
 
-impl TensorEncoder {
-    /// Loads `model` onto `device` in the precision that `options` asks for.
+impl Network {
+    /// Copies the weights of `model` to `device` in `dtype`.
     ///
     /// # Errors
-    /// [`EncodeError::Model`] for a model whose tensors are not all there or whose input is not a whole number of
-    /// patches, [`EncodeError::Engine`] when the device refuses them.
-    pub fn new(model: &Model, options: &EncoderOptions, device: Device) -> std::result::Result<Self, EncodeError> {
-        let layers = Parts::new(model).map_err(unusable)?;
-        let dtype = match options.dtype {
-            foveate_encode::DType::F32 => DType::F32,
-            foveate_encode::DType::F16 => DType::F16,
-            foveate_encode::DType::Bf16 => DType::BF16,
-            other => return Err(EncodeError::Unsupported(format!("{} in candle", other.name()))),
-        };
+    /// [`EncodeError::Model`] if a tensor is missing or the input is not a whole number of patches,
+    /// [`EncodeError::Engine`] if candle refuses a tensor.
+    pub(crate) fn new(model: &Model, device: Device, dtype: DType) -> std::result::Result<Self, EncodeError> {
+        let parts = Parts::new(model).map_err(unusable)?;
         let load = Load { device: &device, dtype, eps: model.config.layer_norm_eps as f32 };
-        let (embedding, norm) = (layers.embedding().map_err(unusable)?, layers.final_norm().map_err(unusable)?);
+        let (embedding, norm) = (parts.embedding().map_err(unusable)?, parts.final_norm().map_err(unusable)?);
         let blocks = (0..model.config.num_hidden_layers)
-            .map(|layer| load.block(layers.block(layer).map_err(unusable)?).map_err(engine))
+            .map(|layer| load.block(parts.block(layer).map_err(unusable)?).map_err(engine))
             .collect::<std::result::Result<_, _>>()?;
-        let base_shape = [layers.tokens(), model.config.hidden_size];
+        let base_shape = [parts.tokens(), model.config.hidden_size];
         Ok(Self {
-            spec: EncoderSpec { batch_invariant: false, ..crate::encoder::spec(model, options) },
             config: model.config.clone(),
             dtype,
             patch: load.linear(&embedding.patch).map_err(engine)?,
@@ -84,59 +70,47 @@ impl TensorEncoder {
         })
     }
 
+    /// Copies the batch to the device and cuts it into patches, `[n, patches, patch * patch * 3]`.
+    pub(crate) fn upload(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
+        let (n, patch) = (batch.len(), self.config.patch_size);
+        let (rows, columns) = (batch.size().height as usize / patch, batch.size().width as usize / patch);
+        let shape = (n * rows, patch, columns, patch * CHANNELS);
+        let pixels = Tensor::from_slice(batch.as_slice(), shape, &self.device)?.to_dtype(self.dtype)?;
+        let patches = pixels.transpose(1, 2)?.contiguous()?;
+        patches.reshape((n, rows * columns, patch * patch * CHANNELS))
+    }
+
+    /// The pooled vectors of uploaded patches, `[n, dim]` in f32.
+    pub(crate) fn vectors(&self, patches: &Tensor, pooling: Pooling) -> Result<Tensor> {
+        let x = self.last_hidden_state(patches)?;
+        let prefix = self.config.prefix_tokens();
+        let class = || x.narrow(1, 0, 1)?.squeeze(1);
+        let mean = || x.narrow(1, prefix, x.dim(1)? - prefix)?.mean(1);
+        let vectors = match pooling {
+            Pooling::Cls => class()?,
+            Pooling::Mean => mean()?,
+            Pooling::ClsMean => Tensor::cat(&[class()?, mean()?], 1)?,
+        };
+        vectors.to_dtype(DType::F32)
+    }
+
     /// The tokens of every image after the final LayerNorm, `[n, tokens, hidden]`.
-    fn last_hidden_state(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
-        let mut x = self.embed(batch)?;
+    fn last_hidden_state(&self, patches: &Tensor) -> Result<Tensor> {
+        let mut x = self.embed(patches)?;
         for block in &self.blocks {
             x = block.forward(&x, self.config.num_attention_heads)?;
         }
         self.norm.forward(&x)
     }
 
-    fn embed(&self, batch: PixelBatch<'_>) -> Result<Tensor> {
-        let (n, patch) = (batch.len(), self.config.patch_size);
-        let (rows, columns) = (batch.size().height as usize / patch, batch.size().width as usize / patch);
-        let pixels = Tensor::from_slice(batch.as_slice(), (n * rows, patch, columns, patch * CHANNELS), &self.device)?;
-        let patches = pixels.to_dtype(self.dtype)?.transpose(1, 2)?.contiguous()?;
-        let patches = patches.reshape((n, rows * columns, patch * patch * CHANNELS))?;
-        let prefix = self.config.prefix_tokens();
-        let tokens = self.patch.forward(&patches)?.pad_with_zeros(1, prefix, 0)?;
+    fn embed(&self, patches: &Tensor) -> Result<Tensor> {
+        let tokens = self.patch.forward(patches)?.pad_with_zeros(1, self.config.prefix_tokens(), 0)?;
         tokens.broadcast_add(&self.base)
     }
 
-    fn pooled(&self, batch: PixelBatch<'_>) -> Result<Vec<f32>> {
-        let x = self.last_hidden_state(batch)?;
-        let prefix = self.config.prefix_tokens();
-        let class = || x.narrow(1, 0, 1)?.squeeze(1);
-        let mean = || x.narrow(1, prefix, x.dim(1)? - prefix)?.mean(1);
-        let vectors = match self.spec.pooling {
-            Pooling::Cls => class()?,
-            Pooling::Mean => mean()?,
-            Pooling::ClsMean => Tensor::cat(&[class()?, mean()?], 1)?,
-        };
-        vectors.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
-    }
-}
-
-impl Encoder for TensorEncoder {
-    fn spec(&self) -> &EncoderSpec {
-        &self.spec
-    }
-
-    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> std::result::Result<EncodeTimes, EncodeError> {
-        let started = Instant::now();
-        self.spec.check(batch)?;
-        let vectors = self.pooled(batch).map_err(engine)?;
-        out.reset(batch.len(), self.spec.dim).copy_from_slice(&vectors);
-        Ok(EncodeTimes::forward_since(started))
-    }
-
-    fn resident(&mut self) -> Option<&mut dyn Resident> {
-        None
-    }
-
-    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        None
+    /// Waits until the device has done everything it was given.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.device.synchronize()
     }
 }
 
@@ -185,7 +159,7 @@ impl Norm {
     }
 }
 
-/// Puts a model's parts on a device.
+/// Copies a model's parts to a device.
 struct Load<'a> {
     device: &'a Device,
     dtype: DType,
@@ -229,6 +203,11 @@ impl Load<'_> {
     }
 }
 
-fn engine(error: candle_core::Error) -> EncodeError {
+fn unusable(error: ModelError) -> EncodeError {
+    EncodeError::Model(error.to_string())
+}
+
+/// What an error of candle's means to the caller.
+pub(crate) fn engine(error: candle_core::Error) -> EncodeError {
     EncodeError::Engine(error.to_string())
 }

@@ -1,0 +1,69 @@
+//! From a device's name to candle's device.
+
+use candle_core::Device;
+use foveate_encode::EncodeError;
+
+pub(crate) use cuda::health;
+
+/// Opens `cpu`, `cuda` or `cuda:N`.
+///
+/// # Errors
+/// [`EncodeError::Device`], saying what is missing. Another device never takes its place.
+pub(crate) fn open(name: &str) -> Result<Device, EncodeError> {
+    let opened = match name {
+        "cpu" => Ok(Device::Cpu),
+        name if name.starts_with("cuda") => cuda::open(name),
+        _ => Err("there is no such kind of device; use `cpu`, `cuda` or `cuda:N`".to_owned()),
+    };
+    opened.map_err(|reason| EncodeError::Device { device: name.to_owned(), reason })
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use candle_core::{DType, Device, Tensor};
+    use foveate_core::Health;
+    use foveate_cuda::{CudaError, preload};
+
+    /// The libraries are looked for first, because candle panics where one is missing.
+    pub(super) fn open(name: &str) -> Result<Device, String> {
+        let ordinal = foveate_cuda::ordinal(name).ok_or("a device is called `cuda` or `cuda:N`")?;
+        let device = foveate_cuda::Device::open(ordinal).map_err(|error| error.to_string())?;
+        libraries().map_err(|error| error.to_string())?;
+        // The default is a stream per host thread, and an encoder may move to another thread.
+        let opened = Device::new_cuda_with_stream(ordinal).and_then(|device| try_kernels(&device).map(|()| device));
+        opened.map_err(|error| {
+            format!("{}: {error}; see the compute capability that candle was built for", device.name())
+        })
+    }
+
+    /// Runs one kernel: candle's may be built for newer devices or a newer driver.
+    fn try_kernels(device: &Device) -> candle_core::Result<()> {
+        Tensor::zeros(1, DType::F32, device)?.to_dtype(DType::F16)?;
+        device.synchronize()
+    }
+
+    /// Loads what candle loads by name when it opens a device.
+    fn libraries() -> Result<String, CudaError> {
+        let (blas, random) = (preload("cuBLAS", "libcublas.so")?, preload("cuRAND", "libcurand.so")?);
+        Ok(format!("cuBLAS ({blas}), cuRAND ({random})"))
+    }
+
+    /// The CPU, and the devices there are.
+    pub(crate) fn health() -> Health {
+        foveate_cuda::health(libraries)
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+mod cuda {
+    use candle_core::Device;
+    use foveate_core::Health;
+
+    pub(super) fn open(_: &str) -> Result<Device, String> {
+        Err("built without candle's CUDA backend: rebuild with `-F candle-cuda`".to_owned())
+    }
+
+    pub(crate) fn health() -> Health {
+        Health::all_rust().on(["cpu".to_owned()])
+    }
+}

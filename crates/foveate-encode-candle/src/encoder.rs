@@ -1,0 +1,103 @@
+use std::time::Instant;
+
+use candle_core::Tensor;
+use foveate_core::{PixelBatch, VectorBuf};
+use foveate_dinov2::Model;
+use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident};
+
+use crate::device;
+use crate::network::{Network, engine};
+
+/// DINOv2 in candle's tensor operations, on one device.
+pub struct CandleEncoder {
+    spec: EncoderSpec,
+    network: Network,
+    /// On the CPU, candle's matrix products, LayerNorms and softmax run on these threads.
+    pool: rayon::ThreadPool,
+}
+
+impl CandleEncoder {
+    /// Copies the weights of `model` to `options.device` in the precision `options.dtype`.
+    ///
+    /// # Errors
+    /// [`EncodeError::Device`] if the device, its driver or a library is missing, [`EncodeError::Unsupported`] for a
+    /// setting and for f16 and bf16 on the CPU, [`EncodeError::Model`] if a tensor is missing or the input is not a whole
+    /// number of patches, [`EncodeError::Engine`] if candle fails, for example for lack of memory.
+    pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
+        options.settings(&[])?;
+        let dtype = dtype(options)?;
+        let device = device::open(&options.device)?;
+        let threads = if device.is_cpu() { options.threads.max(1) } else { 1 };
+        Ok(Self { spec: spec(model, options), network: Network::new(model, device, dtype)?, pool: pool(threads)? })
+    }
+}
+
+impl Encoder for CandleEncoder {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        self.spec.check(batch)?;
+        let Self { spec, network, pool } = self;
+        let (vectors, times) = pool.install(|| run(network, spec, batch)).map_err(engine)?;
+        out.reset(batch.len(), spec.dim).copy_from_slice(&vectors);
+        Ok(times)
+    }
+
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        None
+    }
+}
+
+/// The vectors of a batch, and where the time went. A device computes behind the host's back, so each part is waited for.
+fn run(network: &Network, spec: &EncoderSpec, batch: PixelBatch<'_>) -> candle_core::Result<(Vec<f32>, EncodeTimes)> {
+    let started = Instant::now();
+    let patches = network.upload(batch)?;
+    network.wait()?;
+    let uploaded = Instant::now();
+    let vectors: Tensor = network.vectors(&patches, spec.pooling)?;
+    network.wait()?;
+    let computed = Instant::now();
+    let rows = vectors.flatten_all()?.to_vec1()?;
+    let (copy_in, forward) = (uploaded - started, computed - uploaded);
+    Ok((rows, EncodeTimes { copy_in, forward, copy_out: computed.elapsed() }))
+}
+
+fn dtype(options: &EncoderOptions) -> Result<candle_core::DType, EncodeError> {
+    let on_cpu = options.device == "cpu";
+    match options.dtype {
+        DType::F32 => Ok(candle_core::DType::F32),
+        DType::F16 if !on_cpu => Ok(candle_core::DType::F16),
+        DType::Bf16 if !on_cpu => Ok(candle_core::DType::BF16),
+        other if on_cpu => Err(EncodeError::Unsupported(format!(
+            "{} on the CPU: candle widens it to f32 there, which is slower than f32 and less exact; use f32",
+            other.name()
+        ))),
+        other => Err(EncodeError::Unsupported(format!("{} in candle", other.name()))),
+    }
+}
+
+fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
+    EncoderSpec {
+        input: model.preprocess.crop,
+        mean: model.preprocess.mean,
+        std: model.preprocess.std,
+        dim: options.pooling.dim(model.config.hidden_size),
+        pooling: options.pooling,
+        device: options.device.clone(),
+        dtype: options.dtype,
+        max_batch: options.max_batch.max(1),
+        // A matrix product is divided by its size, and sums are added in another order then.
+        batch_invariant: false,
+    }
+}
+
+fn pool(threads: usize) -> Result<rayon::ThreadPool, EncodeError> {
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("candle-{i}"));
+    builder.build().map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}")))
+}

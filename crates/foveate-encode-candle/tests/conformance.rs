@@ -1,0 +1,77 @@
+//! The conformance suite of the `Encoder` trait, and what the registry answers.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foveate_core::Size;
+use foveate_dinov2::Model;
+use foveate_encode::{AnyModel, DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, conformance};
+use foveate_encode_candle::CandleEncoder;
+
+fn tiny(name: &str) -> Model {
+    let models: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models");
+    Model::from_folder(&models.join(name)).unwrap()
+}
+
+#[test]
+fn conforms() {
+    for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
+        let model = tiny(name);
+        conformance::check(model.config.hidden_size, |options| Box::new(CandleEncoder::new(&model, options).unwrap()));
+    }
+}
+
+#[test]
+fn conforms_on_other_input_sizes() {
+    for (width, height) in [(14, 14), (98, 42), (224, 336)] {
+        let mut model = tiny("tiny-reg");
+        model.preprocess.crop = Size::new(width, height);
+        conformance::check(model.config.hidden_size, |options| Box::new(CandleEncoder::new(&model, options).unwrap()));
+    }
+}
+
+fn open(model: Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
+    let mut registry = EncoderRegistry::new("encoder", &["candle"]);
+    foveate_encode_candle::register(&mut registry).unwrap();
+    registry.get("candle").unwrap().open(&AnyModel::Checkpoint(Arc::new(model)), options)
+}
+
+fn on(device: &str) -> EncoderOptions {
+    EncoderOptions { device: device.to_owned(), ..EncoderOptions::default() }
+}
+
+#[test]
+fn the_registry_opens_it() {
+    assert_eq!(open(tiny("tiny"), &on("cpu")).unwrap().spec().dim, 64);
+}
+
+#[test]
+fn what_it_cannot_do_is_refused() {
+    assert!(matches!(open(tiny("tiny"), &on("tpu:0")), Err(EncodeError::Device { device, .. }) if device == "tpu:0"));
+    for dtype in [DType::F16, DType::Bf16] {
+        let refused = open(tiny("tiny"), &EncoderOptions { dtype, ..on("cpu") }).err();
+        assert!(matches!(refused, Some(EncodeError::Unsupported(reason)) if reason.contains("use f32")));
+    }
+    let mut odd = tiny("tiny");
+    odd.preprocess.crop = Size::new(224, 225);
+    assert!(matches!(open(odd, &on("cpu")), Err(EncodeError::Model(_))));
+}
+
+/// On a machine with a GPU, it opens.
+#[test]
+fn without_a_gpu_it_says_so_in_one_line() {
+    match (open(tiny("tiny"), &on("cuda:0")), cfg!(feature = "cuda")) {
+        (Err(EncodeError::Device { device, reason }), false) => {
+            let expected = "built without candle's CUDA backend: rebuild with `-F candle-cuda`";
+            assert_eq!((&*device, &*reason), ("cuda:0", expected));
+        }
+        (Err(EncodeError::Device { device, reason }), true) => {
+            assert!(device == "cuda:0" && reason.starts_with("no "), "{reason}");
+            assert!(!reason.contains('\n') && reason.contains("; "), "one line, with a remedy: {reason}");
+        }
+        (opened, with_cuda) => assert!(with_cuda && opened.is_ok(), "{:?}", opened.err()),
+    }
+}
