@@ -59,7 +59,7 @@ struct Ci<'a> {
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// Cheap and telling first. `matrix` uses what `test` builds.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -109,6 +109,12 @@ const STEPS: [Step; 15] = [
         about: "all tests as released, without overflow checks",
         when: When::Full,
         run: unchecked,
+    },
+    Step {
+        name: "candle-cuda",
+        about: "candle's CUDA backend builds, starts without a GPU and says so",
+        when: When::Full,
+        run: candle_cuda,
     },
 ];
 
@@ -237,6 +243,14 @@ fn default_build(ci: Ci<'_>) -> Result<Outcome> {
 
 fn unchecked(ci: Ci<'_>) -> Result<Outcome> {
     logged(ci, "cargo xtask test --unchecked", "unchecked.log")
+}
+
+fn candle_cuda(ci: Ci<'_>) -> Result<Outcome> {
+    const FEATURE: &str = "candle-cuda";
+    setup::run(ci.root, &setup::Args::only(FEATURE))?;
+    let own = ["test", "--release", "-p", "foveate-encode-candle", "--features", "cuda"];
+    succeed(cargo(ci.root).args(own))?;
+    done(cargo(ci.root).args(["run", "--release", "--features", FEATURE, "--", "backends"]))
 }
 
 fn matrix(ci: Ci<'_>) -> Result<Outcome> {

@@ -86,7 +86,7 @@ const COMPONENTS: [Component; 5] = [
 
 /// What only machines with an NVIDIA GPU have a use for. It is large, so it is brought only when asked for by name, and
 /// takes the place of the component for the CPU, whose work it does too.
-const ON_REQUEST: [Component; 2] = [
+const ON_REQUEST: [Component; 3] = [
     Component {
         feature: "ort-cuda",
         needs: "ONNX Runtime for NVIDIA GPUs with CUDA 13 and cuDNN 9 (1.4 GB to download, 1.9 GB on disk); the driver is \
@@ -156,6 +156,22 @@ const ON_REQUEST: [Component; 2] = [
             ],
         }),
     },
+    Component {
+        feature: "candle-cuda",
+        needs: "NVIDIA's compiler of CUDA 13 with its headers (100 MB to download, 210 MB on disk), and a C++ compiler; \
+                the driver is yours to install",
+        packages: &["g++"],
+        wheels: Some(Wheels {
+            requirements: &[
+                "nvidia-cuda-nvcc==13.0.88",
+                "nvidia-cuda-crt==13.0.88",
+                "nvidia-nvvm==13.0.88",
+                "nvidia-cuda-runtime==13.0.96",
+                "nvidia-cuda-cccl==13.0.85",
+            ],
+            keep: &["nvidia/cu13/bin/*", "nvidia/cu13/include/*", "nvidia/cu13/nvvm/*", "nvidia_*.dist-info/*icense*"],
+        }),
+    },
 ];
 
 /// The features of the facade that need something beyond Rust.
@@ -185,6 +201,13 @@ pub(crate) struct Args {
     /// Report what is missing and install nothing
     #[arg(long)]
     check: bool,
+}
+
+impl Args {
+    /// Installs what one feature needs.
+    pub(crate) fn only(feature: &str) -> Self {
+        Self { only: vec![feature.to_owned()], check: false }
+    }
 }
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
@@ -382,6 +405,8 @@ struct Found {
     onnxruntime: Option<String>,
     /// Path of libtorch's folder, relative to the workspace.
     libtorch: Option<String>,
+    /// Whether NVIDIA's compiler is there, which builds candle's kernels.
+    nvcc: bool,
 }
 
 impl Found {
@@ -397,11 +422,13 @@ impl Found {
                 .find(|folder| folder.join("libopencv_imgcodecs.so").exists() && !has_pkg_config),
             onnxruntime: of("ort", "onnxruntime/capi").find_map(|folder| library(root, &folder, "libonnxruntime.so")),
             libtorch: of("tch", "torch").find(|folder| root.join(folder).join("lib/libtorch_cpu.so").exists()),
+            nvcc: root.join(THIRD_PARTY).join("candle-cuda/nvidia/cu13/bin/nvcc").exists(),
         }
     }
 
     fn cargo_config(&self, root: &Path) -> String {
         let mut text = "# Written by `cargo xtask setup`. Variables that are set already win.\n[env]\n".to_owned();
+        let mut build = String::new();
         if let Some(folder) = &self.opencv {
             let folder = folder.display();
             let triple = folder.to_string().rsplit('/').next().unwrap_or_default().to_owned();
@@ -411,6 +438,12 @@ impl Found {
         }
         if let Some(library) = &self.onnxruntime {
             text += &format!("ORT_DYLIB_PATH = {{ value = \"{library}\", relative = true }}\n");
+        }
+        if self.nvcc {
+            // The oldest devices with bf16; the driver compiles the kernels for newer ones.
+            text += "CUDA_COMPUTE_CAP = \"80\"\nCUDARC_CUDA_VERSION = \"13000\"\n";
+            text += "NVCC = { value = \"xtask/candle-cuda/nvcc\", relative = true }\n";
+            build += &format!("rustc-wrapper = \"{}\"\n", root.join("xtask/candle-cuda/rustc").display());
         }
         if let Some(folder) = &self.libtorch {
             text += &format!("LIBTORCH = {{ value = \"{folder}\", relative = true }}\n");
@@ -422,8 +455,11 @@ impl Found {
             text += &format!("\n[target.'cfg(target_os = \"linux\")']\nrustflags = {flags}\n");
             // For the examples in documentation, which rustdoc links.
             if cfg!(target_os = "linux") {
-                text += &format!("\n[build]\nrustdocflags = {flags}\n");
+                build += &format!("rustdocflags = {flags}\n");
             }
+        }
+        if !build.is_empty() {
+            text += &format!("\n[build]\n{build}");
         }
         text
     }
@@ -475,7 +511,8 @@ mod tests {
         assert_eq!(features(&["tch-cuda", "ort-cuda"]).unwrap(), ["tch-cuda", "ort-cuda"]);
         assert_eq!(features(&["zune"]).unwrap(), Vec::<&str>::new());
         let unknown = features(&["nothing"]).unwrap_err().to_string();
-        assert!(unknown.contains("setup knows turbojpeg") && unknown.ends_with("on request ort-cuda, tch-cuda"));
+        assert!(unknown.contains("setup knows turbojpeg"), "{unknown}");
+        assert!(unknown.ends_with("on request ort-cuda, tch-cuda, candle-cuda"), "{unknown}");
     }
 
     #[test]
@@ -524,6 +561,7 @@ mod tests {
             opencv: Some(PathBuf::from("/usr/lib/riscv64-linux-gnu")),
             onnxruntime: Some("third_party/ort/x/libonnxruntime.so.1.2.3".to_owned()),
             libtorch: Some("third_party/tch/torch".to_owned()),
+            nvcc: true,
         };
         let text: toml::Table = found.cargo_config(root).parse().unwrap();
         let env = text["env"].as_table().unwrap();
@@ -532,5 +570,6 @@ mod tests {
         assert_eq!(env["ORT_DYLIB_PATH"]["value"].as_str().unwrap(), "third_party/ort/x/libonnxruntime.so.1.2.3");
         let flags = text["target"]["cfg(target_os = \"linux\")"]["rustflags"].to_string();
         assert!(flags.contains("-rpath,/somewhere/third_party/tch/torch/lib"), "{flags}");
+        assert_eq!(text["build"]["rustc-wrapper"].as_str().unwrap(), "/somewhere/xtask/candle-cuda/rustc");
     }
 }
