@@ -1,7 +1,9 @@
 use foveate_core::{BatchMemory, Size};
 use foveate_cuda::nvjpeg::{Handle, Lane};
 use foveate_cuda::{Buffer, CudaError, Device};
-use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, StageClock};
+use foveate_preprocess::{
+    CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock,
+};
 
 use crate::admission::Admitted;
 use crate::fault;
@@ -35,7 +37,7 @@ pub struct NvjpegPreprocessor {
     /// What the fallback makes of one image.
     image: Vec<u8>,
     said: Vec<Result<Size, ItemFault>>,
-    options: Options,
+    options: PreprocessOptions,
     group_bytes: usize,
     device: Device,
 }
@@ -47,7 +49,7 @@ impl NvjpegPreprocessor {
     /// # Errors
     /// [`PreprocessError::Device`] when the device or the library is missing, [`PreprocessError::Unsupported`] for a
     /// setting or filter that it does not have.
-    pub fn open(options: OpenOptions) -> Result<Self, PreprocessError> {
+    pub fn open(options: DeviceOptions) -> Result<Self, PreprocessError> {
         let backend = Backend::of(&options)?;
         let filter = options.options.geometry.filter();
         if Method::of(filter).is_none() {

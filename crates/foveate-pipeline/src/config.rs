@@ -1,14 +1,10 @@
 use std::time::Duration;
 
-use foveate_preprocess::Options;
 use foveate_profile::Trace;
-use foveate_resize::Geometry;
 
 /// How a run is carried out. The fields that decide the output's bytes belong in the manifest's fingerprint too.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How an image becomes the encoder's input.
-    pub preprocess: Options,
     /// Whether vectors are scaled to unit length.
     pub normalize: Normalize,
     /// Images per batch.
@@ -29,15 +25,11 @@ pub struct Config {
     pub commit_every: Duration,
 }
 
-impl Config {
-    /// The usual bound on what is read ahead.
-    pub const READ_AHEAD_BYTES: u64 = 64 << 20;
-
-    /// The usual settings for a geometry: batches of 32, one decode worker, two readers, 64 MiB of read-ahead,
-    /// a batch ahead of the encoder, commits every two seconds.
-    pub fn new(geometry: Geometry) -> Self {
+impl Default for Config {
+    /// Batches of 32, one decode worker, two readers, 64 MiB of read-ahead, a batch ahead of the encoder, commits every
+    /// two seconds.
+    fn default() -> Self {
         Self {
-            preprocess: Options::new(geometry),
             normalize: Normalize::Off,
             batch: 32,
             workers: 1,
@@ -49,6 +41,11 @@ impl Config {
             commit_every: Duration::from_secs(2),
         }
     }
+}
+
+impl Config {
+    /// The usual bound on what is read ahead.
+    pub const READ_AHEAD_BYTES: u64 = 64 << 20;
 
     /// Items that may wait between reading and decoding. Bytes are bounded apart; fewer items than this put threads to
     /// sleep and wake them for every single one.

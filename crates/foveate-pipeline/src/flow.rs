@@ -7,7 +7,7 @@ use std::thread;
 
 use foveate_core::{Stage, panic_message};
 use foveate_encode::{Allocate, Encoder};
-use foveate_preprocess::{CpuPreprocessor, DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
+use foveate_preprocess::{Granularity, PreprocessorOpener};
 use foveate_profile::StageProfiler;
 use foveate_source::{Fetch, Item, Source};
 
@@ -15,7 +15,7 @@ use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
 use crate::lane::{Landed, Lane};
 use crate::queue::{Pool, Queue, Reorder};
 use crate::stages::{self, Progress, Writer, timed};
-use crate::worker::{Gather, ReadItem, SpareBytes, Work, Worker};
+use crate::worker::{Gather, ReadItem, SpareBytes, Worker};
 use crate::{Cancel, Config, QueueStats, RunError};
 
 /// The source's items, each with the batch that it belongs to. Batch boundaries are multiples of the batch size
@@ -69,17 +69,10 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Makes what the workers need.
-pub(crate) struct Openers<'a> {
-    pub(crate) decoder: &'a DecoderOpener,
-    pub(crate) resizer: &'a ResizerOpener,
-    pub(crate) batched: Option<&'a Opener<Box<dyn Preprocessor>, PreprocessError>>,
-}
-
 /// What every stage of a run sees.
 pub(crate) struct Run<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) open: Openers<'a>,
+    pub(crate) preprocessors: &'a PreprocessorOpener,
     pub(crate) profiler: &'a StageProfiler,
     pub(crate) progress: &'a Progress,
     pub(crate) cancel: &'a Cancel,
@@ -95,27 +88,21 @@ type Encoders = [Box<dyn Encoder>];
 impl Run<'_> {
     /// Makes the pixels of batches.
     fn new_pixels(&self) -> impl Fn() -> Result<Pixels, RunError> + Send + Sync + 'static {
-        let (batch, size, memory) = (self.config.batch, self.config.preprocess.geometry.output(), self.memory.clone());
+        let (batch, size, memory) = (self.config.batch, self.preprocessors.output(), self.memory.clone());
         move || Ok(Pixels::new(batch, size, memory(batch * size.rgb_len().unwrap_or(0))?))
     }
 
     /// Batches in existence at once; a worker that prepares whole batches has one in hand.
     fn batches_in_flight(&self) -> usize {
-        let at_workers = if self.open.batched.is_some() { self.config.workers } else { 0 };
+        let at_workers = match self.preprocessors.granularity() {
+            Granularity::Image => 0,
+            Granularity::Batch => self.config.workers,
+        };
         self.config.batches_in_flight(self.depths) + at_workers
     }
 
     fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<Worker<'s>, RunError> {
-        let Openers { decoder, resizer, batched } = &self.open;
-        let options = &self.config.preprocess;
-        let work = match batched {
-            Some(open) => Work::Batches(open()?, gather),
-            None => {
-                let cpu = CpuPreprocessor::open(Arc::clone(decoder), Arc::clone(resizer), options.clone())?;
-                Work::Each(Box::new(cpu), vec![0; options.geometry.output().rgb_len().unwrap_or(0)])
-            }
-        };
-        Ok(Worker { work, prepared: Vec::new(), profiler: self.profiler, spare })
+        Worker::new(self.preprocessors, gather, self.profiler, spare)
     }
 
     /// The bytes of an item, or why there are none.

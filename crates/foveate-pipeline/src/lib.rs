@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod batch;
+mod cancel;
 mod config;
 mod engine;
 mod error;
@@ -13,8 +14,9 @@ mod stages;
 pub mod synthetic;
 mod worker;
 
+pub use cancel::Cancel;
 pub use config::{Config, FailurePolicy, Normalize};
-pub use engine::{Cancel, Pipeline};
+pub use engine::Pipeline;
 pub use error::RunError;
 pub use queue::{Closed, Popped, Queue, QueueStats};
 pub use report::{RunReport, StageReport};

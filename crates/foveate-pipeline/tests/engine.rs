@@ -17,7 +17,10 @@ use foveate_encode::{
     Pooling, Resident, host_allocator,
 };
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
-use foveate_preprocess::{ItemFault, Opener, PreprocessError, Preprocessor, StageClock};
+use foveate_preprocess::{
+    CpuPreprocessor, Granularity, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, PreprocessorOpener,
+    StageClock,
+};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -278,8 +281,15 @@ impl Preprocessor for NumberPreprocessor {
     }
 }
 
-fn opener<T, E>(open: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Opener<T, E> {
-    Arc::new(open)
+fn preprocessors(granularity: Granularity) -> PreprocessorOpener {
+    match granularity {
+        Granularity::Batch => PreprocessorOpener::new(granularity, SIDE, || Ok(Box::new(NumberPreprocessor))),
+        Granularity::Image => CpuPreprocessor::opener(
+            Arc::new(|| Ok(Box::new(NumberDecoder))),
+            Arc::new(|| Ok(Box::new(Copy))),
+            PreprocessOptions::new(Geometry::Stretch { output: SIDE, filter: Filter::Bilinear }),
+        ),
+    }
 }
 
 /// What a disk would hold after a crash.
@@ -340,7 +350,7 @@ struct Job {
     encoder: NumberEncoder,
     /// In the place of `encoder`, when there are any.
     devices: Vec<Box<dyn Encoder>>,
-    batched: bool,
+    granularity: Granularity,
     config: Config,
     cancel: Cancel,
     disk_is_full: bool,
@@ -348,14 +358,13 @@ struct Job {
 
 impl Job {
     fn new(items: u64) -> Self {
-        let geometry = Geometry::Stretch { output: SIDE, filter: Filter::Bilinear };
-        let config = Config { batch: 8, workers: 3, ..Config::new(geometry) };
+        let config = Config { batch: 8, workers: 3, ..Config::default() };
         Self {
             range: 0..items,
             disk: Arc::default(),
             encoder: NumberEncoder::new(),
             devices: Vec::new(),
-            batched: false,
+            granularity: Granularity::Image,
             config,
             cancel: Cancel::default(),
             disk_is_full: false,
@@ -367,9 +376,7 @@ impl Job {
         let encoders = if self.devices.is_empty() { vec![Box::new(self.encoder) as _] } else { self.devices };
         let pipeline = Pipeline {
             source: Box::new(Numbers { next: self.range.start, range: self.range }),
-            decoder: Arc::new(|| Ok(Box::new(NumberDecoder))),
-            resizer: Arc::new(|| Ok(Box::new(Copy))),
-            batched: self.batched.then(|| opener(|| Ok(Box::new(NumberPreprocessor) as Box<dyn Preprocessor>))),
+            preprocessors: preprocessors(self.granularity),
             encoders,
             sink: Box::new(sink),
             config: self.config,
@@ -467,7 +474,7 @@ fn whole_batches_come_out_as_single_images_do() {
     for (devices, workers, batch) in [(1, 1, 8), (1, 3, 5), (2, 2, 16), (1, 0, 8)] {
         let most = Arc::new(AtomicUsize::new(0));
         let mut job = Job::new(403);
-        (job.config.workers, job.config.batch, job.batched) = (workers, batch, true);
+        (job.config.workers, job.config.batch, job.granularity) = (workers, batch, Granularity::Batch);
         job.devices = (0..devices).map(|_| Box::new(DeviceEncoder::new(Arc::clone(&most))) as _).collect();
         let disk = Arc::clone(&job.disk);
         job.run().unwrap();

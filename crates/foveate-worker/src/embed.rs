@@ -3,14 +3,14 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_encode::{Encoder, EncoderSpec};
 use foveate_pipeline::Normalize;
-use foveate_preprocess::{Opener, PreprocessError, Preprocessor, Untimed};
+use foveate_preprocess::{PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Embedding, Output, Picture, Task, TaskError, lock};
 
 /// Embeds images by a model: the task that needs no code of your own.
 pub struct Embed {
-    open: Opener<Box<dyn Preprocessor>, PreprocessError>,
+    opener: PreprocessorOpener,
     spec: EncoderSpec,
     normalize: Normalize,
     /// What threads are not using just now.
@@ -44,7 +44,7 @@ impl Drop for Crop {
 }
 
 impl Embed {
-    /// Images prepared by what `open` makes, and encoded by `encoders`, each of which is used by one thread at a time: as
+    /// Images prepared by what `opener` makes, and encoded by `encoders`, each of which is used by one thread at a time: as
     /// many as the task has lanes. They all give the same vectors.
     ///
     /// # Errors
@@ -53,15 +53,15 @@ impl Embed {
     /// # Panics
     /// Without an encoder.
     pub fn new(
-        open: Opener<Box<dyn Preprocessor>, PreprocessError>,
+        opener: PreprocessorOpener,
         encoders: Vec<Box<dyn Encoder>>,
         normalize: Normalize,
     ) -> Result<Self, PreprocessError> {
         let spec = encoders.first().expect("at least one encoder").spec().clone();
-        let first = open()?;
+        let first = opener.open()?;
         let forward = |encoder| Mutex::new(Forward { encoder, input: Vec::new(), output: VectorBuf::new() });
         Ok(Self {
-            open,
+            opener,
             spec,
             normalize,
             preprocessors: Mutex::new(vec![first]),
@@ -77,7 +77,7 @@ impl Embed {
 
     fn preprocessor(&self) -> Result<Box<dyn Preprocessor>, TaskError> {
         let free = lock(&self.preprocessors).pop();
-        free.map_or_else(|| (self.open)(), Ok).map_err(|error| TaskError::machine(error.to_string()))
+        free.map_or_else(|| self.opener.open(), Ok).map_err(|error| TaskError::machine(error.to_string()))
     }
 
     fn vector(&self, row: &[f32]) -> Vec<f32> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foveate_dinov2::OpenOptions;
-use foveate_preprocess::CpuPreprocessor;
+use foveate_preprocess::Granularity;
 use foveate_sink::RunManifest;
 use foveate_worker::Embed;
 
@@ -28,15 +28,14 @@ impl EmbedOptions {
     /// As [`Self::prepare`], and for a decoder that prepares whole batches on a device: here images are prepared alone.
     pub fn task(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<EmbedTask, EmbedError> {
         let chosen = self.open(backends, model)?;
-        if let Some(name) = &chosen.names.batched {
+        if let (Granularity::Batch, Some(name)) = (chosen.preprocessors.granularity(), &chosen.names.batched) {
             let message = format!("decoder '{name}' prepares whole batches; a worker prepares images one by one");
             return Err(EmbedError::Options(message));
         }
         let mut manifest = chosen.description(self).embedding();
         manifest.dim = chosen.dim();
         let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
-        let open = CpuPreprocessor::opener(chosen.decoder, chosen.resizer, self.preprocess(chosen.geometry));
-        let task = Embed::new(open, chosen.encoders, self.normalize)?;
+        let task = Embed::new(chosen.preprocessors, chosen.encoders, self.normalize)?;
         Ok(EmbedTask { task, manifest, lanes, seeded })
     }
 }
