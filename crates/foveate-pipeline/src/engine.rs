@@ -2,13 +2,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use foveate_core::Stage;
-use foveate_encode::{Allocate, Encoder, Place, host_allocator};
-use foveate_preprocess::{Granularity, PreprocessorOpener};
+use foveate_encode::Encoder;
+use foveate_lane::{Lane, batch_memory};
+use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink};
 use foveate_source::Source;
 
 use crate::flow::{Items, Run};
-use crate::lane::depth;
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
 use crate::{Cancel, Config, RunError, RunReport};
@@ -47,14 +47,17 @@ impl Pipeline {
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
-        let (depths, memory) = (self.depths(), self.batch_memory());
+        let encoders = std::mem::take(&mut self.encoders);
+        let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, self.config.normalize)).collect();
+        let depths = lanes.iter().map(Lane::depth).sum();
+        let memory = batch_memory(&mut lanes, self.preprocessors.granularity());
         let mut writer = Writer::new(self.sink.as_mut(), &self.config, &profiler, progress, first);
         let items = Items::new(self.source.as_mut(), first..range.end, self.config.batch as u64);
         let (config, preprocessors) = (&self.config, &self.preprocessors);
         let run = Run { config, preprocessors, profiler: &profiler, progress, cancel, depths, memory };
         let outcome = match self.config.workers {
-            0 => run.sequential(items, &mut self.encoders, &mut writer).map(|()| Vec::new()),
-            _ => run.threaded(items, &mut self.encoders, &mut writer),
+            0 => run.sequential(items, &mut lanes, &mut writer).map(|()| Vec::new()),
+            _ => run.threaded(items, &mut lanes, &mut writer),
         };
         // What was finished before a fault is kept, unless it is the sink that is at fault.
         let committed = match &outcome {
@@ -76,7 +79,7 @@ impl Pipeline {
         } else {
             return Err(RunError::Accounting(format!("the run ended at item {settled} of {}", range.end)));
         };
-        let (config, encoders) = (&self.config, self.encoders.len());
+        let (config, encoders) = (&self.config, lanes.len());
         let mut totals = profiler.totals();
         let encode_parts = totals.split_off(Stage::ALL.len());
         Ok(RunReport {
@@ -113,22 +116,6 @@ impl Pipeline {
             return wants(&format!("preprocessing gives {output} but the encoder takes {input}"));
         }
         Ok(())
-    }
-
-    /// Batches that all encoders together have in hand at once.
-    fn depths(&mut self) -> usize {
-        self.encoders.iter_mut().map(|encoder| depth(encoder.as_mut())).sum()
-    }
-
-    /// Makes the memory of batches: where they are prepared on the encoder's own device, on it; else on the host, where
-    /// every encoder can read it.
-    fn batch_memory(&mut self) -> Allocate {
-        let place = match (self.preprocessors.granularity(), self.encoders.len()) {
-            (Granularity::Batch, 1) => Place::Device,
-            _ => Place::Host,
-        };
-        let overlap = self.encoders.first_mut().and_then(|encoder| encoder.overlap());
-        overlap.map_or_else(host_allocator, |overlap| overlap.allocator(place))
     }
 }
 

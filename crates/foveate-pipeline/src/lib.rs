@@ -6,7 +6,7 @@ mod config;
 mod engine;
 mod error;
 mod flow;
-mod lane;
+mod forward;
 mod queue;
 mod report;
 mod stages;
@@ -15,7 +15,7 @@ pub mod synthetic;
 mod worker;
 
 pub use cancel::Cancel;
-pub use config::{Config, FailurePolicy, Normalize};
+pub use config::{Config, FailurePolicy};
 pub use engine::Pipeline;
 pub use error::RunError;
 pub use queue::{Closed, Popped, Queue, QueueStats};

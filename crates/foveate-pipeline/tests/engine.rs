@@ -110,10 +110,12 @@ impl Resizer for Copy {
     }
 }
 
-/// The vector of an item is its index, twice. Fails on the batch that holds `fails_at`.
+/// The vector of an item is its index, twice; of `infinite_at`, its second half is infinite. Fails on the batch that holds
+/// `fails_at`.
 struct NumberEncoder {
     spec: EncoderSpec,
     fails_at: Option<u64>,
+    infinite_at: Option<u64>,
     on_batch: Box<dyn FnMut() + Send>,
 }
 
@@ -130,7 +132,7 @@ impl NumberEncoder {
             max_batch: 64,
             batch_invariant: true,
         };
-        Self { spec, fails_at: None, on_batch: Box::new(|| ()) }
+        Self { spec, fails_at: None, infinite_at: None, on_batch: Box::new(|| ()) }
     }
 }
 
@@ -148,6 +150,9 @@ impl Encoder for NumberEncoder {
                 return Err(EncodeError::Engine("out of device memory".to_owned()));
             }
             row.fill(index as f32);
+            if Some(index) == self.infinite_at {
+                row[1] = f32::INFINITY;
+            }
         }
         Ok(EncodeTimes::forward_since(started))
     }
@@ -557,6 +562,25 @@ fn an_encoder_fault_stops_the_run_and_keeps_what_was_done() {
 }
 
 #[test]
+fn what_is_no_vector_is_a_failure_of_its_item_alone() {
+    for workers in [0, 3] {
+        let mut job = Job::new(60);
+        job.config.workers = workers;
+        job.encoder.infinite_at = Some(17);
+        let disk = Arc::clone(&job.disk);
+        let report = job.run().unwrap();
+        assert_eq!(report.rows + report.failures, 60);
+        let stored = disk.lock().unwrap();
+        let good = (0..60).filter(|&index| index != 17 && is_failure(index).is_none());
+        assert!(stored.rows.iter().map(|row| (row.0, row.2)).eq(good.map(|index| (index, index as f32))));
+        assert!(stored.failures.is_sorted_by_key(|failure| failure.index));
+        let failure = stored.failures.iter().find(|failure| failure.index == 17).unwrap();
+        assert_eq!((failure.id.as_str(), failure.stage), ("item 17", Stage::Encode));
+        assert!(failure.reason.contains("infinite or not a number"), "{}", failure.reason);
+    }
+}
+
+#[test]
 fn a_panicking_encoder_is_a_named_fault_not_a_hang() {
     let mut job = Job::new(100);
     job.encoder.on_batch = Box::new(|| panic!("index out of bounds"));
@@ -585,10 +609,7 @@ fn too_many_failures_stop_at_the_same_item_for_any_workers() {
         let disk = Arc::clone(&job.disk);
         let error = job.run().unwrap_err().to_string();
         // Items 6, 10, 12 and 13 are the first to fail; 13 belongs to the second batch, which is not stored.
-        assert!(
-            error.starts_with("4 of 16 inputs failed, more than --max-failures 3 allows; the last: item 13"),
-            "{error}"
-        );
+        assert!(error.starts_with("4 of 16 inputs failed, more than the limit of 3; the last: item 13"), "{error}");
         check_stored(&disk.lock().unwrap(), 0..8);
     }
 }

@@ -8,7 +8,8 @@ use foveate_core::{Backend, PixelLimits, UnknownBackend};
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::{Model, ModelError, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, GraphFormat, ModelForm, Pooling};
-use foveate_pipeline::{Cancel, Config, FailurePolicy, Normalize, Pipeline, Progress, RunError, RunReport};
+use foveate_lane::Normalize;
+use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::{
     CpuPreprocessor, DecoderOpener, DeviceOptions, Granularity, OrientationPolicy, PreprocessError, PreprocessOptions,
     PreprocessorOpener, PreprocessorRegistry, ResizerOpener,

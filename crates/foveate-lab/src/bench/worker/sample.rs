@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use foveate_lane::Normalize;
 use foveate_net::Client;
-use foveate_pipeline::Normalize;
 use foveate_profile::process;
 use foveate_queue::{Callback, ImageRef, Job, JobQueue as _, Message};
 use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, WorkerOptions};
@@ -67,7 +67,7 @@ impl Sample {
         Ok(Self {
             vectors: called_back(&server, photos.photos.len(), requests)?,
             rate: requests as f64 / wall,
-            images_per_batch: work.images as f64 / work.batches.max(1) as f64,
+            images_per_batch: requests as f64 / work.batches.max(1) as f64,
             encoder_busy: work.busy.as_secs_f64() / wall,
             cpu_busy: cpu.map(|cpu| cpu.as_secs_f64() / (wall * cores)),
             growth_mb: memory.bytes.zip(before).map(|(peak, before)| mb(peak.saturating_sub(before))),
