@@ -37,5 +37,5 @@ fn health() -> Health {
 
 /// What a failing device means while it is in use.
 fn fault(error: CudaError) -> PreprocessError {
-    PreprocessError::Engine(error.to_string())
+    PreprocessError::Engine(error.into())
 }

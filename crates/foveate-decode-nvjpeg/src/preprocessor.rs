@@ -1,3 +1,5 @@
+use std::error::Error;
+
 use foveate_core::{BatchMemory, Size};
 use foveate_cuda::nvjpeg::{Handle, Lane};
 use foveate_cuda::{Buffer, CudaError, Device};
@@ -56,15 +58,16 @@ impl NvjpegPreprocessor {
             let reason = format!("nvjpeg has no filter {filter:?}; decode on the CPU for that one");
             return Err(PreprocessError::Unsupported(reason));
         }
-        let unavailable = |reason: String| PreprocessError::Device { device: options.device.clone(), reason };
+        let unavailable =
+            |source: Box<dyn Error + Send + Sync>| PreprocessError::Device { device: options.device.clone(), source };
         let ordinal = foveate_cuda::ordinal(&options.device)
-            .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".to_owned()))?;
-        let missing = |error: CudaError| unavailable(error.to_string());
+            .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".into()))?;
+        let missing = |error: CudaError| unavailable(error.into());
         let device = Device::open(ordinal).map_err(missing)?;
         let handle = Handle::new(&device, backend.wants_engines()).map_err(missing)?;
         if backend == Backend::Hardware && !handle.has_engines() {
             let reason = format!("{} has no JPEG engines; backend=auto does without", device.name());
-            return Err(unavailable(reason));
+            return Err(unavailable(reason.into()));
         }
         let lane = || Lane::new(&handle, backend.huffman()).map_err(missing);
         let flight = || Flight::new(&device, &handle).map_err(missing);

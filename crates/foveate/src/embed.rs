@@ -366,8 +366,7 @@ impl EmbedOptions {
         let (backends, settings) = (Arc::clone(backends), self.decoder_settings.clone());
         PreprocessorOpener::new(Granularity::Batch, options.geometry.output(), move || {
             let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
-            let unknown = |error: UnknownBackend| PreprocessError::Unsupported(error.to_string());
-            let backend = backends.preprocessors.get(&name).map_err(unknown)?;
+            let backend = backends.preprocessors.get(&name)?;
             let (device, options, settings) = (device.clone(), options.clone(), settings.clone());
             backend.open(DeviceOptions { device, options, fallback, settings })
         })
