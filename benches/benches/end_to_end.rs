@@ -20,6 +20,7 @@ use foveate::dinov2::{Model, OpenOptions};
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::encode::{AnyModel, Encoder, EncoderOptions};
 use foveate::pipeline::{Cancel, Config, Pipeline, Progress};
+use foveate::preprocess::{CpuPreprocessor, PreprocessOptions};
 use foveate::sink::{Existing, Rows, RunManifest, SinkOptions, Watermark};
 use foveate::source::Input;
 use foveate_benches::{Result, median, photos};
@@ -164,12 +165,14 @@ impl Bench {
             (self.options.decoding, Arc::clone(&self.backends), Arc::clone(&self.backends));
         let pipeline = Pipeline {
             source: Box::new(self.options.list(|_| ())?),
-            decoder: Arc::new(move || with_decoders.open_decoders(None, &decoding)),
-            resizer: Arc::new(move || with_resizers.open_resizer(None)),
-            batched: None,
+            preprocessors: CpuPreprocessor::opener(
+                Arc::new(move || with_decoders.open_decoders(None, &decoding)),
+                Arc::new(move || with_resizers.open_resizer(None)),
+                PreprocessOptions::new(geometry),
+            ),
             encoders: vec![Box::new(FirstPixels::new(geometry.output()))],
             sink: Box::new(CountingSink::new(Arc::clone(&stored), |_, _| true)),
-            config: Config { workers: std::thread::available_parallelism()?.get(), ..Config::new(geometry) },
+            config: Config { workers: std::thread::available_parallelism()?.get(), ..Config::default() },
         };
         let started = Instant::now();
         pipeline.run(&RunManifest::default(), Existing::Refuse, &Cancel::default(), &Progress::default())?;

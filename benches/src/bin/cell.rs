@@ -19,6 +19,7 @@ use foveate::decode::{DecodeError, DecoderOptions};
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedError, EmbedOptions};
 use foveate::encode::{DType, EncodeError};
+use foveate::lane::LaneError;
 use foveate::pipeline::{Cancel, Progress, RunError, RunReport};
 use foveate::preprocess::{OrientationPolicy, PreprocessError};
 use foveate::resize::ResizeError;
@@ -68,7 +69,7 @@ fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
             RunError::Preprocess(PreprocessError::Resize(
                 ResizeError::Unavailable(_) | ResizeError::Unsupported { .. },
             )) => true,
-            RunError::Encode(error) => unsupported(error),
+            RunError::Encode(LaneError::Encode(error)) => unsupported(error),
             _ => false,
         };
     }

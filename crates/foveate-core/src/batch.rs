@@ -64,6 +64,21 @@ impl VectorBuf {
         &mut self.data
     }
 
+    /// Takes out the vectors at `rows`; the others move together, in order.
+    pub fn remove(&mut self, rows: &[usize]) {
+        let (dim, mut kept) = (self.dim, 0);
+        for row in (0..self.rows()).filter(|row| !rows.contains(row)) {
+            self.data.copy_within(row * dim..(row + 1) * dim, kept * dim);
+            kept += 1;
+        }
+        self.truncate(kept);
+    }
+
+    /// Leaves the first `rows` vectors, or all when there are no more.
+    pub fn truncate(&mut self, rows: usize) {
+        self.data.truncate(rows * self.dim);
+    }
+
     /// Number of vectors.
     pub fn rows(&self) -> usize {
         self.data.len().checked_div(self.dim).unwrap_or(0)
@@ -101,6 +116,18 @@ mod tests {
         assert!(PixelBatch::new(&data[..23], Size::square(2)).is_none());
         assert!(PixelBatch::new(&[], Size::square(2)).is_none());
         assert!(PixelBatch::new(&data, Size::default()).is_none());
+    }
+
+    #[test]
+    fn rows_are_taken_out_from_anywhere() {
+        let mut rows = VectorBuf::new();
+        rows.reset(4, 2).copy_from_slice(&[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]);
+        rows.remove(&[0, 2]);
+        assert_eq!((rows.rows(), rows.as_slice()), (2, [1.0, 1.5, 3.0, 3.5].as_slice()));
+        rows.truncate(1);
+        assert_eq!((rows.rows(), rows.row(0)), (1, [1.0, 1.5].as_slice()));
+        rows.remove(&[0]);
+        assert_eq!(rows.rows(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use foveate_core::Size;
 use foveate_decode::jpeg::{self, Process, Structure};
 use foveate_decode::{DecoderOptions, ImageFormat, Orientation, orientation, sniff};
-use foveate_preprocess::{Options, OrientationPolicy};
+use foveate_preprocess::{OrientationPolicy, PreprocessOptions};
 
 use crate::resample::Recipe;
 
@@ -18,7 +18,7 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// `None` for an image that is not certainly whole and of a kind whose pixels nvJPEG makes as libjpeg does: what it is
     /// and what is wrong with it is then for the CPU's decoder to say. Nothing is decoded and no memory is taken.
-    pub(crate) fn of(bytes: &[u8], options: &Options) -> Option<Self> {
+    pub(crate) fn of(bytes: &[u8], options: &PreprocessOptions) -> Option<Self> {
         if sniff(bytes).ok()? != ImageFormat::Jpeg {
             return None;
         }

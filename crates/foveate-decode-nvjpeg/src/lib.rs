@@ -9,7 +9,7 @@ mod settings;
 
 use foveate_core::{Health, RegistryError};
 use foveate_cuda::{CudaError, Device, nvjpeg};
-use foveate_preprocess::{OpenOptions, PreprocessError, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
+use foveate_preprocess::{DeviceOptions, PreprocessError, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
 
 pub use preprocessor::NvjpegPreprocessor;
 
@@ -21,7 +21,7 @@ pub const NAME: &str = "nvjpeg";
 /// # Errors
 /// When the name is taken.
 pub fn register(registry: &mut PreprocessorRegistry) -> Result<(), RegistryError> {
-    let open = |options: OpenOptions| Ok(Box::new(NvjpegPreprocessor::open(options)?) as Box<dyn Preprocessor>);
+    let open = |options: DeviceOptions| Ok(Box::new(NvjpegPreprocessor::open(options)?) as Box<dyn Preprocessor>);
     registry.register(PreprocessorBackend::new(NAME, "JPEG with nvJPEG, resized on the GPU", health, open))
 }
 
@@ -37,5 +37,5 @@ fn health() -> Health {
 
 /// What a failing device means while it is in use.
 fn fault(error: CudaError) -> PreprocessError {
-    PreprocessError::Engine(error.to_string())
+    PreprocessError::Engine(error.into())
 }

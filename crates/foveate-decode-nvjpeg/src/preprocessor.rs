@@ -1,7 +1,11 @@
+use std::error::Error;
+
 use foveate_core::{BatchMemory, Size};
 use foveate_cuda::nvjpeg::{Handle, Lane};
 use foveate_cuda::{Buffer, CudaError, Device};
-use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, StageClock};
+use foveate_preprocess::{
+    CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock,
+};
 
 use crate::admission::Admitted;
 use crate::fault;
@@ -35,7 +39,7 @@ pub struct NvjpegPreprocessor {
     /// What the fallback makes of one image.
     image: Vec<u8>,
     said: Vec<Result<Size, ItemFault>>,
-    options: Options,
+    options: PreprocessOptions,
     group_bytes: usize,
     device: Device,
 }
@@ -47,22 +51,23 @@ impl NvjpegPreprocessor {
     /// # Errors
     /// [`PreprocessError::Device`] when the device or the library is missing, [`PreprocessError::Unsupported`] for a
     /// setting or filter that it does not have.
-    pub fn open(options: OpenOptions) -> Result<Self, PreprocessError> {
+    pub fn open(options: DeviceOptions) -> Result<Self, PreprocessError> {
         let backend = Backend::of(&options)?;
         let filter = options.options.geometry.filter();
         if Method::of(filter).is_none() {
             let reason = format!("nvjpeg has no filter {filter:?}; decode on the CPU for that one");
             return Err(PreprocessError::Unsupported(reason));
         }
-        let unavailable = |reason: String| PreprocessError::Device { device: options.device.clone(), reason };
+        let unavailable =
+            |source: Box<dyn Error + Send + Sync>| PreprocessError::Device { device: options.device.clone(), source };
         let ordinal = foveate_cuda::ordinal(&options.device)
-            .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".to_owned()))?;
-        let missing = |error: CudaError| unavailable(error.to_string());
+            .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".into()))?;
+        let missing = |error: CudaError| unavailable(error.into());
         let device = Device::open(ordinal).map_err(missing)?;
         let handle = Handle::new(&device, backend.wants_engines()).map_err(missing)?;
         if backend == Backend::Hardware && !handle.has_engines() {
             let reason = format!("{} has no JPEG engines; backend=auto does without", device.name());
-            return Err(unavailable(reason));
+            return Err(unavailable(reason.into()));
         }
         let lane = || Lane::new(&handle, backend.huffman()).map_err(missing);
         let flight = || Flight::new(&device, &handle).map_err(missing);

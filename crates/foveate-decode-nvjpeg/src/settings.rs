@@ -1,5 +1,5 @@
 use foveate_cuda::nvjpeg::Huffman;
-use foveate_preprocess::{OpenOptions, PreprocessError};
+use foveate_preprocess::{DeviceOptions, PreprocessError};
 
 /// Which parts of the device decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Backend {
 
 impl Backend {
     /// What the setting `backend` says.
-    pub(crate) fn of(options: &OpenOptions) -> Result<Self, PreprocessError> {
+    pub(crate) fn of(options: &DeviceOptions) -> Result<Self, PreprocessError> {
         match options.settings(&["backend"])?.get("backend").map(String::as_str) {
             None | Some("auto") => Ok(Self::Auto),
             Some("hardware") => Ok(Self::Hardware),

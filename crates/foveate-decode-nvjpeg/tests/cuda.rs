@@ -16,7 +16,9 @@ use foveate_decode_exact::ExactDecoder;
 use foveate_decode_image::GenericDecoder;
 use foveate_decode_nvjpeg::NvjpegPreprocessor;
 use foveate_preprocess::conformance::{Subject, check};
-use foveate_preprocess::{CpuPreprocessor, ItemFault, OpenOptions, Options, PreprocessError, Preprocessor, Untimed};
+use foveate_preprocess::{
+    CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, Untimed,
+};
 use foveate_resize::{Filter, Geometry};
 use foveate_resize_fir::FirResizer;
 
@@ -43,7 +45,7 @@ fn in_every_order(test: impl Fn()) {
     }
 }
 
-fn cpu(options: Options) -> Result<CpuPreprocessor, PreprocessError> {
+fn cpu(options: PreprocessOptions) -> Result<CpuPreprocessor, PreprocessError> {
     let decoder = || {
         let options = Default::default();
         let jpeg: Box<dyn Decoder> = Box::new(ExactDecoder::new(options));
@@ -53,8 +55,8 @@ fn cpu(options: Options) -> Result<CpuPreprocessor, PreprocessError> {
     CpuPreprocessor::open(Arc::new(decoder), Arc::new(|| Ok(Box::new(FirResizer::new()))), options)
 }
 
-fn nvjpeg(options: Options, backend: &str) -> Result<NvjpegPreprocessor, PreprocessError> {
-    NvjpegPreprocessor::open(OpenOptions {
+fn nvjpeg(options: PreprocessOptions, backend: &str) -> Result<NvjpegPreprocessor, PreprocessError> {
+    NvjpegPreprocessor::open(DeviceOptions {
         device: "cuda".to_owned(),
         fallback: cpu(options.clone())?,
         options,
@@ -121,7 +123,7 @@ fn batches_are_those_of_the_cpu() {
     let crop = Geometry::ShortestEdgeCrop { edge: 64, crop: output, filter: Filter::Bicubic };
     let squash = Geometry::Stretch { output, filter: Filter::OpenCvLinear };
     for (geometry, backend) in [(crop, "auto"), (squash, "hybrid")] {
-        let options = Options::new(geometry);
+        let options = PreprocessOptions::new(geometry);
         let (said, pixels) = run(&mut cpu(options.clone()).unwrap(), &images, image);
         in_every_order(|| {
             let (prepared, made) = run(&mut nvjpeg(options.clone(), backend).unwrap(), &images, image);
@@ -146,8 +148,9 @@ fn batches_are_those_of_the_cpu() {
 #[test]
 fn what_it_cannot_do_is_said_when_it_is_opened() {
     let geometry = |filter| Geometry::Stretch { output: Size::square(8), filter };
-    let refused =
-        |filter, backend| nvjpeg(Options::new(geometry(filter)), backend).err().map(|error| error.to_string());
+    let refused = |filter, backend| {
+        nvjpeg(PreprocessOptions::new(geometry(filter)), backend).err().map(|error| error.to_string())
+    };
     in_every_order(|| {
         assert!(refused(Filter::Lanczos3, "hardware").is_none_or(|said| said.contains("no JPEG engines")));
         assert!(refused(Filter::OpenCvArea, "auto").is_some_and(|said| said.contains("no filter OpenCvArea")));
@@ -160,7 +163,7 @@ fn what_it_cannot_do_is_said_when_it_is_opened() {
 #[test]
 fn large_batches_go_through_in_groups() {
     let photo = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap();
-    let options = Options::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
+    let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
     let image = 14 * 14 * 3;
     let images = vec![photo.as_slice(); 150];
     let (_, expected) = run(&mut cpu(options.clone()).unwrap(), &images[..1], image);

@@ -17,7 +17,7 @@ pub use error::EncodeError;
 pub use model::{AnyModel, Graph, GraphFormat, GraphSource, ModelForm};
 pub use normalize::normalize_nchw;
 pub use options::EncoderOptions;
-pub use overlap::{Allocate, Batch, Collected, EncodeSpans, Overlap, Place, host_allocator};
+pub use overlap::{Allocate, BATCH_SIZES, Batch, Collected, EncodeSpans, Overlap, Place, host_allocator};
 pub use resident::Resident;
 pub use spec::{DType, EncoderSpec, Pooling};
 pub use times::EncodeTimes;

@@ -6,6 +6,10 @@ use foveate_core::{BatchMemory, Size, VectorBuf};
 use crate::error::EncodeError;
 use crate::times::EncodeTimes;
 
+/// Most different sizes of batches that an encoder is given over its life, if it overlaps: what it prepares for a size is
+/// worth keeping for as many.
+pub const BATCH_SIZES: usize = 10;
+
 /// An encoder whose device works while the host goes on: batches are submitted, and collected later, in the order in
 /// which they were submitted. While one batch is computed, the next one is on its way to the device and the last one's
 /// vectors are on their way back.

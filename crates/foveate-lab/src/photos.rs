@@ -49,7 +49,7 @@ impl PhotoSet {
         let mut source = rig.photos()?;
         let mut fetch = source.open_fetch()?;
         let mut decoder = (rig.decoder_opener(&rig.base()))()?;
-        let mut pixels = PixelBuf::new(rig.config(&rig.base()).preprocess.limits);
+        let mut pixels = PixelBuf::new(rig.preprocess(&rig.base()).limits);
         let (mut photos, mut items, mut left_out, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
         let mut bytes = Vec::new();
         while let Some(item) = source.next_item()? {
@@ -205,7 +205,7 @@ impl Shrink {
         Ok(Self {
             decoder: (rig.decoder_opener(&base))()?,
             resizer: (rig.resizer_opener(&base))()?,
-            pixels: PixelBuf::new(rig.config(&base).preprocess.limits),
+            pixels: PixelBuf::new(rig.preprocess(&base).limits),
         })
     }
 

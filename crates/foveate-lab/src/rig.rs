@@ -1,7 +1,7 @@
 use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{DType, EncodeError, Encoder};
 use foveate_pipeline::Config;
-use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
+use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Source, SourceError};
@@ -150,17 +150,19 @@ pub trait Rig: Sync {
     fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError>;
 
     /// Makes the workers' decoders of a setting: its own, with the others behind it.
-    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError>;
-
-    /// Makes what prepares whole batches on a device in the place of decoder and resizer, where the setting's decoder is
-    /// of that kind.
-    fn batched_opener(&self, setting: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>>;
+    fn decoder_opener(&self, setting: &Setting) -> DecoderOpener;
 
     /// One resizer, by name.
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError>;
 
     /// Makes the workers' resizers of a setting.
-    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError>;
+    fn resizer_opener(&self, setting: &Setting) -> ResizerOpener;
+
+    /// Makes the workers' preprocessors of a setting: its decoder and its resizer as one, or a device's.
+    fn preprocessors(&self, setting: &Setting) -> PreprocessorOpener;
+
+    /// How an image of a setting becomes the encoder's input: its recipe's geometry, its hint, its limits.
+    fn preprocess(&self, setting: &Setting) -> PreprocessOptions;
 
     /// The encoder of a setting: for batches of up to `setting.batch`, with `setting.threads` threads.
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError>;
@@ -168,6 +170,6 @@ pub trait Rig: Sync {
     /// A sink by name.
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>;
 
-    /// How a run of a setting is carried out: its recipe's geometry, its hint, its threads, its queues.
+    /// How a run of a setting is carried out: its batches, its threads, its queues.
     fn config(&self, setting: &Setting) -> Config;
 }

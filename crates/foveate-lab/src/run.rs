@@ -80,9 +80,7 @@ impl Lab<'_> {
     ) -> Pipeline {
         Pipeline {
             source,
-            decoder: self.rig.decoder_opener(setting),
-            resizer: self.rig.resizer_opener(setting),
-            batched: self.rig.batched_opener(setting),
+            preprocessors: self.rig.preprocessors(setting),
             encoders: vec![encoder],
             sink,
             config: self.rig.config(setting),

@@ -16,7 +16,7 @@ use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Re
 use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
 use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, Table, Watch};
 use foveate_pipeline::{Cancel, Config};
-use foveate_preprocess::{Opener, PreprocessError, Preprocessor};
+use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Source, SourceError};
@@ -518,7 +518,7 @@ impl Rig for Spoilt {
         Ok(if name == "spoilt" { Box::new(SpoiltDecoder { inner, fault: self.1 }) } else { inner })
     }
 
-    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
+    fn decoder_opener(&self, setting: &Setting) -> DecoderOpener {
         let (inner, is_slow) = (self.0.decoder_opener(setting), self.1 == Fault::DecoderTakesLongToOpen);
         Arc::new(move || {
             thread::sleep(Duration::from_millis(if is_slow { 700 } else { 0 }));
@@ -526,16 +526,12 @@ impl Rig for Spoilt {
         })
     }
 
-    fn batched_opener(&self, _: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
-        None
-    }
-
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
         let inner = self.0.open_resizer(name)?;
         Ok(if name == "spoilt" { Box::new(SpoiltResizer(inner)) } else { inner })
     }
 
-    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
+    fn resizer_opener(&self, setting: &Setting) -> ResizerOpener {
         self.0.resizer_opener(setting)
     }
 
@@ -546,6 +542,14 @@ impl Rig for Spoilt {
 
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
         Ok(Box::new(SpoiltSink { inner: self.0.open_sink(name, options)?, fault: self.1 }))
+    }
+
+    fn preprocessors(&self, setting: &Setting) -> PreprocessorOpener {
+        CpuPreprocessor::opener(self.decoder_opener(setting), self.resizer_opener(setting), self.preprocess(setting))
+    }
+
+    fn preprocess(&self, setting: &Setting) -> PreprocessOptions {
+        self.0.preprocess(setting)
     }
 
     fn config(&self, setting: &Setting) -> Config {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use foveate_core::{BatchMemory, Size, VectorBuf};
+use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
 use foveate_sink::{Failure, Rows};
 
 /// What became of one item on its way to the encoder.
@@ -85,19 +85,14 @@ impl Pixels {
         kept
     }
 
-    /// The first `images` images, where the host can read them.
-    pub(crate) fn host(&self, images: usize) -> Option<&[u8]> {
-        self.memory.as_deref()?.host()?.get(..images * self.image_len)
-    }
-
     fn host_mut(&mut self) -> &mut [u8] {
         let memory = self.memory.as_deref_mut().and_then(BatchMemory::host_mut);
         memory.unwrap_or_else(|| unreachable!("only memory of the host is filled slot by slot"))
     }
 
     /// The memory, for the encoder to read.
-    pub(crate) fn lend(&mut self) -> Option<Box<dyn BatchMemory>> {
-        self.memory.take()
+    pub(crate) fn lend(&mut self) -> Box<dyn BatchMemory> {
+        self.memory.take().unwrap_or_else(|| unreachable!("the encoder gave it back"))
     }
 
     /// The memory again.
@@ -187,6 +182,29 @@ impl Encoded {
         self.xxh3.clear();
     }
 
+    /// Makes the rows `bad` failures: what they have is no vector.
+    pub(crate) fn fail_rows(&mut self, bad: &[usize]) {
+        if bad.is_empty() {
+            return;
+        }
+        let reason = "the model gave a vector with a component that is infinite or not a number";
+        let failure = |&row: &usize| Failure {
+            index: self.index[row],
+            id: std::mem::take(&mut self.id[row]),
+            stage: Stage::Encode,
+            reason: reason.to_owned(),
+            bytes: None,
+        };
+        self.failures.extend(bad.iter().map(failure));
+        self.failures.sort_by_key(|failure| failure.index);
+        self.vectors.remove(bad);
+        remove(&mut self.index, bad);
+        remove(&mut self.id, bad);
+        remove(&mut self.width, bad);
+        remove(&mut self.height, bad);
+        remove(&mut self.xxh3, bad);
+    }
+
     /// Number of vectors.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
@@ -204,10 +222,14 @@ impl Encoded {
     }
 }
 
+/// Removes the values at the places `bad`.
+fn remove<T>(values: &mut Vec<T>, bad: &[usize]) {
+    let mut places = 0..;
+    values.retain(|_| places.next().is_none_or(|place| !bad.contains(&place)));
+}
+
 #[cfg(test)]
 mod tests {
-    use foveate_core::Stage;
-
     use super::*;
 
     fn ready(index: u64) -> Outcome {
@@ -229,7 +251,7 @@ mod tests {
 
         let mut encoded = Encoded::default();
         let images = full.pixels.compact(&mut encoded);
-        assert_eq!(full.pixels.host(images).unwrap(), [2, 2, 2, 3, 3, 3]);
+        assert_eq!(full.pixels.lend().host().unwrap()[..3 * images], [2, 2, 2, 3, 3, 3]);
         assert_eq!(encoded.rows().index, [102, 103]);
         assert_eq!(encoded.failures.iter().map(|f| f.index).collect::<Vec<_>>(), [100, 101]);
     }

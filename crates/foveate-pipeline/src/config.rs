@@ -1,14 +1,11 @@
 use std::time::Duration;
 
-use foveate_preprocess::Options;
+use foveate_lane::Normalize;
 use foveate_profile::Trace;
-use foveate_resize::Geometry;
 
 /// How a run is carried out. The fields that decide the output's bytes belong in the manifest's fingerprint too.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How an image becomes the encoder's input.
-    pub preprocess: Options,
     /// Whether vectors are scaled to unit length.
     pub normalize: Normalize,
     /// Images per batch.
@@ -29,15 +26,11 @@ pub struct Config {
     pub commit_every: Duration,
 }
 
-impl Config {
-    /// The usual bound on what is read ahead.
-    pub const READ_AHEAD_BYTES: u64 = 64 << 20;
-
-    /// The usual settings for a geometry: batches of 32, one decode worker, two readers, 64 MiB of read-ahead,
-    /// a batch ahead of the encoder, commits every two seconds.
-    pub fn new(geometry: Geometry) -> Self {
+impl Default for Config {
+    /// Batches of 32, one decode worker, two readers, 64 MiB of read-ahead, a batch ahead of the encoder, commits every
+    /// two seconds.
+    fn default() -> Self {
         Self {
-            preprocess: Options::new(geometry),
             normalize: Normalize::Off,
             batch: 32,
             workers: 1,
@@ -49,6 +42,11 @@ impl Config {
             commit_every: Duration::from_secs(2),
         }
     }
+}
+
+impl Config {
+    /// The usual bound on what is read ahead.
+    pub const READ_AHEAD_BYTES: u64 = 64 << 20;
 
     /// Items that may wait between reading and decoding. Bytes are bounded apart; fewer items than this put threads to
     /// sleep and wake them for every single one.
@@ -61,33 +59,6 @@ impl Config {
     pub fn batches_in_flight(&self, at_encoders: usize) -> usize {
         let items = self.read_ahead_items() + self.workers + self.readers;
         1 + at_encoders.max(1) + self.prefetch.max(1) + items.div_ceil(self.batch)
-    }
-}
-
-/// Whether vectors are scaled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Normalize {
-    /// As the model gives them.
-    #[default]
-    Off,
-    /// Divided by their Euclidean length; a zero vector stays zero.
-    L2,
-}
-
-impl Normalize {
-    /// Scales each row of `dim` components of `vectors` in place.
-    pub fn apply(self, vectors: &mut [f32], dim: usize) {
-        if self == Self::L2 && dim > 0 {
-            vectors.chunks_exact_mut(dim).for_each(unit_length);
-        }
-    }
-}
-
-/// The length is summed in f64, so that the order of summation does not show in the result.
-fn unit_length(row: &mut [f32]) {
-    let length = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
-    if length > 0.0 {
-        row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
     }
 }
 
@@ -140,12 +111,5 @@ mod tests {
         assert!(!FailurePolicy::Percent(10.0).is_exceeded(20, 200, false));
         assert!(FailurePolicy::Percent(10.0).is_exceeded(1, 5, true));
         assert!(!FailurePolicy::Unlimited.is_exceeded(5, 5, true));
-    }
-
-    #[test]
-    fn unit_length_leaves_zero_vectors_alone() {
-        let mut rows = [3.0, 4.0, 0.0, 0.0];
-        Normalize::L2.apply(&mut rows, 2);
-        assert_eq!(rows, [0.6, 0.8, 0.0, 0.0]);
     }
 }

@@ -1,45 +1,24 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use foveate_core::Stage;
-use foveate_encode::{Allocate, Encoder, Place, host_allocator};
-use foveate_preprocess::{DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
+use foveate_encode::Encoder;
+use foveate_lane::{Lane, batch_memory};
+use foveate_preprocess::PreprocessorOpener;
 use foveate_sink::{Existing, RunManifest, VectorSink};
 use foveate_source::Source;
 
-use crate::flow::{Items, Openers, Run};
-use crate::lane::depth;
+use crate::flow::{Items, Run};
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
-use crate::{Config, RunError, RunReport};
-
-/// Asks a run to stop at the next batch, commit, and return. Shared with a signal handler.
-#[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// Asks.
-    pub fn cancel(&self) {
-        self.0.store(true, SeqCst);
-    }
-
-    /// Whether somebody asked.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(SeqCst)
-    }
-}
+use crate::{Cancel, Config, RunError, RunReport};
 
 /// Everything a run is made of: one of each stage, knowing only the stages' traits.
 pub struct Pipeline {
     /// The items.
     pub source: Box<dyn Source>,
-    /// Makes a decoder for each worker.
-    pub decoder: DecoderOpener,
-    /// Makes a resizer for each worker.
-    pub resizer: ResizerOpener,
-    /// Makes, for each worker, what prepares whole batches in the place of decoder and resizer.
-    pub batched: Option<Opener<Box<dyn Preprocessor>, PreprocessError>>,
+    /// Makes a preprocessor for each worker.
+    pub preprocessors: PreprocessorOpener,
     /// The model, once for each device that works on the batches. All of them give the same vectors.
     pub encoders: Vec<Box<dyn Encoder>>,
     /// The output.
@@ -68,14 +47,17 @@ impl Pipeline {
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
-        let (depths, memory) = (self.depths(), self.batch_memory());
+        let encoders = std::mem::take(&mut self.encoders);
+        let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, self.config.normalize)).collect();
+        let depths = lanes.iter().map(Lane::depth).sum();
+        let memory = batch_memory(&mut lanes, self.preprocessors.granularity());
         let mut writer = Writer::new(self.sink.as_mut(), &self.config, &profiler, progress, first);
         let items = Items::new(self.source.as_mut(), first..range.end, self.config.batch as u64);
-        let open = Openers { decoder: &self.decoder, resizer: &self.resizer, batched: self.batched.as_ref() };
-        let run = Run { config: &self.config, open, profiler: &profiler, progress, cancel, depths, memory };
+        let (config, preprocessors) = (&self.config, &self.preprocessors);
+        let run = Run { config, preprocessors, profiler: &profiler, progress, cancel, depths, memory };
         let outcome = match self.config.workers {
-            0 => run.sequential(items, &mut self.encoders, &mut writer).map(|()| Vec::new()),
-            _ => run.threaded(items, &mut self.encoders, &mut writer),
+            0 => run.sequential(items, &mut lanes, &mut writer).map(|()| Vec::new()),
+            _ => run.threaded(items, &mut lanes, &mut writer),
         };
         // What was finished before a fault is kept, unless it is the sink that is at fault.
         let committed = match &outcome {
@@ -97,7 +79,7 @@ impl Pipeline {
         } else {
             return Err(RunError::Accounting(format!("the run ended at item {settled} of {}", range.end)));
         };
-        let (config, encoders) = (&self.config, self.encoders.len());
+        let (config, encoders) = (&self.config, lanes.len());
         let mut totals = profiler.totals();
         let encode_parts = totals.split_off(Stage::ALL.len());
         Ok(RunReport {
@@ -126,7 +108,7 @@ impl Pipeline {
         if config.workers > 0 && config.readers == 0 {
             return wants("at least one reader thread is needed");
         }
-        let (output, input, dim) = (config.preprocess.geometry.output(), first.spec().input, first.spec().dim);
+        let (output, input, dim) = (self.preprocessors.output(), first.spec().input, first.spec().dim);
         if self.encoders.iter().any(|encoder| (encoder.spec().input, encoder.spec().dim) != (input, dim)) {
             return wants("the encoders are not of the same model");
         }
@@ -134,19 +116,6 @@ impl Pipeline {
             return wants(&format!("preprocessing gives {output} but the encoder takes {input}"));
         }
         Ok(())
-    }
-
-    /// Batches that all encoders together have in hand at once.
-    fn depths(&mut self) -> usize {
-        self.encoders.iter_mut().map(|encoder| depth(encoder.as_mut())).sum()
-    }
-
-    /// Makes the memory of batches: where they are prepared on the encoder's own device, on it; else on the host, where
-    /// every encoder can read it.
-    fn batch_memory(&mut self) -> Allocate {
-        let place = if self.batched.is_some() && self.encoders.len() == 1 { Place::Device } else { Place::Host };
-        let overlap = self.encoders.first_mut().and_then(|encoder| encoder.overlap());
-        overlap.map_or_else(host_allocator, |overlap| overlap.allocator(place))
     }
 }
 

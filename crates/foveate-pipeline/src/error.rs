@@ -1,5 +1,5 @@
 use foveate_core::Stage;
-use foveate_encode::EncodeError;
+use foveate_lane::LaneError;
 use foveate_preprocess::PreprocessError;
 use foveate_sink::{Failure, SinkError};
 use foveate_source::SourceError;
@@ -18,14 +18,14 @@ pub enum RunError {
     Preprocess(#[from] PreprocessError),
     /// The encoder failed.
     #[error("encode: {0}")]
-    Encode(#[from] EncodeError),
+    Encode(#[from] LaneError),
     /// Nothing can be stored.
     #[error("write: {0}")]
     Sink(#[from] SinkError),
     /// More items failed than the policy allows. The batch with the last of them is not stored, so that it is tried
     /// again when the run is continued.
     #[error(
-        "{failed} of {seen} inputs failed, more than --max-failures {limit} allows; the last: {} ({}: {})",
+        "{failed} of {seen} inputs failed, more than the limit of {limit}; the last: {} ({}: {})",
         .last.id, .last.stage, .last.reason
     )]
     TooManyFailures {
@@ -45,6 +45,14 @@ pub enum RunError {
         stage: Stage,
         /// What the panic said.
         message: String,
+    },
+    /// The system gives no more threads.
+    #[error("cannot start thread {name}: {source}")]
+    Thread {
+        /// What it would have been called.
+        name: String,
+        /// What the system said.
+        source: std::io::Error,
     },
     /// The configuration cannot work.
     #[error("{0}")]

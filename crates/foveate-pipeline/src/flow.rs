@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use foveate_core::{Stage, panic_message};
-use foveate_encode::{Allocate, Encoder};
-use foveate_preprocess::{CpuPreprocessor, DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
+use foveate_encode::Allocate;
+use foveate_lane::{Lane, LaneError};
+use foveate_preprocess::{Granularity, PreprocessorOpener};
 use foveate_profile::StageProfiler;
 use foveate_source::{Fetch, Item, Source};
 
 use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
-use crate::lane::{Landed, Lane};
+use crate::forward::{Forward, Held};
 use crate::queue::{Pool, Queue, Reorder};
 use crate::stages::{self, Progress, Writer, timed};
-use crate::worker::{Gather, ReadItem, SpareBytes, Work, Worker};
+use crate::worker::{Gather, ReadItem, SpareBytes, Worker};
 use crate::{Cancel, Config, QueueStats, RunError};
 
 /// The source's items, each with the batch that it belongs to. Batch boundaries are multiples of the batch size
@@ -69,17 +70,10 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Makes what the workers need.
-pub(crate) struct Openers<'a> {
-    pub(crate) decoder: &'a DecoderOpener,
-    pub(crate) resizer: &'a ResizerOpener,
-    pub(crate) batched: Option<&'a Opener<Box<dyn Preprocessor>, PreprocessError>>,
-}
-
 /// What every stage of a run sees.
 pub(crate) struct Run<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) open: Openers<'a>,
+    pub(crate) preprocessors: &'a PreprocessorOpener,
     pub(crate) profiler: &'a StageProfiler,
     pub(crate) progress: &'a Progress,
     pub(crate) cancel: &'a Cancel,
@@ -89,33 +83,30 @@ pub(crate) struct Run<'a> {
     pub(crate) memory: Allocate,
 }
 
-/// Encoders, each behind its own lane.
-type Encoders = [Box<dyn Encoder>];
+/// The encoders, each with what it has in hand.
+pub(crate) type Lanes = [Lane<Held>];
 
 impl Run<'_> {
     /// Makes the pixels of batches.
     fn new_pixels(&self) -> impl Fn() -> Result<Pixels, RunError> + Send + Sync + 'static {
-        let (batch, size, memory) = (self.config.batch, self.config.preprocess.geometry.output(), self.memory.clone());
-        move || Ok(Pixels::new(batch, size, memory(batch * size.rgb_len().unwrap_or(0))?))
+        let (batch, size, memory) = (self.config.batch, self.preprocessors.output(), self.memory.clone());
+        move || {
+            let memory = memory(batch * size.rgb_len().unwrap_or(0)).map_err(LaneError::from)?;
+            Ok(Pixels::new(batch, size, memory))
+        }
     }
 
     /// Batches in existence at once; a worker that prepares whole batches has one in hand.
     fn batches_in_flight(&self) -> usize {
-        let at_workers = if self.open.batched.is_some() { self.config.workers } else { 0 };
+        let at_workers = match self.preprocessors.granularity() {
+            Granularity::Image => 0,
+            Granularity::Batch => self.config.workers,
+        };
         self.config.batches_in_flight(self.depths) + at_workers
     }
 
     fn worker<'s>(&'s self, gather: &'s Gather, spare: &'s SpareBytes) -> Result<Worker<'s>, RunError> {
-        let Openers { decoder, resizer, batched } = &self.open;
-        let options = &self.config.preprocess;
-        let work = match batched {
-            Some(open) => Work::Batches(open()?, gather),
-            None => {
-                let cpu = CpuPreprocessor::open(Arc::clone(decoder), Arc::clone(resizer), options.clone())?;
-                Work::Each(Box::new(cpu), vec![0; options.geometry.output().rgb_len().unwrap_or(0)])
-            }
-        };
-        Ok(Worker { work, prepared: Vec::new(), profiler: self.profiler, spare })
+        Worker::new(self.preprocessors, gather, self.profiler, spare)
     }
 
     /// The bytes of an item, or why there are none.
@@ -129,15 +120,14 @@ impl Run<'_> {
     pub(crate) fn sequential(
         &self,
         mut items: Items<'_>,
-        encoders: &mut Encoders,
+        lanes: &mut Lanes,
         writer: &mut Writer<'_>,
     ) -> Result<(), RunError> {
         let end = items.end;
         let (gather, spare) = (Gather::default(), SpareBytes::default());
         let mut fetch = items.open_fetch()?;
         let mut worker = self.worker(&gather, &spare)?;
-        let mut lanes: Vec<_> =
-            encoders.iter_mut().map(|encoder| Lane::new(encoder.as_mut(), self.config, self.profiler)).collect();
+        let mut lanes: Vec<_> = lanes.iter_mut().map(|lane| Forward::new(lane, self.profiler)).collect();
         let new_pixels = self.new_pixels();
         let (mut free, mut encoded) = (Some(new_pixels()?), Encoded::default());
         while !self.cancel.is_cancelled() {
@@ -146,9 +136,9 @@ impl Run<'_> {
             let Some(full) = worker.take(read)? else { continue };
             let lane = full.number as usize % lanes.len();
             lanes[lane].enter(full, std::mem::take(&mut encoded))?;
-            if let Some(landed) = lanes[lane].leave()? {
-                writer.write(&landed.encoded, landed.encoded.end == end)?;
-                (free, encoded) = (Some(landed.pixels), landed.encoded);
+            if let Some(batch) = lanes[lane].leave()? {
+                writer.write(&batch.encoded, batch.encoded.end == end)?;
+                (free, encoded) = (Some(batch.pixels), batch.encoded);
             }
         }
         Ok(())
@@ -158,11 +148,11 @@ impl Run<'_> {
     pub(crate) fn threaded(
         &self,
         items: Items<'_>,
-        encoders: &mut Encoders,
+        lanes: &mut Lanes,
         writer: &mut Writer<'_>,
     ) -> Result<Vec<QueueStats>, RunError> {
         let end = items.end;
-        let flow = Flow::new(self, items, encoders.len());
+        let flow = Flow::new(self, items, lanes.len());
         thread::scope(|scope| {
             for n in 0..self.config.readers {
                 flow.spawn(scope, Stage::Read, &format!("read-{n}"), |flow| flow.read())?;
@@ -170,10 +160,10 @@ impl Run<'_> {
             for n in 0..self.config.workers {
                 flow.spawn(scope, Stage::Decode, &format!("decode-{n}"), |flow| flow.prepare())?;
             }
-            let alone = encoders.len() == 1;
-            for (n, encoder) in encoders.iter_mut().enumerate() {
+            let alone = lanes.len() == 1;
+            for (n, lane) in lanes.iter_mut().enumerate() {
                 let name = if alone { "encode".to_owned() } else { format!("encode-{n}") };
-                flow.spawn(scope, Stage::Encode, &name, |flow| flow.encode(encoder.as_mut()))?;
+                flow.spawn(scope, Stage::Encode, &name, |flow| flow.encode(lane))?;
             }
             flow.guard(Stage::Write, || flow.write(writer, end));
             Ok::<(), RunError>(())
@@ -237,9 +227,9 @@ impl<'a> Flow<'a> {
     ) -> Result<(), RunError> {
         let thread = thread::Builder::new().name(name.to_owned());
         let spawned = thread.spawn_scoped(scope, move || self.guard(stage, || body(self)));
-        spawned.map(|_| ()).map_err(|error| {
+        spawned.map(drop).map_err(|source| {
             self.stop();
-            RunError::Config(format!("cannot start thread {name}: {error}"))
+            RunError::Thread { name: name.to_owned(), source }
         })
     }
 
@@ -300,14 +290,14 @@ impl<'a> Flow<'a> {
     }
 
     /// An encoder's thread: whichever batch is next. When cancelled it finishes the batches in hand.
-    fn encode(&self, encoder: &mut dyn Encoder) -> Result<(), RunError> {
-        let mut lane = Lane::new(encoder, self.run.config, self.run.profiler);
+    fn encode(&self, lane: &mut Lane<Held>) -> Result<(), RunError> {
+        let mut forward = Forward::new(lane, self.run.profiler);
         let mut room = None;
         loop {
-            match self.next_batch(&lane, &mut room)? {
-                Some((full, encoded)) => lane.enter(full, encoded)?,
-                None => match lane.leave()? {
-                    Some(landed) => self.land(landed),
+            match self.next_batch(&forward, &mut room)? {
+                Some((full, encoded)) => forward.enter(full, encoded)?,
+                None => match forward.leave()? {
+                    Some(batch) => self.land(batch),
                     None => break,
                 },
             }
@@ -322,24 +312,24 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// The batch that a lane is to begin with now, and room for its result; `None` when it has something better to do.
+    /// The batch that a forward is to begin with now, and room for its result; `None` when it has something better to do.
     /// It waits only where there is nothing in hand that it could wait for instead. Room comes first, so that the batch
     /// that everybody waits for always has some.
     fn next_batch(
         &self,
-        lane: &Lane<'_>,
+        forward: &Forward<'_>,
         room: &mut Option<Encoded>,
     ) -> Result<Option<(FullBatch, Encoded)>, RunError> {
-        if !lane.has_room() || self.run.cancel.is_cancelled() {
+        if !forward.has_room() || self.run.cancel.is_cancelled() {
             return Ok(None);
         }
         if room.is_none() {
-            *room = if lane.is_empty() { self.wait_for_room()? } else { self.results.try_take()? };
+            *room = if forward.is_empty() { self.wait_for_room()? } else { self.results.try_take()? };
         }
         if room.is_none() {
             return Ok(None);
         }
-        let full = if lane.is_empty() { self.full.pop() } else { self.full.try_pop() };
+        let full = if forward.is_empty() { self.full.pop() } else { self.full.try_pop() };
         // Without a batch the room is kept for the next one.
         Ok(full.and_then(|full| Some((full, room.take()?))))
     }
@@ -350,9 +340,9 @@ impl<'a> Flow<'a> {
         Ok(room)
     }
 
-    fn land(&self, landed: Landed) {
-        self.pixels.give(landed.pixels);
-        self.encoded.push(landed.number, landed.encoded);
+    fn land(&self, batch: Held) {
+        self.pixels.give(batch.pixels);
+        self.encoded.push(batch.number, batch.encoded);
     }
 
     fn write(&self, writer: &mut Writer<'_>, end: u64) -> Result<(), RunError> {

@@ -1,11 +1,12 @@
 #![doc = include_str!("../README.md")]
 
 mod batch;
+mod cancel;
 mod config;
 mod engine;
 mod error;
 mod flow;
-mod lane;
+mod forward;
 mod queue;
 mod report;
 mod stages;
@@ -13,8 +14,9 @@ mod stages;
 pub mod synthetic;
 mod worker;
 
-pub use config::{Config, FailurePolicy, Normalize};
-pub use engine::{Cancel, Pipeline};
+pub use cancel::Cancel;
+pub use config::{Config, FailurePolicy};
+pub use engine::Pipeline;
 pub use error::RunError;
 pub use queue::{Closed, Popped, Queue, QueueStats};
 pub use report::{RunReport, StageReport};

@@ -9,6 +9,7 @@ use std::time::Instant;
 use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
+use foveate_preprocess::{CpuPreprocessor, PreprocessOptions};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -20,12 +21,14 @@ use crate::{Config, Pipeline};
 pub fn pipeline(items: u64, size: Size, stored: &Arc<AtomicU64>) -> Pipeline {
     Pipeline {
         source: Box::new(RawImages::new(items, size)),
-        decoder: Arc::new(move || Ok(Box::new(RawDecoder { size }))),
-        resizer: Arc::new(|| Ok(Box::new(CopyResizer))),
-        batched: None,
+        preprocessors: CpuPreprocessor::opener(
+            Arc::new(move || Ok(Box::new(RawDecoder { size }))),
+            Arc::new(|| Ok(Box::new(CopyResizer))),
+            PreprocessOptions::new(Geometry::Stretch { output: size, filter: Filter::OpenCvLinear }),
+        ),
         encoders: vec![Box::new(FirstPixels::new(size))],
         sink: Box::new(CountingSink::new(Arc::clone(stored), tells_its_index)),
-        config: Config::new(Geometry::Stretch { output: size, filter: Filter::OpenCvLinear }),
+        config: Config::default(),
     }
 }
 

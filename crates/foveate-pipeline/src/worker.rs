@@ -1,12 +1,11 @@
-//! The work on encoded images, up to full batches: image by image where decoding is the CPU's, batch by batch where it
-//! is a device's. The threaded and the sequential engine call the same code.
+//! The work on encoded images, up to full batches. The threaded and the sequential engine call the same code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foveate_core::{Size, Stage};
-use foveate_preprocess::{CpuPreprocessor, ItemFault, Preprocessor, StageClock};
+use foveate_preprocess::{Granularity, ItemFault, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_profile::StageProfiler;
 use foveate_sink::Failure;
 use foveate_source::Item;
@@ -43,14 +42,6 @@ impl SpareBytes {
     }
 }
 
-/// One thread's means of preparing images.
-pub(crate) enum Work<'a> {
-    /// One image after the other, into this memory of one image.
-    Each(Box<CpuPreprocessor>, Vec<u8>),
-    /// All of a batch at once, once it is gathered.
-    Batches(Box<dyn Preprocessor>, &'a Gather),
-}
-
 /// Read items of batches that are not read to their end yet, shared by the threads that prepare whole batches.
 #[derive(Default)]
 pub(crate) struct Gather(Mutex<BTreeMap<u64, Vec<ReadItem>>>);
@@ -69,58 +60,67 @@ impl Gather {
     }
 }
 
+/// One thread's means of preparing images.
 pub(crate) struct Worker<'a> {
-    pub(crate) work: Work<'a>,
+    preprocessor: Box<dyn Preprocessor>,
+    granularity: Granularity,
+    gather: &'a Gather,
+    /// Memory of one image, which goes from there to its slot of the batch.
+    image: Vec<u8>,
     /// What the preprocessor said last.
-    pub(crate) prepared: Vec<Result<Size, ItemFault>>,
-    pub(crate) profiler: &'a StageProfiler,
-    pub(crate) spare: &'a SpareBytes,
+    prepared: Vec<Result<Size, ItemFault>>,
+    profiler: &'a StageProfiler,
+    spare: &'a SpareBytes,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    pub(crate) fn new(
+        preprocessors: &PreprocessorOpener,
+        gather: &'a Gather,
+        profiler: &'a StageProfiler,
+        spare: &'a SpareBytes,
+    ) -> Result<Self, RunError> {
+        let (granularity, image_len) = (preprocessors.granularity(), preprocessors.output().rgb_len().unwrap_or(0));
+        let (image, prepared) = (vec![0; image_len], Vec::new());
+        Ok(Self { preprocessor: preprocessors.open()?, granularity, gather, image, prepared, profiler, spare })
+    }
+
     /// Settles an item, and returns its batch when that was the last one to be settled.
     pub(crate) fn take(&mut self, read: ReadItem) -> Result<Option<FullBatch>, RunError> {
-        let clock = Clock(self.profiler);
-        match &mut self.work {
-            Work::Each(cpu, image) => {
-                let mut read = read;
-                if read.failure.is_none() {
-                    cpu.preprocess(&[&read.bytes], image, &mut self.prepared, &clock)?;
-                }
-                let outcome = outcome(&mut read, &mut self.prepared.drain(..))?;
-                let (batch, index) = (read.batch, read.item.index);
-                let full = timed(self.profiler, Stage::Batch, || batch.settle(index, outcome, image));
-                self.spare.give(read.bytes);
-                Ok(full)
-            }
-            Work::Batches(preprocessor, gather) => match gather.add(read) {
-                Some(reads) => prepare_batch(preprocessor.as_mut(), reads, &mut self.prepared, &clock, self.spare),
-                None => Ok(None),
-            },
+        match self.granularity {
+            Granularity::Image => self.prepare_image(read),
+            Granularity::Batch => self.gather.add(read).map_or(Ok(None), |reads| self.prepare_batch(reads)),
         }
     }
-}
 
-fn prepare_batch(
-    preprocessor: &mut dyn Preprocessor,
-    mut reads: Vec<ReadItem>,
-    prepared: &mut Vec<Result<Size, ItemFault>>,
-    clock: &Clock<'_>,
-    spare: &SpareBytes,
-) -> Result<Option<FullBatch>, RunError> {
-    let Some(batch) = reads.first().map(|read| Arc::clone(&read.batch)) else { return Ok(None) };
-    let Some(mut pixels) = batch.take() else { return Ok(None) };
-    pixels.settle_all(|memory| {
-        let readable = reads.iter().filter(|read| read.failure.is_none());
-        let images: Vec<&[u8]> = readable.map(|read| read.bytes.as_slice()).collect();
-        if !images.is_empty() {
-            preprocessor.preprocess(&images, memory, prepared, clock)?;
+    fn prepare_image(&mut self, mut read: ReadItem) -> Result<Option<FullBatch>, RunError> {
+        let Self { preprocessor, image, prepared, profiler, .. } = self;
+        if read.failure.is_none() {
+            preprocessor.preprocess(&[&read.bytes], image, prepared, &Clock(profiler))?;
         }
-        let mut prepared = prepared.drain(..);
-        reads.iter_mut().map(|read| outcome(read, &mut prepared)).collect::<Result<Vec<_>, RunError>>()
-    })?;
-    reads.into_iter().for_each(|read| spare.give(read.bytes));
-    Ok(Some(batch.full(pixels)))
+        let outcome = outcome(&mut read, &mut prepared.drain(..))?;
+        let (batch, index) = (read.batch, read.item.index);
+        let full = timed(profiler, Stage::Batch, || batch.settle(index, outcome, image));
+        self.spare.give(read.bytes);
+        Ok(full)
+    }
+
+    fn prepare_batch(&mut self, mut reads: Vec<ReadItem>) -> Result<Option<FullBatch>, RunError> {
+        let Self { preprocessor, prepared, profiler, .. } = self;
+        let Some(batch) = reads.first().map(|read| Arc::clone(&read.batch)) else { return Ok(None) };
+        let Some(mut pixels) = batch.take() else { return Ok(None) };
+        pixels.settle_all(|memory| {
+            let readable = reads.iter().filter(|read| read.failure.is_none());
+            let images: Vec<&[u8]> = readable.map(|read| read.bytes.as_slice()).collect();
+            if !images.is_empty() {
+                preprocessor.preprocess(&images, memory, prepared, &Clock(profiler))?;
+            }
+            let mut prepared = prepared.drain(..);
+            reads.iter_mut().map(|read| outcome(read, &mut prepared)).collect::<Result<Vec<_>, RunError>>()
+        })?;
+        reads.into_iter().for_each(|read| self.spare.give(read.bytes));
+        Ok(Some(batch.full(pixels)))
+    }
 }
 
 /// What became of an item: as its reader said, or else the next of what was `prepared`.

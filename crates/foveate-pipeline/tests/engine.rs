@@ -17,7 +17,10 @@ use foveate_encode::{
     Pooling, Resident, host_allocator,
 };
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
-use foveate_preprocess::{ItemFault, Opener, PreprocessError, Preprocessor, StageClock};
+use foveate_preprocess::{
+    CpuPreprocessor, Granularity, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, PreprocessorOpener,
+    StageClock,
+};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -107,10 +110,12 @@ impl Resizer for Copy {
     }
 }
 
-/// The vector of an item is its index, twice. Fails on the batch that holds `fails_at`.
+/// The vector of an item is its index, twice; of `infinite_at`, its second half is infinite. Fails on the batch that holds
+/// `fails_at`.
 struct NumberEncoder {
     spec: EncoderSpec,
     fails_at: Option<u64>,
+    infinite_at: Option<u64>,
     on_batch: Box<dyn FnMut() + Send>,
 }
 
@@ -127,7 +132,7 @@ impl NumberEncoder {
             max_batch: 64,
             batch_invariant: true,
         };
-        Self { spec, fails_at: None, on_batch: Box::new(|| ()) }
+        Self { spec, fails_at: None, infinite_at: None, on_batch: Box::new(|| ()) }
     }
 }
 
@@ -145,6 +150,9 @@ impl Encoder for NumberEncoder {
                 return Err(EncodeError::Engine("out of device memory".to_owned()));
             }
             row.fill(index as f32);
+            if Some(index) == self.infinite_at {
+                row[1] = f32::INFINITY;
+            }
         }
         Ok(EncodeTimes::forward_since(started))
     }
@@ -278,8 +286,15 @@ impl Preprocessor for NumberPreprocessor {
     }
 }
 
-fn opener<T, E>(open: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Opener<T, E> {
-    Arc::new(open)
+fn preprocessors(granularity: Granularity) -> PreprocessorOpener {
+    match granularity {
+        Granularity::Batch => PreprocessorOpener::new(granularity, SIDE, || Ok(Box::new(NumberPreprocessor))),
+        Granularity::Image => CpuPreprocessor::opener(
+            Arc::new(|| Ok(Box::new(NumberDecoder))),
+            Arc::new(|| Ok(Box::new(Copy))),
+            PreprocessOptions::new(Geometry::Stretch { output: SIDE, filter: Filter::Bilinear }),
+        ),
+    }
 }
 
 /// What a disk would hold after a crash.
@@ -340,7 +355,7 @@ struct Job {
     encoder: NumberEncoder,
     /// In the place of `encoder`, when there are any.
     devices: Vec<Box<dyn Encoder>>,
-    batched: bool,
+    granularity: Granularity,
     config: Config,
     cancel: Cancel,
     disk_is_full: bool,
@@ -348,14 +363,13 @@ struct Job {
 
 impl Job {
     fn new(items: u64) -> Self {
-        let geometry = Geometry::Stretch { output: SIDE, filter: Filter::Bilinear };
-        let config = Config { batch: 8, workers: 3, ..Config::new(geometry) };
+        let config = Config { batch: 8, workers: 3, ..Config::default() };
         Self {
             range: 0..items,
             disk: Arc::default(),
             encoder: NumberEncoder::new(),
             devices: Vec::new(),
-            batched: false,
+            granularity: Granularity::Image,
             config,
             cancel: Cancel::default(),
             disk_is_full: false,
@@ -367,9 +381,7 @@ impl Job {
         let encoders = if self.devices.is_empty() { vec![Box::new(self.encoder) as _] } else { self.devices };
         let pipeline = Pipeline {
             source: Box::new(Numbers { next: self.range.start, range: self.range }),
-            decoder: Arc::new(|| Ok(Box::new(NumberDecoder))),
-            resizer: Arc::new(|| Ok(Box::new(Copy))),
-            batched: self.batched.then(|| opener(|| Ok(Box::new(NumberPreprocessor) as Box<dyn Preprocessor>))),
+            preprocessors: preprocessors(self.granularity),
             encoders,
             sink: Box::new(sink),
             config: self.config,
@@ -467,7 +479,7 @@ fn whole_batches_come_out_as_single_images_do() {
     for (devices, workers, batch) in [(1, 1, 8), (1, 3, 5), (2, 2, 16), (1, 0, 8)] {
         let most = Arc::new(AtomicUsize::new(0));
         let mut job = Job::new(403);
-        (job.config.workers, job.config.batch, job.batched) = (workers, batch, true);
+        (job.config.workers, job.config.batch, job.granularity) = (workers, batch, Granularity::Batch);
         job.devices = (0..devices).map(|_| Box::new(DeviceEncoder::new(Arc::clone(&most))) as _).collect();
         let disk = Arc::clone(&job.disk);
         job.run().unwrap();
@@ -550,6 +562,25 @@ fn an_encoder_fault_stops_the_run_and_keeps_what_was_done() {
 }
 
 #[test]
+fn what_is_no_vector_is_a_failure_of_its_item_alone() {
+    for workers in [0, 3] {
+        let mut job = Job::new(60);
+        job.config.workers = workers;
+        job.encoder.infinite_at = Some(17);
+        let disk = Arc::clone(&job.disk);
+        let report = job.run().unwrap();
+        assert_eq!(report.rows + report.failures, 60);
+        let stored = disk.lock().unwrap();
+        let good = (0..60).filter(|&index| index != 17 && is_failure(index).is_none());
+        assert!(stored.rows.iter().map(|row| (row.0, row.2)).eq(good.map(|index| (index, index as f32))));
+        assert!(stored.failures.is_sorted_by_key(|failure| failure.index));
+        let failure = stored.failures.iter().find(|failure| failure.index == 17).unwrap();
+        assert_eq!((failure.id.as_str(), failure.stage), ("item 17", Stage::Encode));
+        assert!(failure.reason.contains("infinite or not a number"), "{}", failure.reason);
+    }
+}
+
+#[test]
 fn a_panicking_encoder_is_a_named_fault_not_a_hang() {
     let mut job = Job::new(100);
     job.encoder.on_batch = Box::new(|| panic!("index out of bounds"));
@@ -578,10 +609,7 @@ fn too_many_failures_stop_at_the_same_item_for_any_workers() {
         let disk = Arc::clone(&job.disk);
         let error = job.run().unwrap_err().to_string();
         // Items 6, 10, 12 and 13 are the first to fail; 13 belongs to the second batch, which is not stored.
-        assert!(
-            error.starts_with("4 of 16 inputs failed, more than --max-failures 3 allows; the last: item 13"),
-            "{error}"
-        );
+        assert!(error.starts_with("4 of 16 inputs failed, more than the limit of 3; the last: item 13"), "{error}");
         check_stored(&disk.lock().unwrap(), 0..8);
     }
 }

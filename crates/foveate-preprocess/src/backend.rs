@@ -2,21 +2,21 @@ use std::collections::BTreeMap;
 
 use foveate_core::{Health, Registry, known_settings, named_backend};
 
-use crate::{CpuPreprocessor, Options, PreprocessError, Preprocessor};
+use crate::{CpuPreprocessor, PreprocessError, PreprocessOptions, Preprocessor};
 
 /// What a device's preprocessor is opened with.
-pub struct OpenOptions {
+pub struct DeviceOptions {
     /// `cuda:0`, ….
     pub device: String,
     /// How an image becomes the encoder's input.
-    pub options: Options,
+    pub options: PreprocessOptions,
     /// Does what the device cannot.
     pub fallback: CpuPreprocessor,
     /// What only the backend understands (`backend` of `nvjpeg`), by name; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
-impl OpenOptions {
+impl DeviceOptions {
     /// The settings, once every one of them is among those that the backend has (`known`).
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl OpenOptions {
     }
 }
 
-type Open = dyn Fn(OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync;
+type Open = dyn Fn(DeviceOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync;
 
 /// A named way to prepare whole batches on a device.
 pub struct PreprocessorBackend {
@@ -40,7 +40,7 @@ impl PreprocessorBackend {
     /// A backend called `name`; `open` makes one preprocessor, for one thread.
     pub fn new<F>(name: &'static str, about: &'static str, health: fn() -> Health, open: F) -> Self
     where
-        F: Fn(OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync + 'static,
+        F: Fn(DeviceOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync + 'static,
     {
         Self { name, about, open: Box::new(open), health }
     }
@@ -49,7 +49,7 @@ impl PreprocessorBackend {
     ///
     /// # Errors
     /// When the device or its library is missing, or cannot do what the options ask for.
-    pub fn open(&self, options: OpenOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> {
+    pub fn open(&self, options: DeviceOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> {
         (self.open)(options)
     }
 }

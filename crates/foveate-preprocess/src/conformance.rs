@@ -17,10 +17,10 @@ use foveate_decode::Orientation;
 use foveate_decode::conformance::{JPEG_TOLERANCE, samples};
 use foveate_resize::{Filter, Geometry};
 
-use crate::{ItemFault, Options, OrientationPolicy, PreprocessError, Preprocessor, StageClock, Untimed};
+use crate::{ItemFault, OrientationPolicy, PreprocessError, PreprocessOptions, Preprocessor, StageClock, Untimed};
 
 /// Opens one.
-pub type Open<'a> = &'a dyn Fn(Options) -> Result<Box<dyn Preprocessor>, PreprocessError>;
+pub type Open<'a> = &'a dyn Fn(PreprocessOptions) -> Result<Box<dyn Preprocessor>, PreprocessError>;
 
 /// What is tested, and in which memory.
 pub struct Subject<'a> {
@@ -70,7 +70,7 @@ const TURNED_TOLERANCE: u8 = 2;
 type Prepared = Vec<Result<Size, ItemFault>>;
 
 impl Subject<'_> {
-    fn opened(&self, options: Options) -> Box<dyn Preprocessor> {
+    fn opened(&self, options: PreprocessOptions) -> Box<dyn Preprocessor> {
         (self.open)(options).unwrap_or_else(|error| panic!("it cannot be opened: {error}"))
     }
 
@@ -89,7 +89,7 @@ impl Subject<'_> {
         (prepared, bytes.chunks_exact(image).take(made).map(<[u8]>::to_vec).collect())
     }
 
-    fn alone(&self, options: Options, image: &[u8]) -> (Result<Size, ItemFault>, Option<Vec<u8>>) {
+    fn alone(&self, options: PreprocessOptions, image: &[u8]) -> (Result<Size, ItemFault>, Option<Vec<u8>>) {
         let output = options.geometry.output();
         let (mut prepared, mut made) = self.run(self.opened(options).as_mut(), output, &[image]);
         (prepared.remove(0), made.pop())
@@ -153,7 +153,7 @@ impl Subject<'_> {
 
     fn limits_hold(&self) {
         let pixels = samples::SIZE.pixels();
-        let limited = |max_pixels| Options { limits: PixelLimits { max_pixels }, ..small() };
+        let limited = |max_pixels| PreprocessOptions { limits: PixelLimits { max_pixels }, ..small() };
         let (prepared, made) = self.run(self.opened(limited(pixels)).as_mut(), OUTPUT, &GOOD);
         assert_eq!((prepared[1].is_err(), made.len()), (true, 3), "an image above the limit among others");
         let (outcome, _) = self.alone(limited(pixels - 1), samples::JPEG);
@@ -165,7 +165,7 @@ impl Subject<'_> {
         let upright = upright.unwrap_or_default();
         for turn in Orientation::ALL {
             let jpeg = with_orientation(samples::JPEG, turn);
-            let ignoring = Options { orientation: OrientationPolicy::Ignore, ..small() };
+            let ignoring = PreprocessOptions { orientation: OrientationPolicy::Ignore, ..small() };
             assert_eq!(self.alone(ignoring, &jpeg), (Ok(samples::SIZE), Some(upright.clone())), "{turn:?}, ignored");
 
             let (mut expected, mut scratch) = (PixelBuf::default(), PixelBuf::default());
@@ -199,12 +199,12 @@ impl Subject<'_> {
 /// Square, so that a turned image has the same output.
 const OUTPUT: Size = Size::square(14);
 
-fn small() -> Options {
+fn small() -> PreprocessOptions {
     stretch(OUTPUT)
 }
 
-fn stretch(output: Size) -> Options {
-    Options::new(Geometry::Stretch { output, filter: Filter::Bilinear })
+fn stretch(output: Size) -> PreprocessOptions {
+    PreprocessOptions::new(Geometry::Stretch { output, filter: Filter::Bilinear })
 }
 
 /// The largest difference between two samples; the largest there is for images of different lengths.

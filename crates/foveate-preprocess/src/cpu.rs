@@ -2,23 +2,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, panic_message};
-use foveate_decode::{DecodeError, Decoder, Orientation, orientation};
-use foveate_resize::{ResizeError, Resizer};
+use foveate_decode::{Decoder, Orientation, orientation};
+use foveate_resize::Resizer;
 
-use crate::{ItemFault, Options, OrientationPolicy, PreprocessError, Preprocessor, StageClock};
-
-/// Makes what a thread needs for itself; asked again after a panic, which leaves a decoder in an unknown state.
-pub type Opener<T, E> = Arc<dyn Fn() -> Result<T, E> + Send + Sync>;
-/// Makes decoders.
-pub type DecoderOpener = Opener<Box<dyn Decoder>, DecodeError>;
-/// Makes resizers.
-pub type ResizerOpener = Opener<Box<dyn Resizer>, ResizeError>;
+use crate::{
+    DecoderOpener, Granularity, ItemFault, OrientationPolicy, PreprocessError, PreprocessOptions, Preprocessor,
+    PreprocessorOpener, ResizerOpener, StageClock,
+};
 
 /// Decodes, turns upright and resizes on the CPU, one image after the other.
 pub struct CpuPreprocessor {
     open_decoder: DecoderOpener,
     open_resizer: ResizerOpener,
-    options: Options,
+    options: PreprocessOptions,
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
     pixels: PixelBuf,
@@ -39,7 +35,7 @@ impl CpuPreprocessor {
     pub fn open(
         open_decoder: DecoderOpener,
         open_resizer: ResizerOpener,
-        options: Options,
+        options: PreprocessOptions,
     ) -> Result<Self, PreprocessError> {
         Ok(Self {
             decoder: open_decoder()?,
@@ -56,9 +52,9 @@ impl CpuPreprocessor {
     pub fn opener(
         open_decoder: DecoderOpener,
         open_resizer: ResizerOpener,
-        options: Options,
-    ) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
-        Arc::new(move || {
+        options: PreprocessOptions,
+    ) -> PreprocessorOpener {
+        PreprocessorOpener::new(Granularity::Image, options.geometry.output(), move || {
             let opened = Self::open(Arc::clone(&open_decoder), Arc::clone(&open_resizer), options.clone())?;
             Ok(Box::new(opened))
         })

@@ -1,4 +1,4 @@
-use foveate_core::Stage;
+use foveate_core::{Stage, UnknownBackend};
 use foveate_decode::DecodeError;
 use foveate_resize::ResizeError;
 
@@ -22,17 +22,20 @@ pub enum PreprocessError {
     #[error("resize: {0}")]
     Resize(#[from] ResizeError),
     /// The device or its library is missing. There is no silent fallback to another one.
-    #[error("preprocess: device {device} unavailable: {reason}")]
+    #[error("preprocess: device {device} unavailable: {source}")]
     Device {
         /// The device asked for.
         device: String,
         /// Why it cannot be used, and what would help.
-        reason: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A preprocessor that the program does not contain.
+    #[error(transparent)]
+    Unknown(#[from] UnknownBackend),
     /// The options or the memory are none that it can work with.
     #[error("preprocess: {0}")]
     Unsupported(String),
     /// The device failed.
     #[error("preprocess: {0}")]
-    Engine(String),
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

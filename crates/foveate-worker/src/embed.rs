@@ -1,39 +1,51 @@
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 
-use foveate_core::{PixelBatch, Size, VectorBuf};
-use foveate_encode::{Encoder, EncoderSpec};
-use foveate_pipeline::Normalize;
-use foveate_preprocess::{Opener, PreprocessError, Preprocessor, Untimed};
+use foveate_core::{BatchMemory, Size, VectorBuf};
+use foveate_encode::{Allocate, Encoder, EncoderSpec};
+use foveate_lane::{Landed, Lane, Normalize, batch_memory};
+use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Embedding, Output, Picture, Task, TaskError, lock};
+use crate::{Embedding, File, LanedTask, Output, Received, TaskError, TaskLane, lock};
 
 /// Embeds images by a model: the task that needs no code of your own.
 pub struct Embed {
-    open: Opener<Box<dyn Preprocessor>, PreprocessError>,
+    opener: PreprocessorOpener,
     spec: EncoderSpec,
-    normalize: Normalize,
+    memory: Allocate,
     /// What threads are not using just now.
     preprocessors: Mutex<Vec<Box<dyn Preprocessor>>>,
-    encoders: Vec<Mutex<Forward>>,
+    /// What no thread has taken yet.
+    lanes: Mutex<Vec<Lane<Vec<Known>>>>,
     pixels: Arc<Pixels>,
-}
-
-/// An encoder with its input and output.
-struct Forward {
-    encoder: Box<dyn Encoder>,
-    input: Vec<u8>,
-    output: VectorBuf,
 }
 
 /// Memory of images, which goes round.
 type Pixels = Mutex<Vec<Vec<u8>>>;
 
-/// An image of the encoder's input size, `[h, w, 3]` u8 RGB.
-pub struct Crop {
-    pixels: Vec<u8>,
+/// What is known of an image before its vector is.
+type Known = Result<About, TaskError>;
+
+#[derive(Clone, Copy)]
+struct About {
     size: Size,
     xxh3: u64,
+}
+
+/// An image on its way into a batch.
+pub struct EmbedInput(Input);
+
+enum Input {
+    /// Prepared alone.
+    Crop(Crop),
+    /// To be prepared with all of its batch.
+    File { file: File, xxh3: u64 },
+}
+
+/// An image of the encoder's input size, `[h, w, 3]` u8 RGB.
+struct Crop {
+    pixels: Vec<u8>,
+    about: About,
     home: Arc<Pixels>,
 }
 
@@ -44,8 +56,8 @@ impl Drop for Crop {
 }
 
 impl Embed {
-    /// Images prepared by what `open` makes, and encoded by `encoders`, each of which is used by one thread at a time: as
-    /// many as the task has lanes. They all give the same vectors.
+    /// Images prepared by what `opener` makes, alone or as whole batches, and encoded by `encoders`, each of which is one
+    /// lane. They all give the same vectors.
     ///
     /// # Errors
     /// When no preprocessor can be opened.
@@ -53,19 +65,18 @@ impl Embed {
     /// # Panics
     /// Without an encoder.
     pub fn new(
-        open: Opener<Box<dyn Preprocessor>, PreprocessError>,
+        opener: PreprocessorOpener,
         encoders: Vec<Box<dyn Encoder>>,
         normalize: Normalize,
     ) -> Result<Self, PreprocessError> {
-        let spec = encoders.first().expect("at least one encoder").spec().clone();
-        let first = open()?;
-        let forward = |encoder| Mutex::new(Forward { encoder, input: Vec::new(), output: VectorBuf::new() });
+        let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, normalize)).collect();
+        let spec = lanes.first().expect("at least one encoder").spec().clone();
         Ok(Self {
-            open,
+            preprocessors: Mutex::new(vec![opener.open()?]),
+            memory: batch_memory(&mut lanes, opener.granularity()),
+            opener,
             spec,
-            normalize,
-            preprocessors: Mutex::new(vec![first]),
-            encoders: encoders.into_iter().map(forward).collect(),
+            lanes: Mutex::new(lanes),
             pixels: Arc::default(),
         })
     }
@@ -75,65 +86,151 @@ impl Embed {
         &self.spec
     }
 
-    fn preprocessor(&self) -> Result<Box<dyn Preprocessor>, TaskError> {
+    fn image_len(&self) -> usize {
+        self.spec.input.rgb_len().unwrap_or(0)
+    }
+
+    /// Prepares images with a preprocessor that nobody uses now, which after a panic or a fault is not used again.
+    fn preprocess(
+        &self,
+        images: &[&[u8]],
+        out: &mut dyn BatchMemory,
+    ) -> Result<Vec<Result<Size, ItemFault>>, TaskError> {
         let free = lock(&self.preprocessors).pop();
-        free.map_or_else(|| (self.open)(), Ok).map_err(|error| TaskError::machine(error.to_string()))
-    }
-
-    fn vector(&self, row: &[f32]) -> Vec<f32> {
-        let mut vector = row.to_vec();
-        let dim = vector.len();
-        self.normalize.apply(&mut vector, dim);
-        vector
-    }
-
-    /// One that nobody uses now.
-    fn forward(&self) -> MutexGuard<'_, Forward> {
-        let free = self.encoders.iter().find_map(|encoder| match encoder.try_lock() {
-            Ok(forward) => Some(forward),
-            Err(TryLockError::Poisoned(forward)) => Some(forward.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        });
-        free.unwrap_or_else(|| lock(&self.encoders[0]))
-    }
-}
-
-impl Task for Embed {
-    type Prepared = Crop;
-
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<Crop, TaskError> {
-        let mut preprocessor = self.preprocessor()?;
-        let mut pixels = lock(&self.pixels).pop().unwrap_or_default();
-        pixels.resize(self.spec.input.rgb_len().unwrap_or(0), 0);
-        let home = Arc::clone(&self.pixels);
-        let mut crop = Crop { pixels, size: Size::default(), xxh3: xxh3_64(picture.bytes), home };
-        let mut prepared = Vec::with_capacity(1);
-        let done = preprocessor.preprocess(&[picture.bytes], &mut crop.pixels, &mut prepared, &Untimed);
-        done.map_err(|error| TaskError::machine(error.to_string()))?;
-        // After a panic or a fault it is not used again.
+        let mut preprocessor = free.map_or_else(|| self.opener.open(), Ok).map_err(|error| machine(&error))?;
+        let mut prepared = Vec::with_capacity(images.len());
+        preprocessor.preprocess(images, out, &mut prepared, &Untimed).map_err(|error| machine(&error))?;
         lock(&self.preprocessors).push(preprocessor);
-        let size = prepared.pop().ok_or_else(|| TaskError::machine("the preprocessor said nothing"))?;
-        crop.size = size.map_err(|fault| TaskError::image(fault.reason).at(fault.stage.name()))?;
+        if prepared.len() != images.len() {
+            return Err(TaskError::machine(format!("{} images prepared of {}", prepared.len(), images.len())));
+        }
+        Ok(prepared)
+    }
+
+    fn crop(&self, file: &File) -> Result<Crop, TaskError> {
+        let mut pixels = lock(&self.pixels).pop().unwrap_or_default();
+        pixels.resize(self.image_len(), 0);
+        let about = About { size: Size::default(), xxh3: xxh3_64(file) };
+        let mut crop = Crop { pixels, about, home: Arc::clone(&self.pixels) };
+        let mut prepared = self.preprocess(&[file], &mut crop.pixels)?;
+        crop.about = known(prepared.remove(0), about.xxh3)?;
         Ok(crop)
     }
+}
 
-    fn process(&self, batch: &[Crop]) -> Result<Vec<Output>, TaskError> {
-        let mut forward = self.forward();
-        let vectors = forward.run(batch, self.spec.input)?;
-        let output = |(crop, i): (&Crop, usize)| {
-            let Size { width, height } = crop.size;
-            Output::Vector(Embedding { vector: self.vector(vectors.row(i)), width, height, xxh3: crop.xxh3 })
-        };
-        Ok(batch.iter().zip(0..).map(output).collect())
+impl LanedTask for Embed {
+    type Prepared = EmbedInput;
+    type Lane = EmbedLane;
+
+    fn prepare(&self, Received { file, .. }: Received<'_>) -> Result<EmbedInput, TaskError> {
+        Ok(EmbedInput(match self.opener.granularity() {
+            Granularity::Image => Input::Crop(self.crop(&file)?),
+            Granularity::Batch => Input::File { xxh3: xxh3_64(&file), file },
+        }))
+    }
+
+    fn lane(self: Arc<Self>) -> Option<EmbedLane> {
+        let lane = lock(&self.lanes).pop()?;
+        Some(EmbedLane { embed: self, lane, memory: Vec::new(), vectors: Vec::new() })
     }
 }
 
-impl Forward {
-    fn run(&mut self, batch: &[Crop], size: Size) -> Result<&VectorBuf, TaskError> {
-        self.input.clear();
-        batch.iter().for_each(|crop| self.input.extend_from_slice(&crop.pixels));
-        let pixels = PixelBatch::new(&self.input, size).ok_or_else(|| TaskError::machine("not whole images"))?;
-        self.encoder.encode(pixels, &mut self.output).map_err(|error| TaskError::machine(error.to_string()))?;
-        Ok(&self.output)
+/// An encoder with the batches that it has in hand.
+pub struct EmbedLane {
+    embed: Arc<Embed>,
+    lane: Lane<Vec<Known>>,
+    /// Of batches that are done with.
+    memory: Vec<Box<dyn BatchMemory>>,
+    vectors: Vec<VectorBuf>,
+}
+
+impl EmbedLane {
+    /// Lays the images of a batch side by side in `memory`, and says which of them are there.
+    fn fill(&self, batch: &[EmbedInput], memory: &mut dyn BatchMemory) -> Result<Vec<Known>, TaskError> {
+        let files: Vec<&[u8]> = batch.iter().filter_map(EmbedInput::file).collect();
+        if files.is_empty() {
+            return self.copy(batch, memory);
+        }
+        let prepared = self.embed.preprocess(&files, memory)?;
+        Ok(prepared.into_iter().zip(batch).map(|(size, input)| known(size, input.xxh3())).collect())
     }
+
+    fn copy(&self, batch: &[EmbedInput], memory: &mut dyn BatchMemory) -> Result<Vec<Known>, TaskError> {
+        let crops = || batch.iter().filter_map(EmbedInput::crop);
+        let slots = memory.host_mut().ok_or_else(|| TaskError::machine("the batch's memory is not on the host"))?;
+        let slots = slots.chunks_exact_mut(self.embed.image_len().max(1));
+        slots.zip(crops()).for_each(|(slot, crop)| slot.copy_from_slice(&crop.pixels));
+        Ok(crops().map(|crop| Ok(crop.about)).collect())
+    }
+}
+
+impl EmbedInput {
+    fn file(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Input::File { file, .. } => Some(file),
+            Input::Crop(_) => None,
+        }
+    }
+
+    fn crop(&self) -> Option<&Crop> {
+        match &self.0 {
+            Input::Crop(crop) => Some(crop),
+            Input::File { .. } => None,
+        }
+    }
+
+    fn xxh3(&self) -> u64 {
+        match &self.0 {
+            Input::Crop(crop) => crop.about.xxh3,
+            Input::File { xxh3, .. } => *xxh3,
+        }
+    }
+}
+
+impl TaskLane for EmbedLane {
+    type Prepared = EmbedInput;
+
+    fn depth(&self) -> usize {
+        self.lane.depth()
+    }
+
+    fn submit(&mut self, batch: &[EmbedInput]) -> Result<(), TaskError> {
+        let bytes = self.embed.spec.max_batch * self.embed.image_len();
+        let memory = self.memory.pop().map_or_else(|| (self.embed.memory)(bytes), Ok);
+        let mut memory = memory.map_err(|error| machine(&error))?;
+        let known = self.fill(batch, memory.as_mut())?;
+        let images = known.iter().filter(|known| known.is_ok()).count();
+        let vectors = self.vectors.pop().unwrap_or_default();
+        self.lane.submit(memory, images, vectors, known).map_err(|error| machine(&error))
+    }
+
+    fn collect(&mut self) -> Result<Vec<Result<Output, TaskError>>, TaskError> {
+        let landed = self.lane.collect().map_err(|error| machine(&error))?;
+        let Some(Landed { tag, memory, vectors, not_finite, .. }) = landed else { return Ok(Vec::new()) };
+        let mut rows = 0..vectors.rows();
+        let mut output = |about: About| {
+            let row = rows.next().filter(|row| !not_finite.contains(row));
+            let row =
+                row.ok_or_else(|| TaskError::machine("the vector has a component that is infinite or not a number"))?;
+            let (Size { width, height }, xxh3) = (about.size, about.xxh3);
+            Ok(Output::Vector(Embedding { vector: vectors.row(row).to_vec(), width, height, xxh3 }))
+        };
+        let outputs = tag.into_iter().map(|known| known.and_then(&mut output)).collect();
+        self.memory.push(memory);
+        self.vectors.push(vectors);
+        Ok(outputs)
+    }
+
+    fn abandon(&mut self) {
+        self.lane.abandon();
+    }
+}
+
+fn known(prepared: Result<Size, ItemFault>, xxh3: u64) -> Known {
+    let size = prepared.map_err(|fault| TaskError::image(fault.reason).at(fault.stage.name()))?;
+    Ok(About { size, xxh3 })
+}
+
+fn machine(error: &dyn std::error::Error) -> TaskError {
+    TaskError::machine(error.to_string())
 }

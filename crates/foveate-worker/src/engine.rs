@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use foveate_net::Client;
 use foveate_pipeline::Queue;
-use foveate_queue::ImageRef;
-use foveate_source::{FetchError, FetchOpener};
+use foveate_source::FetchOpener;
 
-use crate::erased::{AnyTask, Prepared};
+use crate::erased::{AnyLane, AnyTask};
 use crate::hosts::Hosts;
-use crate::limits::{Budget, Share};
+use crate::limits::Budget;
 use crate::metrics::Metrics;
+use crate::shared::{Item, NamedTask, Shared};
 use crate::stages;
 use crate::watchdog::{ThreadWatch, Watchdog};
-use crate::{Batching, Done, Failure, Image, Output, Probe, Rejected, Request, Task, lock};
+use crate::{Batching, EngineError, LanedTask, Probe, Rejected, Request, lock};
 
 /// Longest time that the end waits for threads which have nothing more to do.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -36,21 +36,6 @@ pub struct EngineBuilder {
     max_bytes: u64,
     stall: Duration,
     tasks: Vec<(String, Arc<dyn AnyTask>, Batching)>,
-}
-
-/// Why an engine could not be started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// Settings that make no sense together.
-    #[error("{0}")]
-    Options(String),
-    /// What reads objects cannot be opened.
-    #[error("objects: {0}")]
-    Objects(#[from] FetchError),
-    /// The system gives no more threads.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
 }
 
 impl Default for EngineBuilder {
@@ -120,9 +105,9 @@ impl EngineBuilder {
         Self { stall: limit, ..self }
     }
 
-    /// Adds a task, known to requests as `name`.
+    /// Adds a task, known to requests as `name`: a [`Task`](crate::Task), or one that has several batches under way.
     #[must_use]
-    pub fn task(mut self, name: impl Into<String>, task: impl Task, batching: Batching) -> Self {
+    pub fn task(mut self, name: impl Into<String>, task: impl LanedTask, batching: Batching) -> Self {
         self.tasks.push((name.into(), Arc::new(task), batching));
         self
     }
@@ -135,7 +120,8 @@ impl EngineBuilder {
         self.check()?;
         let room = self.max_in_flight;
         let queue = |name| Queue::new(name, room, u64::MAX, None);
-        let lane = |(name, task, batching): (String, Arc<dyn AnyTask>, Batching)| Lane {
+        let lanes = self.lanes()?;
+        let task = |(name, task, batching): (String, Arc<dyn AnyTask>, Batching)| NamedTask {
             name,
             task,
             batching,
@@ -145,7 +131,7 @@ impl EngineBuilder {
         let shared = Arc::new(Shared {
             downloads: queue("download"),
             files: queue("preprocess"),
-            lanes: self.tasks.into_iter().map(lane).collect(),
+            tasks: self.tasks.into_iter().map(task).collect(),
             downloaders: self.downloaders,
             workers: self.workers,
             hosts: Hosts::new(self.client.as_ref().map_or(usize::MAX, |client| client.options().per_host)),
@@ -160,8 +146,20 @@ impl EngineBuilder {
             finished: Mutex::new(Instant::now()),
             stall: self.stall,
         });
-        let threads = stages::start(&shared)?;
+        let threads = stages::start(&shared, lanes)?;
         Ok(Engine { shared, threads: Mutex::new(threads) })
+    }
+
+    /// The lanes of each task, one for each thread that processes its batches.
+    fn lanes(&self) -> Result<Vec<Vec<Box<dyn AnyLane>>>, EngineError> {
+        let lanes = |(name, task, batching): &(String, Arc<dyn AnyTask>, Batching)| {
+            let lane = |n: usize| {
+                let message = || format!("task '{name}' has no more than {n} lanes, not {}", batching.lanes);
+                Arc::clone(task).lane().ok_or_else(|| EngineError::Options(message()))
+            };
+            (0..batching.lanes).map(lane).collect()
+        };
+        self.tasks.iter().map(lanes).collect()
     }
 
     fn check(&self) -> Result<(), EngineError> {
@@ -187,71 +185,6 @@ pub struct Engine {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the engine's threads share.
-pub(crate) struct Shared {
-    /// Before downloading.
-    pub(crate) downloads: Queue<Item>,
-    /// Before downloading, too: those whose servers are busy enough.
-    pub(crate) hosts: Hosts<Item>,
-    /// Before preprocessing.
-    pub(crate) files: Queue<Item>,
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) downloaders: usize,
-    pub(crate) workers: usize,
-    pub(crate) requests: Budget,
-    pub(crate) bytes: Budget,
-    pub(crate) max_bytes: u64,
-    pub(crate) client: Option<Arc<Client>>,
-    pub(crate) objects: Option<FetchOpener>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) watchdog: Watchdog,
-    stopping: AtomicBool,
-    /// When the last request was finished, or the first one began.
-    finished: Mutex<Instant>,
-    pub(crate) stall: Duration,
-}
-
-/// A task, and what waits for it.
-pub(crate) struct Lane {
-    pub(crate) name: String,
-    pub(crate) task: Arc<dyn AnyTask>,
-    pub(crate) batching: Batching,
-    /// Before processing.
-    pub(crate) ready: Queue<Item>,
-    /// Requests for this task that are not in a batch yet.
-    pub(crate) coming: AtomicUsize,
-}
-
-/// A request on its way.
-pub(crate) struct Item {
-    pub(crate) id: String,
-    pub(crate) lane: usize,
-    pub(crate) form: Form,
-    pub(crate) metadata: Option<String>,
-    pub(crate) done: Done,
-    pub(crate) span: tracing::Span,
-    /// Its place among the requests under way.
-    pub(crate) _place: Share,
-    /// The part of the bytes under way that its file takes.
-    pub(crate) bytes: Option<Share>,
-}
-
-/// What there is of the image.
-pub(crate) enum Form {
-    Image(Image),
-    Ready(Prepared),
-}
-
-impl Item {
-    /// The server that the image is still on.
-    pub(crate) fn server(&self) -> Option<String> {
-        match &self.form {
-            Form::Image(Image::At(ImageRef::Url(url))) => foveate_net::server(url),
-            _ => None,
-        }
-    }
-}
-
 impl Engine {
     /// An engine with the usual settings, to be changed.
     pub fn builder() -> EngineBuilder {
@@ -267,7 +200,7 @@ impl Engine {
         if shared.stopping.load(SeqCst) {
             return Err(Rejected::Stopping(Box::new(request)));
         }
-        let Some(lane) = shared.lanes.iter().position(|lane| lane.name == request.task) else {
+        let Some(task) = shared.tasks.iter().position(|task| task.name == request.task) else {
             let known = self.tasks().collect::<Vec<_>>().join(", ");
             return Err(Rejected::NoTask { request: Box::new(request), known });
         };
@@ -278,14 +211,14 @@ impl Engine {
             shared.progressed();
         }
         let Request { id, image, metadata, done, span, .. } = request;
-        shared.lanes[lane].coming.fetch_add(1, SeqCst);
-        shared.pass_on(Item { id, lane, form: Form::Image(image), metadata, done, span, _place: place, bytes: None });
+        shared.tasks[task].coming.fetch_add(1, SeqCst);
+        shared.pass_on(Item { id, task, form: Some(image.into()), metadata, done, span, _place: place });
         Ok(())
     }
 
     /// The names of the tasks.
     pub fn tasks(&self) -> impl Iterator<Item = &str> {
-        self.shared.lanes.iter().map(|lane| lane.name.as_str())
+        self.shared.tasks.iter().map(|task| task.name.as_str())
     }
 
     /// Requests under way.
@@ -300,7 +233,7 @@ impl Engine {
 
     /// Largest batch of any task.
     pub(crate) fn largest_batch(&self) -> usize {
-        self.shared.lanes.iter().map(|lane| lane.batching.max).max().unwrap_or(1)
+        self.shared.tasks.iter().map(|task| task.batching.max).max().unwrap_or(1)
     }
 
     /// What its metrics are counted with.
@@ -347,66 +280,6 @@ pub(crate) fn join(threads: Vec<JoinHandle<()>>, until: Instant) {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop(Duration::ZERO);
-    }
-}
-
-impl Shared {
-    /// Puts an item before the stage that is to take it next.
-    pub(crate) fn pass_on(&self, item: Item) {
-        let needs_download = matches!(item.form, Form::Image(Image::At(_)));
-        let needs_worker = matches!(item.form, Form::Image(_));
-        let next = match () {
-            () if needs_download && self.downloaders > 0 => &self.downloads,
-            () if needs_worker && self.workers > 0 => &self.files,
-            () => &self.lanes[item.lane].ready,
-        };
-        // Refused only when the engine stops: dropping the item tells that.
-        let _ = next.push(item, 0);
-    }
-
-    /// An item that fails before it gets into a batch.
-    pub(crate) fn fail(&self, item: Item, failure: Failure) {
-        self.left(&item);
-        self.tell(item, Err(failure));
-    }
-
-    /// An item gets into a batch, or fails before.
-    pub(crate) fn left(&self, item: &Item) {
-        self.lanes[item.lane].coming.fetch_sub(1, SeqCst);
-    }
-
-    pub(crate) fn tell(&self, item: Item, outcome: Result<Output, Failure>) {
-        let Item { done, span, _place, bytes, .. } = item;
-        // The place is free before the outcome is told, so that who waits for it may send the next.
-        drop((_place, bytes));
-        self.progressed();
-        span.in_scope(|| done.tell(outcome));
-    }
-
-    fn progressed(&self) {
-        *lock(&self.finished) = Instant::now();
-    }
-
-    fn abort(&self) {
-        self.downloads.abort();
-        self.files.abort();
-        self.lanes.iter().for_each(|lane| lane.ready.abort());
-        // Dropped outside of the lock: each tells its outcome.
-        drop(self.hosts.clear());
-    }
-
-    fn queues(&self) -> impl Iterator<Item = (String, &Queue<Item>)> {
-        let first = [("download".to_owned(), &self.downloads), ("preprocess".to_owned(), &self.files)];
-        first.into_iter().chain(self.lanes.iter().map(|lane| (format!("process {}", lane.name), &lane.ready)))
-    }
-
-    fn moves(&self) -> Result<(), String> {
-        let idle = lock(&self.finished).elapsed();
-        match self.requests.taken() {
-            0 => Ok(()),
-            _ if idle <= 2 * self.stall => Ok(()),
-            n => Err(format!("{n} requests are under way, and none was finished for {} s", idle.as_secs())),
-        }
     }
 }
 

@@ -1,60 +1,132 @@
 //! Tasks of any kind behind one type, and what is done when one of them fails.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use foveate_core::panic_message;
 
-use crate::{Output, Picture, Task, TaskError};
+use crate::{LanedTask, Output, Received, TaskError, TaskLane};
 
 /// An image that is ready for the task that made it so.
 pub(crate) type Prepared = Box<dyn Any + Send>;
 
-/// A [`Task`] whose images are of no particular type. It never panics, and answers for each image.
+/// What a task says of an image.
+pub(crate) type Answer = Result<Output, TaskError>;
+
+/// A [`LanedTask`] whose images are of no particular type. It never panics.
 pub(crate) trait AnyTask: Send + Sync {
-    fn prepare(&self, picture: &Picture<'_>) -> Result<Prepared, TaskError>;
-    fn process(&self, batch: Vec<Prepared>) -> Vec<Result<Output, TaskError>>;
+    fn prepare(&self, received: Received<'_>) -> Result<Prepared, TaskError>;
+    fn lane(self: Arc<Self>) -> Option<Box<dyn AnyLane>>;
 }
 
-impl<T: Task> AnyTask for T {
-    fn prepare(&self, picture: &Picture<'_>) -> Result<Prepared, TaskError> {
-        let prepared = catch_unwind(AssertUnwindSafe(|| self.preprocess(picture)));
-        let prepared = prepared.unwrap_or_else(|panic| {
-            Err(TaskError::image(format!("the task panicked: {}", panic_message(panic.as_ref()))))
-        })?;
-        Ok(Box::new(prepared))
+/// A [`TaskLane`] whose images are of no particular type. It never fails nor panics, and answers for each image.
+pub(crate) trait AnyLane: Send {
+    fn depth(&self) -> usize;
+    fn submit(&mut self, batch: Vec<Prepared>);
+    /// The answers of the batch that was submitted first; none when there is no batch.
+    fn collect(&mut self) -> Vec<Answer>;
+}
+
+impl<T: LanedTask> AnyTask for T {
+    fn prepare(&self, received: Received<'_>) -> Result<Prepared, TaskError> {
+        Ok(Box::new(guarded(|| LanedTask::prepare(self, received))?))
     }
 
-    fn process(&self, batch: Vec<Prepared>) -> Vec<Result<Output, TaskError>> {
-        let typed = |image: Prepared| *image.downcast::<T::Prepared>().unwrap_or_else(|_| unreachable!("made by it"));
-        let batch: Vec<T::Prepared> = batch.into_iter().map(typed).collect();
-        match whole(self, &batch) {
-            Ok(outputs) => outputs.into_iter().map(Ok).collect(),
-            Err(error) if batch.len() == 1 => vec![Err(error)],
-            // One bad image must not take its neighbours with it.
-            Err(_) => batch.iter().map(|image| alone(self, image)).collect(),
+    fn lane(self: Arc<Self>) -> Option<Box<dyn AnyLane>> {
+        Some(Box::new(Recovering { lane: LanedTask::lane(self)?, batches: VecDeque::new() }))
+    }
+}
+
+/// A lane that goes on after an error: one bad image must not take its neighbours with it.
+struct Recovering<L: TaskLane> {
+    lane: L,
+    /// Oldest first.
+    batches: VecDeque<Batch<L::Prepared>>,
+}
+
+/// A batch in hand.
+struct Batch<P> {
+    images: Vec<P>,
+    /// `None` while it is under way.
+    answers: Option<Vec<Answer>>,
+}
+
+impl<L: TaskLane> AnyLane for Recovering<L> {
+    fn depth(&self) -> usize {
+        self.lane.depth().max(1)
+    }
+
+    fn submit(&mut self, batch: Vec<Prepared>) {
+        let typed = |image: Prepared| *image.downcast::<L::Prepared>().unwrap_or_else(|_| unreachable!("made by it"));
+        let images: Vec<L::Prepared> = batch.into_iter().map(typed).collect();
+        let submitted = guarded(|| self.lane.submit(&images));
+        self.batches.push_back(Batch { images, answers: None });
+        if let Err(error) = submitted {
+            self.recover(self.batches.len() - 1, &error);
+        }
+    }
+
+    fn collect(&mut self) -> Vec<Answer> {
+        if let Some(Batch { images, answers: none @ None }) = self.batches.front_mut() {
+            match collect(&mut self.lane, images.len()) {
+                Ok(answers) => *none = Some(answers),
+                Err(error) => self.recover(0, &error),
+            }
+        }
+        self.batches.pop_front().and_then(|batch| batch.answers).unwrap_or_default()
+    }
+}
+
+impl<L: TaskLane> Recovering<L> {
+    /// Tries each image of the batches under way alone, after the one at `failed` did. One that was alone there already is
+    /// not tried again.
+    fn recover(&mut self, failed: usize, error: &TaskError) {
+        let Self { lane, batches } = self;
+        lane.abandon();
+        for (at, batch) in batches.iter_mut().enumerate().filter(|(_, batch)| batch.answers.is_none()) {
+            batch.answers = Some(match batch.images.len() {
+                1 if at == failed => vec![Err(error.clone())],
+                _ => batch.images.iter().map(|image| alone(lane, image)).collect(),
+            });
         }
     }
 }
 
-fn alone<T: Task>(task: &T, image: &T::Prepared) -> Result<Output, TaskError> {
-    let mut outputs = whole(task, std::slice::from_ref(image))?;
-    outputs.pop().ok_or_else(|| unreachable!("as many answers as images"))
+fn alone<L: TaskLane>(lane: &mut L, image: &L::Prepared) -> Answer {
+    let submitted = guarded(|| lane.submit(std::slice::from_ref(image)));
+    let answers = submitted.and_then(|()| collect(lane, 1)).inspect_err(|_| lane.abandon());
+    answers?.pop().unwrap_or_else(|| unreachable!("as many answers as images"))
 }
 
-fn whole<T: Task>(task: &T, batch: &[T::Prepared]) -> Result<Vec<Output>, TaskError> {
-    let outputs = catch_unwind(AssertUnwindSafe(|| task.process(batch))).unwrap_or_else(|panic| {
-        Err(TaskError::image(format!("the task panicked: {}", panic_message(panic.as_ref()))))
-    })?;
-    if outputs.len() == batch.len() {
-        return Ok(outputs);
+fn collect<L: TaskLane>(lane: &mut L, images: usize) -> Result<Vec<Answer>, TaskError> {
+    let answers = guarded(|| lane.collect())?;
+    if answers.len() == images {
+        return Ok(answers);
     }
-    Err(TaskError::image(format!("the task gave {} answers for {} images", outputs.len(), batch.len())))
+    Err(TaskError::image(format!("the task gave {} answers for {images} images", answers.len())))
+}
+
+fn guarded<T>(work: impl FnOnce() -> Result<T, TaskError>) -> Result<T, TaskError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(TaskError::image(format!("the task panicked: {}", panic_message(panic.as_ref())))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{File, Picture, Task};
+
+    fn prepared<T: AnyTask>(task: &T, bytes: &[u8]) -> Vec<Prepared> {
+        let file = |byte: &u8| File::new(vec![*byte], None);
+        let prepare = |byte: &u8| task.prepare(Received { id: "x", file: file(byte), metadata: None }).unwrap();
+        bytes.iter().map(prepare).collect()
+    }
+
+    fn fine(byte: u8) -> Answer {
+        Ok(Output::Json(byte.into()))
+    }
 
     /// Says the first byte; 1 panics, 2 fails, 3 answers nothing.
     struct First;
@@ -75,14 +147,15 @@ mod tests {
         }
     }
 
-    fn process(bytes: &[u8]) -> Vec<Result<Output, TaskError>> {
-        let prepare = |byte: &u8| First.prepare(&Picture { id: "x", bytes: &[*byte], metadata: None }).unwrap();
-        AnyTask::process(&First, bytes.iter().map(prepare).collect())
+    fn process(bytes: &[u8]) -> Vec<Answer> {
+        let mut lane = AnyTask::lane(Arc::new(First)).unwrap();
+        assert_eq!(lane.depth(), 1);
+        lane.submit(prepared(&First, bytes));
+        lane.collect()
     }
 
     #[test]
     fn a_bad_image_fails_alone() {
-        let fine = |byte: u8| Ok(Output::Json(byte.into()));
         assert_eq!(process(&[7, 8]), [fine(7), fine(8)]);
         let answers = process(&[7, 1, 8, 2, 3, 9]);
         assert_eq!([&answers[0], &answers[2], &answers[5]], [&fine(7), &fine(8), &fine(9)]);
@@ -90,5 +163,58 @@ mod tests {
         assert_eq!((error(1).reason.as_str(), error(1).transient), ("the task panicked: a one", false));
         assert_eq!((error(3).reason.as_str(), error(3).transient), ("a two", true));
         assert_eq!(error(4).reason, "the task gave 0 answers for 1 images");
+    }
+
+    /// The same, three batches at once, found out when they are collected.
+    struct Later;
+
+    impl LanedTask for Later {
+        type Prepared = u8;
+        type Lane = VecDeque<Vec<u8>>;
+
+        fn prepare(&self, received: Received<'_>) -> Result<u8, TaskError> {
+            First.preprocess(&received.picture())
+        }
+
+        fn lane(self: Arc<Self>) -> Option<Self::Lane> {
+            Some(VecDeque::new())
+        }
+    }
+
+    impl TaskLane for VecDeque<Vec<u8>> {
+        type Prepared = u8;
+
+        fn depth(&self) -> usize {
+            3
+        }
+
+        fn submit(&mut self, batch: &[u8]) -> Result<(), TaskError> {
+            assert!(self.len() < 3, "no room");
+            self.push_back(batch.to_vec());
+            Ok(())
+        }
+
+        fn collect(&mut self) -> Result<Vec<Answer>, TaskError> {
+            let batch = self.pop_front().ok_or_else(|| TaskError::machine("none under way"))?;
+            Ok(First.process(&batch)?.into_iter().map(Ok).collect())
+        }
+
+        fn abandon(&mut self) {
+            self.clear();
+        }
+    }
+
+    #[test]
+    fn batches_that_are_lost_with_a_bad_one_are_answered_all_the_same() {
+        let mut lane = AnyTask::lane(Arc::new(Later)).unwrap();
+        for batch in [&[4, 5][..], &[6, 1], &[7]] {
+            lane.submit(prepared(&Later, batch));
+        }
+        assert_eq!(lane.collect(), [fine(4), fine(5)]);
+        let second = lane.collect();
+        assert_eq!(second[0], fine(6));
+        assert_eq!(second[1].clone().unwrap_err().reason, "the task panicked: a one");
+        lane.submit(prepared(&Later, &[8, 9]));
+        assert_eq!([lane.collect(), lane.collect(), lane.collect()], [vec![fine(7)], vec![fine(8), fine(9)], vec![]]);
     }
 }

@@ -2,13 +2,16 @@
 
 mod embed;
 mod engine;
+mod engine_error;
 mod erased;
 mod hosts;
+mod laned;
 mod limits;
 mod metrics;
 mod outcome;
 mod probe;
 mod request;
+mod shared;
 mod stage;
 mod stages;
 mod task;
@@ -18,8 +21,10 @@ mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use embed::Embed;
-pub use engine::{Engine, EngineBuilder, EngineError};
+pub use embed::{Embed, EmbedInput, EmbedLane};
+pub use engine::{Engine, EngineBuilder};
+pub use engine_error::EngineError;
+pub use laned::{File, InTurn, LanedTask, Received, TaskLane};
 pub use outcome::{Embedding, Encoding, Failure, Outcome, Output};
 pub use probe::Probe;
 pub use request::{Done, Image, Rejected, Request};

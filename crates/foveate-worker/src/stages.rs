@@ -1,5 +1,6 @@
 //! What the engine's threads do.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
@@ -10,10 +11,10 @@ use foveate_pipeline::Popped;
 use foveate_queue::ImageRef;
 use foveate_source::{Fetch, Item as Object};
 
-use crate::engine::{EngineError, Form, Item, Lane, Shared};
-use crate::limits::Share;
+use crate::erased::AnyLane;
+use crate::shared::{Form, Item, NamedTask, Shared};
 use crate::watchdog::ThreadWatch;
-use crate::{Failure, Image, Picture, Stage, TaskError};
+use crate::{EngineError, Failure, File, Received, Stage, TaskError};
 
 /// One thread of the engine, with what it needs for itself.
 pub(crate) struct Stages {
@@ -22,8 +23,11 @@ pub(crate) struct Stages {
     objects: Option<Box<dyn Fetch>>,
 }
 
-/// Starts all of them.
-pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, EngineError> {
+/// Starts all of them, one for each of the `lanes` of each task.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    lanes: Vec<Vec<Box<dyn AnyLane>>>,
+) -> Result<Vec<JoinHandle<()>>, EngineError> {
     let mut threads = Vec::new();
     let mut spawn = |name: String, run: Box<dyn FnOnce(Stages) + Send>| {
         let stages = Stages::new(shared, &name)?;
@@ -37,9 +41,10 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, EngineE
     for i in 0..shared.workers {
         spawn(format!("preprocess {i}"), Box::new(|stages| stages.files()))?;
     }
-    for (i, lane) in shared.lanes.iter().enumerate() {
-        for n in 0..lane.batching.lanes {
-            spawn(format!("process {} {n}", lane.name), Box::new(move |stages| stages.lane(i)))?;
+    for (i, lanes) in lanes.into_iter().enumerate() {
+        for (n, lane) in lanes.into_iter().enumerate() {
+            let name = format!("process {} {n}", shared.tasks[i].name);
+            spawn(name, Box::new(move |stages| stages.lane(i, lane)))?;
         }
     }
     Ok(threads)
@@ -78,32 +83,39 @@ impl Stages {
         }
     }
 
-    fn lane(mut self, lane: usize) {
+    /// Keeps as many batches under way as the lane takes, and tells each image its outcome.
+    fn lane(mut self, task: usize, mut lane: Box<dyn AnyLane>) {
         let shared = Arc::clone(&self.shared);
-        let lane = &shared.lanes[lane];
-        while let Some(batch) = self.gather(lane) {
-            let busy = self.watch.busy();
-            process(&shared, lane, batch);
-            drop(busy);
+        let task = &shared.tasks[task];
+        let (mut open, mut under_way) = (OpenBatch::default(), VecDeque::new());
+        loop {
+            let has_room = under_way.len() < lane.depth();
+            let batch = if has_room { self.gather(task, &mut open, under_way.is_empty()) } else { None };
+            let _busy = self.watch.busy();
+            match batch {
+                Some(batch) => under_way.push_back(UnderWay::submit(lane.as_mut(), batch)),
+                None => match under_way.pop_front() {
+                    Some(batch) => batch.collect(lane.as_mut(), &shared, task),
+                    None => break,
+                },
+            }
         }
     }
 
-    /// A batch: full, or as full as it became in the time that its first image may wait. An image for which no other one
-    /// is on its way does not wait at all.
-    fn gather(&mut self, lane: &Lane) -> Option<Vec<Item>> {
-        let mut batch = Vec::with_capacity(lane.batching.max);
-        while batch.is_empty() {
-            batch.extend(self.take(lane.ready.pop()?));
+    /// The next batch: full, or as full as it became in the time that its first image may wait. While no other batch is under
+    /// way (`is_idle`), an image does not wait at all if no other one is on its way. `None` if there is none now and
+    /// something is under way to wait for instead, or at the end.
+    fn gather(&mut self, task: &NamedTask, open: &mut OpenBatch, is_idle: bool) -> Option<Vec<Item>> {
+        while open.items.len() < task.batching.max {
+            let popped = match is_idle && open.items.is_empty() {
+                true => task.ready.pop().map_or(Popped::Closed, Popped::Entry),
+                false => task.ready.pop_until(open.wait_until(task, is_idle)),
+            };
+            let Popped::Entry(item) = popped else { break };
+            open.add(self.take(item), task);
         }
-        let deadline = Instant::now() + lane.batching.delay;
-        while batch.len() < lane.batching.max {
-            let until = if lane.coming.load(SeqCst) == 0 { Instant::now() } else { deadline };
-            match lane.ready.pop_until(until) {
-                Popped::Entry(item) => batch.extend(self.take(item)),
-                Popped::TimedOut | Popped::Closed => break,
-            }
-        }
-        Some(batch)
+        let is_due = is_idle || open.items.len() >= task.batching.max || open.is_late();
+        (is_due && !open.items.is_empty()).then(|| open.take())
     }
 
     /// Takes an item into a batch.
@@ -130,20 +142,18 @@ impl Stages {
 
     /// Gets the file, where it is not here yet.
     fn downloaded(&mut self, item: &mut Item) -> Result<(), Failure> {
-        let Form::Image(Image::At(reference)) = &item.form else { return Ok(()) };
+        let Some(Form::At(reference)) = &item.form else { return Ok(()) };
         let reference = reference.clone();
         let span = tracing::info_span!(parent: &item.span, "download");
         let _entered = span.enter();
         let start = Instant::now();
         let downloaded = self.download(&reference);
         self.note("download", item, start, downloaded.is_ok());
-        let (bytes, share) = downloaded?;
-        item.form = Form::Image(Image::Bytes(bytes));
-        item.bytes = share;
+        item.form = Some(Form::File(downloaded?));
         Ok(())
     }
 
-    fn download(&mut self, reference: &ImageRef) -> Result<(Vec<u8>, Option<Share>), Failure> {
+    fn download(&mut self, reference: &ImageRef) -> Result<File, Failure> {
         let mut bytes = Vec::new();
         let mut share = None;
         let busy = self.watch.busy();
@@ -174,31 +184,30 @@ impl Stages {
         if let Some(share) = &mut share {
             share.shrink(bytes.len() as u64);
         }
-        Ok((bytes, share))
+        Ok(File::new(bytes, share))
     }
 
     /// Makes the image ready, and downloads it first where no other thread does that.
     fn prepared(&mut self, item: &mut Item) -> Result<(), Failure> {
         self.downloaded(item)?;
-        let Form::Image(Image::Bytes(bytes)) = &item.form else { return Ok(()) };
+        let Some(Form::File(file)) = item.form.take_if(|form| matches!(form, Form::File(_))) else { return Ok(()) };
         let span = tracing::info_span!(parent: &item.span, "preprocess");
         let _entered = span.enter();
         let _busy = self.watch.busy();
         let start = Instant::now();
-        let picture = Picture { id: &item.id, bytes, metadata: item.metadata.as_deref() };
         // What is no image at all is told before a task sees it: something else was at the address, or was sent.
-        let stage = if item.bytes.is_some() { Stage::Download } else { Stage::Within("decode") };
-        let prepared = sniff(bytes).map_err(|error| Failure::permanent(stage, error.to_string()));
-        let task = &self.shared.lanes[item.lane].task;
-        let prepared = prepared.and_then(|_| task.prepare(&picture).map_err(|error| failure(error, Stage::Preprocess)));
+        let stage = if file.is_downloaded() { Stage::Download } else { Stage::Within("decode") };
+        let sniffed = sniff(&file).map_err(|error| Failure::permanent(stage, error.to_string()));
+        let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
+        let task = &self.shared.tasks[item.task].task;
+        let prepared = sniffed.and_then(|_| task.prepare(received).map_err(|error| failure(error, Stage::Preprocess)));
         self.note("preprocess", item, start, prepared.is_ok());
-        item.form = Form::Ready(prepared?);
-        item.bytes = None;
+        item.form = Some(Form::Ready(prepared?));
         Ok(())
     }
 
     fn note(&self, stage: &'static str, item: &Item, start: Instant, ok: bool) {
-        self.shared.metrics.stage(stage, &self.shared.lanes[item.lane].name, start.elapsed(), ok);
+        self.shared.metrics.stage(stage, &self.shared.tasks[item.task].name, start.elapsed(), ok);
     }
 }
 
@@ -211,23 +220,66 @@ fn failure(error: TaskError, stage: Stage) -> Failure {
     Failure { stage: within.map_or(stage, Stage::Within), reason, transient, retry_after: None }
 }
 
-/// Processes a batch, and tells each of its images the outcome.
-fn process(shared: &Shared, lane: &Lane, batch: Vec<Item>) {
-    let (mut items, mut images) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-    for mut item in batch {
-        let empty = Form::Image(Image::Bytes(Vec::new()));
-        let Form::Ready(image) = std::mem::replace(&mut item.form, empty) else { unreachable!("gathered when ready") };
-        images.push(image);
-        items.push(item);
+/// A batch in the making.
+#[derive(Default)]
+struct OpenBatch {
+    items: Vec<Item>,
+    /// Until when its first image may wait.
+    deadline: Option<Instant>,
+}
+
+impl OpenBatch {
+    fn add(&mut self, item: Option<Item>, task: &NamedTask) {
+        let Some(item) = item else { return };
+        self.deadline.get_or_insert_with(|| Instant::now() + task.batching.delay);
+        self.items.push(item);
     }
-    let spans: Vec<_> =
-        items.iter().map(|item| tracing::info_span!(parent: &item.span, "process", batch = items.len())).collect();
-    let start = Instant::now();
-    let outcomes = lane.task.process(images);
-    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count() as u64;
-    shared.metrics.batch(&lane.name, start.elapsed(), outcomes.len() as u64 - failed, failed);
-    drop(spans);
-    for (item, outcome) in items.into_iter().zip(outcomes) {
-        shared.tell(item, outcome.map_err(|error| failure(error, Stage::Process)));
+
+    /// How long to wait for one more image: not at all where there is something better to do, or nothing on its way.
+    fn wait_until(&self, task: &NamedTask, is_idle: bool) -> Instant {
+        let waits = is_idle && task.coming.load(SeqCst) > 0;
+        self.deadline.filter(|_| waits).unwrap_or_else(Instant::now)
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    fn take(&mut self) -> Vec<Item> {
+        self.deadline = None;
+        std::mem::take(&mut self.items)
+    }
+}
+
+/// A batch that a lane has.
+struct UnderWay {
+    items: Vec<Item>,
+    /// Of each of the items, for as long as it is under way.
+    spans: Vec<tracing::Span>,
+    start: Instant,
+}
+
+impl UnderWay {
+    fn submit(lane: &mut dyn AnyLane, mut items: Vec<Item>) -> Self {
+        let span = |item: &Item| tracing::info_span!(parent: &item.span, "process", batch = items.len());
+        let (spans, start) = (items.iter().map(span).collect(), Instant::now());
+        let image = |item: &mut Item| match item.form.take() {
+            Some(Form::Ready(image)) => image,
+            _ => unreachable!("gathered when ready"),
+        };
+        lane.submit(items.iter_mut().map(image).collect());
+        Self { items, spans, start }
+    }
+
+    /// Waits for it, and tells each of its images the outcome.
+    fn collect(self, lane: &mut dyn AnyLane, shared: &Shared, task: &NamedTask) {
+        let Self { items, spans, start } = self;
+        let answers = lane.collect();
+        let failed = answers.iter().filter(|answer| answer.is_err()).count() as u64;
+        shared.metrics.batch(&task.name, start.elapsed(), answers.len() as u64 - failed, failed);
+        drop(spans);
+        for (item, answer) in items.into_iter().zip(answers) {
+            shared.tell(item, answer.map_err(|error| failure(error, Stage::Process)));
+        }
     }
 }

@@ -4,6 +4,8 @@ use crate::Output;
 
 /// What is done with images: embedding them by a model, or something of your own. The two methods are all that differs
 /// from task to task; queues, downloads, batches, retries, callbacks and metrics are the worker's.
+///
+/// A task that has several batches under way, on a device, is a [`LanedTask`](crate::LanedTask) instead.
 pub trait Task: Send + Sync + 'static {
     /// An image that is ready to be processed.
     type Prepared: Send + 'static;
@@ -70,12 +72,12 @@ pub struct Batching {
     pub max: usize,
     /// How long the first image of a batch waits for more.
     pub delay: Duration,
-    /// Batches that are processed at once.
+    /// Threads that process batches, each on a lane of its own.
     pub lanes: usize,
 }
 
 impl Default for Batching {
-    /// 32 images, 10 ms, one batch at a time.
+    /// 32 images, 10 ms, one lane.
     fn default() -> Self {
         Self { max: 32, delay: Duration::from_millis(10), lanes: 1 }
     }

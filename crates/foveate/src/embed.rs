@@ -8,10 +8,11 @@ use foveate_core::{Backend, PixelLimits, UnknownBackend};
 use foveate_decode::{ByFormat, DecodeError, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry};
 use foveate_dinov2::{Model, ModelError, OpenOptions};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, EncoderRegistry, GraphFormat, ModelForm, Pooling};
-use foveate_pipeline::{Cancel, Config, FailurePolicy, Normalize, Pipeline, Progress, RunError, RunReport};
+use foveate_lane::Normalize;
+use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::{
-    self as preprocess, CpuPreprocessor, DecoderOpener, Opener, OrientationPolicy, PreprocessError, Preprocessor,
-    PreprocessorRegistry, ResizerOpener,
+    CpuPreprocessor, DecoderOpener, DeviceOptions, Granularity, OrientationPolicy, PreprocessError, PreprocessOptions,
+    PreprocessorOpener, PreprocessorRegistry, ResizerOpener,
 };
 use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
@@ -298,19 +299,8 @@ impl EmbedOptions {
         let mut manifest = chosen.description(self).manifest(source.as_ref());
         manifest.dim = chosen.dim();
         let seeded = chosen.model.is_seeded();
-        let config = self.config(chosen.geometry);
-        let Chosen { names, encoders, decoder, resizer, .. } = chosen;
-        let pipeline = Pipeline {
-            source,
-            batched: names
-                .batched
-                .map(|name| self.batched_opener(name, backends, &decoder, &resizer, &config.preprocess)),
-            decoder,
-            resizer,
-            encoders,
-            sink,
-            config,
-        };
+        let Chosen { preprocessors, encoders, .. } = chosen;
+        let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
     }
 
@@ -320,8 +310,10 @@ impl EmbedOptions {
         let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
         let encoders = self.open_encoders(&names.encoder, &model, backends)?;
         let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
-        let resizer = self.resizer_opener(self.resizer.clone(), backends);
-        Ok(Chosen { names, model, geometry, encoders, decoder, resizer })
+        let resizer = self.resizer_opener(Some(names.resizer.clone()), backends);
+        let options = self.preprocess(geometry);
+        let preprocessors = self.preprocessors(names.batched.as_deref(), decoder, resizer, options, backends);
+        Ok(Chosen { names, model, geometry, preprocessors, encoders })
     }
 
     /// The backends by name, and the model. Names are looked at before a model is loaded, or downloaded.
@@ -359,25 +351,24 @@ impl EmbedOptions {
         Arc::new(move || backends.open_resizer(name.as_deref()))
     }
 
-    /// Makes what decodes and resizes whole batches, `name` of the registry; it works on the first device that is named.
-    pub(crate) fn batched_opener(
+    /// Makes a worker's preprocessor: decoder and resizer as one; or what is called `batched`, which works on whole batches
+    /// on the first device that is named, with these two behind it.
+    pub(crate) fn preprocessors(
         &self,
-        name: String,
+        batched: Option<&str>,
+        decoder: DecoderOpener,
+        resizer: ResizerOpener,
+        options: PreprocessOptions,
         backends: &Arc<Backends>,
-        decoder: &DecoderOpener,
-        resizer: &ResizerOpener,
-        options: &preprocess::Options,
-    ) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
-        let (decoder, resizer, options) = (Arc::clone(decoder), Arc::clone(resizer), options.clone());
+    ) -> PreprocessorOpener {
+        let Some(name) = batched.map(str::to_owned) else { return CpuPreprocessor::opener(decoder, resizer, options) };
         let device = self.devices().next().unwrap_or_default().to_owned();
         let (backends, settings) = (Arc::clone(backends), self.decoder_settings.clone());
-        Arc::new(move || {
+        PreprocessorOpener::new(Granularity::Batch, options.geometry.output(), move || {
             let fallback = CpuPreprocessor::open(Arc::clone(&decoder), Arc::clone(&resizer), options.clone())?;
-            let unknown = |error: UnknownBackend| PreprocessError::Unsupported(error.to_string());
-            let backend = backends.preprocessors.get(&name).map_err(unknown)?;
-            let (device, options) = (device.clone(), options.clone());
-            let settings = settings.clone();
-            backend.open(preprocess::OpenOptions { device, options, fallback, settings })
+            let backend = backends.preprocessors.get(&name)?;
+            let (device, options, settings) = (device.clone(), options.clone(), settings.clone());
+            backend.open(DeviceOptions { device, options, fallback, settings })
         })
     }
 
@@ -436,9 +427,8 @@ impl EmbedOptions {
         }
     }
 
-    pub(crate) fn config(&self, geometry: Geometry) -> Config {
+    pub(crate) fn config(&self) -> Config {
         Config {
-            preprocess: self.preprocess(geometry),
             normalize: self.normalize,
             batch: self.batch,
             workers: self.workers,
@@ -452,8 +442,8 @@ impl EmbedOptions {
     }
 
     /// How an image becomes the encoder's input.
-    pub(crate) fn preprocess(&self, geometry: Geometry) -> preprocess::Options {
-        preprocess::Options {
+    pub(crate) fn preprocess(&self, geometry: Geometry) -> PreprocessOptions {
+        PreprocessOptions {
             geometry,
             orientation: self.orientation,
             hint: self.decode_scale.hint(&geometry),
@@ -506,9 +496,8 @@ pub(crate) struct Chosen {
     pub(crate) names: Names,
     pub(crate) model: OpenModel,
     pub(crate) geometry: Geometry,
+    pub(crate) preprocessors: PreprocessorOpener,
     pub(crate) encoders: Vec<Box<dyn Encoder>>,
-    pub(crate) decoder: DecoderOpener,
-    pub(crate) resizer: ResizerOpener,
 }
 
 impl Chosen {

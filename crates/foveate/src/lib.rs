@@ -19,6 +19,7 @@ pub use foveate_dinov2 as dinov2;
 pub use foveate_encode as encode;
 #[cfg(feature = "cli")]
 pub use foveate_lab as lab;
+pub use foveate_lane as lane;
 #[cfg(feature = "worker")]
 pub use foveate_net as net;
 pub use foveate_pipeline as pipeline;

@@ -9,7 +9,7 @@ use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{EncodeError, Encoder, EncoderBackend};
 use foveate_lab::{Candidate, Context, Setting};
 use foveate_pipeline::Config;
-use foveate_preprocess::{DecoderOpener, Opener, PreprocessError, Preprocessor, ResizerOpener};
+use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Geometry, ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
 use foveate_source::{Source, SourceError};
@@ -90,6 +90,11 @@ impl Rig {
         })
     }
 
+    /// The same; the base's for a setting whose recipe is none, which no run gets to.
+    fn job(&self, setting: &Setting) -> EmbedOptions {
+        self.options(setting).unwrap_or_else(|_| self.options.clone())
+    }
+
     fn takes(&self, backend: &EncoderBackend<Model>) -> bool {
         self.model.is_taken_by(backend)
     }
@@ -135,14 +140,6 @@ impl foveate_lab::Rig for Rig {
         self.options.decoder_opener(name, &self.backends)
     }
 
-    fn batched_opener(&self, setting: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
-        let batched = Some(setting.decoder.clone()).filter(|name| self.backends.is_batched(name))?;
-        let (decoder, resizer) = (self.decoder_opener(setting), self.resizer_opener(setting));
-        let options = self.options(setting).ok()?;
-        let preprocess = self.config(setting).preprocess;
-        Some(options.batched_opener(batched, &self.backends, &decoder, &resizer, &preprocess))
-    }
-
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
         self.backends.open_resizer(Some(name))
     }
@@ -167,10 +164,20 @@ impl foveate_lab::Rig for Rig {
         self.backends.sinks.get(name).map_err(unknown)?.open(options)
     }
 
-    fn config(&self, setting: &Setting) -> Config {
+    fn preprocessors(&self, setting: &Setting) -> PreprocessorOpener {
+        let batched = Some(setting.decoder.as_str()).filter(|name| self.backends.is_batched(name));
+        let (decoder, resizer) = (self.decoder_opener(setting), self.resizer_opener(setting));
+        self.job(setting).preprocessors(batched, decoder, resizer, self.preprocess(setting), &self.backends)
+    }
+
+    fn preprocess(&self, setting: &Setting) -> PreprocessOptions {
         // The recipe of a setting is the base's, or one of those that experiments know by name.
         let geometry = self.geometries.get(setting.recipe.as_str()).unwrap_or(&self.geometries[Recipe::Hf.name()]);
-        self.options(setting).unwrap_or_else(|_| self.options.clone()).config(*geometry)
+        self.job(setting).preprocess(*geometry)
+    }
+
+    fn config(&self, setting: &Setting) -> Config {
+        self.job(setting).config()
     }
 }
 

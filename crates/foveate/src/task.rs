@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use foveate_dinov2::OpenOptions;
-use foveate_preprocess::CpuPreprocessor;
 use foveate_sink::RunManifest;
 use foveate_worker::Embed;
 
@@ -15,7 +14,7 @@ pub struct EmbedTask {
     pub task: Embed,
     /// What outputs say of themselves.
     pub manifest: RunManifest,
-    /// Batches that can be processed at once: one for each device that is named.
+    /// Threads that process batches: one for each device that is named.
     pub lanes: usize,
     /// Whether the weights were generated, so that the vectors mean nothing.
     pub seeded: bool,
@@ -25,18 +24,13 @@ impl EmbedOptions {
     /// Chooses the backends and loads the model. Inputs and output are not used.
     ///
     /// # Errors
-    /// As [`Self::prepare`], and for a decoder that prepares whole batches on a device: here images are prepared alone.
+    /// As [`Self::prepare`].
     pub fn task(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<EmbedTask, EmbedError> {
         let chosen = self.open(backends, model)?;
-        if let Some(name) = &chosen.names.batched {
-            let message = format!("decoder '{name}' prepares whole batches; a worker prepares images one by one");
-            return Err(EmbedError::Options(message));
-        }
         let mut manifest = chosen.description(self).embedding();
         manifest.dim = chosen.dim();
         let (seeded, lanes) = (chosen.model.is_seeded(), chosen.encoders.len());
-        let open = CpuPreprocessor::opener(chosen.decoder, chosen.resizer, self.preprocess(chosen.geometry));
-        let task = Embed::new(open, chosen.encoders, self.normalize)?;
+        let task = Embed::new(chosen.preprocessors, chosen.encoders, self.normalize)?;
         Ok(EmbedTask { task, manifest, lanes, seeded })
     }
 }

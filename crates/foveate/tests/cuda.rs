@@ -7,10 +7,12 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use common::{CONFORMANCE, PHOTOS, assert_same_tree, csv, embed, foveate, npy_rows, run};
+use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, npy_rows, run};
 
 /// Width of the tiny model's vectors.
 const DIM: usize = 64;
@@ -114,4 +116,84 @@ fn a_device_that_is_not_there_is_said_in_one_line() {
     let said = |text: &str| text.lines().filter(|line| line.starts_with("error")).count();
     assert_eq!((said(&ran.stderr), said(&small.stderr)), (1, 1), "{}{}", ran.stderr, small.stderr);
     assert!(!out.exists());
+}
+
+/// What `foveate serve` says on emulated devices to one request with these files: a vector, or where it failed, for each.
+fn served(libraries: &Path, order: &str, files: &[PathBuf], args: &[&str]) -> Vec<Result<Vec<f32>, String>> {
+    let mut command = foveate();
+    command.args(["serve", "--model", TINY, "--listen", "127.0.0.1:0", "--batch", "5", "--workers", "2"]);
+    // An emulated device takes its time.
+    command.args(["--timeout", "900", "--stall", "900"]).args(args);
+    command.env("LD_LIBRARY_PATH", libraries).env("CUDA_EMULATOR_ORDER", order).env("CUDA_EMULATOR_DEVICES", "2");
+    let mut server = Server(command.env_remove("FOVEATE_CUDA_LIB").stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let address = log.find_map(|line| Some(line.split_once("address=")?.1.split(' ').next()?.to_owned())).unwrap();
+    let answer = post(&address, files);
+    let vector = |item: &serde_json::Value| match item["embedding"].as_array() {
+        Some(components) => Ok(components.iter().map(|component| component.as_f64().unwrap() as f32).collect()),
+        None => Err(item["error"].to_string()),
+    };
+    answer["data"].as_array().unwrap_or_else(|| panic!("{answer}")).iter().map(vector).collect()
+}
+
+/// Ended when it is dropped, by a failed test too.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The answer to a form with these files.
+fn post(address: &str, files: &[PathBuf]) -> serde_json::Value {
+    let mut body = Vec::new();
+    for file in files {
+        body.extend(b"--edge\r\nContent-Disposition: form-data; name=\"image\"; filename=\"x\"\r\n\r\n");
+        body.extend(std::fs::read(file).unwrap());
+        body.extend(b"\r\n");
+    }
+    body.extend(b"--edge--\r\n");
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = "Host: x\r\nConnection: close\r\nContent-Type: multipart/form-data; boundary=edge";
+    write!(stream, "POST /v1/embeddings HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n").unwrap();
+    stream.write_all(&body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+#[test]
+fn a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image() {
+    let Some(libraries) = emulator("fused") else { return };
+    let (nvjpeg, folder) = (emulator("nvjpeg").is_some(), tempfile::tempdir().unwrap());
+    let reference = folder.path().join("cpu.npy");
+    let files = |folder: &str| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let damaged = format!("{CONFORMANCE}/damaged");
+    let is_small = |path: &PathBuf| std::fs::metadata(path).unwrap().len() < 60_000;
+    let mut files: Vec<PathBuf> = files(PHOTOS).chain(files(&damaged)).filter(is_small).collect();
+    files.sort();
+    run(embed(&reference).args(&files)).expect(0);
+    let failed: Vec<String> =
+        csv(&reference.with_extension("failures.csv")).iter().map(|row| row["id"].clone()).collect();
+    let expected = npy_rows(&reference, DIM);
+    assert!(!failed.is_empty() && files.len() <= 64, "some of a request's files have no vector");
+    let jobs: [(&[&str], &str, f64); 4] = [
+        (&["--device", "cuda:0"], "late", 1.0 - 1e-6),
+        (&["--device", "cuda:0,cuda:1"], "random:2", 1.0 - 1e-6),
+        (&["--device", "cuda:0", "--decoder", "nvjpeg"], "late", 0.99),
+        (&["--device", "cuda:0,cuda:1", "--decoder", "nvjpeg"], "random:5", 0.99),
+    ];
+    for (args, order, least) in jobs.into_iter().filter(|(args, ..)| nvjpeg || !args.contains(&"nvjpeg")) {
+        let answers = served(&libraries, order, &files, args);
+        assert_eq!(answers.len(), files.len());
+        for (file, answer) in files.iter().zip(&answers) {
+            let fails = failed.iter().any(|id| file.ends_with(id) || *id == file.display().to_string());
+            assert_eq!(answer.is_err(), fails, "{}, {args:?}: {answer:?}", file.display());
+        }
+        let worst = worst_cosine(&answers.into_iter().flatten().collect::<Vec<_>>(), &expected);
+        assert!(worst >= least, "{args:?}, {order}: {worst}");
+    }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Role<'a> {
     Model,
     /// What several backends need of one kind of device.
     Device,
+    /// What the engines share: an encoder with its batches.
+    Lane,
     Engine,
     Lab,
     Worker,
@@ -93,6 +95,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         | "foveate-telemetry" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
+        "foveate-lane" => Role::Lane,
         "foveate-pipeline" => Role::Engine,
         "foveate-lab" => Role::Lab,
         "foveate-worker" => Role::Worker,
@@ -122,12 +125,22 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Trait | Role::Device => is_core,
         Role::Backend { of } => is_core || to.strip_prefix("foveate-") == Some(of),
         Role::Model => is_core || to == "foveate-encode",
-        Role::Engine => is_core || is_stage_trait || to == "foveate-profile",
+        Role::Lane => is_core || ["foveate-encode", "foveate-preprocess"].contains(&to),
+        Role::Engine => is_core || is_stage_trait || ["foveate-lane", "foveate-profile"].contains(&to),
         Role::Lab => {
-            let measured = ["foveate-pipeline", "foveate-plan", "foveate-profile", "foveate-worker", "foveate-net"];
+            let measured = [
+                "foveate-lane",
+                "foveate-pipeline",
+                "foveate-plan",
+                "foveate-profile",
+                "foveate-worker",
+                "foveate-net",
+            ];
             is_core || role_to == Role::Trait || measured.contains(&to)
         }
-        Role::Worker => is_core || role_to == Role::Trait || ["foveate-pipeline", "foveate-net"].contains(&to),
+        Role::Worker => {
+            is_core || role_to == Role::Trait || ["foveate-lane", "foveate-pipeline", "foveate-net"].contains(&to)
+        }
         Role::Service => is_core || ["foveate-queue", "foveate-worker"].contains(&to),
         Role::Facade => !matches!(role_to, Role::Harness | Role::Tool),
         Role::Harness => role_to != Role::Tool,

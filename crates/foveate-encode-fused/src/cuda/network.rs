@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use foveate_cuda::blaslt::{self, Element, Operands, Product, Shape};
 use foveate_cuda::{Buffer, CudaError, Device, Graph, Stream};
 use foveate_dinov2::Model;
-use foveate_encode::{EncodeError, EncoderSpec};
+use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec};
 
 use super::geometry::Geometry;
 use super::kernels::Kernels;
@@ -15,8 +15,8 @@ use super::weights::{Linear, Weights};
 
 /// Memory for cuBLASLt's sums in between: what its fastest products on the newest devices ask for.
 const PRODUCT_WORKSPACE: usize = 32 << 20;
-/// Batch sizes whose plan is kept. A run has two: full batches and the last one.
-const PLANS: usize = 8;
+/// Batch sizes whose plan is kept: as many as a run or a service has.
+const PLANS: usize = BATCH_SIZES;
 
 /// A model on a device, and the memory for its largest batch.
 pub(super) struct Network {

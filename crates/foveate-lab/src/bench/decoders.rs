@@ -112,23 +112,23 @@ struct Job {
 impl Job {
     fn new(lab: &Lab<'_>, name: &str, setting: &Setting, format: Option<ImageFormat>) -> Attempt<Self> {
         let decoder = lab.rig.open_decoder(name).map_err(|error| error.to_string())?;
-        let (config, capability) = (lab.rig.config(setting), decoder.capability());
+        let (preprocess, capability) = (lab.rig.preprocess(setting), decoder.capability());
         if let Some(format) = format.filter(|&format| !capability.formats.contains(format)) {
             return Err(format!("it does not read {}", format.name()));
         }
         if setting.fast && !capability.scaled {
             return Err("it does not scale".to_owned());
         }
-        if setting.fast && config.preprocess.hint.min_side.is_none() {
+        if setting.fast && preprocess.hint.min_side.is_none() {
             return Err("nothing may be scaled".to_owned());
         }
         Ok(Self {
             name: format!("{name}, {}", setting.decode_scale()),
             fast: setting.fast,
             decoder,
-            hint: config.preprocess.hint,
+            hint: preprocess.hint,
             exact_jpeg: capability.exact_jpeg,
-            out: PixelBuf::new(config.preprocess.limits),
+            out: PixelBuf::new(preprocess.limits),
             pixels: Difference::default(),
             ms: Vec::new(),
             rates: Vec::new(),

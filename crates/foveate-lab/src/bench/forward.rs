@@ -233,10 +233,10 @@ impl Pixels {
     pub(super) fn prepare(lab: &Lab<'_>, photos: &PhotoSet, count: usize) -> Result<Self, LabError> {
         lab.watch.doing("forward: preparing pixels");
         let base = lab.rig.base();
-        let config = lab.rig.config(&base);
+        let preprocess = lab.rig.preprocess(&base);
         let (mut decoder, mut resizer) = ((lab.rig.decoder_opener(&base))()?, (lab.rig.resizer_opener(&base))()?);
-        let mut pixels = PixelBuf::new(config.preprocess.limits);
-        let size = config.preprocess.geometry.output();
+        let mut pixels = PixelBuf::new(preprocess.limits);
+        let size = preprocess.geometry.output();
         let image = size.rgb_len().unwrap_or(0);
         let mut data = vec![0; count.max(1) * image];
         let (fresh, again) = data.split_at_mut(count.clamp(1, photos.photos.len()) * image);
@@ -244,7 +244,7 @@ impl Pixels {
             lab.go_on()?;
             decoder.decode(&photo.bytes, DecodeHint::default(), &mut pixels)?;
             let out = ImageViewMut::new(out, size).ok_or_else(|| wrong(format!("no image is {size}")))?;
-            resizer.resize(pixels.view(), &config.preprocess.geometry.plan(pixels.size()), out)?;
+            resizer.resize(pixels.view(), &preprocess.geometry.plan(pixels.size()), out)?;
         }
         again.chunks_mut(fresh.len()).for_each(|again| again.copy_from_slice(&fresh[..again.len()]));
         Ok(Self { data, size })

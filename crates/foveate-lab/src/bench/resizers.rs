@@ -65,7 +65,7 @@ pub(super) fn decoded(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Vec<Image>, La
     lab.watch.doing(&format!("resizers, {}: decoding", photos.name));
     let base = lab.rig.base();
     let mut decoder = (lab.rig.decoder_opener(&base))()?;
-    let mut pixels = PixelBuf::new(lab.rig.config(&base).preprocess.limits);
+    let mut pixels = PixelBuf::new(lab.rig.preprocess(&base).limits);
     let mut images = Vec::new();
     for photo in photos.within(MOST_BYTES).photos.iter() {
         lab.go_on()?;
@@ -100,7 +100,7 @@ pub(super) fn measure(
     effort: &Effort,
 ) -> Result<Vec<Measured>, LabError> {
     let candidates = lab.rig.resizers();
-    let geometry = lab.rig.config(&Setting { recipe: recipe.to_owned(), ..lab.rig.base() }).preprocess.geometry;
+    let geometry = lab.rig.preprocess(&Setting { recipe: recipe.to_owned(), ..lab.rig.base() }).geometry;
     let open = |candidate| usable(candidate).and_then(|name| Job::new(lab, name, geometry));
     let mut jobs: Vec<Attempt<Job>> = candidates.iter().map(open).collect();
     let count = effort.images_at(guess(&mut jobs, images));

@@ -212,18 +212,18 @@ pub(super) struct Company<'a> {
 impl Company<'_> {
     /// Decodes and resizes photos, the `first`th first, until told to stop; says how many.
     fn prepare_until(&self, stop: &AtomicBool, first: usize) -> Result<u64, LabError> {
-        let config = self.lab.rig.config(self.setting);
+        let preprocess = self.lab.rig.preprocess(self.setting);
         let mut decoder = (self.lab.rig.decoder_opener(self.setting))()?;
         let mut resizer = (self.lab.rig.resizer_opener(self.setting))()?;
-        let mut pixels = PixelBuf::new(config.preprocess.limits);
-        let mut output = vec![0; config.preprocess.geometry.output().rgb_len().unwrap_or(0)];
+        let mut pixels = PixelBuf::new(preprocess.limits);
+        let mut output = vec![0; preprocess.geometry.output().rgb_len().unwrap_or(0)];
         let mut images = 0;
         for photo in self.photos.photos.iter().cycle().skip(first) {
             if stop.load(Relaxed) {
                 break;
             }
-            decoder.decode(&photo.bytes, config.preprocess.hint, &mut pixels)?;
-            let plan = config.preprocess.geometry.plan(pixels.size());
+            decoder.decode(&photo.bytes, preprocess.hint, &mut pixels)?;
+            let plan = preprocess.geometry.plan(pixels.size());
             if let Some(output) = ImageViewMut::new(&mut output, plan.output) {
                 resizer.resize(pixels.view(), &plan, output)?;
             }

@@ -6,7 +6,7 @@ use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBu
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_pipeline::{Pipeline, RunReport};
-use foveate_preprocess::Opener;
+use foveate_preprocess::{CpuPreprocessor, Opener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -199,14 +199,16 @@ impl Prober<'_> {
 
     fn run(&self, setting: &Setting, source: Box<dyn Source>, images: u64) -> Result<(Probe, RunReport), LabError> {
         let [read, decode, resize, write]: [Log; 4] = Default::default();
-        let config = self.lab.rig.config(setting);
-        let encoder = Ones::new(config.preprocess.geometry.output(), self.dim, config.batch);
+        let (config, preprocess) = (self.lab.rig.config(setting), self.lab.rig.preprocess(setting));
+        let encoder = Ones::new(preprocess.geometry.output(), self.dim, config.batch);
         let sink = self.lab.sink(self.output, self.photos)?;
         let pipeline = Pipeline {
             source: Box::new(Timed { inner: source, log: read.clone() }),
-            decoder: timed_opener(self.lab.rig.decoder_opener(setting), decode.clone(), |timed| Box::new(timed)),
-            resizer: timed_opener(self.lab.rig.resizer_opener(setting), resize.clone(), |timed| Box::new(timed)),
-            batched: None,
+            preprocessors: CpuPreprocessor::opener(
+                timed_opener(self.lab.rig.decoder_opener(setting), decode.clone(), |timed| Box::new(timed)),
+                timed_opener(self.lab.rig.resizer_opener(setting), resize.clone(), |timed| Box::new(timed)),
+                preprocess,
+            ),
             encoders: vec![Box::new(encoder)],
             sink: Box::new(Timed { inner: Box::new(sink.clone()) as Box<dyn VectorSink>, log: write.clone() }),
             config,

@@ -10,8 +10,8 @@ use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
     host_allocator,
 };
-use foveate_pipeline::{Config, Pipeline};
-use foveate_preprocess::{Opener, OrientationPolicy};
+use foveate_pipeline::Pipeline;
+use foveate_preprocess::{CpuPreprocessor, OrientationPolicy, PreprocessOptions, ResizerOpener};
 use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer};
 
 use crate::wrap::{KEY_LEN, resident};
@@ -86,7 +86,9 @@ pub(super) struct Caches {
     samples: Arc<[Vec<u8>]>,
     /// `[batch, h, w, 3]`.
     batch: Arc<[u8]>,
-    input: Size,
+    /// How the photos were prepared.
+    options: PreprocessOptions,
+    resizer: ResizerOpener,
 }
 
 /// A decoded, upright photo.
@@ -98,13 +100,13 @@ struct Pixels {
 impl Caches {
     /// Decodes and resizes every photo as the job of `setting` would.
     pub(super) fn fill(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting) -> Result<Self, LabError> {
-        let config = &lab.rig.config(setting);
+        let options = lab.rig.preprocess(setting);
         let threads = setting.workers.max(1);
         let share = photos.photos.len().div_ceil(threads).max(1);
         let (mut pixels, mut samples) = (Vec::new(), Vec::new());
         thread::scope(|scope| {
-            let config = &config;
-            let prepare = |photos| scope.spawn(move || Prepare::new(lab, setting, config)?.all(photos));
+            let options = &options;
+            let prepare = |photos| scope.spawn(move || Prepare::new(lab, setting, options)?.all(photos));
             let shares: Vec<_> = photos.photos.chunks(share).map(prepare).collect();
             for prepared in shares {
                 let prepared = prepared.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -116,8 +118,14 @@ impl Caches {
             Ok::<(), LabError>(())
         })?;
         let batch: Vec<u8> = samples.iter().cycle().take(setting.batch).flatten().copied().collect();
-        let input = config.preprocess.geometry.output();
-        Ok(Self { photos: photos.clone(), pixels: pixels.into(), samples: samples.into(), batch: batch.into(), input })
+        Ok(Self {
+            photos: photos.clone(),
+            pixels: pixels.into(),
+            samples: samples.into(),
+            batch: batch.into(),
+            options,
+            resizer: lab.rig.resizer_opener(setting),
+        })
     }
 
     /// Puts the one batch onto the encoder's device. The reason when none stays there.
@@ -133,7 +141,8 @@ impl Caches {
     /// The first `images` of the one batch.
     fn batch(&self, images: usize) -> Result<PixelBatch<'_>, EncodeError> {
         let samples = &self.batch[..images * self.samples[0].len()];
-        PixelBatch::new(samples, self.input).ok_or_else(|| EncodeError::Batch(format!("{images} images")))
+        PixelBatch::new(samples, self.options.geometry.output())
+            .ok_or_else(|| EncodeError::Batch(format!("{images} images")))
     }
 
     /// Puts what is cached at `depth` into the place of the stages of `pipeline` that are not to work. Its threads and
@@ -150,37 +159,41 @@ impl Caches {
             Depth::Bytes => pipeline.source = self.photos.in_memory(images),
             _ => {
                 pipeline.source = self.photos.keys(images);
-                pipeline.batched = None;
-                pipeline.decoder = Arc::new(|| Ok(Box::new(KeyDecoder)));
+                pipeline.preprocessors =
+                    CpuPreprocessor::opener(Arc::new(|| Ok(Box::new(KeyDecoder))), self.resizer(depth), self.of(depth));
             }
         }
-        match depth {
-            Depth::Pixels => pipeline.resizer = self.resizing(pipeline.resizer, pipeline.config.preprocess.geometry),
-            Depth::Samples => pipeline.resizer = self.copying(),
-            Depth::OnDevice | Depth::OnHost | Depth::Written => {
-                // The batches that the workers fill are of one pixel an image: nothing is copied, and everything is counted.
-                pipeline.config.preprocess.geometry = Geometry::Stretch { output: ONE_PIXEL, filter: Filter::Bilinear };
-                pipeline.resizer = Arc::new(|| Ok(Box::new(Idle)));
-                let one = OneBatch::new(self.clone(), encoder.clone(), depth == Depth::OnDevice);
-                pipeline.encoders = vec![Box::new(one)];
-            }
-            Depth::Bytes | Depth::Nothing => {}
+        if depth < Depth::Samples {
+            let one = OneBatch::new(self.clone(), encoder.clone(), depth == Depth::OnDevice);
+            pipeline.encoders = vec![Box::new(one)];
         }
         pipeline
     }
 
-    fn resizing(
-        &self,
-        inner: Opener<Box<dyn Resizer>, ResizeError>,
-        geometry: Geometry,
-    ) -> Opener<Box<dyn Resizer>, ResizeError> {
-        let pixels = Arc::clone(&self.pixels);
-        Arc::new(move || Ok(Box::new(ResizeCached { pixels: Arc::clone(&pixels), inner: inner()?, geometry })))
+    /// Makes what stands in for the resizer.
+    fn resizer(&self, depth: Depth) -> ResizerOpener {
+        match depth {
+            Depth::Pixels => {
+                let (pixels, inner, geometry) =
+                    (Arc::clone(&self.pixels), Arc::clone(&self.resizer), self.options.geometry);
+                Arc::new(move || Ok(Box::new(ResizeCached { pixels: Arc::clone(&pixels), inner: inner()?, geometry })))
+            }
+            Depth::Samples => {
+                let samples = Arc::clone(&self.samples);
+                Arc::new(move || Ok(Box::new(CopySample(Arc::clone(&samples)))))
+            }
+            _ => Arc::new(|| Ok(Box::new(Idle))),
+        }
     }
 
-    fn copying(&self) -> Opener<Box<dyn Resizer>, ResizeError> {
-        let samples = Arc::clone(&self.samples);
-        Arc::new(move || Ok(Box::new(CopySample(Arc::clone(&samples)))))
+    /// How the workers prepare what stands in for photos. Where the one batch is encoded, theirs are of one pixel an image:
+    /// nothing is copied, and everything is counted.
+    fn of(&self, depth: Depth) -> PreprocessOptions {
+        let geometry = match depth {
+            Depth::Pixels | Depth::Samples => self.options.geometry,
+            _ => Geometry::Stretch { output: ONE_PIXEL, filter: Filter::Bilinear },
+        };
+        PreprocessOptions { geometry, ..self.options.clone() }
     }
 }
 
@@ -189,20 +202,20 @@ struct Prepare<'a> {
     lab: &'a Lab<'a>,
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
-    config: &'a Config,
+    options: &'a PreprocessOptions,
     pixels: PixelBuf,
     turned: PixelBuf,
 }
 
 impl<'a> Prepare<'a> {
-    fn new(lab: &'a Lab<'a>, setting: &Setting, config: &'a Config) -> Result<Self, LabError> {
+    fn new(lab: &'a Lab<'a>, setting: &Setting, options: &'a PreprocessOptions) -> Result<Self, LabError> {
         Ok(Self {
             lab,
             decoder: (lab.rig.decoder_opener(setting))()?,
             resizer: (lab.rig.resizer_opener(setting))()?,
-            config,
-            pixels: PixelBuf::new(config.preprocess.limits),
-            turned: PixelBuf::new(config.preprocess.limits),
+            options,
+            pixels: PixelBuf::new(options.limits),
+            turned: PixelBuf::new(options.limits),
         })
     }
 
@@ -215,14 +228,14 @@ impl<'a> Prepare<'a> {
     }
 
     fn one(&mut self, photo: &Photo) -> Result<(Pixels, Vec<u8>), String> {
-        let decoded = self.decoder.decode(&photo.bytes, self.config.preprocess.hint, &mut self.pixels);
-        let turn = match (decoded.map_err(|error| error.to_string())?.format, self.config.preprocess.orientation) {
+        let decoded = self.decoder.decode(&photo.bytes, self.options.hint, &mut self.pixels);
+        let turn = match (decoded.map_err(|error| error.to_string())?.format, self.options.orientation) {
             (format, OrientationPolicy::Apply) => orientation(&photo.bytes, format),
             (_, OrientationPolicy::Ignore) => Orientation::Normal,
         };
         turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| error.to_string())?;
         let size = self.pixels.size();
-        let plan = self.config.preprocess.geometry.plan(size);
+        let plan = self.options.geometry.plan(size);
         let mut sample = vec![0; plan.output.rgb_len().unwrap_or(0)];
         let out = ImageViewMut::new(&mut sample, plan.output).ok_or("the recipe gives no pixels")?;
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error.to_string())?;
@@ -360,7 +373,7 @@ impl Overlap for OneBatch {
             Some(memory) => memory,
             None => self.one_more()?,
         };
-        self.inner.submit(Batch { memory, images: given.images, size: self.caches.input })?;
+        self.inner.submit(Batch { memory, images: given.images, size: self.caches.options.geometry.output() })?;
         self.given.push_back(given);
         Ok(())
     }

@@ -16,7 +16,7 @@ use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, Image
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_lab::{Candidate, Context, Lab, Rig, Setting, Watch};
 use foveate_pipeline::{Cancel, Config};
-use foveate_preprocess::{Opener, Options, PreprocessError, Preprocessor};
+use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
@@ -154,20 +154,16 @@ impl Rig for FakeRig {
         self.decoder(name)
     }
 
-    fn decoder_opener(&self, setting: &Setting) -> Opener<Box<dyn Decoder>, DecodeError> {
+    fn decoder_opener(&self, setting: &Setting) -> DecoderOpener {
         let (rig, name) = (self.clone(), setting.decoder.clone());
         Arc::new(move || rig.decoder(&name))
-    }
-
-    fn batched_opener(&self, _: &Setting) -> Option<Opener<Box<dyn Preprocessor>, PreprocessError>> {
-        None
     }
 
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
         self.resizer(name)
     }
 
-    fn resizer_opener(&self, setting: &Setting) -> Opener<Box<dyn Resizer>, ResizeError> {
+    fn resizer_opener(&self, setting: &Setting) -> ResizerOpener {
         let (rig, name) = (self.clone(), setting.resizer.clone());
         Arc::new(move || rig.resizer(&name))
     }
@@ -205,23 +201,23 @@ impl Rig for FakeRig {
         Ok(Box::new(FakeSink { path, cost, bytes: Vec::new(), rows: 0, failures: 0 }))
     }
 
-    fn config(&self, setting: &Setting) -> Config {
+    fn preprocessors(&self, setting: &Setting) -> PreprocessorOpener {
+        CpuPreprocessor::opener(self.decoder_opener(setting), self.resizer_opener(setting), self.preprocess(setting))
+    }
+
+    fn preprocess(&self, setting: &Setting) -> PreprocessOptions {
         let (output, filter) = (Size::square(self.input), Filter::Bilinear);
         let geometry = match setting.recipe.as_str() {
             "squash" => Geometry::Stretch { output, filter },
             _ => Geometry::ShortestEdgeCrop { edge: self.input, crop: output, filter },
         };
-        Config {
-            batch: setting.batch,
-            workers: setting.workers,
-            readers: setting.readers,
-            prefetch: setting.prefetch,
-            preprocess: Options {
-                hint: DecodeHint { min_side: setting.fast.then_some(self.input) },
-                ..Options::new(geometry)
-            },
-            ..Config::new(geometry)
-        }
+        let hint = DecodeHint { min_side: setting.fast.then_some(self.input) };
+        PreprocessOptions { hint, ..PreprocessOptions::new(geometry) }
+    }
+
+    fn config(&self, setting: &Setting) -> Config {
+        let Setting { batch, workers, readers, prefetch, .. } = *setting;
+        Config { batch, workers, readers, prefetch, ..Config::default() }
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use foveate::encode::{DType, Pooling};
-use foveate::pipeline::{FailurePolicy, Normalize};
+use foveate::lane::Normalize;
+use foveate::pipeline::FailurePolicy;
 use foveate::preprocess::OrientationPolicy;
 use foveate::sink::Element;
 use foveate::{DecodeScale, Recipe, Shard};

@@ -48,6 +48,7 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
 fn of_run(error: &RunError) -> Option<&'static str> {
     match error {
         RunError::Source(error) => of_source(error),
+        RunError::TooManyFailures { .. } => Some("repair the inputs or raise --max-failures"),
         _ => None,
     }
 }

@@ -5,7 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
+use foveate_encode::{
+    Allocate, Batch, Collected, DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Pooling,
+    Resident, host_allocator,
+};
+
+use crate::wrap::overlap;
 
 /// Sleeps as long for a batch as a device would compute that a small batch does not fill, and gives each image's mean
 /// colour.
@@ -67,7 +72,6 @@ impl Encoder for Stub {
 pub(super) struct Work {
     pub(super) busy: Duration,
     pub(super) batches: u64,
-    pub(super) images: u64,
 }
 
 /// Notes what another encoder does. A clone has the same notes.
@@ -75,6 +79,12 @@ pub(super) struct Work {
 pub(super) struct Notes(Arc<Mutex<Work>>);
 
 impl Notes {
+    fn add(&self, busy: Duration) {
+        let mut work = self.lock();
+        work.busy += busy;
+        work.batches += 1;
+    }
+
     pub(super) fn work(&self) -> Work {
         *self.lock()
     }
@@ -97,10 +107,7 @@ impl<E: Encoder> Encoder for Noted<E> {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
         let times = self.inner.encode(batch, out)?;
-        let mut work = self.notes.lock();
-        work.busy += started.elapsed();
-        work.batches += 1;
-        work.images += batch.len() as u64;
+        self.notes.add(started.elapsed());
         Ok(times)
     }
 
@@ -108,9 +115,29 @@ impl<E: Encoder> Encoder for Noted<E> {
         self.inner.resident()
     }
 
-    /// A worker encodes one batch after the other.
     fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        None
+        self.inner.overlap().is_some().then_some(self as _)
+    }
+}
+
+/// The device is busy for as long as the forwards take, which do not overlap each other.
+impl<E: Encoder> Overlap for Noted<E> {
+    fn depth(&mut self) -> usize {
+        self.inner.overlap().map_or(1, |inner| inner.depth())
+    }
+
+    fn allocator(&mut self, place: Place) -> Allocate {
+        self.inner.overlap().map_or_else(host_allocator, |inner| inner.allocator(place))
+    }
+
+    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
+        overlap(&mut self.inner)?.submit(batch)
+    }
+
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let collected = overlap(&mut self.inner)?.collect(out)?;
+        self.notes.add(collected.spans.forward.1);
+        Ok(collected)
     }
 }
 
@@ -131,7 +158,7 @@ mod tests {
         stub.encode(PixelBatch::new(&pixels[6..], Size::new(2, 1)).unwrap(), &mut out).unwrap();
         assert_eq!(out.row(0), both.row(1));
         let work = notes.work();
-        assert_eq!((work.batches, work.images), (2, 3));
+        assert_eq!(work.batches, 2);
         assert!(work.busy >= Duration::from_millis(40), "{work:?}");
         let three = [0; 18];
         assert!(stub.encode(PixelBatch::new(&three, Size::new(2, 1)).unwrap(), &mut out).is_err());

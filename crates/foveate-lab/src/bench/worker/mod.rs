@@ -204,7 +204,7 @@ impl Subject {
 
     fn stub(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
-        let input = lab.rig.config(&setting).preprocess.geometry.output();
+        let input = lab.rig.preprocess(&setting).geometry.output();
         let stub = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleep)));
         Self::begin(lab, photos, service, STUB.to_owned(), setting, stub)
     }

@@ -1,9 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use foveate_lane::Normalize;
 use foveate_net::Client;
-use foveate_pipeline::Normalize;
-use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
 use foveate_profile::process;
 use foveate_queue::{Callback, ImageRef, Job, JobQueue as _, Message};
 use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, WorkerOptions};
@@ -15,7 +14,7 @@ use super::{Configuration, Service, Subject};
 use crate::bench::memory::Peak;
 use crate::bench::wrong;
 use crate::photo_server::{self, Latency, PhotoServer};
-use crate::{Lab, LabError, PhotoSet, Setting};
+use crate::{Lab, LabError, PhotoSet};
 
 /// How long a worker may take to end when nothing is left to do.
 const END: Duration = Duration::from_secs(20);
@@ -68,7 +67,7 @@ impl Sample {
         Ok(Self {
             vectors: called_back(&server, photos.photos.len(), requests)?,
             rate: requests as f64 / wall,
-            images_per_batch: work.images as f64 / work.batches.max(1) as f64,
+            images_per_batch: requests as f64 / work.batches.max(1) as f64,
             encoder_busy: work.busy.as_secs_f64() / wall,
             cpu_busy: cpu.map(|cpu| cpu.as_secs_f64() / (wall * cores)),
             growth_mb: memory.bytes.zip(before).map(|(peak, before)| mb(peak.saturating_sub(before))),
@@ -123,7 +122,7 @@ fn start_worker(
     };
     let client = Arc::new(Client::new(options)?);
     let encoder = Noted { inner: subject.encoder.clone(), notes: notes.clone() };
-    let embed = Embed::new(preprocessors(lab, &subject.setting), vec![Box::new(encoder)], Normalize::Off)?;
+    let embed = Embed::new(lab.rig.preprocessors(&subject.setting), vec![Box::new(encoder)], Normalize::Off)?;
     let engine = Engine::builder()
         .client(Arc::clone(&client))
         .downloaders(downloaders)
@@ -134,14 +133,6 @@ fn start_worker(
     let in_flight_limit = InFlightLimit::Fixed(configuration.held());
     let options = WorkerOptions { in_flight_limit, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
     Ok(Worker::start(engine, options)?)
-}
-
-/// Makes what prepares photos as a setting has it.
-fn preprocessors(lab: &Lab<'_>, setting: &Setting) -> Opener<Box<dyn Preprocessor>, PreprocessError> {
-    lab.rig.batched_opener(setting).unwrap_or_else(|| {
-        let (decoder, resizer) = (lab.rig.decoder_opener(setting), lab.rig.resizer_opener(setting));
-        CpuPreprocessor::opener(decoder, resizer, lab.rig.config(setting).preprocess)
-    })
 }
 
 /// What a callback says.

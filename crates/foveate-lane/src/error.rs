@@ -1,0 +1,20 @@
+use foveate_encode::EncodeError;
+
+/// Why a batch has no vectors. The other batches in hand are lost with it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaneError {
+    /// The encoder failed.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The encoder broke its promise.
+    #[error("the encoder gave {rows}x{dim} values for {images} images; this is a defect, please report it")]
+    Shape {
+        /// Vectors that it gave.
+        rows: usize,
+        /// Components of each.
+        dim: usize,
+        /// Images that it was given.
+        images: usize,
+    },
+}

@@ -1,0 +1,257 @@
+//! The lane's promises: with a real encoder on a tiny model, and with a device that keeps batches under way.
+// A test's panic is its report.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use foveate_core::{BatchMemory, PixelBatch, Size, VectorBuf};
+use foveate_dinov2::Model;
+use foveate_encode::{
+    Allocate, BATCH_SIZES, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderOptions,
+    EncoderSpec, Overlap, Place, Pooling, Resident, conformance, host_allocator,
+};
+use foveate_encode_fused::FusedEncoder;
+use foveate_lane::{Landed, Lane, LaneError, Normalize, batch_memory};
+use foveate_preprocess::Granularity;
+
+fn fused(max_batch: usize) -> FusedEncoder {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/tiny");
+    let options = EncoderOptions { max_batch, ..EncoderOptions::default() };
+    FusedEncoder::new(&Model::from_folder(&folder).unwrap(), &options).unwrap()
+}
+
+#[test]
+fn vectors_are_the_encoders_whatever_else_is_in_the_memory() {
+    let mut encoder = fused(3);
+    let input = encoder.spec().input;
+    let pixels: Vec<u8> = (0..3).flat_map(|seed| conformance::noise(input, seed)).collect();
+    let mut lane = Lane::new(Box::new(fused(3)), Normalize::Off);
+    let mut unit = Lane::new(Box::new(fused(3)), Normalize::L2);
+    assert_eq!((lane.depth(), lane.has_room(), lane.is_empty()), (1, true, true));
+    for images in 1..=3 {
+        let mut expected = VectorBuf::new();
+        let batch = PixelBatch::new(&pixels, input).unwrap().slice(0..images).unwrap();
+        encoder.encode(batch, &mut expected).unwrap();
+        let run = |lane: &mut Lane<usize>| {
+            lane.submit(Box::new(pixels.clone()), images, VectorBuf::new(), images).unwrap();
+            assert!(!lane.has_room());
+            let landed = lane.collect().unwrap().unwrap();
+            assert_eq!((landed.tag, landed.memory.host()), (images, Some(&pixels[..])));
+            assert!(landed.spans.is_some() && landed.not_finite.is_empty());
+            landed.vectors
+        };
+        assert_eq!(run(&mut lane), expected);
+        let unit = run(&mut unit);
+        for row in 0..images {
+            let length = |row: &[f32]| row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+            assert!((length(unit.row(row)) - 1.0).abs() < 1e-6);
+            let scale = length(expected.row(row)) as f32;
+            assert!(unit.row(row).iter().zip(expected.row(row)).all(|(a, b)| (a * scale - b).abs() < 1e-5));
+        }
+    }
+}
+
+const INPUT: Size = Size::new(2, 1);
+const IMAGE: usize = 6;
+const DIM: usize = 2;
+
+/// What a device was asked.
+#[derive(Default)]
+struct Notes {
+    /// The sizes of the batches.
+    sizes: BTreeSet<usize>,
+    /// Most batches under way at once.
+    most: usize,
+    places: Vec<Place>,
+}
+
+/// A device that reads a batch's memory as late as it may: when the batch is collected. An image's vector is its first
+/// sample and its place in the batch.
+struct Device {
+    spec: EncoderSpec,
+    under_way: VecDeque<Batch>,
+    notes: Arc<Mutex<Notes>>,
+    /// Rows that it gives too few.
+    missing: usize,
+}
+
+/// A first sample for which the device fails.
+const BROKEN: u8 = 255;
+/// A first sample whose vector is infinite.
+const INFINITE: u8 = 254;
+
+impl Device {
+    fn new(max_batch: usize) -> (Self, Arc<Mutex<Notes>>) {
+        let spec = EncoderSpec {
+            input: INPUT,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            dim: DIM,
+            pooling: Pooling::Cls,
+            device: "cuda:0".to_owned(),
+            dtype: DType::F32,
+            max_batch,
+            batch_invariant: true,
+        };
+        let notes = Arc::<Mutex<Notes>>::default();
+        (Self { spec, under_way: VecDeque::new(), notes: Arc::clone(&notes), missing: 0 }, notes)
+    }
+
+    fn lane(max_batch: usize) -> (Lane<usize>, Arc<Mutex<Notes>>) {
+        let (device, notes) = Self::new(max_batch);
+        (Lane::new(Box::new(device), Normalize::Off), notes)
+    }
+}
+
+impl Encoder for Device {
+    fn spec(&self) -> &EncoderSpec {
+        &self.spec
+    }
+    fn encode(&mut self, _: PixelBatch<'_>, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        unreachable!("a lane overlaps where it can")
+    }
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        None
+    }
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        Some(self)
+    }
+}
+
+impl Overlap for Device {
+    fn depth(&mut self) -> usize {
+        3
+    }
+    fn allocator(&mut self, place: Place) -> Allocate {
+        self.notes.lock().unwrap().places.push(place);
+        host_allocator()
+    }
+    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
+        assert!(batch.memory.bytes() >= batch.images * IMAGE, "a batch lies in its memory");
+        assert!(self.under_way.len() < 3, "no more than the depth");
+        self.under_way.push_back(batch);
+        let mut notes = self.notes.lock().unwrap();
+        notes.sizes.insert(self.under_way.back().unwrap().images);
+        notes.most = notes.most.max(self.under_way.len());
+        Ok(())
+    }
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let batch = self.under_way.pop_front().ok_or_else(|| EncodeError::Batch("none under way".to_owned()))?;
+        let started = Instant::now();
+        let rows = out.reset(batch.images - self.missing, DIM).chunks_exact_mut(DIM);
+        for (at, (row, image)) in rows.zip(batch.memory.host().unwrap().chunks_exact(IMAGE)).enumerate() {
+            if image[0] == BROKEN {
+                self.under_way.clear();
+                return Err(EncodeError::Engine("an illegal address".to_owned()));
+            }
+            row.copy_from_slice(&[if image[0] == INFINITE { f32::INFINITY } else { f32::from(image[0]) }, at as f32]);
+        }
+        Ok(Collected { batch, spans: EncodeSpans::in_turn(started, EncodeTimes::forward_since(started)) })
+    }
+}
+
+/// Memory for `room` images, the first with these samples, and others behind them, which are no part of the batch.
+fn memory(room: usize, samples: &[u8]) -> Box<dyn BatchMemory> {
+    let spare = std::iter::repeat_n(&100, room - samples.len());
+    Box::new(samples.iter().chain(spare).flat_map(|&sample| [sample; IMAGE]).collect::<Vec<u8>>())
+}
+
+fn check(landed: &Landed<usize>, samples: &[u8]) {
+    let expected: Vec<f32> = samples.iter().zip(0_u8..).flat_map(|(&s, at)| [f32::from(s), f32::from(at)]).collect();
+    assert_eq!((landed.vectors.as_slice(), landed.vectors.rows()), (&expected[..], samples.len()));
+}
+
+#[test]
+fn batches_come_back_in_order_and_padding_never_does() {
+    for max in [1, 2, 7, 20, 33] {
+        let (mut lane, notes) = Device::lane(max);
+        let mut expected = VecDeque::new();
+        let collect = |lane: &mut Lane<usize>, expected: &mut VecDeque<(usize, Vec<u8>)>| {
+            let (tag, samples) = expected.pop_front().unwrap();
+            let landed = lane.collect().unwrap().unwrap();
+            assert_eq!((landed.tag, landed.memory.bytes()), (tag, max * IMAGE));
+            check(&landed, &samples);
+        };
+        for tag in 0..=2 * max {
+            if !lane.has_room() {
+                collect(&mut lane, &mut expected);
+            }
+            let samples: Vec<u8> = (0..tag % (max + 1)).map(|at| (tag + at) as u8).collect();
+            lane.submit(memory(max, &samples), samples.len(), VectorBuf::new(), tag).unwrap();
+            expected.push_back((tag, samples));
+        }
+        while !lane.is_empty() {
+            collect(&mut lane, &mut expected);
+        }
+        assert!(expected.is_empty() && lane.collect().unwrap().is_none());
+        let notes = notes.lock().unwrap();
+        assert!(notes.sizes.len() <= BATCH_SIZES && notes.sizes.last() <= Some(&max), "{max}: {:?}", notes.sizes);
+        assert!(notes.most <= 3 && (max < 3 || notes.most == 3), "{max}: {}", notes.most);
+    }
+}
+
+#[test]
+fn a_batch_is_padded_no_further_than_its_memory() {
+    let (mut lane, notes) = Device::lane(32);
+    lane.submit(memory(20, &[7; 19]), 19, VectorBuf::new(), 0).unwrap();
+    check(&lane.collect().unwrap().unwrap(), &[7; 19]);
+    assert_eq!(notes.lock().unwrap().sizes, BTreeSet::from([20]));
+}
+
+#[test]
+fn an_error_takes_what_is_in_hand_and_leaves_a_lane_that_works() {
+    let (mut lane, _) = Device::lane(4);
+    for (tag, sample) in [1, BROKEN, 3].into_iter().enumerate() {
+        lane.submit(memory(4, &[sample]), 1, VectorBuf::new(), tag).unwrap();
+    }
+    check(&lane.collect().unwrap().unwrap(), &[1]);
+    let error = lane.collect().err().unwrap();
+    assert_eq!(error.to_string(), "encoder failed: an illegal address");
+    assert!(lane.is_empty() && lane.collect().unwrap().is_none());
+    lane.submit(memory(4, &[5, 6]), 2, VectorBuf::new(), 9).unwrap();
+    lane.submit(memory(4, &[8]), 1, VectorBuf::new(), 10).unwrap();
+    lane.abandon();
+    assert!(lane.is_empty());
+    lane.submit(memory(4, &[7]), 1, VectorBuf::new(), 11).unwrap();
+    let landed = lane.collect().unwrap().unwrap();
+    assert_eq!(landed.tag, 11, "what was abandoned does not come back");
+    check(&landed, &[7]);
+}
+
+#[test]
+fn what_is_no_vector_is_named() {
+    let (device, _) = Device::new(8);
+    let mut lane = Lane::new(Box::new(device), Normalize::L2);
+    lane.submit(memory(8, &[3, INFINITE, 4, INFINITE]), 4, VectorBuf::new(), ()).unwrap();
+    let landed = lane.collect().unwrap().unwrap();
+    assert_eq!((landed.not_finite, landed.vectors.rows()), (vec![1, 3], 4));
+    assert_eq!(landed.vectors.row(0), [1.0, 0.0]);
+
+    let (device, _) = Device::new(8);
+    let mut lane = Lane::new(Box::new(Device { missing: 1, ..device }), Normalize::Off);
+    lane.submit(memory(8, &[3, 4]), 2, VectorBuf::new(), ()).unwrap();
+    let error = lane.collect().err().unwrap();
+    assert!(matches!(error, LaneError::Shape { rows: 1, dim: DIM, images: 2 }), "{error}");
+}
+
+#[test]
+fn memory_is_where_it_is_filled_and_read() {
+    let lanes = |count| -> (Vec<Lane<usize>>, Arc<Mutex<Notes>>) {
+        let (first, notes) = Device::lane(4);
+        (std::iter::once(first).chain((1..count).map(|_| Device::lane(4).0)).collect(), notes)
+    };
+    for (granularity, count, place) in [
+        (Granularity::Image, 1, Place::Host),
+        (Granularity::Batch, 1, Place::Device),
+        (Granularity::Batch, 2, Place::Host),
+    ] {
+        let (mut lanes, notes) = lanes(count);
+        assert_eq!(batch_memory(&mut lanes, granularity)(12).unwrap().bytes(), 12);
+        assert_eq!(notes.lock().unwrap().places, [place], "{granularity:?}, {count}");
+    }
+    let mut on_host = [Lane::<()>::new(Box::new(fused(1)), Normalize::Off)];
+    assert!(batch_memory(&mut on_host, Granularity::Batch)(12).unwrap().host().is_some());
+}

@@ -1,0 +1,18 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// Asks a run to stop at the next batch, commit, and return. Shared with a signal handler.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks.
+    pub fn cancel(&self) {
+        self.0.store(true, SeqCst);
+    }
+
+    /// Whether somebody asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(SeqCst)
+    }
+}

@@ -1,0 +1,88 @@
+//! A run's forward on one lane: what goes there and comes back with its items, its times and its failures.
+
+use foveate_core::Stage;
+use foveate_encode::EncodeSpans;
+use foveate_lane::{Landed, Lane};
+use foveate_profile::StageProfiler;
+
+use crate::RunError;
+use crate::batch::{Encoded, FullBatch, Pixels};
+use crate::stages::{ENCODE_PARTS, timed};
+
+pub(crate) struct Forward<'a> {
+    lane: &'a mut Lane<Held>,
+    profiler: &'a StageProfiler,
+}
+
+/// What travels with a batch's memory, and comes back whole.
+pub(crate) struct Held {
+    pub(crate) number: u64,
+    /// To be filled again.
+    pub(crate) pixels: Pixels,
+    pub(crate) encoded: Encoded,
+}
+
+impl<'a> Forward<'a> {
+    pub(crate) fn new(lane: &'a mut Lane<Held>, profiler: &'a StageProfiler) -> Self {
+        Self { lane, profiler }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.lane.has_room()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lane.is_empty()
+    }
+
+    /// Begins with a batch, whose rows and failures go to `encoded`.
+    pub(crate) fn enter(&mut self, full: FullBatch, mut encoded: Encoded) -> Result<(), RunError> {
+        let FullBatch { number, end, mut pixels } = full;
+        encoded.clear();
+        encoded.end = end;
+        let images = timed(self.profiler, Stage::Batch, || pixels.compact(&mut encoded));
+        let (memory, vectors) = (pixels.lend(), std::mem::take(&mut encoded.vectors));
+        let submit = || self.lane.submit(memory, images, vectors, Held { number, pixels, encoded });
+        // Where every item of a batch failed, there is nothing to encode.
+        if images > 0 {
+            timed(self.profiler, Stage::Encode, submit)?
+        } else {
+            submit()?
+        }
+        Ok(())
+    }
+
+    /// Waits for the batch that entered first; `None` when there is none in hand.
+    pub(crate) fn leave(&mut self) -> Result<Option<Held>, RunError> {
+        let landed = match self.lane.depth() {
+            1 => self.lane.collect()?,
+            _ if self.lane.is_empty() => None,
+            _ => timed(self.profiler, Stage::Encode, || self.lane.collect())?,
+        };
+        Ok(landed.map(|landed| self.landed(landed)))
+    }
+
+    fn landed(&self, landed: Landed<Held>) -> Held {
+        let Landed { tag: mut batch, memory, vectors, not_finite, spans } = landed;
+        batch.pixels.give_back(memory);
+        batch.encoded.vectors = vectors;
+        batch.encoded.fail_rows(&not_finite);
+        if let Some(spans) = spans {
+            self.record(spans);
+        }
+        batch
+    }
+
+    /// The parts of an encoding; in a trace, each on a track of the device's own, because those of neighbouring batches
+    /// overlap.
+    fn record(&self, spans: EncodeSpans) {
+        let device = &self.lane.spec().device;
+        let parts = ENCODE_PARTS.into_iter().zip([spans.copy_in, spans.forward, spans.copy_out]);
+        for (at, (part, (start, time))) in parts.enumerate() {
+            self.profiler.record(Stage::ALL.len() + at, time);
+            if let Some(trace) = self.profiler.trace().filter(|_| !time.is_zero()) {
+                trace.span_on(&format!("{device} {part}"), part, start, time);
+            }
+        }
+    }
+}
