@@ -1,9 +1,9 @@
-//! Which addresses strangers may name.
+//! Which IP addresses untrusted URLs may lead to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Blocks of IPv4 that are not the public internet: the whole of IANA's special-purpose registry, whether it calls a
-/// block reachable or not, and two that it does not have.
+/// IPv4 blocks outside of the public internet: IANA's whole special-purpose registry, reachable blocks included, and
+/// two more.
 const SPECIAL_V4: [(Ipv4Addr, u32, &str); 19] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "an unspecified"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "a private"),
@@ -23,11 +23,11 @@ const SPECIAL_V4: [(Ipv4Addr, u32, &str); 19] = [
     (Ipv4Addr::new(203, 0, 113, 0), 24, "a documentation"),
     (Ipv4Addr::new(224, 0, 0, 0), 4, "a multicast"),
     (Ipv4Addr::new(240, 0, 0, 0), 4, "a reserved"),
-    // Looks public, but every Azure machine finds its host's services there.
+    // A public address, but Azure serves its metadata there.
     (Ipv4Addr::new(168, 63, 129, 16), 32, "a cloud's metadata"),
 ];
 
-/// What IPv6 has outside of global unicast (2000::/3), to say what it is: all of it is refused.
+/// Names of IPv6 blocks outside of global unicast (2000::/3), which are all refused.
 const SPECIAL_V6: [(Ipv6Addr, u32, &str); 6] = [
     (Ipv6Addr::UNSPECIFIED, 128, "an unspecified"),
     (Ipv6Addr::LOCALHOST, 128, "a loopback"),
@@ -37,7 +37,7 @@ const SPECIAL_V6: [(Ipv6Addr, u32, &str); 6] = [
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, "a multicast"),
 ];
 
-/// Blocks of global unicast that are not the public internet.
+/// Global unicast blocks outside of the public internet.
 const SPECIAL_UNICAST: [(Ipv6Addr, u32, &str); 5] = [
     // Teredo, benchmarking, ORCHID and others.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a reserved"),
@@ -47,11 +47,11 @@ const SPECIAL_UNICAST: [(Ipv6Addr, u32, &str); 5] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "a documentation"),
 ];
 
-/// What networks that have only IPv6 give for hosts that have only IPv4; the IPv4 address is in the last 32 bits.
+/// The NAT64 prefix, by which IPv6 networks reach IPv4 hosts; the last 32 bits are the IPv4 address.
 const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
 const GLOBAL_UNICAST: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
 
-/// What kind of address it is, where it is none of the public internet.
+/// The kind of an address outside of the public internet, or `None` for a public one.
 pub(crate) fn special(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => special_v4(address),
@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    /// IANA's special-purpose registries of IPv4 and IPv6 (2025), reachable by their own account or not, without the
-    /// one block that stands for IPv4; then multicast, and what lies outside of them.
+    /// IANA's special-purpose registries of IPv4 and IPv6 (2025), without the block that maps IPv4; then multicast, and
+    /// addresses outside of all blocks.
     #[rustfmt::skip]
     const REGISTRIES: [&str; 47] = [
         "0.0.0.0/8", "0.0.0.0/32", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
@@ -182,7 +182,7 @@ mod tests {
             prop_assert!(special(plain.to_ipv6_compatible().into()).is_some());
         }
 
-        /// The standard library knows some of the kinds too.
+        /// The standard library knows some of these kinds.
         #[test]
         fn what_the_standard_library_knows_is_refused(v4: u32, v6: u128) {
             let (v4, v6) = (Ipv4Addr::from_bits(v4), Ipv6Addr::from_bits(v6));

@@ -1,4 +1,4 @@
-//! What an answer means: the status, when to come back, why a request failed.
+//! What an answer means: its status, its `Retry-After`, and why a request failed.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -10,10 +10,10 @@ use ureq::{Body, Error, Timeout};
 use crate::target::Target;
 use crate::{ClientOptions, NetError};
 
-/// Longest wait that another side's word is taken for.
+/// Longest `Retry-After` that is honoured.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// An answer that is no success.
+/// The error of an unsuccessful answer.
 pub(crate) fn refusal(target: &Target, response: &Response<Body>) -> NetError {
     let status = response.status();
     NetError {
@@ -27,10 +27,10 @@ pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Opti
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Whether the same request may be answered otherwise later.
+/// Whether a retry may be answered differently.
 fn is_transient(status: StatusCode) -> bool {
     match status.as_u16() {
-        // Not ready yet, as services say that make images on demand.
+        // 202 means not ready yet: services that make images on demand send it.
         202 => true,
         408 | 425 | 429 => true,
         501 | 505 => false,
@@ -38,19 +38,19 @@ fn is_transient(status: StatusCode) -> bool {
     }
 }
 
-/// Seconds, or the moment itself.
+/// `Retry-After` is in seconds or a date.
 fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let wait = match value.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
-        // More seconds than there are numbers for.
+        // More seconds than fit the type.
         Err(_) if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) => LONGEST_WAIT,
         Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(wait.min(LONGEST_WAIT))
 }
 
-/// Why there was no answer, or not all of it.
+/// The error of a missing or incomplete answer.
 pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) -> NetError {
     match error {
         Error::Other(error) => match error.downcast::<NetError>() {
@@ -62,7 +62,7 @@ pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) ->
             NetError::transient(format!("{target}: no connection within {patience:?}"))
         }
         Error::Timeout(_) => NetError::transient(format!("{target}: not done within {:?}", options.timeout)),
-        // Where encryption fails: a wrong certificate, or no encryption at all.
+        // TLS failures: an untrusted certificate, or no TLS at all.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             NetError::permanent(format!("{target}: no safe connection ({error})"))
         }
@@ -77,7 +77,7 @@ pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) ->
     }
 }
 
-/// Most bytes of an answer's header.
+/// Most bytes of an answer's headers.
 pub(crate) const MAX_HEADER: usize = 16 << 10;
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +17,17 @@ use crate::target::{Rules, Target};
 use crate::turns::{Turn, Turns};
 use crate::{ClientOptions, NetError, OptionsError};
 
-/// How long an unused connection is kept. Common servers give one up after 5 s, and a request that meets that moment
-/// fails.
+/// How long an idle connection is kept. Common servers close one after 5 s, and a request at that moment fails.
 const MAX_IDLE: Duration = Duration::from_secs(4);
 const IDLE_CONNECTIONS: usize = 128;
-/// Longest time that options may set.
+/// Longest time of an option.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Most bytes of a body that nobody wants which are read, so that its connection can be used again.
+/// Most bytes of an unwanted body that are read in order to reuse its connection.
 const MAX_UNWANTED: u64 = 16 << 10;
-/// And longest time for that.
+/// Longest time for that.
 const UNWANTED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Asks hosts that strangers named. May be shared between threads.
+/// An HTTP client for untrusted URLs. Threads may share it.
 pub struct Client {
     options: ClientOptions,
     rules: Rules,
@@ -35,23 +35,23 @@ pub struct Client {
     agent: Agent,
 }
 
-/// What was answered to a post: the status, always one of 2xx.
+/// The answer to a successful post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// HTTP status.
+    /// The HTTP status, one of 2xx.
     pub status: u16,
 }
 
 impl Client {
-    /// A client of these options.
+    /// A client with these options.
     ///
     /// # Errors
-    /// [`OptionsError`], when a name in them is no host, a limit is zero, or the certificates cannot be read.
+    /// [`OptionsError`] if a name is not a host, a limit is zero, or the certificates cannot be read.
     pub fn new(options: ClientOptions) -> Result<Self, OptionsError> {
         Self::with_lookup(options, Arc::new(system_lookup))
     }
 
-    /// A client that has its own idea of what addresses names have.
+    /// A client with its own name resolution, for tests.
     pub(crate) fn with_lookup(options: ClientOptions, lookup: Arc<Lookup>) -> Result<Self, OptionsError> {
         check(&options)?;
         let rules = Rules::of(&options)?;
@@ -61,22 +61,21 @@ impl Client {
         Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })
     }
 
-    /// The options that it was made of.
+    /// The client's options.
     pub fn options(&self) -> &ClientOptions {
         &self.options
     }
 
-    /// Whether `url` might be asked, as far as its text tells: a host in numbers is checked, the addresses of a name
-    /// are looked at when it is asked.
+    /// Checks `url` without a connection. The addresses of names are checked only when a request resolves them.
     ///
     /// # Errors
-    /// [`NetError`], never a transient one.
+    /// [`NetError`], always permanent.
     pub fn check(&self, url: &str) -> Result<(), NetError> {
         self.rules.check(&Target::parse(url)?)
     }
 
-    /// Replaces the content of `out` with what is at `url`. `admit` is called once, before the first byte of the body
-    /// is read, with the most bytes that there can be; it may wait, and that time does not count.
+    /// Downloads `url` into `out`, replacing its content. Before the first byte of the body is read, `admit` is called
+    /// once with the most bytes that the body can have. It may wait; that time does not count.
     ///
     /// # Errors
     /// [`NetError`]; `out` is empty then.
@@ -108,10 +107,10 @@ impl Client {
         )))
     }
 
-    /// Posts JSON. Follows no redirect.
+    /// Posts JSON, without following redirects.
     ///
     /// # Errors
-    /// [`NetError`], any status but 2xx among them.
+    /// [`NetError`], also for every status but 2xx.
     pub fn post(&self, url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Reply, NetError> {
         let deadline = Deadline::within(self.options.timeout);
         let target = Target::parse(url)?;
@@ -133,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Leave to ask: by the rules, and among the others who ask the same host.
+    /// Permission for a request: by the rules, and by its turn among the requests to the same host.
     fn turn(&self, target: &Target, deadline: &Deadline) -> Result<Turn<'_>, NetError> {
         self.rules.check(target)?;
         let host = target.server();
@@ -201,26 +200,26 @@ impl fmt::Debug for Client {
 }
 
 fn check(options: &ClientOptions) -> Result<(), OptionsError> {
-    let error = |message: String| Err(OptionsError(message));
+    let error = |message: String| Err(OptionsError::Setting(message));
     for (name, value) in [("max_bytes", options.max_bytes), ("per_host", options.per_host as u64)] {
         if value == 0 {
-            return error(format!("{name} is 0; nothing could be asked"));
+            return error(format!("{name} is 0; it must be positive"));
         }
     }
     for (name, time) in [("connect_timeout", options.connect_timeout), ("timeout", options.timeout)] {
         if time.is_zero() || time > LONGEST {
-            return error(format!("{name} is {time:?}; it has to be more than none and at most a day"));
+            return error(format!("{name} is {time:?}; it must be positive and at most a day"));
         }
     }
     match options.dns_ttl > LONGEST {
-        true => error(format!("dns_ttl is {:?}; it has to be at most a day", options.dns_ttl)),
+        true => error(format!("dns_ttl is {:?}; it must be at most a day", options.dns_ttl)),
         false => Ok(()),
     }
 }
 
 fn config(options: &ClientOptions) -> Result<ureq::config::Config, OptionsError> {
     let config = Agent::config_builder()
-        // What a proxy connects to, this guard cannot see.
+        // The guard could not check the addresses that a proxy connects to.
         .proxy(None)
         .http_status_as_error(false)
         .max_redirects(0)
@@ -239,21 +238,21 @@ fn config(options: &ClientOptions) -> Result<ureq::config::Config, OptionsError>
 
 fn root_certificates(options: &ClientOptions) -> Result<RootCerts, OptionsError> {
     let Some(path) = &options.ca_file else { return Ok(RootCerts::WebPki) };
-    let error = |problem: &dyn fmt::Display| OptionsError(format!("certificates in {}: {problem}", path.display()));
-    let pem = fs::read(path).map_err(|e| error(&e))?;
+    let error = |source: Box<dyn Error + Send + Sync>| OptionsError::Certificates { path: path.clone(), source };
+    let pem = fs::read(path).map_err(|source| error(source.into()))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|e| error(&e))? {
+        if let PemItem::Certificate(certificate) = item.map_err(|source| error(source.into()))? {
             certificates.push(certificate);
         }
     }
     match certificates.is_empty() {
-        true => Err(error(&"there is none")),
+        true => Err(error("there is none".into())),
         false => Ok(RootCerts::Specific(Arc::new(certificates))),
     }
 }
 
-/// Where the answer sends one.
+/// The target of a redirect.
 fn redirect(target: &Target, response: &Response<Body>) -> Result<Option<Target>, NetError> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -264,11 +263,11 @@ fn redirect(target: &Target, response: &Response<Body>) -> Result<Option<Target>
     }
 }
 
-/// Reads a short rest, so that the connection can be used again. A long or slow one is not worth that.
+/// Reads a short rest of a body, so that its connection can be reused; a new connection costs less than a long rest.
 fn discard(mut response: Response<Body>) {
     if response.body().content_length().is_none_or(|bytes| bytes <= MAX_UNWANTED) {
         let _deadline = Deadline::within(UNWANTED_TIMEOUT);
-        // Nothing depends on it.
+        // A failure only costs the connection.
         let _ = io::copy(&mut response.body_mut().as_reader().take(MAX_UNWANTED), &mut io::sink());
     }
 }

@@ -1,9 +1,8 @@
-//! One moment by which a request has to be over, whatever it is doing then.
+//! A deadline for a whole request, whatever it is doing.
 //!
-//! The HTTP library's own total timeout cannot be held while the caller waits for room, and it is not asked while
-//! encryption reads a record byte by byte. So the deadline is kept at the socket: every read and write there gets what
-//! is left. A request begins and ends on one thread, which is how a socket finds the deadline of the request that
-//! uses it now.
+//! The HTTP library's own total timeout cannot pause while the caller waits for room, and does not apply while TLS
+//! reads a record byte by byte. So sockets keep the deadline: every read and write gets the time that is left. A
+//! request begins and ends on one thread, so a socket finds its request's deadline in a thread-local.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -17,22 +16,22 @@ thread_local! {
     static DEADLINE: Cell<Option<time::Instant>> = const { Cell::new(None) };
 }
 
-/// The deadline of what this thread does, for as long as it lives.
+/// The deadline of this thread's work while this value lives.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     outer: Option<time::Instant>,
-    /// It belongs to its thread.
+    /// Not `Send`: a deadline belongs to its thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl Deadline {
-    /// From now on; never later than the deadline that it takes the place of.
+    /// Starts a deadline, no later than the one that it replaces.
     pub(crate) fn within(timeout: time::Duration) -> Self {
         let until = time::Instant::now() + timeout.min(left());
         Self { outer: DEADLINE.replace(Some(until)), _not_send: PhantomData }
     }
 
-    /// Does `work` without counting its time.
+    /// Runs `work` without counting its time.
     pub(crate) fn pause<T>(&self, work: impl FnOnce() -> T) -> T {
         let (left, before) = (DEADLINE.take(), time::Instant::now());
         let result = work();
@@ -47,12 +46,12 @@ impl Drop for Deadline {
     }
 }
 
-/// What is left to this thread's request; forever where there is none.
+/// The time that is left to this thread's request; unlimited without a deadline.
 pub(crate) fn left() -> time::Duration {
     DEADLINE.get().map_or(time::Duration::MAX, |at| at.saturating_duration_since(time::Instant::now()))
 }
 
-/// The timeout, or what is left where that is less.
+/// The shorter of the timeout and the time that is left.
 fn capped(timeout: NextTimeout) -> NextTimeout {
     let left = left();
     match left < *timeout.after {
@@ -95,7 +94,8 @@ impl<T: Transport> Transport for Timely<T> {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        // The library takes a reset for the end of a body of unknown length: then half of a body would pass for all.
+        // The library takes a reset for the end of a body of unknown length, so a truncated body would pass as
+        // complete.
         self.0.await_input(capped(timeout)).map_err(|error| match error {
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 ureq::Error::Io(io::Error::other(error))

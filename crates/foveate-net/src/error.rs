@@ -1,37 +1,52 @@
+use std::error::Error;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a request failed.
+///
+/// It keeps no source: the errors of the HTTP library may repeat URLs, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct NetError {
-    /// The reason, one line, with what would help where something would. It names hosts, but never the rest of an
-    /// address, which may be secret.
+    /// The reason in one line, with a remedy if there is one. It names hosts, but never the rest of a URL.
     pub reason: String,
-    /// Whether the same request may succeed later.
+    /// Whether a retry may succeed.
     pub transient: bool,
-    /// How long the other side asked to wait, where it did: an hour at most.
+    /// The pause before a retry that the server asked for, at most an hour.
     pub retry_after: Option<Duration>,
 }
 
 impl NetError {
-    /// The same request will fail again.
+    /// A failure that every retry would repeat.
     pub(crate) fn permanent(reason: impl Display) -> Self {
         Self { reason: one_line(&reason.to_string()), transient: false, retry_after: None }
     }
 
-    /// The same request may succeed later.
+    /// A failure that a retry may not meet.
     pub(crate) fn transient(reason: impl Display) -> Self {
         Self { transient: true, ..Self::permanent(reason) }
     }
 }
 
-/// Options that contradict each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct OptionsError(pub(crate) String);
+/// Why options cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// A setting is out of range, a name is not a host, or a webhook secret is malformed (it is not repeated).
+    #[error("{0}")]
+    Setting(String),
+    /// The file of certificates cannot be used.
+    #[error("certificates in {}: {source}", .path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
 
-/// Others' words may be part of a reason: neither their length nor their control characters become ours.
+/// Limits a reason, which may quote a server, to one line of bounded length.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 300;
     let tame = |c: char| if c.is_control() { ' ' } else { c };

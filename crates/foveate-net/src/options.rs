@@ -1,33 +1,32 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a client may do.
+/// The options of a [`crate::Client`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// Hosts that may be private, loopback or link-local, and of any port: names as they stand in addresses, with
-    /// `:port` for one port only.
+    /// Hosts that may have private, loopback or link-local addresses, and any port. `host:port` allows one port only.
     pub allow_private: Vec<String>,
-    /// The only hosts that may be asked, `*.example.com` for those of a domain (not the domain itself); any where
-    /// empty. A host that is named may have any port, `host:port` only that one.
+    /// The only hosts that may be requested; empty allows every host. `*.example.com` allows the hosts of a domain, but
+    /// not the domain itself. A host may have any port, `host:port` only that one.
     pub only_hosts: Vec<String>,
-    /// Ports that may be asked of hosts that neither list names; any where empty.
+    /// Allowed ports of hosts that neither list names; empty allows every port.
     pub ports: Vec<u16>,
-    /// Whether https alone may be used.
+    /// Whether only https is allowed.
     pub https_only: bool,
-    /// A file of certificates (PEM) that are trusted instead of the public authorities.
+    /// A PEM file of certificates that are trusted instead of the public authorities.
     pub ca_file: Option<PathBuf>,
-    /// Redirects that are followed.
+    /// Most redirects of a request.
     pub max_redirects: u32,
     /// Most bytes of a body.
     pub max_bytes: u64,
-    /// Longest time for a connection, encryption included.
+    /// Longest time for a connection, TLS handshake included.
     pub connect_timeout: Duration,
-    /// Longest time for a whole request, redirects and body included; and, before that, for a turn to begin it where
-    /// `per_host` requests are under way.
+    /// Longest time for a request, including redirects and body. A request may wait as long for its turn before, while
+    /// `per_host` others are under way.
     pub timeout: Duration,
     /// Most requests to one host at once.
     pub per_host: usize,
-    /// How long an address that was looked up is used.
+    /// How long the addresses of a name are cached.
     pub dns_ttl: Duration,
 }
 

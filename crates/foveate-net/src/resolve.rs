@@ -1,4 +1,4 @@
-//! From names to addresses: looked up once per host and while, checked each time they are used.
+//! Name resolution: cached per host, checked at every use.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -16,28 +16,28 @@ use ureq::unversioned::transport::NextTimeout;
 use crate::target::{Rules, bare};
 use crate::{NetError, deadline};
 
-/// Names whose addresses are kept.
+/// Most names in the cache.
 const MAX_KNOWN: usize = 4096;
-/// Names that are looked up at once: the system's resolver has no time limit of ours, and each holds a thread.
+/// Most look-ups at once: each holds a thread for as long as the system's resolver takes.
 const MAX_LOOKUPS: usize = 64;
-/// How long it is believed that a name has no address.
+/// How long a failed look-up is cached.
 const NO_ADDRESS_TTL: Duration = Duration::from_secs(5);
-/// Addresses of one host that are tried.
+/// Most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 8;
 
 /// Why a name has no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NoAddress {
     pub(crate) reason: String,
-    /// Whether the name itself is known to have none.
+    /// Whether the name is known to have none.
     pub(crate) known: bool,
 }
 
 type Answer = Result<Arc<[IpAddr]>, NoAddress>;
-/// Looks a name up, however long it takes.
+/// Looks up a name, however long that takes.
 pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync;
 
-/// The system's resolver: its hosts file, its DNS servers.
+/// The system's resolver: its hosts file and DNS servers.
 pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
     let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
     let answer = dns_lookup::getaddrinfo(Some(host), None, Some(hints)).map_err(|error| NoAddress {
@@ -47,7 +47,7 @@ pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
     Ok(answer.filter_map(Result::ok).map(|entry| entry.sockaddr.ip()).collect())
 }
 
-/// Gives the HTTP library addresses that were checked: the very ones that it connects to.
+/// Resolves for the HTTP library, and checks the very addresses that it connects to.
 pub(crate) struct Guard {
     rules: Rules,
     names: Arc<Names>,
@@ -88,7 +88,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Names and their addresses. Several threads that want one name wait for one look-up.
+/// The cache of names. Threads that want the same name wait for one look-up.
 struct Names {
     ttl: Duration,
     lookup: Arc<Lookup>,
@@ -116,7 +116,7 @@ impl Names {
         let asked = Instant::now();
         let mut state = self.lock();
         loop {
-            // An answer that came while this thread waited counts, however short its life.
+            // An answer that came while this thread waited counts, even if it has expired.
             if let Some(known) = state.known.get(host).filter(|known| known.until >= asked) {
                 return known.answer.clone().map_err(|error| no_address(host, &error));
             }
@@ -165,7 +165,7 @@ impl State {
         }
         self.known.retain(|_, known| known.until > now);
         if self.known.len() >= MAX_KNOWN {
-            // All still good: what is asked for again is looked up again.
+            // Nothing has expired: look up again the names that are used again.
             self.known.clear();
         }
     }

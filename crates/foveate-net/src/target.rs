@@ -1,4 +1,4 @@
-//! Addresses of the web, and which of them may be asked.
+//! URLs, and the rules for requesting them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use url::{Host, Url};
 
 use crate::{ClientOptions, NetError, OptionsError, address};
 
-/// Longest address that is asked; servers refuse longer ones.
+/// Longest URL; servers refuse longer ones.
 const LONGEST: usize = 8 << 10;
 
-/// An http or https address without a user's name, known to be read alike by all who read it.
+/// An http or https URL without a user name, on whose host all parsers agree.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     url: Url,
     uri: Uri,
-    /// As it stands in the address, in lower case, without the brackets of IPv6 and without a last dot.
+    /// The URL's host in lower case, without IPv6 brackets and final dot.
     host: String,
     port: u16,
 }
 
-/// The server that an address leads to, as `host:port`; `None` where it is no address that is asked.
+/// The server of a URL as `host:port`, or `None` if the URL would be refused.
 pub fn server(url: &str) -> Option<String> {
     Target::parse(url).ok().map(|target| target.server())
 }
@@ -35,7 +35,7 @@ impl Target {
         Self::of(url)
     }
 
-    /// Where a redirect from here leads.
+    /// The target of a redirect from here.
     pub(crate) fn join(&self, location: &str) -> Result<Self, NetError> {
         let bad = |what: &dyn fmt::Display| NetError::permanent(format!("{self} redirects to no address ({what})"));
         if location.len() > LONGEST {
@@ -60,7 +60,7 @@ impl Target {
                 "{host}: the address holds a user's name or password; leave it out"
             )));
         }
-        // Two readers of one address that understand different hosts are how guards are passed.
+        // Attackers pass guards with URLs in which two parsers see different hosts.
         let odd = || NetError::permanent(format!("{host}: the address cannot be asked over HTTP"));
         let uri: Uri = url.as_str().parse().map_err(|_| odd())?;
         let port = url.port_or_known_default().filter(|port| *port != 0).ok_or_else(odd)?;
@@ -92,7 +92,7 @@ impl Target {
     }
 }
 
-/// The host, and the port where it is not the scheme's own: all of an address that may be shown.
+/// The host, and the port unless it is the scheme's default: the only part of a URL that may be logged.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.url.host_str().unwrap_or_default())?;
@@ -106,13 +106,13 @@ impl fmt::Debug for Target {
     }
 }
 
-/// A host without brackets and last dot.
+/// A host without brackets and final dot.
 pub(crate) fn bare(host: &str) -> &str {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// What may be asked: by name, and by the addresses that a name has when it is looked up.
+/// The rules for hosts: by name, and by the addresses that a name resolves to.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     exempt: Vec<Name>,
@@ -127,15 +127,15 @@ impl Rules {
         let exempt: Vec<Name> = names("allow_private", &options.allow_private)?;
         if let Some(name) = exempt.iter().find(|name| name.below) {
             let message = format!("allow_private: *.{} is not one host; name each host", name.host);
-            return Err(OptionsError(message));
+            return Err(OptionsError::Setting(message));
         }
         let only = names("only_hosts", &options.only_hosts)?;
         Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
     }
 
-    /// Whether a host of these addresses may be asked. All of them have to be public, unless any will do: names that
-    /// have both kinds are made to get past a guard. Which addresses a name has is not told: strangers are not to learn
-    /// how it looks inside.
+    /// Whether a host with these addresses may be requested. All of them must be public, unless the host is allowed to
+    /// be private: names with both kinds are made to pass guards. Errors do not name the addresses, which would reveal
+    /// the internal network.
     pub(crate) fn check_addresses(&self, host: &str, port: u16, addresses: &[IpAddr]) -> Result<(), NetError> {
         let is_exempt = self.exempt.iter().any(|name| name.covers(host, port));
         match addresses.iter().find_map(|address| address::special(*address)) {
@@ -160,25 +160,26 @@ impl Rules {
         }
         match host.parse() {
             Ok(address) => self.check_addresses(host, port, &[address]),
-            // A name: looked up when it is asked.
+            // A name: checked when it is resolved.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// A host that options name.
+/// A host in the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
     host: String,
-    /// Any where there is none.
+    /// Any port if `None`.
     port: Option<u16>,
-    /// Whether it stands for all hosts of the domain, and not for the domain itself.
+    /// Whether it means all hosts of the domain, but not the domain itself.
     below: bool,
 }
 
 impl Name {
     fn parse(what: &str, name: &str) -> Result<Self, OptionsError> {
-        let bad = || OptionsError(format!("{what}: \"{name}\" is no host; write host, host:port or [IPv6]:port"));
+        let bad =
+            || OptionsError::Setting(format!("{what}: \"{name}\" is not a host; write host, host:port or [IPv6]:port"));
         let (below, rest) = name.strip_prefix("*.").map_or((false, name), |rest| (true, rest));
         let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let (host, port) = match rest.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
@@ -316,7 +317,7 @@ mod tests {
     fn names_that_are_no_hosts_are_told() {
         for name in ["", "*", "*.", "a b", "http://a", "a/b", "a:b", "a:99999", "*.1.2.3.4", "u@a", "[::1", "a,b:1/"] {
             let options = ClientOptions { only_hosts: names(&[name]), ..ClientOptions::default() };
-            let message = format!("only_hosts: \"{name}\" is no host; write host, host:port or [IPv6]:port");
+            let message = format!("only_hosts: \"{name}\" is not a host; write host, host:port or [IPv6]:port");
             assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
         }
         let options = ClientOptions { allow_private: names(&["*.internal"]), ..ClientOptions::default() };

@@ -1,11 +1,10 @@
-//! No more than so many requests to one host at once, in the order in which they came.
+//! Limits the requests to one host at once, in order of arrival.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Who is being asked and who waits to ask. Hosts are forgotten when nobody does either, so there are never more of
-/// them than threads.
+/// Active and waiting requests by host. A host without either is removed, so there are never more hosts than threads.
 #[derive(Debug)]
 pub(crate) struct Turns {
     most: usize,
@@ -15,11 +14,11 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct Host {
     active: usize,
-    /// First come, first served; each is woken alone.
+    /// In order of arrival; each thread is woken alone.
     waiting: VecDeque<Arc<Condvar>>,
 }
 
-/// Leave to ask a host, until it is dropped.
+/// Permission for a request to a host, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
@@ -31,7 +30,7 @@ impl Turns {
         Self { most, hosts: Mutex::default() }
     }
 
-    /// A turn, or `None` when there was none in that time.
+    /// Waits for a turn. `None` if there was none in that time.
     pub(crate) fn take(&self, host: String, patience: Duration) -> Option<Turn<'_>> {
         let mut hosts = self.lock();
         let entry = hosts.entry(host.clone()).or_default();
@@ -44,7 +43,7 @@ impl Turns {
         let is_waiting = |hosts: &mut HashMap<String, Host>| {
             hosts.get(&host).is_some_and(|entry| entry.waiting.iter().any(|other| Arc::ptr_eq(other, &place)))
         };
-        // Who ends a request takes the first one off the queue, and so hands its own turn on.
+        // A finished request hands its turn to the first waiting one.
         let (mut hosts, waited) =
             place.wait_timeout_while(hosts, patience, is_waiting).unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {

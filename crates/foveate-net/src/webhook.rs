@@ -1,5 +1,5 @@
 //! Signed callbacks after the [Standard Webhooks](https://www.standardwebhooks.com) specification, version 1.0.0
-//! (symmetric signatures, `v1`), for which receivers find libraries in most languages.
+//! (symmetric signatures, `v1`). Receivers find libraries in most languages.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use sha2::{Digest, Sha256};
 
 use crate::OptionsError;
 
-/// The header of a message's id: the same each time it is sent, so that receivers know it again.
+/// The header of a message's id, which is the same for every attempt, so that receivers recognize repetitions.
 pub const ID: &str = "webhook-id";
-/// The header of when it is sent, in seconds since 1970.
+/// The header of the time of the attempt, in seconds since 1970.
 pub const TIMESTAMP: &str = "webhook-timestamp";
-/// The header of its signatures.
+/// The header of the signatures.
 pub const SIGNATURE: &str = "webhook-signature";
 
 const PREFIX: &str = "whsec_";
 
-/// Secrets that receivers share: usually one, two while one takes the other's place. Never shown.
+/// Secrets shared with the receivers: usually one, two while one replaces the other. `Debug` does not show them.
 #[derive(Clone)]
 pub struct Secrets(Vec<Vec<u8>>);
 
@@ -27,17 +27,17 @@ impl Secrets {
     /// Reads secrets of the form `whsec_BASE64`, separated by white space, each of 24 to 64 bytes.
     ///
     /// # Errors
-    /// [`OptionsError`], which does not repeat them.
+    /// [`OptionsError`], which does not repeat the secrets.
     pub fn parse(text: &str) -> Result<Self, OptionsError> {
         let secrets: Vec<Vec<u8>> = text.split_whitespace().map(secret).collect::<Result<_, _>>()?;
         match secrets.is_empty() {
-            true => Err(OptionsError("no webhook secret is given".to_owned())),
+            true => Err(OptionsError::Setting("no webhook secret is given".to_owned())),
             false => Ok(Self(secrets)),
         }
     }
 
-    /// The value of [`SIGNATURE`]: `v1,BASE64` for each secret, separated by spaces. `id` must not be the choice of a
-    /// stranger ([`message_id`] makes it a safe one); `timestamp` is in seconds since 1970.
+    /// The value of [`SIGNATURE`]: `v1,BASE64` for each secret, separated by spaces. `timestamp` is in seconds since
+    /// 1970. An attacker must not choose `id`; [`message_id`] makes a safe one.
     pub fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
         let timestamp = timestamp.to_string();
         let sign = |secret: &Vec<u8>| {
@@ -61,7 +61,7 @@ impl fmt::Debug for Secrets {
 fn secret(text: &str) -> Result<Vec<u8>, OptionsError> {
     let error = |problem: &str| {
         let remedy = "make one: echo whsec_$(openssl rand -base64 32)";
-        OptionsError(format!("a webhook secret {problem}; {remedy}"))
+        OptionsError::Setting(format!("a webhook secret {problem}; {remedy}"))
     };
     let encoded = text.strip_prefix(PREFIX).ok_or_else(|| error("does not begin with whsec_"))?;
     let secret = STANDARD.decode(encoded).map_err(|_| error("is not base64 after whsec_"))?;
@@ -71,8 +71,8 @@ fn secret(text: &str) -> Result<Vec<u8>, OptionsError> {
     }
 }
 
-/// A message's id from any text that is the same for the same message: safe in a header, and without the full stops
-/// by which a stranger could move the borders of what is signed.
+/// A message's id from a text that identifies the message. It is safe in a header, and has no full stops, with which an
+/// attacker could shift the boundaries of the signed parts.
 pub fn message_id(key: &str) -> String {
     use std::fmt::Write as _;
     let digest = Sha256::digest(key.as_bytes());

@@ -1,4 +1,4 @@
-//! The connection, and what it means that it is lost.
+//! The connection, and how its loss is handled.
 
 use std::error::Error;
 use std::future::Future;
@@ -13,16 +13,16 @@ use tokio::time::{sleep, timeout};
 
 use crate::options::{Login, NatsOptions};
 
-/// A server that answers at all answers within this.
+/// Longest time for a server's answer.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
-/// How long a call waits for a connection that is being made anew.
+/// How long a call waits for a reconnection.
 const RECONNECT: Duration = Duration::from_secs(5);
-/// A server that has gone without a word is found out after two of these.
+/// A dead connection is detected after two of these intervals.
 const PING: Duration = Duration::from_secs(10);
-/// How soon a loss is noticed by who waits for an answer.
+/// How often a waiting call checks the connection.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A connection that the client makes anew, by itself, whenever it is lost.
+/// A connection, which the client re-establishes whenever it is lost.
 pub(crate) struct Connection {
     /// The queue's name, for errors.
     pub(crate) queue: String,
@@ -35,8 +35,10 @@ impl Connection {
         let queue = options.stream.clone();
         let connecting = connect_options(options).await?.connect(&options.servers);
         let client = match timeout(2 * ANSWER, connecting).await {
-            Ok(connected) => connected.map_err(|error| not_connected(options, &error))?,
-            Err(_) => return Err(unreachable(&queue, format!("{} does not answer", options.servers.join(", ")))),
+            Ok(connected) => connected.map_err(|error| not_connected(options, error))?,
+            Err(_) => {
+                return Err(QueueError::unreachable(queue, format!("{} does not answer", options.servers.join(", "))));
+            }
         };
         Ok(Self { queue, context: jetstream::new(client.clone()), client })
     }
@@ -45,13 +47,13 @@ impl Connection {
         self.client.connection_state() == State::Connected
     }
 
-    /// How often there was a connection: another one than before has not seen what was asked of that.
+    /// The number of connections so far. A new connection does not know the requests of the previous one.
     fn generation(&self) -> u64 {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Waits for the connection, as long as it is likely to come back. What is asked without one would be sent when
-    /// nobody waits for the answer any more.
+    /// Waits for the connection for a while. A request without one would be sent when nobody waits for the answer any
+    /// more.
     pub(crate) async fn ready(&self) -> Result<(), QueueError> {
         let up = async {
             while !self.is_up() {
@@ -62,7 +64,7 @@ impl Connection {
         timeout(RECONNECT, up).await.map_err(|_| gone())
     }
 
-    /// The answer to `question`, unless the connection is lost before it comes.
+    /// Waits for the answer to `question`, unless the connection is lost before.
     pub(crate) async fn answered<T>(&self, question: impl Future<Output = T>) -> Result<T, QueueError> {
         let generation = self.generation();
         let lost = async {
@@ -78,16 +80,18 @@ impl Connection {
     }
 
     pub(crate) fn unreachable(&self, reason: impl Into<String>) -> QueueError {
-        unreachable(&self.queue, reason)
+        QueueError::unreachable(self.queue.as_str(), reason)
+    }
+
+    /// The error of a failed request.
+    pub(crate) fn failed(&self, error: impl Into<Box<dyn Error + Send + Sync>>) -> QueueError {
+        let error = error.into();
+        self.unreachable(error.to_string()).because(error)
     }
 
     pub(crate) fn refused(&self, reason: impl Into<String>) -> QueueError {
-        QueueError::Refused { queue: self.queue.clone(), reason: reason.into() }
+        QueueError::refused(self.queue.as_str(), reason)
     }
-}
-
-fn unreachable(queue: &str, reason: impl Into<String>) -> QueueError {
-    QueueError::Unreachable { queue: queue.to_owned(), reason: reason.into() }
 }
 
 async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, QueueError> {
@@ -111,22 +115,24 @@ async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, QueueE
     })
 }
 
-fn not_connected(options: &NatsOptions, error: &ConnectError) -> QueueError {
+fn not_connected(options: &NatsOptions, error: ConnectError) -> QueueError {
     let servers = options.servers.join(", ");
-    let refused = |reason| QueueError::Refused { queue: options.stream.clone(), reason };
-    match error.kind() {
+    let refused = |reason| QueueError::refused(options.stream.as_str(), reason);
+    let queue_error = match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => refused(format!(
-            "{servers} does not let us in; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the file of credentials"
+            "{servers} refuses the login; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the credentials file"
         )),
-        _ if is_about_tls(error) => refused(format!(
-            "no TLS with {servers} ({error}); if its certificate is not one that this machine trusts, name the authority's file (setting 'ca')"
+        _ if is_about_tls(&error) => refused(format!(
+            "no TLS with {servers} ({error}); if this machine does not trust its certificate, name the authority's file \
+             (setting 'ca')"
         )),
         ConnectErrorKind::ServerParse => QueueError::Options(format!("{servers}: {error}")),
-        _ => unreachable(&options.stream, format!("cannot connect to {servers}: {error}")),
-    }
+        _ => QueueError::unreachable(options.stream.as_str(), format!("cannot connect to {servers}: {error}")),
+    };
+    queue_error.because(error)
 }
 
-/// The TLS library tells of a certificate that it does not trust as of data that is wrong.
+/// The TLS library reports an untrusted certificate as invalid data.
 fn is_about_tls(error: &ConnectError) -> bool {
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     error.kind() == ConnectErrorKind::Tls || io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)

@@ -13,7 +13,7 @@ pub use queue::NatsQueue;
 /// Adds this backend to a registry.
 ///
 /// # Errors
-/// When there is one of this name.
+/// If the name is taken.
 pub fn register(registry: &mut QueueRegistry) -> Result<(), RegistryError> {
     registry.register(QueueBackend::new("nats", "NATS JetStream: a stream and a durable pull consumer", |options| {
         Ok(Box::new(NatsQueue::open(options)?))

@@ -1,4 +1,4 @@
-//! What an address and its settings say.
+//! The options of an address and its settings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,28 +9,28 @@ use foveate_queue::{QueueError, QueueOptions};
 const SETTINGS: [&str; 7] = ["subject", "consumer", "dead-letter", "credentials", "user", "tls", "ca"];
 const LIKE: &str = "it looks like nats://host:4222/STREAM";
 
-/// Which stream of which servers, and how to get there.
+/// A stream, its servers, and how to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NatsOptions {
-    /// `host:port`, of one cluster.
+    /// `host:port` of each server of one cluster.
     pub(crate) servers: Vec<String>,
     pub(crate) stream: String,
-    /// Where messages are sent to, where that is not what the stream itself says.
+    /// The subject of new messages, unless it is the stream's own.
     pub(crate) subject: Option<String>,
     pub(crate) consumer: String,
-    /// The stream of dead letters.
+    /// The dead letters' stream.
     pub(crate) dead_letter: String,
     pub(crate) lease: Option<Duration>,
     pub(crate) max_receive: u32,
     pub(crate) create: bool,
     pub(crate) login: Login,
-    /// Whether a server without TLS is refused. One that demands it gets it anyway.
+    /// Whether a server without TLS is refused. A server that demands TLS always gets it.
     pub(crate) tls: bool,
-    /// Certificates to trust besides the system's.
+    /// Trusted certificates besides the system's.
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// Who we are. Never shown: it has no `Display`, and its `Debug` says nothing.
+/// The login. It has no `Display`, and its `Debug` shows nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Login {
     Anonymous,
@@ -51,7 +51,7 @@ fn wrong(message: impl Into<String>) -> QueueError {
 }
 
 impl NatsOptions {
-    /// Reads them; `env` looks up what is not for command lines.
+    /// Reads the options; `env` looks up the secrets, which do not belong on a command line.
     pub(crate) fn read(options: &QueueOptions, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, QueueError> {
         let (servers, stream) = address(&options.address)?;
         let settings = options.settings(&SETTINGS)?;
@@ -83,7 +83,7 @@ impl NatsOptions {
     }
 }
 
-/// The servers and the stream. What is before an `@` is not repeated: it may be a password.
+/// The servers and the stream. Errors do not repeat text before an `@`, which may be a password.
 fn address(address: &str) -> Result<(Vec<String>, String), QueueError> {
     let rest = address.strip_prefix("nats://").ok_or_else(|| wrong(format!("'{address}' is no address; {LIKE}")))?;
     if rest.contains('@') {
@@ -98,7 +98,7 @@ fn address(address: &str) -> Result<(Vec<String>, String), QueueError> {
     Ok((servers.split(',').map(str::to_owned).collect(), name("stream", stream)?.to_owned()))
 }
 
-/// A name of a stream or a consumer.
+/// Checks the name of a stream or a consumer.
 fn name<'a>(what: &str, name: &'a str) -> Result<&'a str, QueueError> {
     let fits = |c: char| !c.is_whitespace() && !c.is_control() && !".*>/\\".contains(c);
     if name.is_empty() || !name.chars().all(fits) {
@@ -117,7 +117,7 @@ fn subject(subject: &str) -> Result<&str, QueueError> {
     Ok(subject)
 }
 
-/// Settings before the environment, whose names are those that NATS' own tools read.
+/// Settings precede the environment, whose variables are those of NATS' own tools.
 fn login(settings: &BTreeMap<String, String>, env: &dyn Fn(&str) -> Option<String>) -> Result<Login, QueueError> {
     let given = |setting: &str, variable: &str| settings.get(setting).cloned().or_else(|| env(variable));
     if let Some(file) = given("credentials", "NATS_CREDS") {

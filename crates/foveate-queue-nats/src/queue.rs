@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::consumer::PullConsumer;
@@ -20,19 +21,19 @@ use crate::setup::{Target, set_up};
 const ID: &str = "Foveate-Id";
 const STAGE: &str = "Foveate-Stage";
 const REASON: &str = "Foveate-Reason";
-/// How many bytes the body had, where its end is cut off.
+/// The body's full size, if it is truncated.
 const BODY_BYTES: &str = "Foveate-Body-Bytes";
 const MAX_STAGE: usize = 100;
 const MAX_REASON: usize = 1000;
 
-/// Questions under way at once in one call.
+/// Most requests at once in one call.
 const AT_ONCE: usize = 256;
-/// Most messages of one request: what is under way must fit the client's buffers.
+/// Most messages of one request, which must fit the client's buffers.
 const MAX_PULL: usize = 1000;
-/// Most bytes of one request, unless a single message may have more. JetStream would count them itself (`max_bytes`), but
-/// servers of 2.9 then deliver leased messages again, and forget until its lease ends one that was given back.
+/// Most bytes of one request, unless a single message may have more. JetStream could count them itself (`max_bytes`),
+/// but 2.9 servers then deliver leased messages again, and hold back released messages until their leases end.
 const MAX_PULL_BYTES: usize = 32 << 20;
-/// Where JetStream is told about deliveries.
+/// The prefix of acknowledgement subjects.
 const ACK: &str = "$JS.ACK.";
 
 /// A work-queue stream of a NATS server with JetStream, and its durable consumer.
@@ -51,8 +52,8 @@ impl NatsQueue {
     /// Connects to the queue that `options` name; see the crate's documentation.
     ///
     /// # Errors
-    /// [`QueueError::Options`], [`QueueError::Unreachable`] when no server answers, and [`QueueError::Refused`] when it
-    /// lets nobody in, has no such stream, or one that would lose messages.
+    /// [`QueueError::Options`], [`QueueError::Unreachable`] if no server answers, and [`QueueError::Refused`] if the
+    /// server refuses the login, has no such stream, or has one that would lose messages.
     pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
         let options = NatsOptions::read(options, &|name| std::env::var(name).ok())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -60,7 +61,7 @@ impl NatsQueue {
             .thread_name("nats")
             .enable_all()
             .build()
-            .map_err(|error| QueueError::Options(format!("no thread for the connection: {error}")))?;
+            .map_err(|error| QueueError::Start(Arc::new(error)))?;
         let opening = async {
             let connection = Connection::open(&options).await?;
             let (jobs, dead, consumer) = connection.answered(set_up(&connection, &options)).await??;
@@ -76,7 +77,7 @@ impl NatsQueue {
         runtime.block_on(work)
     }
 
-    /// Asks about every item, several at once.
+    /// Makes a request for every item, several at once.
     fn each<'a, T, F>(&'a self, items: &'a [T], ask: impl Fn(&'a T) -> F) -> Vec<Result<(), QueueError>>
     where
         F: Future<Output = Result<(), QueueError>>,
@@ -93,7 +94,7 @@ impl NatsQueue {
         })
     }
 
-    /// Stores a message durably, unless one of its id was stored a short time ago.
+    /// Stores a message durably, unless one with its id was stored within the duplicate window.
     async fn publish(&self, to: &Target, headers: HeaderMap, body: &[u8]) -> Result<(), QueueError> {
         let (bytes, limit) = (size(&headers) + body.len(), to.largest);
         if bytes > limit {
@@ -102,17 +103,18 @@ impl NatsQueue {
         let message = PublishMessage::build().headers(headers).payload(body.to_vec().into());
         let published =
             async { self.connection.context.send_publish(to.subject.clone(), message).await?.await.map(drop) };
-        published.await.map_err(|error| self.not_published(to, &error))
+        published.await.map_err(|error| self.not_published(to, error))
     }
 
-    fn not_published(&self, to: &Target, error: &PublishError) -> QueueError {
+    fn not_published(&self, to: &Target, error: PublishError) -> QueueError {
         let stream = &to.stream.cached_info().config.name;
-        match error.kind() {
+        let queue_error = match error.kind() {
             PublishErrorKind::StreamNotFound => self
                 .connection
-                .refused(format!("stream {stream} does not listen to {}, or is no longer there", to.subject)),
+                .refused(format!("stream {stream} does not exist any more, or does not take subject {}", to.subject)),
             _ => self.connection.unreachable(format!("stream {stream}: {error}")),
-        }
+        };
+        queue_error.because(error)
     }
 
     async fn send_one(&self, message: &Message) -> Result<(), QueueError> {
@@ -125,40 +127,40 @@ impl NatsQueue {
         self.publish(&self.jobs, headers, &message.body).await
     }
 
-    /// A publication that ends in this stream or nowhere.
+    /// Headers of a publication that only this stream may take.
     fn headers_for(&self, to: &Target) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(header::NATS_EXPECTED_STREAM, to.stream.cached_info().config.name.as_str());
         headers
     }
 
-    /// Tells JetStream about a delivery, and waits for its answer: only then is it done.
+    /// Settles a delivery, and waits for JetStream's answer.
     async fn tell(&self, receipt: &Receipt, what: AckKind) -> Result<(), QueueError> {
         if !receipt.0.starts_with(ACK) {
             return Err(QueueError::LeaseLost);
         }
         let told = self.connection.client.request(receipt.0.clone(), what.into()).await;
-        told.map(drop).map_err(|error| self.not_told(&error))
+        told.map(drop).map_err(|error| self.not_told(error))
     }
 
-    fn not_told(&self, error: &RequestError) -> QueueError {
-        self.connection.unreachable(match error.kind() {
+    fn not_told(&self, error: RequestError) -> QueueError {
+        match error.kind() {
             RequestErrorKind::NoResponders => {
-                "nobody keeps account of its messages; is the consumer still there?".to_owned()
+                self.connection.unreachable("the consumer does not answer; does it still exist?").because(error)
             }
-            _ => error.to_string(),
-        })
+            _ => self.connection.failed(error),
+        }
     }
 
     async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         self.connection.ready().await?;
         let mut received = self.fetch(max).await?;
         if received.is_empty() && !wait.is_zero() {
-            // One alone: a request for more would be open when this returns, and take messages to nobody.
+            // Only one: a larger request would stay open after this call, and take messages that nobody receives.
             let waiting = self.consumer.batch().max_messages(1).expires(wait).messages();
             received = match self.connection.answered(waiting).await? {
                 Ok(batch) => self.collect(batch, wait + ANSWER).await?,
-                Err(error) => return Err(self.connection.unreachable(error.to_string())),
+                Err(error) => return Err(self.connection.failed(error)),
             };
             if !received.is_empty() && max > 1 {
                 received.extend(self.fetch(max - 1).await.unwrap_or_default());
@@ -167,23 +169,24 @@ impl NatsQueue {
         Ok(received)
     }
 
-    /// What there is at once.
+    /// The messages that are available at once.
     async fn fetch(&self, max: usize) -> Result<Vec<Delivery>, QueueError> {
         let fetching = self.consumer.fetch().max_messages(self.at_most(max)).messages();
         match self.connection.answered(fetching).await? {
             Ok(batch) => self.collect(batch, ANSWER).await,
-            Err(error) => Err(self.connection.unreachable(error.to_string())),
+            Err(error) => Err(self.connection.failed(error)),
         }
     }
 
-    /// Most messages of one request: as many of the largest as `MAX_PULL_BYTES` has room for.
+    /// Most messages of one request: as many of the largest size as fit in `MAX_PULL_BYTES`.
     fn at_most(&self, max: usize) -> usize {
         let allowed = usize::try_from(self.consumer.cached_info().config.max_batch).unwrap_or_default();
         let most = MAX_PULL.min(MAX_PULL_BYTES / self.jobs.largest.max(1)).max(1);
         max.min(most).min(if allowed == 0 { most } else { allowed })
     }
 
-    /// All of a batch, whose every message comes within `patience`. Of one that breaks off, what came.
+    /// Collects a batch, whose every message must come within `patience`. Returns the messages so far if the batch
+    /// breaks off.
     async fn collect(&self, mut batch: Batch, patience: Duration) -> Result<Vec<Delivery>, QueueError> {
         let mut received = Vec::new();
         loop {
@@ -196,7 +199,7 @@ impl NatsQueue {
                     None => self.connection.refused("it delivers what is no message of a stream"),
                 },
                 Ok(Ok(None)) => return Ok(received),
-                Ok(Ok(Some(Err(error)))) => self.connection.unreachable(error.to_string()),
+                Ok(Ok(Some(Err(error)))) => self.connection.failed(error),
                 Ok(Err(_)) => self.connection.unreachable(format!("no answer within {patience:?}")),
                 Err(error) => error,
             };
@@ -211,8 +214,8 @@ impl NatsQueue {
         self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
 
-    /// A dead letter's headers and body. A body that leaves no room for any header loses its end: better than that the
-    /// message comes back for ever.
+    /// A dead letter's headers and body. A body that leaves no room for headers is truncated; otherwise the message
+    /// would come back forever.
     fn letter<'a>(&self, delivery: &'a Delivery, why: &DeadLetter) -> (HeaderMap, &'a [u8]) {
         let (mut headers, body) = (self.headers_for(&self.dead), &delivery.body[..]);
         let largest = self.dead.largest;
@@ -232,16 +235,16 @@ impl NatsQueue {
             .connection
             .answered(async { (self.jobs.stream.consumer_info(name).await, self.dead.stream.get_info().await) })
             .await?;
-        let jobs = jobs.map_err(|error| self.connection.unreachable(error.to_string()))?;
-        let dead = dead.map_err(|error| self.connection.unreachable(error.to_string()))?;
+        let jobs = jobs.map_err(|error| self.connection.failed(error))?;
+        let dead = dead.map_err(|error| self.connection.failed(error))?;
         Ok(Depth { waiting: jobs.num_pending, leased: jobs.num_ack_pending as u64, dead: dead.state.messages })
     }
 }
 
-/// `headers` and those of a dead letter, in `largest` bytes: what fits, and of the reason as much as does.
+/// Adds the headers of a dead letter that fit in `largest` bytes, with the reason truncated.
 fn with_reason(mut headers: HeaderMap, delivery: &Delivery, why: &DeadLetter, largest: usize) -> HeaderMap {
     let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
-    // Not the id: a message that is sent anew and dies again is another dead letter.
+    // Not the id: a message that is sent again and fails again is another dead letter.
     let once = ("Nats-Msg-Id", delivery.key.clone());
     for (name, value) in [once, (ID, delivery.id.clone()), (STAGE, stage), (REASON, reason)] {
         let room = largest.saturating_sub(size(&headers) + line(name, ""));
@@ -272,7 +275,7 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
         _ => format!("{}:{}", info.stream, info.stream_sequence),
     };
     let sent = SystemTime::from(info.published);
-    // A stream that is made anew counts from 1 again: only the time tells its messages from those before.
+    // A recreated stream counts from 1 again, so only the time makes the key unique.
     let since_epoch = sent.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Some(Delivery {
         id,
@@ -335,7 +338,7 @@ impl std::fmt::Debug for NatsQueue {
 
 impl Drop for NatsQueue {
     fn drop(&mut self) {
-        // Nothing is under way, and a runtime may not be waited for by whoever runs in another one.
+        // No request is under way. Waiting for the runtime would panic within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

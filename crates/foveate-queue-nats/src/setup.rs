@@ -1,4 +1,4 @@
-//! The stream, its consumer and the dead letters' stream: found, or made, and checked.
+//! Finds or creates the stream, its consumer and the dead letters' stream, and checks them.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -15,10 +15,10 @@ use foveate_queue::{QueueError, QueueOptions};
 use crate::connect::Connection;
 use crate::options::NatsOptions;
 
-/// A lease where neither the options nor a consumer say one.
+/// The lease if neither the options nor a consumer have one.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A stream and where it is sent to.
+/// A stream and the subject of its messages.
 pub(crate) struct Target {
     pub(crate) stream: Stream,
     pub(crate) subject: String,
@@ -26,7 +26,7 @@ pub(crate) struct Target {
     pub(crate) largest: usize,
 }
 
-/// Finds everything, or makes what is not there if it may.
+/// Finds everything, and creates what is missing if the options say so.
 pub(crate) async fn set_up(
     connection: &Connection,
     options: &NatsOptions,
@@ -73,7 +73,7 @@ impl Setup<'_> {
         Ok(Target { stream, subject, largest })
     }
 
-    /// What the one takes must fit the other, or it could never be given up whole.
+    /// Every message must fit the dead letters' stream.
     fn check_room(&self, jobs: &Target, dead: &Target) -> Result<(), QueueError> {
         if dead.largest >= jobs.largest {
             return Ok(());
@@ -121,7 +121,7 @@ impl Setup<'_> {
                 _ => return Err(self.silent(&error)),
             },
         }
-        // Made only if it is not there, so that of two workers that come at once neither fails.
+        // Created only if missing, so that two workers that start at once both succeed.
         let made = stream.get_or_create_consumer(&self.options.consumer, self.consumer_config()).await;
         let consumer = made.map_err(|error| match error.kind() {
             ConsumerErrorKind::JetStream(told) => self.told(&what, &told),
@@ -139,14 +139,14 @@ impl Setup<'_> {
             durable_name: Some(self.options.consumer.clone()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: self.options.lease.unwrap_or(LEASE),
-            // Workers give up messages, and know why; and they bound what they take.
+            // Unlimited: workers themselves give up messages and limit those in flight.
             max_deliver: -1,
             max_ack_pending: -1,
             ..pull::Config::default()
         }
     }
 
-    /// What would lose messages, or lie about the lease, is refused.
+    /// Refuses a consumer that would lose messages or has another lease.
     fn check_consumer(&self, consumer: &PullConsumer) -> Result<(), QueueError> {
         let config = &consumer.cached_info().config;
         let refused =
@@ -175,12 +175,12 @@ impl Setup<'_> {
         Err(self.connection.refused(format!("there is no {what}; let it be created, or make it with NATS' own tools")))
     }
 
-    /// The server says no.
+    /// The server refused.
     fn told(&self, what: &str, error: &impl Display) -> QueueError {
         self.connection.refused(format!("{what}: {error}"))
     }
 
-    /// The server says nothing.
+    /// The server did not answer.
     fn silent(&self, error: &(impl Error + 'static)) -> QueueError {
         if has_no_responders(error) {
             return self.connection.refused("there is no JetStream on this server; start it with --jetstream");

@@ -124,7 +124,7 @@ fn a_stream_of_many_subjects_needs_one_to_be_named() {
     assert_eq!(named.receive(1, Duration::from_secs(5)).unwrap()[0].id, "a");
     let elsewhere = NatsQueue::open(&options(&server.address(), &[("subject", "sounds")])).unwrap();
     let error = elsewhere.send(&message)[0].clone().unwrap_err();
-    assert_eq!(error.to_string(), "queue JOBS: stream JOBS does not listen to sounds, or is no longer there");
+    assert_eq!(error.to_string(), "queue JOBS: stream JOBS does not exist any more, or does not take subject sounds");
     assert!(!error.is_transient());
 }
 
@@ -159,7 +159,7 @@ fn a_stranger_is_not_let_in_and_no_secret_is_told() {
     let Some(server) = NatsServer::start_with(&["--jetstream", "--user", "u", "--pass", "geheim"]) else { return };
     let address = server.address();
     let expected = format!(
-        "queue JOBS: {address} does not let us in; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the file of credentials"
+        "queue JOBS: {address} refuses the login; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the credentials file"
     );
     assert_eq!(refused(&options(&address, &[])), expected);
     let in_address = NatsQueue::open(&options(&format!("u:geheim@{address}"), &[])).unwrap_err().to_string();
@@ -191,7 +191,7 @@ fn who_knows_the_password_is_let_in() {
         said
     };
     assert!(child("geheim").contains("name: JOBS"), "{}", child("geheim"));
-    assert!(child("falsch").contains("does not let us in"), "{}", child("falsch"));
+    assert!(child("falsch").contains("refuses the login"), "{}", child("falsch"));
 }
 
 #[test]

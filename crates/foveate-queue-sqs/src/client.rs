@@ -1,4 +1,4 @@
-//! The SDK's client, and what its errors mean.
+//! The SDK's client and the meaning of its errors.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -21,10 +21,10 @@ use tokio::time::timeout;
 
 use crate::options::SqsOptions;
 
-/// A service that answers at all answers within this, the SDK's own retries included.
+/// Longest time for the service's answer, including the SDK's retries.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// A client that knows whose it is.
+/// A client with the queue's name.
 pub(crate) struct Service {
     /// The queue's name, for errors.
     pub(crate) queue: String,
@@ -43,18 +43,19 @@ impl Service {
     }
 
     async fn check_credentials(&self, config: &SdkConfig) -> Result<(), QueueError> {
-        let remedy = "give them as for AWS' other tools (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, an instance's role), or a file of them (setting 'credentials')";
+        let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or an instance's role, or name a \
+                      credentials file (setting 'credentials')";
         let Some(provider) = config.credentials_provider() else {
             return Err(self.refused(format!("no credentials; {remedy}")));
         };
         match timeout(ANSWER, provider.provide_credentials()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(self.refused(format!("no credentials ({}); {remedy}", chain(&error)))),
-            Err(_) => Err(self.unreachable("who would give us credentials does not answer")),
+            Err(_) => Err(self.unreachable("the credentials provider does not answer")),
         }
     }
 
-    /// The answer to `question`, which may take its time for `wait` longer than others.
+    /// Waits for the answer to `question`, for `wait` longer than usual.
     pub(crate) async fn answered<T, E, R>(
         &self,
         doing: &str,
@@ -71,6 +72,8 @@ impl Service {
         }
     }
 
+    /// What an SDK's error means. It is not kept as the source: it holds the request and the answer, which may repeat
+    /// credentials.
     fn error<E, R>(&self, doing: &str, error: &SdkError<E, R>) -> QueueError
     where
         E: ProvideErrorMetadata + Error + 'static,
@@ -90,7 +93,7 @@ impl Service {
         }
     }
 
-    /// What the service's answer to one message of several means.
+    /// The meaning of the service's answer to one message of several.
     pub(crate) fn entry(&self, doing: &str, entry: &BatchResultErrorEntry) -> QueueError {
         self.told(doing, entry.code(), entry.message().unwrap_or_default())
     }
@@ -104,7 +107,7 @@ impl Service {
         if is_transient(code) {
             return self.unreachable(format!("{doing}: {code}: {message}"));
         }
-        // These repeat the request, in which there may be a session's token.
+        // These repeat the request, which may have a session token.
         if code.contains("Signature") {
             return self.refused(format!("{doing}: {code}: check the secret access key, the region and the clock"));
         }
@@ -112,19 +115,19 @@ impl Service {
     }
 
     pub(crate) fn unreachable(&self, reason: impl Into<String>) -> QueueError {
-        QueueError::Unreachable { queue: self.queue.clone(), reason: reason.into() }
+        QueueError::unreachable(self.queue.as_str(), reason)
     }
 
     pub(crate) fn refused(&self, reason: impl Into<String>) -> QueueError {
-        QueueError::Refused { queue: self.queue.clone(), reason: reason.into() }
+        QueueError::refused(self.queue.as_str(), reason)
     }
 }
 
-/// The TLS library tells of a certificate that it does not trust, or of no TLS at all, as of data that is wrong.
+/// The TLS library reports an untrusted certificate, or no TLS at all, as invalid data.
 fn is_about_tls(error: &(dyn Error + 'static)) -> bool {
     match error.downcast_ref::<io::Error>() {
         Some(error) if error.kind() == io::ErrorKind::InvalidData => true,
-        // What it is made of is not its source, only that one's source is.
+        // `source` skips the inner error of an `io::Error`.
         Some(error) => error.get_ref().is_some_and(|inner| is_about_tls(inner)),
         None => error.source().is_some_and(is_about_tls),
     }
@@ -141,7 +144,7 @@ fn is_transient(code: &str) -> bool {
         .any(|part| code.contains(part))
 }
 
-/// An error and its causes, in one line, each said once.
+/// An error and its causes in one line, without repetitions.
 fn chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();
@@ -155,7 +158,7 @@ fn chain(error: &dyn Error) -> String {
     line
 }
 
-/// Whether `error` is that a queue does not exist.
+/// Whether the queue does not exist.
 pub(crate) fn is_missing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
     error
         .as_service_error()
@@ -178,7 +181,7 @@ async fn config(options: &SqsOptions) -> SdkConfig {
     loader.load().await
 }
 
-/// Credentials from a file alone, whatever the environment has.
+/// Credentials from a file only, whatever the environment has.
 fn file_credentials(options: &SqsOptions, http: SharedHttpClient) -> ProfileFileCredentialsProvider {
     let region = options.region.clone().map(Region::new);
     let config = ProviderConfig::default().with_http_client(http).with_region(region);

@@ -14,7 +14,7 @@ pub use queue::SqsQueue;
 /// Adds this backend to a registry.
 ///
 /// # Errors
-/// When there is one of this name.
+/// If the name is taken.
 pub fn register(registry: &mut QueueRegistry) -> Result<(), RegistryError> {
     registry.register(QueueBackend::new("sqs", "Amazon SQS, or what speaks its protocol", |options| {
         Ok(Box::new(SqsQueue::open(options)?))

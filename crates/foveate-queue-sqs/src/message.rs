@@ -1,4 +1,4 @@
-//! What a message of ours is to SQS.
+//! Messages, receipts and dead letters in SQS' terms.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ const STRING: &str = "String";
 
 pub(crate) type Attributes = Vec<(&'static str, String)>;
 
-/// What attributes count for in a message's size.
+/// The share of attributes in a message's size.
 pub(crate) fn size(attributes: &Attributes) -> usize {
     attributes.iter().map(|(name, value)| name.len() + STRING.len() + value.len()).sum()
 }
@@ -28,7 +28,7 @@ pub(crate) fn to_sdk(attributes: &Attributes) -> Result<HashMap<String, MessageA
     attributes.iter().map(|(name, text)| Ok(((*name).to_owned(), value(text)?))).collect()
 }
 
-/// Which message failed where and why: what fits beside its body, and of the reason as much as does.
+/// A dead letter's id, stage and reason, as far as they fit beside the body.
 pub(crate) fn dead_attributes(delivery: &Delivery, why: &DeadLetter, largest: usize) -> Attributes {
     let (stage, reason) = (one_line(&why.stage, MAX_STAGE), one_line(&why.reason, MAX_REASON));
     let mut attributes = Attributes::new();
@@ -43,7 +43,7 @@ pub(crate) fn dead_attributes(delivery: &Delivery, why: &DeadLetter, largest: us
     attributes
 }
 
-/// The body, where SQS can carry it: it is text, of the characters that XML has, and not empty.
+/// The body, if SQS takes it: non-empty text of characters that XML allows.
 pub(crate) fn text(body: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(body).map_err(|_| "it carries text alone, in UTF-8")?;
     let fits = |c: char| !matches!(c, '\0'..'\t' | '\x0b' | '\x0c' | '\x0e'..' ' | '\u{fffe}' | '\u{ffff}');
@@ -54,7 +54,7 @@ pub(crate) fn text(body: &[u8]) -> Result<&str, &'static str> {
     }
 }
 
-/// What a FIFO queue tells messages apart by.
+/// A FIFO queue's deduplication id.
 pub(crate) fn token(id: &str) -> String {
     let fits = id.len() <= 128 && !id.is_empty() && id.chars().all(|c| c.is_ascii_graphic());
     if fits { id.to_owned() } else { hex(&Sha256::digest(id)) }
@@ -64,12 +64,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// SQS' own id of the message, which no delivery changes, and its handle of this delivery.
+/// SQS' id of the message, which stays, and its handle of this delivery.
 pub(crate) fn receipt(message_id: &str, handle: &str) -> Receipt {
     Receipt(format!("{message_id}:{handle}"))
 }
 
-/// The message's id and the delivery's handle of a receipt of ours.
+/// Splits a receipt into the message's id and the delivery's handle.
 pub(crate) fn parts(receipt: &Receipt) -> Option<(&str, &str)> {
     receipt.0.split_once(':').filter(|(id, handle)| !id.is_empty() && !handle.is_empty())
 }

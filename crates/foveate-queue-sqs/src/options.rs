@@ -1,4 +1,4 @@
-//! What an address and its settings say.
+//! The options of an address and its settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use foveate_queue::{QueueError, QueueOptions};
 
 const SETTINGS: [&str; 6] = ["url", "endpoint", "region", "dead-letter", "credentials", "profile"];
 
-/// Longest that SQS keeps a message from others, from when it was received.
+/// Longest visibility timeout of SQS, counted from the receipt.
 pub(crate) const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
-/// Which queue, and how to get there.
+/// A queue, and how to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SqsOptions {
     pub(crate) name: String,
-    /// Where the queue is, for one that its name alone does not find: another account's.
+    /// The queue's URL, for a queue of another account, which cannot be found by name.
     pub(crate) url: Option<String>,
-    /// Another service than Amazon's.
+    /// The endpoint of another service than Amazon's.
     pub(crate) endpoint: Option<String>,
     pub(crate) region: Option<String>,
-    /// The queue of dead letters.
+    /// The dead letters' queue.
     pub(crate) dead_letter: Option<String>,
-    /// A file of credentials as AWS' tools write it, instead of where they look for them.
+    /// A credentials file, instead of the usual places.
     pub(crate) credentials: Option<PathBuf>,
-    /// A section of such a file.
+    /// A profile of such a file.
     pub(crate) profile: Option<String>,
     pub(crate) lease: Option<Duration>,
     pub(crate) max_receive: u32,
@@ -59,7 +59,7 @@ impl SqsOptions {
         })
     }
 
-    /// The queue of dead letters where neither the options nor the queue say one.
+    /// The dead letters' queue if neither the options nor the queue name one.
     pub(crate) fn usual_dead_letter(&self) -> String {
         match self.name.strip_suffix(FIFO) {
             Some(stem) => format!("{stem}-dead{FIFO}"),
@@ -68,14 +68,14 @@ impl SqsOptions {
     }
 }
 
-/// What the names of queues that keep an order, and know ids, end in.
+/// The suffix of FIFO queues' names.
 const FIFO: &str = ".fifo";
 
 pub(crate) fn is_fifo(queue: &str) -> bool {
     queue.ends_with(FIFO)
 }
 
-/// What is no name is not repeated: it may be an address with credentials.
+/// The text is not repeated: it may be an address with credentials.
 fn name(what: &str, name: &str) -> Result<String, QueueError> {
     let stem = name.strip_suffix(FIFO).unwrap_or(name);
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

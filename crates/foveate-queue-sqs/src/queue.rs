@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_sdk_sqs::types::{
@@ -16,11 +17,11 @@ use crate::setup::{Target, set_up};
 
 /// Most messages of one request.
 const BATCH: usize = 10;
-/// Most bytes of the messages of one request, which every service takes; a larger message goes alone.
+/// Most bytes of one request, which every service takes; a larger message has a request of its own.
 const BATCH_BYTES: usize = 256 << 10;
-/// Requests under way at once in one call.
+/// Most requests at once in one call.
 const AT_ONCE: usize = 16;
-/// Longest that SQS waits for a message in one request.
+/// Longest polling time of one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// A queue of Amazon SQS, or of a service that speaks its protocol.
@@ -38,8 +39,8 @@ impl SqsQueue {
     /// Finds the queue that `options` name; see the crate's documentation.
     ///
     /// # Errors
-    /// [`QueueError::Options`], [`QueueError::Unreachable`] when the service does not answer, and [`QueueError::Refused`]
-    /// when it lets nobody in, has no such queue, or one that gives messages up by itself too soon.
+    /// [`QueueError::Options`], [`QueueError::Unreachable`] if the service does not answer, and [`QueueError::Refused`]
+    /// if it refuses the credentials, has no such queue, or moves messages away too soon.
     pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
         let options = SqsOptions::read(options)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -47,7 +48,7 @@ impl SqsQueue {
             .thread_name("sqs")
             .enable_all()
             .build()
-            .map_err(|error| QueueError::Options(format!("no thread for the connection: {error}")))?;
+            .map_err(|error| QueueError::Start(Arc::new(error)))?;
         let opening = async {
             let service = Service::open(&options).await?;
             let (jobs, dead, lease) = set_up(&service, &options).await?;
@@ -86,7 +87,7 @@ impl SqsQueue {
         results
     }
 
-    /// Its size, if SQS takes it.
+    /// The message's size, if SQS takes the message.
     fn check(&self, message: &Message) -> Result<usize, QueueError> {
         text(&message.body).map_err(|reason| self.service.refused(reason))?;
         if !Job::is_id(&message.id) {
@@ -121,7 +122,7 @@ impl SqsQueue {
         self.service.refused(error.to_string())
     }
 
-    /// What a request for `count` messages did to each: what is not told to have failed has not.
+    /// The results of a request for `count` messages: those that are not reported as failed succeeded.
     fn results(
         &self,
         count: usize,
@@ -142,7 +143,7 @@ impl SqsQueue {
         }
     }
 
-    /// Has `ask` send a request for every ten of `receipts`: it is given their handles, and says which failed.
+    /// Makes a request for every ten `receipts`: `ask` takes their handles and returns the failed ones.
     fn each_ten<'a, F>(
         &'a self,
         doing: &'static str,
@@ -198,7 +199,7 @@ impl SqsQueue {
 
     async fn receive_all(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let mut received = self.first(max.min(BATCH), wait).await?;
-        // A full answer says that there may be more.
+        // After a full answer there may be more messages.
         if received.len() == BATCH && max > BATCH {
             let sizes =
                 std::iter::successors(Some(max - BATCH), |left| left.checked_sub(BATCH)).filter(|&left| left > 0);
@@ -209,7 +210,7 @@ impl SqsQueue {
         Ok(received)
     }
 
-    /// Asks until something comes or the time is over.
+    /// Polls until messages come or the time is over.
     async fn first(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let since = Instant::now();
         loop {
@@ -262,7 +263,7 @@ impl SqsQueue {
         let mut sending = self.service.client.send_message().queue_url(&self.dead.url).message_body(body);
         sending = sending.set_message_attributes(Some(attributes.map_err(|error| self.malformed(&error))?));
         if self.dead.is_fifo() {
-            // Not the id: a message that is sent anew and dies again is another dead letter.
+            // Not the id: a message that is sent again and fails again is another dead letter.
             sending = sending.message_deduplication_id(message_id).message_group_id(message_id);
         }
         let doing = format!("sending to {}", self.dead.name);
@@ -277,7 +278,7 @@ impl SqsQueue {
         Ok(Depth { waiting: waiting + delayed, leased, dead: dead + dead_delayed + dead_leased })
     }
 
-    /// Messages that may be received, that may be later, and that were.
+    /// The visible, delayed and leased messages.
     async fn counts(&self, queue: &Target) -> Result<[u64; 3], QueueError> {
         let names = [
             QueueAttributeName::ApproximateNumberOfMessages,
@@ -295,7 +296,7 @@ fn attributes(message: &Message) -> Attributes {
     vec![(ID, message.id.clone())]
 }
 
-/// Places in `sizes` by request, each as full as it may be.
+/// Packs the indexes of `sizes` into requests that are as full as possible.
 fn packed(places: impl Iterator<Item = usize>, sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut batches: Vec<Vec<usize>> = Vec::new();
     let mut bytes = 0;
@@ -312,7 +313,7 @@ fn packed(places: impl Iterator<Item = usize>, sizes: &[usize]) -> Vec<Vec<usize
     batches
 }
 
-/// Whole seconds, and no less than was asked for.
+/// Rounds up to whole seconds.
 fn seconds(time: Duration) -> i32 {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX)
@@ -368,7 +369,7 @@ impl std::fmt::Debug for SqsQueue {
 
 impl Drop for SqsQueue {
     fn drop(&mut self) {
-        // Nothing is under way, and a runtime may not be waited for by whoever runs in another one.
+        // No request is under way. Waiting for the runtime would panic within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! The queue and that of its dead letters: found, or made, and checked.
+//! Finds or creates the queue and the dead letters' queue, and checks them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::client::{Service, is_missing};
 use crate::options::{SqsOptions, is_fifo};
 
-/// A lease where neither the options nor a queue say one.
+/// The lease if neither the options nor the queue have one.
 const LEASE: Duration = Duration::from_secs(30);
-/// The longest there is; four days unless asked, after which SQS drops what nobody has worked on.
+/// SQS' longest retention; the default is four days.
 const RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
-/// What any service of this kind takes.
+/// The largest message of every service.
 const USUAL_LARGEST: usize = 256 << 10;
 
-/// A queue and where it is.
+/// A queue and its URL.
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) url: String,
@@ -31,7 +31,7 @@ impl Target {
     }
 }
 
-/// Finds both queues, or makes what is not there if it may; with the lease of the first.
+/// Finds both queues, and creates what is missing if the options say so. Also returns the lease.
 pub(crate) async fn set_up(service: &Service, options: &SqsOptions) -> Result<(Target, Target, Duration), QueueError> {
     let setup = Setup { service, options };
     let url = match &options.url {
@@ -64,9 +64,9 @@ fn largest(attributes: &Attributes) -> usize {
     told.unwrap_or(USUAL_LARGEST)
 }
 
-/// What SQS itself does with messages that were received too often.
+/// The redrive policy: SQS moves messages away after too many deliveries.
 struct Redrive {
-    /// The name of the queue that they are moved to.
+    /// The name of its target queue.
     target: String,
     after: u64,
 }
@@ -137,7 +137,7 @@ impl Setup<'_> {
         Ok(told.attributes.unwrap_or_default())
     }
 
-    /// The queue's, unless one was asked for: that is asked for with every message.
+    /// The queue's lease, unless the options have one, which is requested with every message.
     fn lease(&self, has: &Attributes) -> Result<Duration, QueueError> {
         let told = || has.get(&QueueAttributeName::VisibilityTimeout).and_then(|seconds| seconds.parse().ok());
         let lease = self.options.lease.or_else(|| told().map(Duration::from_secs)).unwrap_or(LEASE);
@@ -147,7 +147,7 @@ impl Setup<'_> {
         Ok(lease)
     }
 
-    /// What the one takes must fit the other, or it could never be given up.
+    /// Every message must fit the dead letters' queue.
     fn check_room(&self, jobs: &Target, dead: &Target) -> Result<(), QueueError> {
         if dead.largest >= jobs.largest {
             return Ok(());
@@ -158,7 +158,7 @@ impl Setup<'_> {
         )))
     }
 
-    /// A message that SQS itself moves away has no stage and no reason, and nobody is told.
+    /// A message that SQS moves away has no stage and reason, and is not reported.
     fn check_redrive(&self, redrive: &Redrive) -> Result<(), QueueError> {
         let (after, most) = (redrive.after, self.options.max_receive.saturating_add(QueueOptions::CHANCES));
         if after > u64::from(most) {

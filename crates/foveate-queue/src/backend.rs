@@ -5,30 +5,29 @@ use foveate_core::{Health, Registry, known_settings, named_backend};
 
 use crate::{JobQueue, QueueError};
 
-/// Which queue, and how it is used.
+/// Names a queue and says how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
     /// The queue's address, whose scheme is the backend's name: `nats://host:4222/stream`, `sqs://queue`.
     pub address: String,
-    /// How long a message belongs to who received it, unless it is extended; `None` takes what the queue has, or 30
-    /// seconds when it is created.
+    /// The length of a lease. `None` takes the queue's own, or 30 seconds if the queue is created.
     pub lease: Option<Duration>,
-    /// Deliveries after which a message is to be given up.
+    /// Deliveries after which the worker gives a message up.
     pub max_receive: u32,
-    /// Whether the queue and its dead letters are made when they are not there.
+    /// Whether a missing queue and its dead letters' queue are created.
     pub create: bool,
-    /// What only the backend understands (`region` of `sqs`), by name; see [`Self::settings`].
+    /// The backend's own settings by name, such as `region` of `sqs`; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
 impl QueueOptions {
-    /// [`max_receive`](Self::max_receive) unless told otherwise.
+    /// The default of [`max_receive`](Self::max_receive).
     pub const DEFAULT_MAX_RECEIVE: u32 = 5;
-    /// Deliveries beyond [`max_receive`](Self::max_receive) in which a worker finds out, among messages that were held
-    /// together when workers died, which of them it was. A broker that gives up messages by itself must do so after these.
+    /// Deliveries beyond [`max_receive`](Self::max_receive) in which workers find out which of the messages that they
+    /// held together is the poison message. A broker's own delivery limit must allow for these.
     pub const CHANCES: u32 = 3;
 
-    /// The queue at `address`, which must be there, as it is set up.
+    /// The existing queue at `address`, as it is configured.
     pub fn new(address: impl Into<String>) -> Self {
         Self {
             address: address.into(),
@@ -42,7 +41,7 @@ impl QueueOptions {
     /// The address's scheme: the name of its backend.
     ///
     /// # Errors
-    /// [`QueueError::Options`] when it has none.
+    /// [`QueueError::Options`] if it has none.
     pub fn scheme(&self) -> Result<&str, QueueError> {
         self.address.split_once("://").map(|(scheme, _)| scheme).ok_or_else(|| {
             QueueError::Options(format!(
@@ -52,10 +51,10 @@ impl QueueOptions {
         })
     }
 
-    /// The settings, once every one of them is among those that the backend has (`known`).
+    /// The settings, after checking that the backend knows (`known`) each of them.
     ///
     /// # Errors
-    /// [`QueueError::Options`], naming the setting and those there are.
+    /// [`QueueError::Options`], which names the unknown setting and the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, QueueError> {
         known_settings(&self.settings, known).map_err(QueueError::Options)
     }
@@ -83,7 +82,8 @@ impl QueueBackend {
     /// Connects to a queue.
     ///
     /// # Errors
-    /// When the broker does not answer, the queue is not there (and is not to be created), or the options make no sense.
+    /// When the broker does not answer, the queue is not there (and is not to be created), or the options make no
+    /// sense.
     pub fn open(&self, options: &QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> {
         (self.open)(options)
     }

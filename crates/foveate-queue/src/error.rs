@@ -1,42 +1,98 @@
+use std::error::Error;
+use std::mem::discriminant;
+use std::sync::Arc;
+
+/// The error of a client library. It is shared, because one failed request may concern many messages.
+pub type Cause = Arc<dyn Error + Send + Sync>;
+
 /// Why a queue could not do something.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The broker does not answer, or asks for patience: trying again may help.
+    /// The broker does not answer or is overloaded; a retry may succeed.
     #[error("queue {queue}: {reason}")]
     Unreachable {
         /// [`crate::JobQueue::name`].
         queue: String,
         /// What happened.
         reason: String,
+        /// The cause, if the client library gave one.
+        source: Option<Cause>,
     },
-    /// The broker answered no: no such queue, no permission. Trying again does not help.
+    /// The broker refused, for example because there is no such queue or no permission; a retry does not help.
     #[error("queue {queue}: {reason}")]
     Refused {
         /// [`crate::JobQueue::name`].
         queue: String,
-        /// What it said, and what would help.
+        /// What the broker said, and the remedy.
         reason: String,
+        /// The cause, if the client library gave one.
+        source: Option<Cause>,
     },
-    /// The lease had ended: the message is, or will be, somebody else's.
+    /// The lease had ended; another worker has the message or will have it.
     #[error("the lease on this message has ended")]
     LeaseLost,
     /// The message is larger than the broker takes.
-    #[error("message of {bytes} bytes, more than the {limit} that this queue takes")]
+    #[error("message of {bytes} bytes; this queue takes at most {limit}")]
     TooLarge {
-        /// Its size.
+        /// The message's size.
         bytes: usize,
         /// The broker's limit.
         limit: usize,
     },
-    /// The options make no sense.
+    /// The options contradict each other or the queue.
     #[error("{0}")]
     Options(String),
+    /// The system gives no thread or no socket to the client library.
+    #[error("cannot start the queue's client: {0}")]
+    Start(#[source] Arc<std::io::Error>),
 }
 
 impl QueueError {
-    /// Whether the same call may succeed later.
+    /// A failure that a retry may not meet.
+    pub fn unreachable(queue: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Unreachable { queue: queue.into(), reason: reason.into(), source: None }
+    }
+
+    /// A failure that every retry would repeat.
+    pub fn refused(queue: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Refused { queue: queue.into(), reason: reason.into(), source: None }
+    }
+
+    /// Adds the client library's error, unless this error has no room for one. Leave out errors that may repeat
+    /// credentials, in their text or in their `Debug` output.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        if let Self::Unreachable { source, .. } | Self::Refused { source, .. } = &mut self {
+            *source = Some(Arc::from(cause.into()));
+        }
+        self
+    }
+
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
+    }
+}
+
+/// Errors are equal if they are of one kind and say the same. Their sources are not compared.
+impl PartialEq for QueueError {
+    fn eq(&self, other: &Self) -> bool {
+        discriminant(self) == discriminant(other) && self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for QueueError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_kept() {
+        let cause = std::io::Error::other("reset");
+        let error = QueueError::unreachable("jobs", "reset").because(cause);
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("reset"));
+        assert!(error.is_transient() && QueueError::LeaseLost.because(std::io::Error::other("x")).source().is_none());
     }
 }

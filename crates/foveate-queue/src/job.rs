@@ -1,19 +1,21 @@
+use std::error::Error;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-/// One image to be worked on, as a message: JSON, version 1, described by `schema/job.v1.json`.
+/// One image to be processed, as a message: JSON, version 1, described by `schema/job.v1.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The caller's own id, which callbacks and rows carry; the message's where there is none.
+    /// The caller's own id, which callbacks and rows carry. Without it, the message's id is used.
     pub id: Option<String>,
-    /// What is to be done: the name of one of the worker's tasks.
+    /// The name of one of the worker's tasks.
     pub task: String,
     /// The image.
     pub image: ImageRef,
-    /// Who is told the result.
+    /// Where the result is posted.
     pub callback: Option<Callback>,
-    /// The caller's own JSON, handed to the task and back to the caller as it came.
+    /// The caller's own JSON, which the task receives and the callback returns unchanged.
     pub metadata: Option<String>,
     /// The trace that the work belongs to, as [W3C Trace Context](https://www.w3.org/TR/trace-context/) writes it.
     pub traceparent: Option<String>,
@@ -23,9 +25,9 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageRef {
-    /// On the web: http or https.
+    /// A URL, http or https.
     Url(String),
-    /// In an object store: `s3://bucket/key`.
+    /// A key in an object store: `s3://bucket/key`.
     Object(String),
 }
 
@@ -38,26 +40,35 @@ impl ImageRef {
     }
 }
 
-/// Who is told a result.
+/// Where a result is posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
-    /// Where the result is posted to.
+    /// An http or https URL.
     pub url: String,
 }
 
-/// A message that is no job. The same message will never be one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a message is not a job, or a job cannot be a message. A retry does not help.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// Not JSON, or not of the schema.
+    /// The message is not JSON, or violates the schema.
     #[error("not a job: {0}")]
-    Schema(String),
-    /// A version that this program does not know.
+    Schema(#[source] Box<dyn Error + Send + Sync>),
+    /// The message is a list.
+    #[error("not a job: a list instead of an object")]
+    List,
+    /// The id is too long or has control characters.
+    #[error("not a job: an id has 1 to {max} characters and no control characters", max = Job::MAX_ID)]
+    Id,
+    /// The metadata of a job to be sent are not JSON.
+    #[error("the metadata are not JSON: {0}")]
+    Metadata(#[source] Box<dyn Error + Send + Sync>),
+    /// The version is unknown to this program.
     #[error("job of version {0}; this worker knows version {known}", known = Job::VERSION)]
     Version(String),
 }
 
-/// The message on the wire. What is `null` is as good as absent.
+/// The message on the wire. `null` means absent.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire<'a> {
@@ -74,7 +85,7 @@ struct Wire<'a> {
     traceparent: Option<String>,
 }
 
-/// Of one variant, because serde takes a list for a struct too.
+/// An enum of one variant, because serde accepts a list for a struct.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum WireCallback {
@@ -82,34 +93,34 @@ enum WireCallback {
 }
 
 impl Job {
-    /// Of the messages that are written.
+    /// The version of the messages that this crate writes.
     pub const VERSION: u64 = 1;
-    /// The task of a message that names none.
+    /// The task of a job that names none.
     pub const DEFAULT_TASK: &str = "embed";
     /// Most characters of an id.
     pub const MAX_ID: usize = 256;
 
-    /// A job for the usual task, without id, callback or metadata.
+    /// A job for the default task, without id, callback or metadata.
     pub fn new(image: ImageRef) -> Self {
         let task = Self::DEFAULT_TASK.to_owned();
         Self { id: None, task, image, callback: None, metadata: None, traceparent: None }
     }
 
-    /// Reads a message. Unknown fields are refused: a misspelt one would lose what it says.
+    /// Parses a message. Unknown fields are refused, because a misspelt field would be lost silently.
     ///
     /// # Errors
-    /// [`JobError`], when it is no job.
+    /// [`JobError`], when the message is not a job.
     pub fn parse(body: &[u8]) -> Result<Self, JobError> {
         #[derive(Deserialize)]
         struct Versioned {
             version: Number,
         }
-        let schema = |error: serde_json::Error| JobError::Schema(error.to_string());
-        // As with the callback: a list is no job.
+        let schema = |error: serde_json::Error| JobError::Schema(error.into());
+        // As with the callback: serde accepts a list for a struct.
         if body.trim_ascii_start().first() == Some(&b'[') {
-            return Err(JobError::Schema("a list".to_owned()));
+            return Err(JobError::List);
         }
-        // The version first: a later one may have fields that this one does not.
+        // The version first: a later version may have other fields.
         let Versioned { version } = serde_json::from_slice(body).map_err(schema)?;
         if version.as_f64() != Some(Self::VERSION as f64) {
             return Err(JobError::Version(version.to_string()));
@@ -117,8 +128,7 @@ impl Job {
         let Wire { version: _, id, task, image, callback, metadata, traceparent } =
             serde_json::from_slice(body).map_err(schema)?;
         if id.as_deref().is_some_and(|id| !Self::is_id(id)) {
-            let message = format!("an id has 1 to {} characters, none of them control characters", Self::MAX_ID);
-            return Err(JobError::Schema(message));
+            return Err(JobError::Id);
         }
         Ok(Self {
             id,
@@ -135,18 +145,18 @@ impl Job {
         (1..=Self::MAX_ID).contains(&id.chars().count()) && !id.chars().any(char::is_control)
     }
 
-    /// The message.
+    /// Writes the message.
     ///
     /// # Errors
-    /// [`JobError::Schema`] when `metadata` is not JSON.
+    /// [`JobError::Metadata`] when `metadata` is not JSON.
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
-        let schema = |error: serde_json::Error| JobError::Schema(format!("metadata: {error}"));
-        let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(schema)?;
+        let failed = |error: serde_json::Error| JobError::Metadata(error.into());
+        let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(failed)?;
         let Self { id, task, image, callback, traceparent, .. } = self.clone();
         let callback = callback.map(|Callback { url }| WireCallback::Url(url));
         let version = Self::VERSION.into();
         let wire = Wire { version, id, task: Some(task), image, callback, metadata, traceparent };
-        serde_json::to_vec(&wire).map_err(schema)
+        serde_json::to_vec(&wire).map_err(failed)
     }
 }
 
@@ -168,11 +178,13 @@ mod tests {
         let refused = |body: &str| Job::parse(body.as_bytes()).unwrap_err().to_string();
         assert_eq!(refused(r#"{"version":2,"image":{"sound":"x"}}"#), "job of version 2; this worker knows version 1");
         assert!(refused("").starts_with("not a job: EOF"));
-        assert_eq!(refused(r#" [1, "id", "embed", {"url": "u"}]"#), "not a job: a list");
+        assert_eq!(refused(r#" [1, "id", "embed", {"url": "u"}]"#), "not a job: a list instead of an object");
         assert!(refused(r#"{"version":1}"#).contains("missing field `image`"));
         assert!(refused(r#"{"version":1,"image":{"url":"u"},"calback":{}}"#).contains("unknown field `calback`"));
         assert!(refused(r#"{"version":1,"image":{"url":"u","object":"o"}}"#).starts_with("not a job: "));
-        assert!(refused("{\"version\":1,\"image\":{\"url\":\"u\"},\"id\":\"a\\nb\"}").contains("none of them control"));
+        assert!(
+            refused("{\"version\":1,\"image\":{\"url\":\"u\"},\"id\":\"a\\nb\"}").contains("no control characters")
+        );
         assert!(refused(r#"{"version":1,"image":{"url":"u"},"id":""}"#).contains("1 to 256 characters"));
     }
 }

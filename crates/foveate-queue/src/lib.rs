@@ -11,109 +11,109 @@ mod text;
 use std::time::{Duration, SystemTime};
 
 pub use backend::{QueueBackend, QueueOptions, QueueRegistry};
-pub use error::QueueError;
+pub use error::{Cause, QueueError};
 pub use job::{Callback, ImageRef, Job, JobError};
 pub use memory::MemoryQueue;
 pub use text::one_line;
 
-/// A broker's queue of jobs. Delivery is at least once: a message is leased to whoever receives it, and comes back when
-/// the lease ends without an acknowledgement. Every method may be called from several threads at once, and blocks: within
-/// an async runtime, call it where blocking is allowed.
+/// A broker's queue of jobs. Delivery is at least once: a message is leased to its receiver, and comes back when the
+/// lease ends without an acknowledgement. Every method blocks, and several threads may call it at once. Within an async
+/// runtime, call it where blocking is allowed.
 ///
-/// Methods on several messages answer for each, in the order given, and use as few requests as the broker allows,
-/// however many they are given.
+/// Methods on several messages return one result for each, in the given order. They take any number of messages and use
+/// as few requests as the broker allows.
 pub trait JobQueue: Send + Sync {
-    /// What people and metrics call it. Without credentials.
+    /// The name in logs and metrics, without credentials.
     fn name(&self) -> &str;
 
-    /// How long a message belongs to who received it, unless it is extended.
+    /// The length of a lease, unless it is extended.
     fn lease(&self) -> Duration;
 
-    /// Deliveries after which a message is to be given up; at least 1. The broker itself gives up none: only a worker
-    /// knows stage and reason.
+    /// Deliveries after which the worker gives a message up; at least 1. The broker itself gives up none, because only
+    /// the worker knows the stage and the reason.
     fn max_receive(&self) -> u32;
 
-    /// Adds messages. Done when the broker has them durably. Of two with one id, a broker that knows about ids drops the
-    /// second if it comes soon.
+    /// Sends messages. Returns once the broker has stored them durably. A broker that deduplicates by id drops a second
+    /// message with the same id for a while.
     fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>>;
 
-    /// Up to `max` messages; waits no longer than about `wait` for the first, and returns nothing if none came.
+    /// Receives up to `max` messages. Waits for about `wait` for the first one, and returns none if none came.
     ///
     /// # Errors
-    /// When the broker cannot be asked. Connections that were lost are made anew by the next call.
+    /// [`QueueError`] if the broker fails. The next call re-establishes a lost connection.
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError>;
 
-    /// Removes messages for good. [`QueueError::LeaseLost`] where the broker can tell that the lease had ended.
+    /// Removes messages. [`QueueError::LeaseLost`] if the lease had ended and the broker reports it.
     fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>>;
 
-    /// Starts leases anew: another [`Self::lease`] from now.
+    /// Extends leases: each ends [`Self::lease`] from now.
     fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>>;
 
-    /// Gives messages back, to be delivered again after `delay` (at once when zero).
+    /// Releases messages: the broker delivers them again after `delay`.
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
 
-    /// Moves a message to the queue's dead letters, with its id and why. It is there durably before it is removed here.
-    /// What does not fit beside the body is left out; a body that leaves no room for anything loses its end.
+    /// Moves a message to the dead letters, with its id, stage and reason. The dead letter is durable before the
+    /// message is removed. Fields that do not fit beside the body are left out; a body that leaves no room for them is
+    /// truncated.
     ///
     /// # Errors
-    /// When that could not be done; the message then comes back when its lease ends.
+    /// [`QueueError`] if the broker fails. The message then comes back when its lease ends.
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError>;
 
-    /// How many messages there are; brokers may answer approximately.
+    /// Counts the messages. Brokers may answer approximately.
     ///
     /// # Errors
-    /// When the broker cannot be asked.
+    /// [`QueueError`] if the broker fails.
     fn depth(&self) -> Result<Depth, QueueError>;
 }
 
-/// What is sent.
+/// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The same whenever this message is delivered; see [`Job::is_id`].
+    /// The same at every delivery; see [`Job::is_id`].
     pub id: String,
-    /// The job: see [`Job`]. Text in UTF-8: some brokers carry nothing else, and refuse it.
+    /// The [`Job`] as UTF-8. Some brokers refuse other bytes.
     pub body: Vec<u8>,
 }
 
-/// What is received.
+/// A message that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The id it was sent with; the broker's own where it was sent without (by another program), which is the same at
-    /// every delivery too.
+    /// The message's id, or the broker's own if another program sent the message without one. The same at every
+    /// delivery.
     pub id: String,
-    /// The broker's own name of the message: the same at every delivery of it, and different for every message that was
-    /// sent, even where two have one id.
+    /// The broker's own name of the message: the same at every delivery, and unique even if two messages have one id.
     pub key: String,
-    /// The job: see [`Job`]. Whatever was sent: nothing has looked into it yet.
+    /// The [`Job`], not validated yet.
     pub body: Vec<u8>,
-    /// Names this delivery.
+    /// Identifies this delivery.
     pub receipt: Receipt,
-    /// How often it was delivered, this time included: 1 the first time.
+    /// Deliveries so far, including this one: 1 at the first.
     pub received: u32,
-    /// When it was sent, by the broker's clock, where it tells.
+    /// When the message was sent by the broker's clock, if known.
     pub sent: Option<SystemTime>,
 }
 
-/// Names one delivery of one message, for the queue that made it.
+/// Identifies one delivery of one message to the queue that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt(pub String);
 
-/// Why a message is given up.
+/// Why a message goes to the dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The stage that failed.
     pub stage: String,
-    /// The reason, one line.
+    /// The reason in one line.
     pub reason: String,
 }
 
-/// How many messages a queue has.
+/// The number of messages in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Nobody has received them, or they were given back.
+    /// Messages that nobody holds.
     pub waiting: u64,
-    /// Under a lease.
+    /// Messages under a lease.
     pub leased: u64,
-    /// Given up.
+    /// Dead letters.
     pub dead: u64,
 }

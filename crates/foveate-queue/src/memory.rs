@@ -4,8 +4,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::{DeadLetter, Delivery, Depth, JobQueue, Message, QueueError, Receipt};
 
-/// A queue within one process, for programs that embed a worker and for tests: leases by the clock, delivery counts,
-/// delays and dead letters as a broker has them, but nothing outlives the process. A clone is the same queue.
+/// A queue within one process, for programs that embed a worker and for tests. It has leases by the clock, delivery
+/// counts, delays and dead letters like a broker, but nothing outlives the process. A clone is the same queue.
 #[derive(Clone, Debug)]
 pub struct MemoryQueue {
     name: String,
@@ -19,17 +19,17 @@ pub struct MemoryQueue {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Something may be received that could not before.
+    /// Notified when another message may be received.
     changed: Condvar,
 }
 
-/// When a message may be received next (a leased one: when its lease ends), and a number, so that no two are alike.
+/// When a message may be received next (a leased one when its lease ends), and a number that makes the place unique.
 type Place = (Instant, u64);
 
 #[derive(Debug, Default)]
 struct State {
     messages: BTreeMap<Place, Held>,
-    /// Where the message of a receipt is, until it is received anew.
+    /// The place of each receipt's message, until that message is received again.
     receipts: HashMap<u64, Place>,
     dead: Vec<(Delivery, DeadLetter)>,
     numbers: u64,
@@ -38,16 +38,16 @@ struct State {
 #[derive(Debug)]
 struct Held {
     message: Message,
-    /// Given when it was sent; no other message has it.
+    /// Unique among all messages.
     key: u64,
     sent: SystemTime,
     received: u32,
-    /// Of its latest delivery, unless it was given back.
+    /// The receipt of the latest delivery, unless the message was released.
     receipt: Option<u64>,
 }
 
 impl MemoryQueue {
-    /// An empty queue without bounds.
+    /// An empty queue without limits.
     pub fn new(name: impl Into<String>, lease: Duration, max_receive: u32) -> Self {
         let name = name.into();
         Self {
@@ -89,7 +89,7 @@ impl MemoryQueue {
         }
         if state.messages.len() >= self.max_messages {
             let reason = format!("it is full: it holds {} messages", self.max_messages);
-            return Err(QueueError::Unreachable { queue: self.name.clone(), reason });
+            return Err(QueueError::unreachable(self.name.as_str(), reason));
         }
         let (message, key) = (message.clone(), state.number());
         let held = Held { message, key, sent: SystemTime::now(), received: 0, receipt: None };

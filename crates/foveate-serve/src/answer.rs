@@ -1,4 +1,4 @@
-//! What is answered: each input's outcome, in the order of the inputs.
+//! Answers: the outcome of each input, in the inputs' order.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct List<'a> {
     usage: Usage,
 }
 
-/// Clients of other services look for tokens here; images have none.
+/// Clients of other services expect token counts; images have none.
 #[derive(Serialize)]
 struct Usage {
     images: usize,
@@ -28,7 +28,7 @@ struct Usage {
     total_tokens: usize,
 }
 
-/// All outcomes, if one is good; a problem of them if none is.
+/// A list of all outcomes, or a problem if every input failed.
 pub(crate) fn outcomes(id: &str, model: &str, outcomes: &[Outcome], encoding: Encoding) -> Result<Response, Problem> {
     let data = outcomes.iter().enumerate().map(|(i, outcome)| Entry::of(i, outcome, encoding)).collect();
     if outcomes.iter().all(Result::is_err) {
@@ -37,20 +37,20 @@ pub(crate) fn outcomes(id: &str, model: &str, outcomes: &[Outcome], encoding: En
     Ok(list(StatusCode::OK, id, model, data))
 }
 
-/// The answer to a request that was taken.
+/// The answer to an accepted request.
 pub(crate) fn list(status: StatusCode, id: &str, model: &str, data: Vec<Entry>) -> Response {
     let usage = Usage { images: data.len(), prompt_tokens: 0, total_tokens: 0 };
     (status, Json(List { object: "list", id, model, data, usage })).into_response()
 }
 
-/// What to say when every input failed. Where another try may help one of them, it is worth it.
+/// The problem when every input failed. It is retryable if one of the failures is.
 fn failed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Problem {
     let problem = |status, remedy: &'static str| Problem::new(status, "data says for each input what happened", remedy);
     let mut stages = failures.clone().filter(|failure| failure.transient).map(|failure| failure.stage).peekable();
     if stages.peek().is_none() {
         return problem(StatusCode::UNPROCESSABLE_ENTITY, "send other images: these fail whenever they are tried");
     }
-    // Whose fault it is: the images' servers', or, for any other reason, ours.
+    // Downloads fail at the image's server; everything else fails here.
     let mut status = StatusCode::BAD_GATEWAY;
     for stage in stages {
         match stage {

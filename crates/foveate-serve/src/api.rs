@@ -1,4 +1,4 @@
-//! What the embeddings API is made of.
+//! The configuration of the embeddings API.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,41 +10,39 @@ use foveate_worker::{Engine, Traces};
 use crate::error::ServeError;
 use crate::limits::MAX_INPUTS;
 
-/// Whether results may be posted to an address; an error says why not.
+/// Checks whether results may be posted to a URL. The error is the reason against it.
 pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// The embeddings API: who does the work, and how much of it one client may ask for.
+/// The embeddings API: its engine, its queue and its limits.
 #[derive(Clone)]
 pub struct Api {
-    /// Who does the work. The server does not stop it.
+    /// Processes the images. The server does not stop it.
     pub engine: Arc<Engine>,
-    /// What the model is called.
+    /// The model's name.
     pub model: String,
-    /// Where requests with a callback go; they are refused without one.
+    /// Takes requests with a callback, which are refused without a queue.
     pub queue: Option<Arc<dyn JobQueue>>,
-    /// Is asked about each callback's address, so that a request whose result could not be told is refused at once. It
-    /// should refuse what the workers who call back would refuse.
+    /// Checks each callback's URL before anything is queued. It should refuse what the workers refuse.
     pub check_callback: Option<CallbackCheck>,
-    /// Keys that clients have to send one of (`Authorization: Bearer …`); everybody is served where there are none.
+    /// API keys; clients send one of them (`Authorization: Bearer …`). Without keys, every client is served.
     pub tokens: Vec<String>,
-    /// Most images in a request; no more than the engine has under way at once, and no more than 4 096.
+    /// Most images of a request; at most the engine's limit, and at most 4 096.
     pub max_images: usize,
     /// Most bytes of a request's body.
     pub max_body_bytes: u64,
-    /// Most bytes that are in hand of all requests together, bodies and the images in them; at least three times
-    /// [`Api::max_body_bytes`].
+    /// Most bytes of all requests together, bodies and images; at least three times [`Api::max_body_bytes`].
     pub max_bytes_in_hand: u64,
-    /// How long a client may take to send a body.
+    /// Longest time to receive a body.
     pub read_timeout: Duration,
-    /// How long a request may take, from when its body is there.
+    /// Longest time of a request after its body has arrived.
     pub timeout: Duration,
-    /// Whose traces requests are part of, by their `traceparent` header; jobs that are queued carry it on.
+    /// Connects requests to the traces that their `traceparent` headers name; queued jobs carry them on.
     pub traces: Traces,
 }
 
 impl Api {
-    /// Without callbacks and keys: up to 64 images and 64 MiB in a request, 256 MiB in hand, 30 seconds for a body and
-    /// as many for an answer.
+    /// The default limits, without callbacks and keys: 64 images and 64 MiB per request, 256 MiB for all requests, 30
+    /// seconds for a body and 30 for the rest of a request.
     pub fn new(engine: Arc<Engine>, model: impl Into<String>) -> Self {
         let half_a_minute = Duration::from_secs(30);
         Self {
@@ -69,7 +67,7 @@ impl Api {
             () if self.max_images == 0 || self.max_images > room => {
                 fail(format!("{} images in a request: there is room for 1 to {room}", self.max_images))
             }
-            // A body, as much again while it is taken apart, and the images in it: less would be too little for ever.
+            // A request needs its body, as much again while it is parsed, and its images.
             () if self.max_body_bytes == 0 || self.max_body_bytes > self.max_bytes_in_hand / 3 => fail(format!(
                 "bodies of {} bytes need three times as many in hand, and there may be {}",
                 self.max_body_bytes, self.max_bytes_in_hand
@@ -81,7 +79,7 @@ impl Api {
 }
 
 impl fmt::Debug for Api {
-    /// Without the keys.
+    /// Leaves out the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Api").field("engine", &self.engine).field("model", &self.model).finish_non_exhaustive()
     }

@@ -24,9 +24,9 @@ use crate::problem::Problem;
 use crate::serving::{Client, Serving};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Most bytes of it: with an index behind it, it is a job's id.
+/// Most bytes of an Idempotency-Key, which becomes a job's id with an index appended.
 const MAX_KEY: usize = 200;
-/// About what a message has beside metadata and addresses: ids, the task, the trace.
+/// Approximate bytes of a message besides metadata and URLs: ids, the task, the trace.
 const REST_OF_MESSAGE: usize = 1 << 10;
 const REPEAT: &str = "repeat the request with this problem's id as Idempotency-Key: what is queued already is not queued \
                       again by a broker that knows about ids";
@@ -43,7 +43,7 @@ pub(crate) async fn embeddings(State(serving): State<Arc<Serving>>, request: Req
     answer.into_response()
 }
 
-/// Everything that is done from here on has the request's id.
+/// Handles a request whose id is known; its spans and problems carry the id.
 async fn identified(
     serving: &Serving,
     client: Client,
@@ -71,7 +71,7 @@ async fn identified(
     answer
 }
 
-/// What the images' ids begin with.
+/// The request's id, which begins the images' ids.
 fn id(headers: &HeaderMap) -> Result<String, Problem> {
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(Uuid::now_v7().to_string()) };
     match key.to_str() {
@@ -93,11 +93,11 @@ fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
     }
 }
 
-/// Answers directly, by the engine's dynamic batches.
+/// Answers directly, from the engine's dynamic batches.
 async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
     let (encoding, count) = (asked.encoding, asked.images.len());
-    // Where this function ends, for a client that went away too, nobody wants what is not done.
+    // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
     let wanted = Wanted::default();
     let outcomes = submit(serving, id, asked, &wanted)?;
     let mut told = Vec::with_capacity(count);
@@ -131,7 +131,7 @@ impl Drop for Wanted {
     }
 }
 
-/// Gives the engine all images, or none: those that it has are not `wanted` any more when it refuses a later one.
+/// Submits all images or none: if the engine refuses one, those before it are no longer `wanted`.
 fn submit(
     serving: &Serving,
     id: &str,
@@ -144,14 +144,14 @@ fn submit(
         return Err(Problem::full(format!("{} images, and there is room for {room} now", asked.images.len())));
     }
     let task = asked.task.as_ref().unwrap_or(task);
-    // The room that the bytes take is free when the engine is done with the last image, or has left it out.
+    // Frees the room of the bytes once the engine is done with the last image.
     let claim = Arc::new(asked.claim);
     let work = |(index, image)| {
         let (tell, outcome) = oneshot::channel();
         let claim = Arc::clone(&claim);
         let done = Done::new(move |outcome| {
             drop(claim);
-            // Whoever waited may have gone.
+            // The request may have ended.
             let _ = tell.send(outcome);
         });
         let id = format!("{id}-{index}");
@@ -163,7 +163,7 @@ fn submit(
     asked.images.into_iter().enumerate().map(work).collect()
 }
 
-/// Queues the images, and answers at once.
+/// Queues the images and answers at once.
 async fn enqueue(
     serving: &Serving,
     client: Client,
@@ -191,7 +191,7 @@ async fn enqueue(
     };
     let ids: Vec<String> = (0..asked.images.len()).map(|index| format!("{id}-{index}")).collect();
     let messages = messages(client, &ids, asked.images, job)?;
-    // Where this function ends, nobody waits any more. What the messages take is free when the queue has answered.
+    // Dropped at the end of this function. The room of the messages is freed once the queue has answered.
     let wanted = Wanted::default();
     let (still, held) = (wanted.still(), (asked.claim, place));
     let sent = tokio::task::spawn_blocking(move || {
@@ -212,7 +212,7 @@ fn check_callback(serving: &Serving, Callback { url }: &Callback) -> Result<(), 
     check(url).map_err(|reason| Problem::impossible(format!("callback: {reason}"), "name another address"))
 }
 
-/// Room for the messages, before there are any: each has a copy of the metadata.
+/// Claims the room of the messages before they are made: each has a copy of the metadata.
 fn claim_messages(serving: &Serving, asked: &mut Asked, callback: &Callback) -> Result<(), Problem> {
     let each = REST_OF_MESSAGE + callback.url.len() + asked.metadata.as_ref().map_or(0, String::len);
     let address = |image: &Image| if let Image::At(image) = image { image.as_str().len() } else { 0 };
@@ -225,7 +225,7 @@ fn claim_messages(serving: &Serving, asked: &mut Asked, callback: &Callback) -> 
     asked.claim.grow_to(bytes)
 }
 
-/// The engine's tasks stand for those of the workers behind the queue.
+/// Checks a task's name against the engine's tasks, which stand for those of the queue's workers.
 fn task(engine: &Engine, task: String) -> Result<String, Problem> {
     if engine.tasks().any(|known| known == task) {
         return Ok(task);
@@ -253,7 +253,7 @@ fn messages(
     ids.iter().zip(images).enumerate().map(message).collect()
 }
 
-/// All are queued, or the request is not done.
+/// The answer after queueing: accepted if every image is queued, a problem otherwise.
 fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<(), QueueError>>) -> Result<Response, Problem> {
     let failed: Vec<(usize, &QueueError)> =
         sent.iter().enumerate().filter_map(|(i, sent)| Some((i, sent.as_ref().err()?))).collect();

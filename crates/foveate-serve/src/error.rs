@@ -1,10 +1,10 @@
 use std::net::SocketAddr;
 
-/// Why nothing is served.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The address cannot be listened at.
+    /// The server cannot listen at its address.
     #[error("cannot listen at {address}: {source}")]
     Bind {
         /// The address.
@@ -12,7 +12,7 @@ pub enum ServeError {
         /// The reason.
         source: std::io::Error,
     },
-    /// Settings that make no sense together.
+    /// The options contradict each other.
     #[error("{0}")]
     Options(String),
     /// The system gives no threads.

@@ -1,4 +1,4 @@
-//! What clients send: JSON, a form with files, or one image.
+//! Request bodies: JSON, a form with files, or one image.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -30,12 +30,12 @@ use crate::serving::Serving;
 
 /// Most bytes of metadata: each image of a request has a copy.
 const MAX_METADATA: usize = 64 << 10;
-/// How long a client that was refused may go on sending.
+/// How long a refused client may go on sending.
 const LINGER: Duration = Duration::from_secs(2);
-/// Most bytes of an address.
+/// Most bytes of a URL or an object key.
 const MAX_ADDRESS: usize = 2048;
 const WEB: [&str; 2] = ["http://", "https://"];
-/// Bits that padding leaves over are not looked at: the API's document cannot say which strings have them.
+/// Accepts nonzero trailing bits, because the OpenAPI document cannot describe which strings have them.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -43,46 +43,46 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// A request that was understood.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// At least one, at most as many as the API takes.
+    /// At least one, at most [`crate::Api::max_images`].
     pub(crate) images: Vec<Image>,
     pub(crate) model: Option<String>,
     pub(crate) task: Option<String>,
     pub(crate) encoding: Encoding,
     pub(crate) metadata: Option<String>,
     pub(crate) callback: Option<Callback>,
-    /// The room that the images take.
+    /// The room of the images.
     pub(crate) claim: Claim,
 }
 
-/// How the body is to be understood.
+/// The kind of a body.
 enum Form {
     Json,
     Multipart { boundary: String },
     Image,
 }
 
-/// Reads and understands a body.
+/// Reads and parses a body.
 pub(crate) async fn ask(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<Asked, Problem> {
     let form = form(headers)?;
     let (body, mut claim) = tokio::time::timeout(serving.api.read_timeout, read(serving, headers, body))
         .await
         .map_err(|_| too_slow(serving))??;
     if !matches!(form, Form::Image) {
-        // While it is taken apart there may be as much again: text without its escapes, parts of a form.
+        // Parsing needs as much again, for unescaped text or the parts of a form.
         claim.grow_to(2 * body.len() as u64)?;
     }
     let asked = match form {
-        // Many megabytes of base64, or of parts, take their time.
+        // Decoding many megabytes takes a while.
         Form::Json => tokio::task::block_in_place(|| json(&body, serving.memory.claim(), serving.api.max_images))?,
         Form::Multipart { boundary } => {
             let form = multipart(body, boundary, serving.memory.claim(), serving.api.max_images);
             tokio::task::block_in_place(|| Handle::current().block_on(form))?
         }
         Form::Image if body.is_empty() => return Err(Problem::malformed("the body is empty")),
-        // The body is the image, and its claim the image's.
+        // The body is the image, so its claim is the image's.
         Form::Image => return Ok(Asked { images: vec![Image::Bytes(body)], ..Asked::new(claim) }),
     };
     if let Some(bytes) = asked.metadata.as_ref().map(String::len).filter(|bytes| *bytes > MAX_METADATA) {
@@ -131,7 +131,8 @@ fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     }
 }
 
-/// The whole body, as far as it may go. Room is claimed for what came, not for what was announced: announcing is free.
+/// Reads the whole body within its limits. Claims room for the bytes that came, because announcing bytes costs a client
+/// nothing.
 async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result<(Vec<u8>, Claim), Problem> {
     let most = serving.api.max_body_bytes;
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -147,7 +148,7 @@ async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result
         }
         let needed = bytes.len() + data.len();
         if needed > bytes.capacity() {
-            // To twice its size, but to no more than was announced.
+            // Grows to twice the size, but not beyond the announced one.
             let size = (2 * bytes.len()).min(announced.unwrap_or(most) as usize).max(needed);
             claim.grow_to(size as u64)?;
             bytes.reserve_exact(size - bytes.len());
@@ -157,8 +158,8 @@ async fn read(serving: &Serving, headers: &HeaderMap, body: &mut Body) -> Result
     Ok((bytes, claim))
 }
 
-/// Reads on after a problem, because clients that are still sending miss an answer when the connection is closed on
-/// them. Not for ever, and not what a client will send only when it is told to go on.
+/// Reads on after a problem, for a while, because clients that are still sending miss the answer if the connection
+/// closes. Does not read what a client sends only after a 100 Continue.
 pub(crate) async fn linger(serving: &Serving, headers: &HeaderMap, body: &mut Body) {
     if headers.contains_key(EXPECT) {
         return;
@@ -172,7 +173,7 @@ pub(crate) async fn linger(serving: &Serving, headers: &HeaderMap, body: &mut Bo
             }
         }
     };
-    // Whoever takes longer may miss it.
+    // Slower clients may miss the answer.
     let _ = tokio::time::timeout(LINGER.min(serving.api.read_timeout), rest).await;
 }
 
@@ -197,19 +198,19 @@ struct Wire<'a> {
     metadata: Option<&'a RawValue>,
     #[serde(borrow)]
     callback: Option<CallTo<'a>>,
-    /// Clients of other services send it; nothing here depends on who asks.
+    /// Clients of other services send it; it has no effect.
     #[serde(rename = "user")]
     _user: Option<String>,
 }
 
-/// Of one variant, because serde takes a list for a struct too.
+/// An enum of one variant, because serde accepts a list for a struct.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum CallTo<'a> {
     Url(#[serde(borrow)] Cow<'a, str>),
 }
 
-/// One input, or several.
+/// One input or several.
 struct Inputs<'a>(Vec<Input<'a>>);
 
 enum Input<'a> {
@@ -225,7 +226,7 @@ enum Named<'a> {
     Object(#[serde(borrow)] Cow<'a, str>),
 }
 
-/// By hand, because serde would keep a copy of whatever is there before it looks at it, many times its size in JSON.
+/// Hand-written, because serde's untagged enums first buffer the value, at many times its size in JSON.
 struct InputsVisitor;
 
 impl<'de> Visitor<'de> for InputsVisitor {
@@ -345,7 +346,7 @@ fn within(part: &str, problem: Problem) -> Problem {
     Problem { detail: format!("{part}: {}", problem.detail), ..problem }
 }
 
-/// An image, for whose bytes `admit` finds room.
+/// An image; `admit` claims room for its bytes.
 fn image(input: &Input<'_>, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -> Result<Image, Problem> {
     let web = |text: &str| Ok(Image::At(ImageRef::Url(address(text, &WEB)?)));
     match input {
@@ -356,7 +357,7 @@ fn image(input: &Input<'_>, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -
     }
 }
 
-/// An address of one of these kinds. Whether it leads anywhere is found out when it is asked.
+/// An address with one of these prefixes. Nothing else is checked before it is requested.
 fn address(text: &str, kinds: &[&str]) -> Result<String, Problem> {
     let rest = kinds.iter().find_map(|kind| text.strip_prefix(kind));
     let is_one = rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -393,9 +394,9 @@ fn bytes(text: &str, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -> Resul
     }
 }
 
-/// A form: files as `image`, as many as there are, and the other fields as in JSON.
+/// A form: any number of files as `image`, and the other fields as in JSON.
 async fn multipart(body: Vec<u8>, boundary: String, mut claim: Claim, max_images: usize) -> Result<Asked, Problem> {
-    // The parts together are no larger than the whole.
+    // All parts together are no larger than the body.
     claim.grow_to(body.len() as u64)?;
     let whole = stream::iter([Ok::<_, Infallible>(Bytes::from(body))]);
     let mut parts = Multipart::new(whole, boundary);
@@ -427,7 +428,7 @@ async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize) -> Res
         "encoding_format" => asked.encoding = read_as::<Format>(&name, &Value::from(text()?).to_string())?.into(),
         "metadata" => {
             let json = read_as::<&RawValue>(&name, text()?)?.get();
-            // In a form, a number or a word could as well be meant as text.
+            // In a form, a number or a word could also mean text.
             if !json.starts_with('{') {
                 return Err(Problem::malformed("part 'metadata' is no JSON object"));
             }

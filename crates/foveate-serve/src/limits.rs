@@ -1,8 +1,8 @@
 //! Limits that several modules keep.
 
-/// Most inputs that are read before they are counted.
+/// Most inputs that a request may list, whatever the API's own limit.
 pub(crate) const MAX_INPUTS: usize = 4096;
-/// Most threads that wait, for example for a broker that does not answer.
+/// Most blocking threads, which may wait for example for a broker.
 pub(crate) const MAX_BLOCKING: usize = 64;
-/// Requests that are sent to the queue at once, each by such a thread: bodies and probes need some of them too.
+/// Most requests that are queued at once, each by a blocking thread: bodies and probes need some of these too.
 pub(crate) const MAX_SENDS: usize = MAX_BLOCKING / 2;

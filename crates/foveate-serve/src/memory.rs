@@ -1,4 +1,4 @@
-//! Bytes that clients send, bounded for all of them together.
+//! Bounds the bytes of all requests together.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::Problem;
 
-/// What a permit of the semaphore stands for: it counts in 32 bits.
+/// Bytes per permit of the semaphore, which counts in 32 bits.
 const UNIT: u64 = 1024;
 
-/// Room for what was sent and is not done with.
+/// Room for the bytes of unfinished requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     units: Arc<Semaphore>,
     all: u64,
 }
 
-/// A part of it, given back when dropped.
+/// A share of the room; dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Claim {
     memory: Memory,
@@ -29,12 +29,12 @@ impl Memory {
         Self { units: Arc::new(Semaphore::new(all as usize)), all }
     }
 
-    /// Nothing yet.
+    /// An empty claim.
     pub(crate) fn claim(&self) -> Claim {
         Claim { memory: self.clone(), held: None }
     }
 
-    /// Bytes that are claimed.
+    /// Claimed bytes.
     pub(crate) fn taken(&self) -> u64 {
         (self.all - self.units.available_permits() as u64) * UNIT
     }
@@ -45,7 +45,7 @@ impl Memory {
 }
 
 impl Claim {
-    /// Makes it so many bytes, if there is room; it never shrinks.
+    /// Grows the claim to `bytes` if there is room. A claim never shrinks.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), Problem> {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
         let more = bytes.div_ceil(UNIT).saturating_sub(held);

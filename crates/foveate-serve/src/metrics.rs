@@ -1,4 +1,4 @@
-//! What is counted of requests, beside what the worker counts.
+//! Metrics of HTTP requests, beside the worker's.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Metrics {
         self.seconds.get_or_create(&Route { route: route.to_owned() }).observe(took.as_secs_f64());
     }
 
-    /// These metrics after the worker's, as one text.
+    /// Appends these metrics to the worker's text.
     pub(crate) fn after(&self, mut text: String, uploads: u64) -> String {
         self.uploads.set(uploads as i64);
         text.truncate(text.strip_suffix(END).unwrap_or(&text).len());

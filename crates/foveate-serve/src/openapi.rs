@@ -1,10 +1,10 @@
-//! The API's document, as this server is set up.
+//! The OpenAPI document of this server.
 
 use serde_json::{Value, json};
 
 use crate::serving::Serving;
 
-/// `openapi.json` with what the build and the options say.
+/// `openapi.json` with this server's version, model, tasks and limits.
 pub(crate) fn document(serving: &Serving) -> String {
     let mut document: Value = serde_json::from_str(include_str!("../openapi.json"))
         .unwrap_or_else(|error| unreachable!("a test reads it: {error}"));

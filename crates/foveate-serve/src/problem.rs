@@ -1,4 +1,4 @@
-//! What went wrong, after RFC 9457: problem details for HTTP APIs.
+//! Error answers as RFC 9457 describes them: problem details for HTTP APIs.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use serde::Serialize;
 
 use crate::entry::Entry;
 
-/// When to come back where nothing says better.
+/// The default of `Retry-After`.
 const LATER: Duration = Duration::from_secs(1);
 
-/// A request that has no answer, why, and what would help.
+/// Why a request failed, and the remedy.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
     pub(crate) remedy: &'static str,
     pub(crate) retry_after: Option<Duration>,
-    /// The request's id, where it was taken into hand.
+    /// The request's id, if it has one already.
     pub(crate) id: Option<String>,
-    /// What became of each input, where something did.
+    /// The outcomes of the inputs, if any were tried.
     pub(crate) data: Vec<Entry>,
 }
 
 #[derive(Serialize)]
 struct Wire<'a> {
-    /// `about:blank`: the title is the status's.
+    /// `about:blank`: the title is that of the status.
     r#type: &'static str,
     title: &'static str,
     status: u16,
@@ -46,23 +46,23 @@ impl Problem {
         Self { status, detail: detail.into(), remedy, retry_after: None, id: None, data: Vec::new() }
     }
 
-    /// The request is not as the API's document says.
+    /// The request violates the OpenAPI document.
     pub(crate) fn malformed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail, "see /openapi.json for what is understood")
     }
 
-    /// Understood, but it cannot be done here.
+    /// The request is valid, but impossible here.
     pub(crate) fn impossible(detail: impl Into<String>, remedy: &'static str) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail, remedy)
     }
 
-    /// There is no room now.
+    /// There is no room for the request now.
     pub(crate) fn full(detail: impl Into<String>) -> Self {
         let remedy = "try again after the time in Retry-After";
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail, remedy).later(LATER)
     }
 
-    /// It is not done now.
+    /// The request cannot be served now.
     pub(crate) fn unavailable(detail: impl Into<String>, remedy: &'static str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
     }
@@ -81,7 +81,7 @@ impl From<Rejected> for Problem {
         match rejected {
             Rejected::Full(_) => Self::full("as many images are under way as there may be"),
             Rejected::NoTask { .. } => Self::impossible(rejected.to_string(), "name one of them, or none"),
-            // It stops, or a reason that came later than this program.
+            // The engine is stopping, or gives a reason that is newer than this code.
             _ => Self::unavailable(rejected.to_string(), "try another server, or later").later(LATER),
         }
     }
@@ -93,7 +93,7 @@ impl IntoResponse for Problem {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or_default(),
             status: self.status.as_u16(),
-            // It may quote what the client sent.
+            // The detail may quote the client.
             detail: format!("{:.500}", self.detail),
             remedy: self.remedy,
             id: self.id.as_deref(),

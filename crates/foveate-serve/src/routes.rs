@@ -1,4 +1,4 @@
-//! Which address is answered by what.
+//! The server's routes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::serving::Serving;
 use crate::{embeddings, openapi};
 
-/// What all routes share.
+/// State of all routes.
 pub(crate) struct Shared {
     probe: Arc<dyn Probe>,
     metrics: Metrics,
@@ -92,7 +92,7 @@ async fn no_such_method(request: Request) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "use one of those in Allow")
 }
 
-/// Counts, by route: an address that is none would make a metric of its own for every guess.
+/// Counts requests by route. Unknown paths share one label, so that guessing does not create metrics.
 async fn count(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let path = request.extensions().get::<MatchedPath>().cloned();

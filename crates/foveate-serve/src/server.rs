@@ -1,4 +1,4 @@
-//! Connections: who may have one, for how long, and how they end.
+//! Accepts connections, limits them, and ends them.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,29 +22,29 @@ use crate::error::ServeError;
 use crate::limits::MAX_BLOCKING;
 use crate::routes;
 
-/// Threads for connections: they only hand things on.
+/// Threads for connections, which do little work themselves.
 const THREADS: usize = 2;
-/// How long to wait before the next connection where the system gives none (no file descriptors are left, say).
+/// The pause after a failed accept, for example when no file descriptors are left.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// What is served, and to how many at once.
+/// What a server serves, and its limits on connections.
 pub struct ServerOptions {
     /// The address to listen at; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Who is asked about health and metrics.
+    /// Answers for health and metrics.
     pub probe: Arc<dyn Probe>,
-    /// The embeddings API, if it is to be served too.
+    /// The embeddings API, if it is served.
     pub api: Option<Api>,
-    /// Most connections at once; more wait until one ends.
+    /// Most connections at once; further ones wait.
     pub max_connections: usize,
-    /// How long a client may take to send a request's head, and may leave a connection idle.
+    /// Longest time for a request's head, and of an idle connection.
     pub head_timeout: Duration,
-    /// How long a client may take none of an answer before its connection is closed.
+    /// Longest time in which a client reads nothing of its answer.
     pub write_timeout: Duration,
 }
 
 impl ServerOptions {
-    /// Health and metrics alone: 1 024 connections, 15 seconds for a head, 30 for taking an answer.
+    /// Health and metrics only, with 1 024 connections, 15 seconds for a head, and 30 without reading.
     pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
         let (head_timeout, write_timeout) = (Duration::from_secs(15), Duration::from_secs(30));
         Self { listen, probe, api: None, max_connections: 1024, head_timeout, write_timeout }
@@ -57,7 +57,7 @@ impl std::fmt::Debug for ServerOptions {
     }
 }
 
-/// A server that runs on threads of its own. Dropping it stops it at once.
+/// A server on its own threads. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -72,7 +72,7 @@ struct Running {
 }
 
 impl Server {
-    /// Listens, and returns at once.
+    /// Starts to listen and returns.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -98,20 +98,20 @@ impl Server {
         Ok(Self { address, running: Some(Running { runtime, stop, accepting }) })
     }
 
-    /// Where it listens.
+    /// The address that the server listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, and waits until the requests in hand are answered, but no longer than `deadline`.
-    /// Returns how many connections were cut off then.
+    /// Accepts no more connections, and waits until the current requests are answered, but no longer than `deadline`.
+    /// Returns the number of connections that it cut off then.
     pub fn stop(mut self, deadline: Duration) -> usize {
         self.end(deadline)
     }
 
     fn end(&mut self, deadline: Duration) -> usize {
         let Some(Running { runtime, stop, accepting }) = self.running.take() else { return 0 };
-        // It listens until it is told to stop, so it is there to hear it.
+        // The task listens until this message, so it cannot have ended before.
         let _ = stop.send(deadline);
         let cut = runtime.block_on(accepting).unwrap_or_default();
         runtime.shutdown_background();
@@ -127,7 +127,7 @@ impl Drop for Server {
 
 type Connection = http1::Connection<TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>, TowerToHyperService<Router>>;
 
-/// Lets clients in.
+/// Accepts clients.
 struct Door {
     router: Router,
     head_timeout: Duration,
@@ -152,7 +152,7 @@ impl Door {
         }
     }
 
-    /// The next client, when there is a place for it.
+    /// Accepts the next client once there is a place for it.
     async fn admit(&self, listener: &TcpListener, graceful: &GracefulShutdown) {
         let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { unreachable!("never closed") };
         let stream = match listener.accept().await {
@@ -164,7 +164,7 @@ impl Door {
         };
         let connection = graceful.watch(self.connection(stream));
         tokio::spawn(async move {
-            // Clients come and go: what goes wrong between us is told at most to who looks for it.
+            // Broken connections are ordinary, so they are logged at debug level only.
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection");
             }

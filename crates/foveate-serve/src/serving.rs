@@ -1,4 +1,4 @@
-//! The embeddings API while it is served: its room, its keys, and who may ask.
+//! The embeddings API at run time: its room, its keys, and authorization.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::limits::MAX_SENDS;
 use crate::memory::Memory;
 use crate::problem::Problem;
 
-/// The API while it is served.
+/// The API at run time.
 pub(crate) struct Serving {
     pub(crate) api: Api,
     pub(crate) memory: Memory,
-    /// Leave to put a request into the queue.
+    /// Permits to queue a request.
     pub(crate) sends: Arc<Semaphore>,
     /// The task of requests that name none.
     pub(crate) task: String,
@@ -40,8 +40,7 @@ impl Serving {
         !self.keys.is_empty()
     }
 
-    /// Whether the client may ask, and who it is. Keys are compared by their digests, all of them whatever the first
-    /// ones say: how long it takes tells nothing.
+    /// Authenticates the client. Compares the digests of all keys in constant time, so that the time reveals nothing.
     pub(crate) fn authorize(&self, headers: &HeaderMap) -> Result<Client, Problem> {
         if !self.needs_key() {
             return Ok(Client { key: None });
@@ -58,16 +57,16 @@ impl Serving {
     }
 }
 
-/// Who asks: everybody is one client where there are no keys.
+/// A client. Without keys, all requests come from one client.
 #[derive(Clone, Copy)]
 pub(crate) struct Client {
-    /// Its key's digest.
+    /// The digest of its key.
     key: Option<[u8; 32]>,
 }
 
 impl Client {
-    /// What the queue is to know the job of this id by. Two clients may choose one id without knowing of each other,
-    /// and the queue drops what it has already.
+    /// The broker's id of the job with this id. It differs by client, because two clients may choose the same id, and
+    /// the broker would drop the second job.
     pub(crate) fn message_id(&self, id: &str) -> String {
         let Some(key) = self.key else { return id.to_owned() };
         let digest = Sha256::new().chain_update(key).chain_update(id).finalize();

@@ -1,11 +1,11 @@
-//! Names of objects, and which of them may be read.
+//! Object addresses, and which of them may be read.
 
 use foveate_source::{FetchError, SourceError};
 use object_store::path::Path;
 
 const SCHEME: &str = "s3://";
 
-/// One object. The key is taken as it stands: nothing in it is an escape.
+/// An object's address. The key is not unescaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) bucket: String,
@@ -28,14 +28,14 @@ impl Address {
         if key.is_empty() {
             return Err(refused("names no key"));
         }
-        // S3 has such keys, but what stands between takes them for others.
+        // S3 allows such keys, but proxies and libraries change them.
         let key =
             strict_path(key).ok_or_else(|| refused("has a key with an empty, . or .. part or a control character"))?;
         Ok(Self { bucket: bucket.to_owned(), key })
     }
 }
 
-/// A bucket, or a folder in one, all of which may be read.
+/// An allowed bucket, or an allowed folder in one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
     pub(crate) bucket: String,
@@ -56,14 +56,14 @@ impl Allowed {
         Ok(Self { bucket: bucket.to_owned(), folder })
     }
 
-    /// Whole parts of keys count: the folder `a` has `a/b`, and not `ab`.
+    /// Compares whole parts of keys: the folder `a` has `a/b`, but not `ab`.
     pub(crate) fn covers(&self, address: &Address) -> bool {
         self.bucket == address.bucket && address.key.prefix_matches(&self.folder) && address.key != self.folder
     }
 }
 
 fn strict_path(key: &str) -> Option<Path> {
-    // Which would be left out silently.
+    // Such parts would be dropped silently.
     let edges = key.starts_with('/') || key.ends_with('/');
     Path::parse(key).ok().filter(|_| !edges)
 }

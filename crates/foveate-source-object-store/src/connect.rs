@@ -1,4 +1,4 @@
-//! Connections to the store, encrypted with ring: the library's own choice needs a C toolchain.
+//! Connections to the store with TLS by ring; the library's default needs a C toolchain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Gives everybody the same client, and so the same connections.
+/// Shares one client, and so its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector(reqwest::Client);
 

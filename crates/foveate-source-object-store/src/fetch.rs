@@ -12,10 +12,10 @@ use tokio::runtime::Runtime;
 use crate::address::{Address, Allowed};
 use crate::connect::Connector;
 
-/// Further attempts within one reading; who asked for it has a queue for more.
+/// Retries within one read; callers with a queue retry again later.
 const RETRIES: usize = 2;
 
-/// Every bucket that may be read, and what all readers share.
+/// The allowed buckets, and the state that all readers share.
 pub(crate) struct Stores {
     allowed: Vec<Allowed>,
     buckets: BTreeMap<String, AmazonS3>,
@@ -91,7 +91,7 @@ impl Stores {
 
 impl Drop for Stores {
     fn drop(&mut self) {
-        // Waiting for its thread is not allowed on another runtime's, which may be where the last reader ends.
+        // Waiting for the runtime would panic if the last reader ends within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -155,7 +155,7 @@ fn failure(Address { bucket, key }: &Address, error: &object_store::Error) -> Fe
     }
 }
 
-/// The innermost cause in one line: what is around it repeats the address.
+/// The innermost cause in one line, because the outer errors repeat the address.
 fn cause(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(inner) = innermost.source() {
@@ -167,12 +167,12 @@ fn cause(error: &dyn Error) -> String {
     line.trim().to_owned()
 }
 
-/// The status and the code of an answer that the library quotes whole. What else is in its body may repeat the request,
-/// in which there are the key's id and, it may be, a session's token.
+/// The status and the code of an answer that the library quotes in full. The rest of its body may repeat the request,
+/// which has the key's id and perhaps a session token.
 fn answered(text: &str) -> Option<String> {
     const LONGEST: usize = 64;
     let answer = text.strip_prefix("Server returned ")?;
-    // The library has one kind of answer more, whose status was good and is not told.
+    // The library also has an error for answers with a good status, which it does not report.
     let (status, body) = answer
         .strip_prefix("non-2xx status code: ")
         .and_then(|rest| rest.split_once(": "))

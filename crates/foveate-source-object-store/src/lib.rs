@@ -14,11 +14,10 @@ use object_store::aws::AmazonS3Builder;
 
 use crate::fetch::{ObjectFetch, Stores};
 
-/// Prepares readers of the objects that the options allow. They share connections and one thread of their own. Nobody
-/// is asked yet.
+/// Prepares readers of the objects that the options allow. They share connections and one thread. Makes no request yet.
 ///
 /// # Errors
-/// [`SourceError`], when nothing is allowed, an address or a setting makes no sense, or the system has no certificates.
+/// [`SourceError`] if nothing is allowed, an address or a setting is invalid, or the system has no certificates.
 pub fn open(options: &FetchOptions) -> Result<FetchOpener, SourceError> {
     open_with(AmazonS3Builder::from_env(), options)
 }
@@ -31,7 +30,7 @@ fn open_with(builder: AmazonS3Builder, options: &FetchOptions) -> Result<FetchOp
 /// Adds this backend under the name `object-store`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut FetchRegistry) -> Result<(), RegistryError> {
     registry.register(FetchBackend::new(
         "object-store",

@@ -1,22 +1,26 @@
-/// Why nothing was set up.
+use std::error::Error;
+
+use tracing_subscriber::filter::ParseError;
+
+/// Why logs and traces could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
-    /// The filter cannot be read.
-    #[error("log filter '{filter}': {reason}; it looks like 'info' or 'warn,foveate_worker=debug'")]
+    /// The log filter is malformed.
+    #[error("log filter '{filter}': {source}; it looks like 'info' or 'warn,foveate_worker=debug'")]
     Filter {
-        /// What was asked.
+        /// The filter.
         filter: String,
         /// The reason.
-        reason: String,
+        source: ParseError,
     },
-    /// A collector was named, and this program cannot speak to one.
+    /// A collector was named, but this build has no OpenTelemetry.
     #[error("spans cannot go to {0}: OpenTelemetry is not compiled into this build; rebuild with -F otel")]
     NotCompiled(String),
-    /// The address or the environment's settings are of no use.
+    /// The collector's address or the environment's settings cannot be used.
     #[error("OpenTelemetry export: {0}")]
-    Export(String),
-    /// Somebody else has set up logs in this process.
+    Export(#[source] Box<dyn Error + Send + Sync>),
+    /// This process has set up logs already.
     #[error("logs are set up already")]
     AlreadySet,
 }

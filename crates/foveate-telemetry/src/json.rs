@@ -1,4 +1,4 @@
-//! A line of the log as one flat object: what people search for (`id`) is at the top.
+//! Formats a log line as one flat object, with the span's fields such as `id` at the top level.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// How spans keep their fields until [`Lines`] takes them.
+/// Stores the fields of spans for [`Lines`].
 pub(crate) fn fields() -> JsonFields {
     JsonFields::new()
 }
@@ -38,7 +38,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Line
         SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
         let metadata = event.metadata();
         let message = fields.remove("message").unwrap_or_default();
-        // These four first, for those who read it.
+        // These four first, for human readers.
         write!(line, r#"{{"timestamp":"{timestamp}","level":"{}","#, metadata.level())?;
         write!(line, r#""target":{},"message":{message}"#, Value::from(metadata.target()))?;
         for (name, value) in fields {

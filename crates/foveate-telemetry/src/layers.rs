@@ -9,10 +9,10 @@ use crate::error::TelemetryError;
 
 pub(crate) type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// What the filter says, and our spans whatever it says: a warning without the id of its message helps nobody.
+/// Applies the filter to events, but keeps foveate's spans: a warning needs the id of its message.
 pub(crate) fn visible(filter: &str) -> Result<impl Filter<Registry> + Send + Sync + 'static, TelemetryError> {
-    let events = EnvFilter::try_new(filter)
-        .map_err(|error| TelemetryError::Filter { filter: filter.to_owned(), reason: error.to_string() })?;
+    let events =
+        EnvFilter::try_new(filter).map_err(|source| TelemetryError::Filter { filter: filter.to_owned(), source })?;
     Ok(events.or(filter_fn(is_our_span)))
 }
 
@@ -20,7 +20,7 @@ fn is_our_span(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && is_ours(metadata)
 }
 
-/// What our crates say at the level of daily business.
+/// Events and spans of foveate's crates from level info.
 pub(crate) fn is_ours(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= Level::INFO && metadata.target().starts_with("foveate")
 }

@@ -18,44 +18,44 @@ use layers::{BoxedLayer, visible};
 pub use error::TelemetryError;
 pub use otel::{join, traceparent};
 
-/// What is logged, how, and where spans go.
+/// What is logged, in which format, and where spans go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TelemetryOptions {
-    /// How a line looks.
+    /// The format of a line.
     pub format: Format,
-    /// What is logged, in the syntax of `RUST_LOG` (`warn,foveate_worker=debug`); [`TelemetryOptions::DEFAULT_FILTER`] where none
-    /// is given.
+    /// The log filter, in the syntax of `RUST_LOG` (`warn,foveate_worker=debug`). Default:
+    /// [`TelemetryOptions::DEFAULT_FILTER`].
     pub filter: Option<String>,
-    /// The base address of an OpenTelemetry collector that speaks OTLP over HTTP, usually on port 4318; what
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT` says where none is given. Needs the feature `otel`.
+    /// The base address of an OpenTelemetry collector (OTLP over HTTP), usually on port 4318. Default:
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`. Needs the feature `otel`.
     pub otlp: Option<String>,
 }
 
 impl TelemetryOptions {
-    /// What foveate's crates do, and what worries others.
+    /// Foveate's crates from level info, others from level warning.
     pub const DEFAULT_FILTER: &str = "warn,foveate=info";
 }
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people. In colours on a terminal, unless `NO_COLOR` is set.
+    /// Text for people, coloured on a terminal unless `NO_COLOR` is set.
     #[default]
     Text,
-    /// One object a line: `timestamp` (RFC 3339, UTC), `level`, `target`, `message`, the event's own fields, and those of
-    /// the spans that it is in. Of two with one name the inner one is shown; one that is called like those four gets an
-    /// underscore after its name.
+    /// One JSON object per line: `timestamp` (RFC 3339, UTC), `level`, `target`, `message`, the event's own fields, and
+    /// those of its spans. Of two fields with one name, the inner one wins. A field with one of the first four names
+    /// gets an underscore appended.
     Json,
 }
 
-/// Sends what is left when it is dropped: keep it until the program ends.
+/// Sends the remaining spans when it is dropped: keep it until the program ends.
 #[must_use = "spans that are still to be sent are sent when this is dropped"]
 #[derive(Debug)]
 pub struct Guard {
     _spans: Option<otel::Spans>,
 }
 
-/// Sets up logs on standard error for the whole process, and the export of spans where a collector is named.
+/// Sets up logs on standard error for the whole process, and the export of spans if a collector is named.
 ///
 /// # Errors
 /// [`TelemetryError`]; nothing is set up then.
@@ -65,7 +65,7 @@ pub fn init(options: &TelemetryOptions) -> Result<Guard, TelemetryError> {
     let (export, spans) = otel::export(options.otlp.as_deref())?.unzip();
     let layers: Vec<BoxedLayer> = [Some(logs), export].into_iter().flatten().collect();
     tracing_subscriber::registry().with(layers).try_init().map_err(|_| TelemetryError::AlreadySet)?;
-    // Set for everything on a machine, perhaps: no reason not to start, but one to say why nothing arrives there.
+    // The variable may be set for the whole machine, so this is not an error, but it explains why no spans arrive.
     if cfg!(not(feature = "otel")) && std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
         warn!(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not compiled into this build; rebuild with -F otel"

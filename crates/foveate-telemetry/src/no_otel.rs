@@ -1,23 +1,23 @@
-//! Stands in where OpenTelemetry is not compiled in.
+//! Replaces `otel.rs` in builds without OpenTelemetry.
 
 use tracing::Span;
 
 use crate::error::TelemetryError;
 use crate::layers::BoxedLayer;
 
-/// Joins nothing: no span leaves this process.
+/// Does nothing: spans do not leave this process.
 pub fn join(_span: &Span, _traceparent: &str) {}
 
-/// `None`: nobody could see the span.
+/// Returns `None`: the span is not exported.
 pub fn traceparent(_span: &Span) -> Option<String> {
     None
 }
 
-/// There are none.
+/// Never constructed.
 #[derive(Debug)]
 pub(crate) enum Spans {}
 
-/// A collector that was asked for is not silently left out.
+/// Refuses a collector instead of ignoring it.
 pub(crate) fn export(endpoint: Option<&str>) -> Result<Option<(BoxedLayer, Spans)>, TelemetryError> {
     endpoint.map_or(Ok(None), |endpoint| Err(TelemetryError::NotCompiled(endpoint.to_owned())))
 }

@@ -23,32 +23,32 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORT
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
 /// The header's name.
 const TRACEPARENT: &str = "traceparent";
-/// Of one request to the collector, where the environment says nothing: what the specification says.
+/// The specification's default for a request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than that nobody waits at the end of a program for a collector that does not answer.
+/// Longest wait for the collector at the end of a program.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Most bytes of a collector's answer.
 const MAX_ANSWER: u64 = 4 << 20;
 
-/// Makes a span that has not been entered yet part of the trace that `traceparent` names, which is written as W3C Trace
-/// Context says; what is written otherwise is not heeded.
+/// Makes a span that has not been entered yet part of the trace that `traceparent` names, in the format of W3C Trace
+/// Context. A malformed `traceparent` is ignored.
 pub fn join(span: &Span, traceparent: &str) {
     let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
     let parent = TraceContextPropagator::new().extract(&carrier);
     if parent.span().span_context().is_valid() {
-        // Refused where no span is exported: then there is nothing to join.
+        // Fails if no span is exported; then there is nothing to join.
         let _ = span.set_parent(parent);
     }
 }
 
-/// The `traceparent` by which another process joins a span; `None` where it is not exported.
+/// The `traceparent` that names a span to other processes; `None` if the span is not exported.
 pub fn traceparent(span: &Span) -> Option<String> {
     let mut carrier = HashMap::new();
     TraceContextPropagator::new().inject_context(&span.context(), &mut carrier);
     carrier.remove(TRACEPARENT)
 }
 
-/// What is still to be sent.
+/// The spans that are still to be sent.
 #[derive(Debug)]
 pub(crate) struct Spans(SdkTracerProvider);
 
@@ -69,7 +69,7 @@ pub(crate) fn export(endpoint: Option<&str>) -> Result<Option<(BoxedLayer, Spans
     }
     let exporter = exporter(endpoint)?;
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
-    // Ours alone: spans of the exporter's own connection would be exported by it, and so on.
+    // Only foveate's spans: the exporter would otherwise export the spans of its own connection, endlessly.
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("foveate")).with_filter(filter_fn(is_ours));
     Ok(Some((layer.boxed(), Spans(provider))))
 }
@@ -79,10 +79,10 @@ fn exporter(endpoint: Option<&str>) -> Result<SpanExporter, TelemetryError> {
     if let Some(base) = endpoint {
         builder = builder.with_endpoint(format!("{}/v1/traces", base.trim_end_matches('/')));
     }
-    builder.build().map_err(|error| TelemetryError::Export(error.to_string()))
+    builder.build().map_err(|error| TelemetryError::Export(error.into()))
 }
 
-/// What the environment says of this service, which is called foveate unless it is given a name there.
+/// The resource from the environment; `service.name` is `foveate` by default.
 fn resource() -> Resource {
     let name = Key::from_static_str("service.name");
     let from_environment = Resource::builder().build();
@@ -109,7 +109,7 @@ impl Collector {
 
 #[async_trait::async_trait]
 impl HttpClient for Collector {
-    /// Blocks: it is called on the exporter's own thread alone.
+    /// Blocks, but only the exporter's own thread.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (head, body) = request.into_parts();
         let (head, mut body) = self.0.run(Request::from_parts(head, &body[..]))?.into_parts();

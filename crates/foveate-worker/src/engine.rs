@@ -1,7 +1,7 @@
 //! Requests in, outcomes out: download → preprocess → dynamic batch → process.
 //!
-//! Nothing that passes a request on ever waits: each queue has room for every request that may be under way. What bounds
-//! them is counted at the entrance (requests) and before a body is read (bytes), so no stage can block another.
+//! Nothing that passes a request on ever waits: each queue has room for every request that may be under way. What
+//! bounds them is counted at the entrance (requests) and before a body is read (bytes), so no stage can block another.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -262,8 +262,8 @@ impl Engine {
     }
 }
 
-/// Waits for threads that were told to end, until `until` and a moment more, all of them together. One that is stuck, or
-/// waits for a server, cannot be waited for: the process ends without it.
+/// Waits for threads that were told to end, until `until` and a moment more, all of them together. One that is stuck,
+/// or waits for a server, cannot be waited for: the process ends without it.
 pub(crate) fn join(threads: Vec<JoinHandle<()>>, until: Instant) {
     let until = until.max(Instant::now() + MOMENT);
     for thread in threads {

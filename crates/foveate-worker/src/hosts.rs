@@ -1,14 +1,14 @@
-//! Requests for one server wait in a line of their own, so that a slow one does not keep every thread from the others.
+//! Limits the threads that one server occupies, so that a slow server does not block requests for others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::lock;
 
-/// Lets so many items at a time go to each server. The others wait here, and hold no thread.
+/// Admits a limited number of items per server. The others wait here without a thread.
 pub(crate) struct Hosts<T> {
     most: usize,
-    /// Servers to which somebody goes; they are forgotten after the last one.
+    /// Servers with active items; a server is removed after its last item.
     busy: Mutex<HashMap<String, Host<T>>>,
 }
 
@@ -22,7 +22,8 @@ impl<T> Hosts<T> {
         Self { most, busy: Mutex::default() }
     }
 
-    /// The item again, if it may go to `server` now; its end has to be told by [`Hosts::leave`]. Otherwise it is kept.
+    /// Returns the item if it may go to `server` now, and keeps it otherwise. [`Hosts::leave`] must follow each
+    /// returned item.
     pub(crate) fn enter(&self, server: &str, item: T) -> Option<T> {
         let mut busy = self.lock();
         let host = busy.entry(server.to_owned()).or_insert_with(|| Host { active: 0, waiting: VecDeque::new() });
@@ -34,7 +35,7 @@ impl<T> Hosts<T> {
         None
     }
 
-    /// An item is back from `server`. The one that goes in its place, if one waits.
+    /// Ends an item's visit to `server`. Returns the waiting item that takes its place, if any.
     pub(crate) fn leave(&self, server: &str) -> Option<T> {
         let mut busy = self.lock();
         let host = busy.get_mut(server)?;
@@ -48,12 +49,12 @@ impl<T> Hosts<T> {
         next
     }
 
-    /// Items that wait.
+    /// The number of waiting items.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().values().map(|host| host.waiting.len()).sum()
     }
 
-    /// Takes out all that wait.
+    /// Removes all waiting items.
     pub(crate) fn clear(&self) -> Vec<T> {
         self.lock().values_mut().flat_map(|host| host.waiting.drain(..)).collect()
     }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_go_to_a_server_and_the_next_follows_each() {
+    fn a_limited_number_goes_to_a_server_and_the_next_follows_each() {
         let hosts = Hosts::new(2);
         assert_eq!([1, 2, 3, 4].map(|item| hosts.enter("a", item)), [Some(1), Some(2), None, None]);
         assert_eq!(hosts.enter("b", 5), Some(5));

@@ -1,10 +1,10 @@
-//! What keeps memory bounded: so many requests, and so many bytes of downloaded files, at once.
+//! Budgets that bound memory: requests, and bytes of downloaded files.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::lock;
 
-/// A number of things of which there may only be so many at once.
+/// A limited amount of something, such as requests or bytes.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<Inner>);
 
@@ -14,7 +14,7 @@ struct Inner {
     freed: Condvar,
 }
 
-/// A part of a budget, given back when it is dropped.
+/// A share of a budget; dropping it gives it back.
 pub(crate) struct Share {
     budget: Budget,
     amount: u64,
@@ -33,13 +33,13 @@ impl Budget {
         *self.lock()
     }
 
-    /// Takes `amount` if there is so much left.
+    /// Takes `amount` if it is left.
     pub(crate) fn try_take(&self, amount: u64) -> Option<Share> {
         let mut taken = self.lock();
         self.fits(*taken, amount).then(|| self.share(&mut taken, amount))
     }
 
-    /// Waits until there is so much left. What is more than the whole waits until nothing else is taken.
+    /// Takes `amount`, and waits until it is left. An amount above the limit waits until nothing else is taken.
     pub(crate) fn take(&self, amount: u64) -> Share {
         let mut taken = self.lock();
         while !self.fits(*taken, amount) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_kept_and_what_is_too_large_passes_alone() {
+    fn a_budget_is_kept_and_an_amount_above_it_passes_alone() {
         let budget = Budget::new(10);
         let mut six = budget.take(6);
         assert!(budget.try_take(5).is_none());

@@ -6,42 +6,42 @@ use serde_json::Value;
 
 use crate::Stage;
 
-/// What becomes of a request: exactly one of these.
+/// The one outcome of a request.
 pub type Outcome = Result<Output, Failure>;
 
-/// What a task says of an image.
+/// A task's result for an image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// An embedding. Can go to a sink.
+    /// An embedding, which a sink can store.
     Vector(Embedding),
-    /// Anything else: a class, boxes, ….
+    /// Any other result, such as a class or boxes.
     Json(Value),
 }
 
-/// A vector, and what it was made of.
+/// A vector and its image.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embedding {
     /// The components.
     pub vector: Vec<f32>,
-    /// Width of the image in pixels, upright; 0 where it is not known.
+    /// Width of the upright image in pixels, or 0 if unknown.
     pub width: u32,
-    /// Height of the image in pixels, upright; 0 where it is not known.
+    /// Height of the upright image in pixels, or 0 if unknown.
     pub height: u32,
-    /// XXH3-64 of the file's bytes; 0 where it is not known.
+    /// XXH3-64 of the file's bytes, or 0 if unknown.
     pub xxh3: u64,
 }
 
-/// How vectors are written in JSON.
+/// The encoding of vectors in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
-    /// An array of numbers, the shortest that read back as the same f32.
+    /// An array of the shortest numbers that read back as the same f32.
     #[default]
     Float,
-    /// The f32 little-endian, as base64.
+    /// The little-endian f32 as base64.
     Base64,
 }
 
-/// Serialized as numbers, f32 come out as the shortest text that reads back as the same; `serde_json::Value` has f64 only.
+/// Serializes f32 as the shortest numbers that read back as the same; `serde_json::Value` has f64 only.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Components<'a> {
@@ -67,7 +67,8 @@ impl Embedding {
 }
 
 impl Output {
-    /// JSON text: an embedding as `{"embedding", "dim", "width", "height", "xxh3"}`, anything else as it is.
+    /// The output as JSON text: an embedding as `{"embedding", "dim", "width", "height", "xxh3"}`, other results
+    /// unchanged.
     pub fn to_json(&self, encoding: Encoding) -> String {
         #[derive(Serialize)]
         struct Wire<'a> {
@@ -100,7 +101,7 @@ fn text(value: &impl Serialize) -> String {
 pub struct Failure {
     /// The stage that failed.
     pub stage: Stage,
-    /// The reason, one line.
+    /// The reason in one line.
     pub reason: String,
     /// Whether a retry may succeed.
     pub transient: bool,

@@ -1,15 +1,15 @@
-/// What a service tells those who watch over it.
+/// The health and the metrics of a service.
 pub trait Probe: Send + Sync {
-    /// Whether work goes on. An error, with the stage that is stuck and since when, means: restart it.
+    /// Whether work goes on. An error names the part that is stuck, and means that the service should be restarted.
     ///
     /// # Errors
-    /// Why it should be restarted.
+    /// Why the service should be restarted.
     fn live(&self) -> Result<(), String>;
 
-    /// Whether it takes work.
+    /// Whether the service takes work.
     ///
     /// # Errors
-    /// Why it should not be given any now.
+    /// Why it should get no work now.
     fn ready(&self) -> Result<(), String>;
 
     /// The metrics, in the OpenMetrics text format.

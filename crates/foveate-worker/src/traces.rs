@@ -2,15 +2,15 @@ use std::fmt;
 
 use tracing::Span;
 
-/// Joins this process's spans to the traces of those who ask, and theirs to ours, by the `traceparent` of
-/// [W3C Trace Context](https://www.w3.org/TR/trace-context/). What knows OpenTelemetry has to be brought, as
-/// `foveate-telemetry` does; [`Traces::default`] joins nothing.
+/// Connects this process's spans to its callers' traces by the `traceparent` of
+/// [W3C Trace Context](https://www.w3.org/TR/trace-context/). `foveate-telemetry` has the functions for OpenTelemetry;
+/// [`Traces::default`] connects nothing.
 #[derive(Clone, Copy)]
 pub struct Traces {
-    /// Makes a span that has not been entered yet part of the trace that a `traceparent` names. One that names none is not
-    /// heeded.
+    /// Makes a span that has not been entered yet part of the trace that a `traceparent` names. A malformed
+    /// `traceparent` is ignored.
     pub join: fn(&Span, &str),
-    /// The `traceparent` by which others join a span; `None` where it is not recorded.
+    /// The `traceparent` that names a span to other processes; `None` if the span is not recorded.
     pub traceparent: fn(&Span) -> Option<String>,
 }
 

@@ -191,9 +191,9 @@ fn options_that_make_no_sense_are_refused() {
         change(&mut options);
         Client::new(options).unwrap_err().to_string()
     };
-    assert_eq!(refused(&|o| o.per_host = 0), "per_host is 0; nothing could be asked");
-    assert_eq!(refused(&|o| o.max_bytes = 0), "max_bytes is 0; nothing could be asked");
-    let message = "timeout is 0ns; it has to be more than none and at most a day";
+    assert_eq!(refused(&|o| o.per_host = 0), "per_host is 0; it must be positive");
+    assert_eq!(refused(&|o| o.max_bytes = 0), "max_bytes is 0; it must be positive");
+    let message = "timeout is 0ns; it must be positive and at most a day";
     assert_eq!(refused(&|o| o.timeout = Duration::ZERO), message);
     assert!(refused(&|o| o.connect_timeout = Duration::MAX).starts_with("connect_timeout is "));
     assert!(refused(&|o| o.dns_ttl = Duration::MAX).starts_with("dns_ttl is "));

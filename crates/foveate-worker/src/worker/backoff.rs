@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-/// How long to wait before the next try: twice as long each time, with jitter, so that what failed together does not
-/// come back together.
+/// Exponential backoff: the delay before a retry doubles each time, with jitter, so that messages that failed together
+/// do not come back together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the second try.
+    /// The delay before the first retry.
     pub base: Duration,
-    /// At most.
+    /// The longest delay.
     pub max: Duration,
 }
 
@@ -18,8 +18,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// After `tries` that failed, between half of the interval and all of it; what the other side asked for (`asked`) is
-    /// the least, up to the greatest interval.
+    /// The delay after `tries` failures: between half of the interval and all of it. It is at least what the server
+    /// asked for (`asked`), but never longer than [`Backoff::max`].
     pub fn after(&self, tries: u32, asked: Option<Duration>) -> Duration {
         let whole = self.base.saturating_mul(1 << tries.saturating_sub(1).min(20)).min(self.max);
         let jittered = whole / 2 + (whole / 2).mul_f64(fastrand::f64());
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_double_up_to_the_greatest() {
+    fn intervals_double_up_to_the_longest() {
         let backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
         for (tries, whole) in [(1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (1_000, 60.0)] {
             let drawn: Vec<f64> = (0..200).map(|_| backoff.after(tries, None).as_secs_f64()).collect();

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::backoff::Backoff;
 use super::delay_queue::DelayQueue;
 use super::settler::Settler;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::metrics::ResultLabel;
 use crate::watchdog::ThreadWatch;
@@ -20,7 +20,8 @@ use crate::{Encoding, Failure, Output, Stage, Traces};
 /// How results are posted.
 #[derive(Clone)]
 pub struct Callbacks {
-    /// Posts the results; its options say to which hosts. Without a client, the worker refuses jobs that name a callback.
+    /// Posts the results; its options say to which hosts. Without a client, the worker refuses jobs that name a
+    /// callback.
     pub client: Option<Arc<Client>>,
     /// Signs the results, after the Standard Webhooks specification.
     pub secrets: Option<Arc<Secrets>>,
@@ -42,7 +43,7 @@ impl Callbacks {
 
 /// Posts results, retries those that fail for now, and passes their messages on to the settler.
 pub(super) struct Caller {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     pub(super) callbacks: Callbacks,
     /// The delay before a failed callback is posted again.
     pub(super) backoff: Backoff,
@@ -108,7 +109,7 @@ impl Caller {
         let span = tracing::info_span!(parent: &call.ticket.span, "callback");
         let posted = span.in_scope(|| self.send(client, url, &call, (self.traces.traceparent)(&span)));
         let result = if posted.is_ok() { "ok" } else { "failed" };
-        self.shared.metrics.callbacks.get_or_create(&ResultLabel { result }).inc();
+        self.state.metrics.callbacks.get_or_create(&ResultLabel { result }).inc();
         match posted {
             Ok(()) => self.settler.acknowledge(*call.ticket),
             Err(error) => span.in_scope(|| self.failed(call, error)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcome_handler::OutcomeHandler;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::{Done, Engine, Failure, Image, Rejected, Request, Stage};
 
@@ -12,7 +12,7 @@ use crate::{Done, Engine, Failure, Image, Rejected, Request, Stage};
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct Dispatcher {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     pub(super) engine: Arc<Engine>,
     pub(super) outcomes: Arc<OutcomeHandler>,
 }
@@ -29,7 +29,7 @@ impl Dispatcher {
         loop {
             request = match self.engine.submit(request) {
                 Ok(()) => return,
-                Err(Rejected::Full(request)) if !self.shared.lifecycle.is_stopping() => {
+                Err(Rejected::Full(request)) if !self.state.lifecycle.is_stopping() => {
                     std::thread::sleep(PAUSE);
                     *request
                 }

@@ -27,8 +27,8 @@ const SHARE: f64 = 0.5;
 /// Intervals that are remembered.
 const REMEMBERED: usize = 12;
 
-/// Measures the rate at which messages are finished: the best interval of the last minute, because a worker without work
-/// is not slow.
+/// Measures the rate at which messages are finished: the best interval of the last minute, because a worker without
+/// work is not slow.
 struct Meter {
     interval: Duration,
     state: Mutex<Intervals>,

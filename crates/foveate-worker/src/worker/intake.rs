@@ -8,12 +8,12 @@ use super::dispatcher::Dispatcher;
 use super::leases::{Hold, Key};
 use super::outcome_handler::OutcomeHandler;
 use super::quarantine::Quarantine;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::{Failure, Image, Stage, Traces};
 
 pub(super) struct Intake {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     pub(super) traces: Traces,
     pub(super) outcomes: Arc<OutcomeHandler>,
     pub(super) quarantine: Arc<Quarantine>,
@@ -35,7 +35,7 @@ impl Intake {
         let job = Job::parse(&message.delivery.body);
         let ticket = self.ticket(message, job.as_ref().ok());
         match self.admit(&ticket, job) {
-            Ok(image) if ticket.delivery.received > self.shared.queues[ticket.queue].max_receive() => {
+            Ok(image) if ticket.delivery.received > self.state.queues[ticket.queue].max_receive() => {
                 self.quarantine.add(ticket, image)
             }
             Ok(image) => self.dispatcher.submit(ticket, image),
@@ -47,7 +47,7 @@ impl Intake {
     fn ticket(&self, Received { key, hold, queue, delivery }: Received, job: Option<&Job>) -> Ticket {
         let id = job.and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
         let span =
-            tracing::info_span!("job", id, queue = self.shared.queues[queue].name(), received = delivery.received);
+            tracing::info_span!("job", id, queue = self.state.queues[queue].name(), received = delivery.received);
         if let Some(traceparent) = job.and_then(|job| job.traceparent.as_deref()) {
             (self.traces.join)(&span, traceparent);
         }
@@ -68,7 +68,7 @@ impl Intake {
     /// The message's image, or why no work is done for it.
     fn admit(&self, ticket: &Ticket, job: Result<Job, JobError>) -> Result<Image, Failure> {
         let received = ticket.delivery.received;
-        if received > self.shared.queues[ticket.queue].max_receive().saturating_add(QueueOptions::CHANCES) {
+        if received > self.state.queues[ticket.queue].max_receive().saturating_add(QueueOptions::CHANCES) {
             let reason = format!("delivered {received} times without an outcome; it may have killed its workers");
             return Err(Failure::permanent(Stage::Receive, reason));
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use foveate_queue::{JobQueue, QueueError, Receipt};
 
 use super::leases::Key;
-use super::shared::Shared;
+use super::state::WorkerState;
 use crate::Stage;
 use crate::metrics::ResultLabel;
 use crate::watchdog::ThreadWatch;
@@ -19,7 +19,7 @@ const MIN_TICK: Duration = Duration::from_millis(20);
 const MAX_TICK: Duration = Duration::from_secs(1);
 
 pub(super) struct LeaseKeeper {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     /// The index of the queue.
     pub(super) queue: usize,
     /// Whether leases are extended, or only given up when they end.
@@ -30,7 +30,7 @@ impl LeaseKeeper {
     /// Keeps leases until the worker has ended.
     pub(super) fn run(&self, watch: &ThreadWatch) {
         let tick = (self.queue().lease() / TICKS_PER_LEASE).clamp(MIN_TICK, MAX_TICK);
-        while !self.shared.lifecycle.has_ended() {
+        while !self.state.lifecycle.has_ended() {
             if self.heartbeat {
                 self.extend_due(watch);
             }
@@ -40,11 +40,11 @@ impl LeaseKeeper {
     }
 
     fn queue(&self) -> &dyn JobQueue {
-        &*self.shared.queues[self.queue]
+        &*self.state.queues[self.queue]
     }
 
     fn extend_due(&self, watch: &ThreadWatch) {
-        for batch in self.shared.leases.due(self.queue).chunks(BATCH) {
+        for batch in self.state.leases.due(self.queue).chunks(BATCH) {
             let busy = watch.busy();
             self.extend(batch);
             drop(busy);
@@ -73,11 +73,11 @@ impl LeaseKeeper {
     ) -> Option<&'static str> {
         match result {
             Ok(()) => {
-                self.shared.leases.extended(key, asked);
+                self.state.leases.extended(key, asked);
                 Some("ok")
             }
             // The message may have been settled, or delivered anew, in the meantime.
-            Err(QueueError::LeaseLost) => self.shared.leases.ended(key, receipt).then_some("lost"),
+            Err(QueueError::LeaseLost) => self.state.leases.ended(key, receipt).then_some("lost"),
             // The keeper retries until the lease ends.
             Err(_) => Some("failed"),
         }
@@ -85,7 +85,7 @@ impl LeaseKeeper {
 
     /// Gives up the messages whose leases have ended.
     fn expire(&self) {
-        let lost = self.shared.leases.expire();
+        let lost = self.state.leases.expire();
         if lost > 0 {
             tracing::warn!(lost, "leases ended before their messages were done; the broker delivers these again");
             self.count("lost", lost);
@@ -93,15 +93,15 @@ impl LeaseKeeper {
     }
 
     fn count(&self, result: &'static str, leases: usize) {
-        self.shared.metrics.extensions.get_or_create(&ResultLabel { result }).inc_by(leases as u64);
+        self.state.metrics.extensions.get_or_create(&ResultLabel { result }).inc_by(leases as u64);
     }
 
     /// Releases the messages that are still held. Returns their number.
     pub(super) fn give_back(&self) -> usize {
-        let receipts = self.shared.leases.take(self.queue);
+        let receipts = self.state.leases.take(self.queue);
         for result in self.queue().release(&receipts, Duration::ZERO) {
             match result {
-                Ok(()) => self.shared.metrics.settled(self.queue().name(), "released", Stage::Shutdown),
+                Ok(()) => self.state.metrics.settled(self.queue().name(), "released", Stage::Shutdown),
                 Err(error) => {
                     tracing::warn!(%error, "cannot release a message; the broker delivers it again when its lease ends");
                 }

@@ -13,8 +13,8 @@ use crate::lock;
 /// Names a message while it is held.
 pub(crate) type Key = u64;
 
-/// While the bodies of the messages that are held take so many bytes, the worker receives no more: metadata may be large,
-/// and there are up to two copies of it.
+/// While the bodies of the messages that are held take so many bytes, the worker receives no more: metadata may be
+/// large, and there are up to two copies of it.
 const MOST_BYTES: usize = 64 << 20;
 
 /// The messages that the worker holds.
@@ -97,8 +97,8 @@ impl Leases {
         self.lock().held.get(&key).map(|lease| lease.receipt.clone())
     }
 
-    /// Ends a delivery that was settled, or whose lease is over. Returns whether it was the latest one, so that the message
-    /// is no longer held.
+    /// Ends a delivery that was settled, or whose lease is over. Returns whether it was the latest one, so that the
+    /// message is no longer held.
     pub(crate) fn ended(&self, key: Key, receipt: &Receipt) -> bool {
         let mut state = self.lock();
         let is_it = |lease: &Lease| lease.receipt == *receipt;

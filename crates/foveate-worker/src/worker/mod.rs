@@ -27,7 +27,7 @@ mod quarantine;
 mod receiver;
 mod segments;
 mod settler;
-mod shared;
+mod state;
 mod ticket;
 
 use std::sync::{Arc, Mutex};
@@ -79,14 +79,14 @@ impl Worker {
 
     /// The number of messages that are held.
     pub fn held(&self) -> usize {
-        self.parts.shared.leases.held()
+        self.parts.state.leases.held()
     }
 
-    /// Receives no more messages, and waits until those that are held are done, but no longer than `deadline`. Then gives
-    /// the rest back to their queues, and returns their number.
+    /// Receives no more messages, and waits until those that are held are done, but no longer than `deadline`. Then
+    /// gives the rest back to their queues, and returns their number.
     pub fn stop(&self, deadline: Duration) -> usize {
         let until = Instant::now() + deadline;
-        self.parts.shared.lifecycle.stop();
+        self.parts.state.lifecycle.stop();
         // Messages on their way to a receiver must be held before they can be given back.
         join(&self.receivers, until.max(Instant::now() + LONG_POLL));
         while self.held() > 0 && Instant::now() < until {
@@ -148,20 +148,20 @@ fn join(threads: &Threads, until: Instant) {
 impl Probe for Worker {
     fn live(&self) -> Result<(), String> {
         self.parts.engine.live()?;
-        self.parts.shared.health.live()
+        self.parts.state.health.live()
     }
 
     fn ready(&self) -> Result<(), String> {
         self.live()?;
-        if self.parts.shared.lifecycle.is_stopping() {
+        if self.parts.state.lifecycle.is_stopping() {
             return Err("stopping".to_owned());
         }
-        self.parts.shared.health.ready()
+        self.parts.state.health.ready()
     }
 
     fn metrics(&self) -> String {
-        let leases = &self.parts.shared.leases;
-        self.parts.shared.metrics.worker(leases.held(), leases.limiter().total());
+        let leases = &self.parts.state.leases;
+        self.parts.state.metrics.worker(leases.held(), leases.limiter().total());
         self.parts.engine.metrics()
     }
 }

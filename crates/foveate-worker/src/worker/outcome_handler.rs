@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::callback::Caller;
 use super::segments::SegmentWriter;
 use super::settler::Settler;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::{Failure, Outcome, Output, Stage};
 
 /// Takes every outcome and sends its message on: sink, then callback, then settler.
 pub(super) struct OutcomeHandler {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     pub(super) sink: Option<Arc<SegmentWriter>>,
     pub(super) caller: Arc<Caller>,
     pub(super) settler: Arc<Settler>,
@@ -32,10 +32,10 @@ impl OutcomeHandler {
         if !ticket.hold.is_held() {
             return;
         }
-        self.shared.health.record(ticket.server.as_deref(), &outcome);
+        self.state.health.record(ticket.server.as_deref(), &outcome);
         if self.sink.is_some() {
             // A segment settles all its messages at once, which says nothing about the rate of the work.
-            self.shared.leases.limiter().finished();
+            self.state.leases.limiter().finished();
         }
         match outcome {
             Ok(output) => self.succeeded(ticket, output),

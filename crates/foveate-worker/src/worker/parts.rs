@@ -20,12 +20,12 @@ use super::quarantine::Quarantine;
 use super::receiver::Receiver;
 use super::segments::SegmentWriter;
 use super::settler::Settler;
-use super::shared::Shared;
+use super::state::WorkerState;
 use crate::Engine;
 
 /// The parts that threads run, and that are stopped at the end.
 pub(super) struct Parts {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     pub(super) engine: Arc<Engine>,
     pub(super) receivers: Vec<Arc<Receiver>>,
     pub(super) keepers: Vec<Arc<LeaseKeeper>>,
@@ -38,38 +38,38 @@ pub(super) struct Parts {
 impl Parts {
     /// From the settler, where every message ends, to the receivers.
     pub(super) fn new(engine: Engine, options: WorkerOptions) -> Self {
-        let shared = Arc::new(shared(&engine, &options));
+        let state = Arc::new(state(&engine, &options));
         let engine = Arc::new(engine);
-        let settler = settler(&shared, &options);
-        let caller = caller(&shared, &options, &settler);
-        let sink = sink(&shared, &engine, &options, &caller, &settler);
+        let settler = settler(&state, &options);
+        let caller = caller(&state, &options, &settler);
+        let sink = sink(&state, &engine, &options, &caller, &settler);
         let outcomes = Arc::new(OutcomeHandler {
-            shared: Arc::clone(&shared),
+            state: Arc::clone(&state),
             sink: sink.clone(),
             caller: Arc::clone(&caller),
             settler: Arc::clone(&settler),
         });
         let dispatcher = Arc::new(Dispatcher {
-            shared: Arc::clone(&shared),
+            state: Arc::clone(&state),
             engine: Arc::clone(&engine),
             outcomes: Arc::clone(&outcomes),
         });
-        let quarantine = Arc::new(Quarantine::new(Arc::clone(&shared), Arc::clone(&dispatcher)));
+        let quarantine = Arc::new(Quarantine::new(Arc::clone(&state), Arc::clone(&dispatcher)));
         let intake = Intake {
-            shared: Arc::clone(&shared),
+            state: Arc::clone(&state),
             traces: options.traces,
             outcomes,
             quarantine: Arc::clone(&quarantine),
             dispatcher,
         };
-        let receivers = receivers(&shared, &options, &Arc::new(intake));
-        let keepers = keepers(&shared, &options);
-        Self { shared, engine, receivers, keepers, quarantine, sink, caller, settler }
+        let receivers = receivers(&state, &options, &Arc::new(intake));
+        let keepers = keepers(&state, &options);
+        Self { state, engine, receivers, keepers, quarantine, sink, caller, settler }
     }
 
     /// Gives back the messages that are still held, and stops every part. Returns the number of those messages.
     pub(super) fn end(&self) -> usize {
-        self.shared.lifecycle.end();
+        self.state.lifecycle.end();
         let left = self.keepers.iter().map(|keeper| keeper.give_back()).sum();
         self.engine.stop(Duration::ZERO);
         self.sink.iter().for_each(|sink| sink.close());
@@ -79,11 +79,11 @@ impl Parts {
     }
 }
 
-fn shared(engine: &Engine, options: &WorkerOptions) -> Shared {
+fn state(engine: &Engine, options: &WorkerOptions) -> WorkerState {
     let (queues, batch) = (options.queues.clone(), engine.largest_batch());
     let leases = queues.iter().map(|queue| queue.lease()).collect();
     let limiter = Limiter::new(options.in_flight_limit, leases, batch, most(engine, options));
-    Shared {
+    WorkerState {
         leases: Leases::new(limiter),
         health: Health::new(queues.len(), batch),
         lifecycle: Lifecycle::default(),
@@ -97,9 +97,9 @@ fn most(engine: &Engine, options: &WorkerOptions) -> usize {
     engine.max_in_flight() + options.sink.as_ref().map_or(0, |segments| segments.max_rows)
 }
 
-fn settler(shared: &Arc<Shared>, options: &WorkerOptions) -> Arc<Settler> {
+fn settler(state: &Arc<WorkerState>, options: &WorkerOptions) -> Arc<Settler> {
     Arc::new(Settler {
-        shared: Arc::clone(shared),
+        state: Arc::clone(state),
         measures_rate: options.sink.is_none(),
         backoff: options.backoff,
         reconnect: options.reconnect,
@@ -107,9 +107,9 @@ fn settler(shared: &Arc<Shared>, options: &WorkerOptions) -> Arc<Settler> {
     })
 }
 
-fn caller(shared: &Arc<Shared>, options: &WorkerOptions, settler: &Arc<Settler>) -> Arc<Caller> {
+fn caller(state: &Arc<WorkerState>, options: &WorkerOptions, settler: &Arc<Settler>) -> Arc<Caller> {
     Arc::new(Caller {
-        shared: Arc::clone(shared),
+        state: Arc::clone(state),
         callbacks: options.callbacks.clone(),
         backoff: options.callback_backoff,
         traces: options.traces,
@@ -119,7 +119,7 @@ fn caller(shared: &Arc<Shared>, options: &WorkerOptions, settler: &Arc<Settler>)
 }
 
 fn sink(
-    shared: &Arc<Shared>,
+    state: &Arc<WorkerState>,
     engine: &Engine,
     options: &WorkerOptions,
     caller: &Arc<Caller>,
@@ -127,7 +127,7 @@ fn sink(
 ) -> Option<Arc<SegmentWriter>> {
     let segments = options.sink.clone()?;
     Some(Arc::new(SegmentWriter {
-        shared: Arc::clone(shared),
+        state: Arc::clone(state),
         segments,
         rows: Queue::new("sink", most(engine, options), u64::MAX, None),
         retry: options.reconnect,
@@ -136,15 +136,15 @@ fn sink(
     }))
 }
 
-fn receivers(shared: &Arc<Shared>, options: &WorkerOptions, intake: &Arc<Intake>) -> Vec<Arc<Receiver>> {
+fn receivers(state: &Arc<WorkerState>, options: &WorkerOptions, intake: &Arc<Intake>) -> Vec<Arc<Receiver>> {
     let receiver = |queue| {
-        let (shared, intake) = (Arc::clone(shared), Arc::clone(intake));
-        Arc::new(Receiver { shared, queue, reconnect: options.reconnect, intake })
+        let (state, intake) = (Arc::clone(state), Arc::clone(intake));
+        Arc::new(Receiver { state, queue, reconnect: options.reconnect, intake })
     };
     (0..options.queues.len()).map(receiver).collect()
 }
 
-fn keepers(shared: &Arc<Shared>, options: &WorkerOptions) -> Vec<Arc<LeaseKeeper>> {
-    let keeper = |queue| Arc::new(LeaseKeeper { shared: Arc::clone(shared), queue, heartbeat: options.heartbeat });
+fn keepers(state: &Arc<WorkerState>, options: &WorkerOptions) -> Vec<Arc<LeaseKeeper>> {
+    let keeper = |queue| Arc::new(LeaseKeeper { state: Arc::clone(state), queue, heartbeat: options.heartbeat });
     (0..options.queues.len()).map(keeper).collect()
 }

@@ -5,41 +5,41 @@ use std::time::Duration;
 
 use super::dispatcher::Dispatcher;
 use super::leases::Hold;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::{Image, lock};
 
 /// How often the quarantine checks whether it can let a message through.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Lets one message through at a time, in random order. A message here may have killed its workers, or may only have been
-/// held together with the one that did. Each further death then leaves fewer innocent ones, and the poison message is
-/// dead-lettered [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
+/// Lets one message through at a time, in random order. A message here may have killed its workers, or may only have
+/// been held together with the one that did. Each further death then leaves fewer innocent ones, and the poison message
+/// is dead-lettered [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
 pub(super) struct Quarantine {
-    shared: Arc<Shared>,
+    state: Arc<WorkerState>,
     dispatcher: Arc<Dispatcher>,
-    state: Mutex<State>,
+    messages: Mutex<Messages>,
 }
 
 #[derive(Default)]
-struct State {
+struct Messages {
     waiting: Vec<(Ticket, Image)>,
     /// The message that was let through last.
     under_way: Option<Hold>,
 }
 
 impl Quarantine {
-    pub(super) fn new(shared: Arc<Shared>, dispatcher: Arc<Dispatcher>) -> Self {
-        Self { shared, dispatcher, state: Mutex::default() }
+    pub(super) fn new(state: Arc<WorkerState>, dispatcher: Arc<Dispatcher>) -> Self {
+        Self { state, dispatcher, messages: Mutex::default() }
     }
 
     pub(super) fn add(&self, ticket: Ticket, image: Image) {
-        lock(&self.state).waiting.push((ticket, image));
+        lock(&self.messages).waiting.push((ticket, image));
     }
 
     /// Lets messages through until the worker has ended.
     pub(super) fn run(&self) {
-        while !self.shared.lifecycle.has_ended() {
+        while !self.state.lifecycle.has_ended() {
             if self.dispatcher.has_room()
                 && let Some((ticket, image)) = self.next()
             {
@@ -51,14 +51,14 @@ impl Quarantine {
 
     /// The next message to try, unless one is under way.
     fn next(&self) -> Option<(Ticket, Image)> {
-        let mut state = lock(&self.state);
-        state.waiting.retain(|(ticket, _)| ticket.hold.is_held());
-        if state.waiting.is_empty() || state.under_way.as_ref().is_some_and(Hold::is_held) {
+        let mut messages = lock(&self.messages);
+        messages.waiting.retain(|(ticket, _)| ticket.hold.is_held());
+        if messages.waiting.is_empty() || messages.under_way.as_ref().is_some_and(Hold::is_held) {
             return None;
         }
-        let place = fastrand::usize(..state.waiting.len());
-        let (ticket, image) = state.waiting.swap_remove(place);
-        state.under_way = Some(ticket.hold.clone());
+        let place = fastrand::usize(..messages.waiting.len());
+        let (ticket, image) = messages.waiting.swap_remove(place);
+        messages.under_way = Some(ticket.hold.clone());
         Some((ticket, image))
     }
 }

@@ -7,7 +7,7 @@ use foveate_queue::{Delivery, JobQueue};
 
 use super::backoff::Backoff;
 use super::intake::{Intake, Received};
-use super::shared::Shared;
+use super::state::WorkerState;
 use crate::metrics::ReceiveLabel;
 use crate::watchdog::ThreadWatch;
 
@@ -17,7 +17,7 @@ pub(super) const LONG_POLL: Duration = Duration::from_secs(2);
 const ROOM_WAIT: Duration = Duration::from_millis(200);
 
 pub(super) struct Receiver {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     /// The index of the queue.
     pub(super) queue: usize,
     /// The delay before a broker that does not answer is asked again.
@@ -29,15 +29,15 @@ impl Receiver {
     /// Receives messages until the worker stops.
     pub(super) fn run(&self, watch: &ThreadWatch) {
         let mut failed = 0;
-        while !self.shared.lifecycle.is_stopping() {
+        while !self.state.lifecycle.is_stopping() {
             let room = self.room();
-            if room == 0 || self.shared.lifecycle.is_stopping() {
+            if room == 0 || self.state.lifecycle.is_stopping() {
                 continue;
             }
             let busy = watch.busy();
             let received = self.queue().receive(room, LONG_POLL);
             drop(busy);
-            self.shared.health.broker(self.queue, self.queue(), received.as_ref().err());
+            self.state.health.broker(self.queue, self.queue(), received.as_ref().err());
             match received {
                 Ok(deliveries) => {
                     failed = 0;
@@ -45,21 +45,21 @@ impl Receiver {
                 }
                 Err(_) => {
                     failed += 1;
-                    self.shared.lifecycle.sleep(self.reconnect.after(failed, None));
+                    self.state.lifecycle.sleep(self.reconnect.after(failed, None));
                 }
             }
         }
     }
 
     fn queue(&self) -> &dyn JobQueue {
-        &*self.shared.queues[self.queue]
+        &*self.state.queues[self.queue]
     }
 
     /// How many messages may be received now. While the circuit breaker is open, that is one per probe interval.
     fn room(&self) -> usize {
-        let room = self.shared.leases.room(self.queue, ROOM_WAIT);
-        let Some(interval) = self.shared.health.probe_interval() else { return room };
-        self.shared.lifecycle.sleep(interval);
+        let room = self.state.leases.room(self.queue, ROOM_WAIT);
+        let Some(interval) = self.state.health.probe_interval() else { return room };
+        self.state.lifecycle.sleep(interval);
         room.min(1)
     }
 
@@ -71,19 +71,19 @@ impl Receiver {
 
     /// Holds a message. Returns `None` if the worker holds it already: it goes on under its new lease.
     fn hold(&self, delivery: Delivery) -> Option<Received> {
-        let is_held = self.shared.leases.renew(self.queue, &delivery);
+        let is_held = self.state.leases.renew(self.queue, &delivery);
         let label = match is_held {
             true => "held",
             false if delivery.received > 1 => "again",
             false => "first",
         };
         let label = ReceiveLabel { queue: self.queue().name().to_owned(), delivery: label };
-        self.shared.metrics.received.get_or_create(&label).inc();
+        self.state.metrics.received.get_or_create(&label).inc();
         if is_held {
             return None;
         }
         let delivery = Arc::new(delivery);
-        let (key, hold) = self.shared.leases.add(self.queue, Arc::clone(&delivery), self.queue().lease());
+        let (key, hold) = self.state.leases.add(self.queue, Arc::clone(&delivery), self.queue().lease());
         Some(Received { key, hold, queue: self.queue, delivery })
     }
 }

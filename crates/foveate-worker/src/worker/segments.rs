@@ -11,7 +11,7 @@ use foveate_sink::{Existing, Rows, RunManifest, SinkError, VectorSink, Watermark
 use super::backoff::Backoff;
 use super::callback::Caller;
 use super::settler::Settler;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::watchdog::ThreadWatch;
 use crate::{Embedding, Failure, Output, Stage};
@@ -19,11 +19,11 @@ use crate::{Embedding, Failure, Output, Stage};
 /// Opens the sink of a segment of this name.
 pub type SegmentOpener = Arc<dyn Fn(&str) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync>;
 
-/// How vectors are written. A segment is published whole: nothing of it is visible before all of it is durable, and only
-/// then are its messages acknowledged.
+/// How vectors are written. A segment is published whole: nothing of it is visible before all of it is durable, and
+/// only then are its messages acknowledged.
 ///
-/// While a sink cannot write (a full disk, an unmounted folder), the worker holds the rows, retries, and receives no more
-/// messages than its in-flight limit. A row that the sink refuses while it takes others fails its message.
+/// While a sink cannot write (a full disk, an unmounted folder), the worker holds the rows, retries, and receives no
+/// more messages than its in-flight limit. A row that the sink refuses while it takes others fails its message.
 #[derive(Clone)]
 pub struct Segments {
     /// Opens the sinks.
@@ -43,7 +43,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Collects rows into segments, publishes these, and passes their messages on to the callbacks.
 pub(super) struct SegmentWriter {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     pub(super) segments: Segments,
     pub(super) rows: Queue<Row>,
     /// The delay before a sink that cannot write is tried again.
@@ -108,7 +108,7 @@ impl SegmentWriter {
     /// Whether the worker has little left to do but to publish the `rows` that wait: it stops, or may not receive more
     /// messages before.
     fn is_awaited(&self, rows: usize) -> bool {
-        let Shared { leases, lifecycle, .. } = &*self.shared;
+        let WorkerState { leases, lifecycle, .. } = &*self.state;
         let (held, limiter) = (leases.held(), leases.limiter());
         if lifecycle.is_stopping() {
             return held <= rows;
@@ -173,16 +173,17 @@ impl Publisher<'_> {
     fn published(&mut self, name: &str, rows: Vec<Row>) {
         let writer = self.writer;
         self.has_written = true;
-        writer.shared.health.sink(None);
+        writer.state.health.sink(None);
         tracing::info!(segment = name, rows = rows.len(), "published");
-        writer.shared.metrics.rows.inc_by(rows.len() as u64);
+        writer.state.metrics.rows.inc_by(rows.len() as u64);
         rows.into_iter()
             .for_each(|Row { ticket, embedding }| writer.caller.deliver(ticket, &Output::Vector(embedding)));
     }
 
-    /// Looks for the row that the sink refuses, if it is a row's fault. Returns the rows that cannot be written for now.
+    /// Looks for the row that the sink refuses, if it is a row's fault. Returns the rows that cannot be written for
+    /// now.
     fn failed(&mut self, task: &str, mut rows: Vec<Row>, error: &SinkError) -> Vec<Row> {
-        self.writer.shared.health.sink(Some(error));
+        self.writer.state.health.sink(Some(error));
         match rows.len() {
             _ if is_outage(error) => rows,
             // A sink that never wrote anything is more likely at fault than its first row.

@@ -9,7 +9,7 @@ use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
 use super::backoff::Backoff;
 use super::delay_queue::DelayQueue;
 use super::leases::Key;
-use super::shared::Shared;
+use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::watchdog::ThreadWatch;
 use crate::{Failure, Stage};
@@ -19,7 +19,7 @@ const BATCH: usize = 100;
 
 /// The last station of every message.
 pub(super) struct Settler {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<WorkerState>,
     /// Whether the rate of the worker is that at which messages are settled.
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
@@ -84,7 +84,7 @@ impl Settler {
 
     /// The delay before a retry, or `None` if there is none left.
     fn retry_delay(&self, ticket: &Ticket, failure: &Failure) -> Option<Duration> {
-        let (tries, most) = (ticket.delivery.received, self.shared.queues[ticket.queue].max_receive());
+        let (tries, most) = (ticket.delivery.received, self.state.queues[ticket.queue].max_receive());
         match failure {
             Failure { stage: Stage::Shutdown, .. } => Some(Duration::ZERO),
             Failure { transient: true, retry_after, .. } if tries < most => {
@@ -129,7 +129,7 @@ impl Settler {
     fn acknowledge_batch(&self, queue: usize, settlements: Vec<Settlement>, watch: &ThreadWatch) {
         let receipts: Vec<Receipt> = settlements.iter().map(|settlement| self.receipt(settlement)).collect();
         let busy = watch.busy();
-        let results = self.shared.queues[queue].acknowledge(&receipts);
+        let results = self.state.queues[queue].acknowledge(&receipts);
         drop(busy);
         for ((settlement, receipt), result) in settlements.into_iter().zip(&receipts).zip(results) {
             self.settled(settlement, receipt, result);
@@ -137,7 +137,7 @@ impl Settler {
     }
 
     fn settle_one(&self, settlement: Settlement, watch: &ThreadWatch) {
-        if !self.shared.leases.is_held(settlement.key) {
+        if !self.state.leases.is_held(settlement.key) {
             // Another worker has the message by now, and settles it.
             return self.count(&settlement, "lost");
         }
@@ -149,7 +149,7 @@ impl Settler {
     }
 
     fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
-        let queue = &self.shared.queues[settlement.queue];
+        let queue = &self.state.queues[settlement.queue];
         let results = match &settlement.how {
             How::Acknowledge => queue.acknowledge(&[receipt]),
             How::Release(delay) => queue.release(&[receipt], *delay),
@@ -162,26 +162,26 @@ impl Settler {
 
     /// The receipt of the latest delivery, or of the first if the message is no longer held.
     fn receipt(&self, settlement: &Settlement) -> Receipt {
-        self.shared.leases.receipt(settlement.key).unwrap_or_else(|| settlement.delivery.receipt.clone())
+        self.state.leases.receipt(settlement.key).unwrap_or_else(|| settlement.delivery.receipt.clone())
     }
 
     /// The broker answered.
     fn settled(&self, settlement: Settlement, receipt: &Receipt, result: Result<(), QueueError>) {
         let key = settlement.key;
         match result {
-            Err(error) if error.is_transient() && self.shared.leases.is_held(key) => self.retry(settlement, &error),
+            Err(error) if error.is_transient() && self.state.leases.is_held(key) => self.retry(settlement, &error),
             // The broker delivered the message again in the meantime, and that delivery has to be settled too.
-            _ if !self.shared.leases.ended(key, receipt) && self.shared.leases.is_held(key) => {
+            _ if !self.state.leases.ended(key, receipt) && self.state.leases.is_held(key) => {
                 self.push(Instant::now(), settlement)
             }
             Ok(()) => {
                 self.count(&settlement, settlement.how.name());
                 if self.measures_rate {
-                    self.shared.leases.limiter().finished();
+                    self.state.leases.limiter().finished();
                 }
             }
             Err(error) => {
-                let queue = self.shared.queues[settlement.queue].name();
+                let queue = self.state.queues[settlement.queue].name();
                 tracing::warn!(queue, %error, "cannot settle a message; it may be delivered again");
                 self.count(&settlement, "lost");
             }
@@ -190,13 +190,13 @@ impl Settler {
 
     fn retry(&self, mut settlement: Settlement, error: &QueueError) {
         settlement.tries += 1;
-        let queue = self.shared.queues[settlement.queue].name();
+        let queue = self.state.queues[settlement.queue].name();
         tracing::warn!(queue, %error, tries = settlement.tries, "cannot settle a message yet");
         self.push(Instant::now() + self.reconnect.after(settlement.tries, None), settlement);
     }
 
     fn count(&self, settlement: &Settlement, how: &'static str) {
-        self.shared.metrics.settled(self.shared.queues[settlement.queue].name(), how, settlement.stage);
+        self.state.metrics.settled(self.state.queues[settlement.queue].name(), how, settlement.stage);
     }
 }
 

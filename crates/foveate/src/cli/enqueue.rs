@@ -15,20 +15,20 @@ use foveate::worker::Backoff;
 use super::service_args::EnqueueArgs;
 use super::{Exit, job, service};
 
-/// Messages that are sent by one call.
+/// Messages per call.
 const TOGETHER: usize = 500;
-/// How long a broker that does not answer is asked again.
+/// How long a broker that does not answer is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(5) };
-/// Failures that are told one by one.
+/// Failures that are printed one by one.
 const TOLD: u64 = 10;
-/// Most bytes of a line that are repeated when it fails.
+/// Most bytes of a failed line that are printed.
 const NAMED: usize = 200;
 
 pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::on_signal(&cancel, || {
-        eprintln!("\ninterrupted: what is on the queue stays there; once more to stop at once")
+        eprintln!("\ninterrupted: the jobs sent so far stay in the queue; a second signal stops at once")
     })?;
     if let Some(metadata) = &args.metadata {
         serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
@@ -51,13 +51,13 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     })
 }
 
-/// Jobs on their way to a queue.
+/// Sends jobs to a queue in batches.
 struct Feed<'a> {
     args: &'a EnqueueArgs,
     queue: Arc<dyn JobQueue>,
     /// [`PATIENCE`], but in tests.
     patience: Duration,
-    /// Messages, and what failures call them.
+    /// Messages to be sent, with their names in error messages.
     waiting: Vec<(String, Message)>,
     sent: u64,
     failed: u64,
@@ -74,7 +74,7 @@ impl Feed<'_> {
         self.args.from_list.iter().try_for_each(|list| self.list(list, cancel))
     }
 
-    /// A file with one address, or one job, a line.
+    /// Reads a file with one URL, object key or job per line.
     fn list(&mut self, list: &Path, cancel: &Cancel) -> anyhow::Result<()> {
         let failed = || format!("cannot read {}", list.display());
         let lines: Box<dyn BufRead> = match list.to_str() {
@@ -100,7 +100,7 @@ impl Feed<'_> {
         Ok(())
     }
 
-    /// An address, or a job, which failures call `what`.
+    /// Adds a URL, an object key or a job, which error messages call `what`.
     fn line(&mut self, line: &str, what: String) -> anyhow::Result<()> {
         let job = match line.starts_with('{') {
             true => Job::parse(line.as_bytes()).map_err(|error| error.to_string()),
@@ -113,7 +113,7 @@ impl Feed<'_> {
         if self.waiting.len() >= TOGETHER { self.flush() } else { Ok(()) }
     }
 
-    /// The files below `folder`, at the same place below the base.
+    /// Adds the files below `folder`, each as its path below the base.
     fn folder(&mut self, folder: &Path, cancel: &Cancel) -> anyhow::Result<()> {
         let Some(base) = &self.args.base else {
             bail!("{}: workers cannot read files of this machine; --base says where they find them", folder.display());
@@ -154,7 +154,7 @@ impl Feed<'_> {
         })
     }
 
-    /// Sends what waits; what a broker cannot take just now is sent again, and what it refuses has failed.
+    /// Sends the messages. Retries those that fail for now; those that the broker refuses have failed.
     fn flush(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + self.patience;
         let mut tries = 0;
@@ -193,7 +193,7 @@ impl Feed<'_> {
     }
 }
 
-/// What failures call a line. What is behind a `?` may be a secret.
+/// The name of a line in error messages, without the query, which may be secret.
 fn named(line: &str) -> String {
     match line.split_once('?') {
         Some((place, _)) => one_line(place, NAMED) + "?…",
@@ -203,22 +203,21 @@ fn named(line: &str) -> String {
 
 fn message(job: &Job) -> Result<Message, String> {
     let body = job.to_json().map_err(|error| error.to_string())?;
-    // A whole job may come without an id: the same job then has the same one.
+    // A job without an id gets one from its content, so that the same job has the same id.
     let id = job.id.clone().unwrap_or_else(|| message_id(&String::from_utf8_lossy(&body)));
     Ok(Message { id, body })
 }
 
-/// What a line names.
+/// The image that a line names.
 fn image(address: &str) -> Result<ImageRef, String> {
     match address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
         Some("http" | "https") => Ok(ImageRef::Url(address.to_owned())),
         Some(_) => Ok(ImageRef::Object(address.to_owned())),
-        None => Err("neither an address (https://…, s3://bucket/key) nor a job".to_owned()),
+        None => Err("neither a URL (https://…), an object key (s3://bucket/key) nor a job".to_owned()),
     }
 }
 
-/// The same for the same address. What is behind a `?` may be a secret, and ids are seen by everybody: there is a hash in
-/// its place.
+/// A job's id, the same for the same URL. It has a hash in place of the query, which may be secret.
 fn id(prefix: &str, address: &str) -> String {
     let id = match address.split_once('?') {
         Some((place, _)) => format!("{prefix}{place}?{}", message_id(address)),
@@ -227,7 +226,7 @@ fn id(prefix: &str, address: &str) -> String {
     if id.len() <= Job::MAX_ID { id } else { message_id(&format!("{prefix}{address}")) }
 }
 
-/// `below` behind `base`. In URLs, what has a meaning there is escaped; keys are taken as they are.
+/// Appends `below` to `base`, escaped in URLs, unchanged in object keys.
 fn join(base: &str, below: &str) -> String {
     let is_url = base.starts_with("http://") || base.starts_with("https://");
     let escaped = below.bytes().map(|byte| match byte {
@@ -251,7 +250,7 @@ mod tests {
     impl Picky {
         fn send_one(&self, message: &Message) -> Result<(), QueueError> {
             if message.id.trim() != message.id {
-                return Err(QueueError::Refused { queue: "picky".to_owned(), reason: "a space".to_owned() });
+                return Err(QueueError::refused("picky", "a space"));
             }
             self.0.send(std::slice::from_ref(message)).remove(0)
         }

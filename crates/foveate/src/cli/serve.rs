@@ -14,7 +14,7 @@ use super::service::{self, Service};
 use super::service_args::{CallbackArgs, ServeArgs};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
-    let (_logs, cancel) = service::begin(&args.service, "no more requests are taken, and those in hand are answered")?;
+    let (_logs, cancel) = service::begin(&args.service, "accepting no more requests, answering the current ones")?;
 
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;
@@ -25,8 +25,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let api = Api { queue, check_callback, tokens, ..api(args, &engine, &options.model) };
     let probe = Arc::clone(&engine);
     let server = Server::start(ServerOptions { api: Some(api), ..ServerOptions::new(args.listen, probe) })
-        .with_context(|| format!("cannot answer on {}", args.listen))?;
-    tracing::info!(address = %server.address(), model = options.model, "answering");
+        .with_context(|| format!("cannot serve at {}", args.listen))?;
+    tracing::info!(address = %server.address(), model = options.model, "serving");
 
     service::wait(|| cancel.is_cancelled());
     let left = server.stop(args.service.drain);
@@ -34,19 +34,19 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     match left {
         0 => Ok(Exit::Complete),
         left => {
-            tracing::warn!(left, "stopped; requests that were not done in time were given up");
+            tracing::warn!(left, "stopped; gave up the requests that were not done in time");
             Ok(Exit::Fault)
         }
     }
 }
 
-/// What a request may be: as usual where nothing else is said.
+/// The API's limits: the defaults, unless the arguments say otherwise.
 fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
     let usual = Api::new(Arc::clone(engine), model);
     Api {
         max_images: args.max_images.unwrap_or(usual.max_images),
         max_body_bytes: args.max_body,
-        // Less than three bodies' would be too little for one.
+        // A request needs up to three times its body.
         max_bytes_in_hand: usual.max_bytes_in_hand.max(args.max_body.saturating_mul(3)),
         timeout: args.timeout,
         traces: service::TRACES,
@@ -54,7 +54,7 @@ fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
     }
 }
 
-/// Says no to what the workers would not call back.
+/// Refuses the callbacks that the workers would refuse.
 fn callback_check(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<CallbackCheck>> {
     let client = service::callback_client(args, allow_private)?;
     let check = |client: Arc<Client>| -> CallbackCheck {
@@ -63,7 +63,7 @@ fn callback_check(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Resu
     Ok(client.map(check))
 }
 
-/// One key a line; empty lines and comments are left out.
+/// Reads one key per line, without empty lines and comments.
 fn api_keys(path: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let keys: Vec<String> = text

@@ -21,7 +21,7 @@ use foveate::worker::{Batching, Engine, Traces};
 use super::service_args::{CallbackArgs, QueueArgs, ServiceArgs};
 use super::{job, progress};
 
-/// An engine that embeds, and what its outputs say of themselves.
+/// An engine that embeds, and the manifest of its outputs.
 pub(crate) struct Service {
     pub(crate) engine: Engine,
     pub(crate) manifest: RunManifest,
@@ -29,11 +29,11 @@ pub(crate) struct Service {
     pub(crate) options: EmbedOptions,
 }
 
-/// Callers' traces go on here, and ours with those who are called.
+/// Continues callers' traces, and passes them on with callbacks.
 pub(crate) const TRACES: Traces = Traces { join: telemetry::join, traceparent: telemetry::traceparent };
 
-/// Starts logging, and listens for signals to end, when `rest` of what was begun is still done. Spans that are under way
-/// are lost when the guard is.
+/// Starts logging, and handles signals to stop: `rest` says what the service still does then. Dropping the guard loses
+/// the open spans.
 pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(Guard, Cancel)> {
     let options = telemetry::TelemetryOptions {
         format: args.log.into(),
@@ -43,7 +43,7 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
     let logs = telemetry::init(&options).context("cannot start logging")?;
     job::silence_worker_panics();
     let cancel = Cancel::default();
-    job::on_signal(&cancel, move || tracing::info!("asked to stop: {rest}; once more to stop at once"))?;
+    job::on_signal(&cancel, move || tracing::info!("stopping: {rest}; a second signal stops at once"))?;
     Ok((logs, cancel))
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let EmbedTask { task, manifest, lanes, seeded } = options.task(&backends, &model)?;
     if seeded {
-        tracing::warn!(model = options.model, "generated weights: real speed, vectors without meaning");
+        tracing::warn!(model = options.model, "generated weights: the speed is real, but the vectors are meaningless");
     }
     let client = net::ClientOptions {
         allow_private: args.allow_private.clone(),
@@ -79,15 +79,15 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
     Ok(Service { engine: engine.build()?, manifest, backends, options })
 }
 
-/// How long a stage may be busy with one thing before it counts as stuck. A download waits for its turn, for as long as
-/// it may take itself, at the first address and at each redirect, and its own time does not run meanwhile. A callback
-/// follows no redirect, but who calls back is looked after in the same way, with time limits of its own.
+/// How long a thread may be busy with one thing before the watchdog reports it. A download waits for its turn up to
+/// `--download-timeout`, at the first URL and at each redirect, and its own time does not run meanwhile. A callback
+/// follows no redirect, but has a turn and time limits of its own.
 fn stall(args: &ServiceArgs) -> Duration {
     let net::ClientOptions { max_redirects, timeout, .. } = net::ClientOptions::default();
     args.stall.max(args.download_timeout.saturating_mul(max_redirects + 2)).max(3 * timeout)
 }
 
-/// Calls back the hosts that are named; there is none where none is.
+/// The client for callbacks, or `None` if no host may be called back.
 pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<Arc<Client>>> {
     if args.callback_host.is_empty() {
         return Ok(None);
@@ -101,7 +101,7 @@ pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> 
     Ok(Some(Arc::new(Client::new(options)?)))
 }
 
-/// What reads the objects that are allowed, if any are. No store is asked.
+/// The reader of the allowed objects, if any are allowed. Makes no request.
 pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<FetchOpener>> {
     let Some(first) = args.object_store.first() else { return Ok(None) };
     let stores = backends::stores();
@@ -134,7 +134,7 @@ pub(crate) fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow
     Ok(queues.get(options.scheme()?)?.open(&options)?.into())
 }
 
-/// Waits until `is_over`, looking now and then.
+/// Polls until `is_over`.
 pub(crate) fn wait(mut is_over: impl FnMut() -> bool) {
     const INTERVAL: Duration = Duration::from_millis(50);
     while !is_over() {
@@ -142,7 +142,7 @@ pub(crate) fn wait(mut is_over: impl FnMut() -> bool) {
     }
 }
 
-/// Says whether something has been so for a while.
+/// Tells whether a condition has held for a while.
 pub(crate) struct Lasting {
     time: Duration,
     since: Option<Instant>,

@@ -17,12 +17,12 @@ Examples:
   foveate worker --queue sqs://jobs --queue-option region=eu-west-1 -o vectors/ --segment-rows 50000
   FOVEATE_WEBHOOK_SECRET=whsec_… foveate worker --queue nats://localhost/jobs --callback-host '*.example.com' --log json
 
-SIGTERM (or Ctrl-C) takes no more messages, finishes those that are held, and gives back what is not done after --drain
-seconds; a second one stops at once, and the messages come back when their leases end.
+On SIGTERM (or Ctrl-C) the worker receives no more messages, finishes those that it holds, and releases the rest after
+--drain seconds. A second signal stops at once; the messages come back when their leases end.
 
 Exit codes:
-  0    stopped as asked, or with --until-empty because there was nothing left
-  1    could not start, or messages had to be given back
+  0    stopped by a signal, or by --until-empty
+  1    could not start, or released unfinished messages
   2    the command line cannot work";
 
 pub(crate) const ENQUEUE_EXAMPLES: &str = "\
@@ -30,123 +30,122 @@ Examples:
   foveate enqueue --queue nats://localhost/jobs --create --from-list urls.txt --callback https://api.example.com/vectors
   foveate enqueue --queue sqs://jobs photos/ --base https://cdn.example.com/photos
   foveate enqueue --queue sqs://jobs photos/ --base s3://bucket/photos
-  foveate enqueue --queue nats://localhost/jobs --from-list jobs.ndjson        # whole jobs, one a line
+  foveate enqueue --queue nats://localhost/jobs --from-list jobs.ndjson        # whole jobs, one per line
 
-Exit codes: 0 everything is on the queue; 1 something is not; 2 the command line cannot work";
+Exit codes: 0 all jobs are queued; 1 some are not; 2 the command line cannot work";
 
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:
   foveate serve --listen 127.0.0.1:8080 --model facebook/dinov2-small
-  foveate serve --queue nats://localhost/jobs --callback-host api.example.com    # for workers with this host, too
+  foveate serve --queue nats://localhost/jobs --callback-host api.example.com    # workers need the same host
   curl -s http://127.0.0.1:8080/v1/embeddings -H 'content-type: application/json' \\
        -d '{\"input\": \"https://upload.wikimedia.org/…/cat.jpg\"}'
   curl -s http://127.0.0.1:8080/v1/embeddings -H 'content-type: image/jpeg' --data-binary @cat.jpg
 
-The API describes itself at /openapi.json. SIGTERM (or Ctrl-C) answers what was asked already, within --drain seconds.";
+/openapi.json describes the API. On SIGTERM (or Ctrl-C) the server answers its current requests within --drain seconds.";
 
-/// What the services have in common: what is done with an image, how it gets here, and what is seen of it.
+/// Arguments that the services share: the engine, its downloads, and observability.
 #[derive(Args, Debug)]
 pub(crate) struct ServiceArgs {
     #[command(flatten)]
     pub(crate) embedding: EmbeddingArgs,
 
-    /// What the task is called in jobs and requests.
+    /// The task's name in jobs and requests.
     #[arg(long, value_name = "NAME", default_value = Job::DEFAULT_TASK, help_heading = "Engine")]
     pub(crate) task: String,
 
-    /// Longest time that an image waits for others to fill its batch, in seconds. It waits only for those that are
-    /// on their way.
+    /// Longest time that an image waits for others to fill its batch. It waits only for images that are on their way.
     #[arg(long, value_name = "SECONDS", default_value = "0.01", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) batch_delay: Duration,
 
-    /// Images under way at once.
+    /// Most images in the engine at once.
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_positive, help_heading = "Engine")]
     pub(crate) max_in_flight: usize,
 
-    /// Downloaded files that wait to be decoded take no more memory than this.
+    /// Most memory of downloaded files that wait to be decoded.
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Engine")]
     pub(crate) max_memory: u64,
 
-    /// A stage that is busy with one thing for longer is stuck: /healthz says so. At least as long as a download or a
-    /// callback may take, with waiting for its host.
+    /// Watchdog: /healthz reports a thread that is busy with one thing for longer. At least the longest time of a
+    /// download or callback, including the wait for its host.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) stall: Duration,
 
-    /// Threads that download. More than --per-host, so that one slow host cannot take all of them.
+    /// Download threads. More than --per-host, so that one slow host cannot occupy all of them.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Downloads")]
     pub(crate) downloads: usize,
 
-    /// Refuse files of more bytes than this.
+    /// Largest file to download.
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_count, help_heading = "Downloads")]
     pub(crate) max_bytes: u64,
 
-    /// Longest time for one download, redirects included.
+    /// Longest time of a download, redirects included.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Downloads")]
     pub(crate) download_timeout: Duration,
 
-    /// Downloads from one host at once.
+    /// Most simultaneous downloads from one host.
     #[arg(long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Downloads")]
     pub(crate) per_host: usize,
 
-    /// Let this host (and port) be private, loopback or link-local. Nothing else is: addresses come from strangers.
-    /// Repeatable; for callbacks too.
+    /// Allow a private, loopback or link-local host (and port). All others are refused, because URLs are untrusted
+    /// input. Also applies to callbacks. Repeatable.
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Downloads")]
     pub(crate) allow_private: Vec<String>,
 
-    /// Read objects that jobs name from here: `s3://bucket`, or `s3://bucket/folder` for what lies below. Nothing else is
-    /// read. Repeatable; in a build with `-F object-store`.
+    /// Allow jobs to name objects in `s3://bucket`, or below `s3://bucket/folder`. All others are refused. Needs a
+    /// build with `-F object-store`. Repeatable.
     #[arg(long, value_name = "s3://BUCKET[/FOLDER]", help_heading = "Downloads")]
     pub(crate) object_store: Vec<String>,
 
-    /// A setting that only the store has, such as `endpoint=http://localhost:9000` (see its README). Repeatable.
+    /// A setting of the object store, such as `endpoint=http://localhost:9000` (see its README). Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "object_store", help_heading = "Downloads")]
     pub(crate) object_store_option: Vec<(String, String)>,
 
-    /// How logs are written, on standard error.
+    /// Format of the log on standard error.
     #[arg(long, value_enum, default_value = "text", help_heading = "Display")]
     pub(crate) log: LogArg,
 
-    /// What is logged, in the syntax of RUST_LOG. Default: what RUST_LOG says, or `warn,foveate=info`.
+    /// Log filter, in the syntax of RUST_LOG. Default: RUST_LOG, or `warn,foveate=info`.
     #[arg(long, value_name = "FILTER", env = "RUST_LOG", help_heading = "Display")]
     pub(crate) log_filter: Option<String>,
 
-    /// Send spans to this OpenTelemetry collector (OTLP over HTTP), in a build with `-F otel`.
+    /// Send spans to this OpenTelemetry collector (OTLP over HTTP). Needs a build with `-F otel`.
     #[arg(long, value_name = "URL", help_heading = "Display")]
     pub(crate) otlp: Option<String>,
 
-    /// Longest time to finish what was begun when asked to stop.
+    /// Longest time to finish current work after a signal to stop.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) drain: Duration,
 }
 
-/// A queue by its address.
+/// How a queue is opened.
 #[derive(Args, Debug)]
 pub(crate) struct QueueArgs {
-    /// A setting that only this kind of queue has, such as `region=eu-west-1` of `sqs` (see its README). Repeatable.
+    /// A setting of this kind of queue, such as `region=eu-west-1` of `sqs` (see its README). Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Queue")]
     pub(crate) queue_option: Vec<(String, String)>,
 
-    /// How long a message belongs to the worker that received it, unless it is extended (SQS: visibility timeout, NATS: ack
-    /// wait). Default: what the queue has; 30 where it is created.
+    /// Length of a lease: the time in which a worker must finish or extend a message (SQS: visibility timeout, NATS:
+    /// ack wait). Default: the queue's, or 30 if the queue is created.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Queue")]
     pub(crate) lease: Option<Duration>,
 
-    /// Create the queue and its dead letters where they are not there.
+    /// Create the queue and its dead letters' queue if they do not exist.
     #[arg(long, help_heading = "Queue")]
     pub(crate) create: bool,
 }
 
-/// Who may be called back. Whoever queues jobs for workers has to know it as they do: a job that they refuse ends among
-/// the dead letters.
+/// The hosts that may be called back. Servers that queue jobs need the same as their workers: a job that workers refuse
+/// goes to the dead letters.
 #[derive(Args, Debug)]
 pub(crate) struct CallbackArgs {
-    /// A host that may be called back, `*.example.com` for a domain's; `serve` and its workers need the same. Without
-    /// any, what names a callback is refused. Repeatable. Workers sign callbacks with the secrets in the environment
-    /// variable FOVEATE_WEBHOOK_SECRET.
+    /// A host that may be called back; `*.example.com` allows a domain's hosts. `serve` and its workers need the same
+    /// hosts. Without any, jobs with a callback are refused. Workers sign callbacks with the secrets in the environment
+    /// variable FOVEATE_WEBHOOK_SECRET. Repeatable.
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
     pub(crate) callback_host: Vec<String>,
 
-    /// Let callbacks go over http, without encryption.
+    /// Allow callbacks over unencrypted http.
     #[arg(long, help_heading = "Callbacks")]
     pub(crate) callback_http: bool,
 }
@@ -154,69 +153,70 @@ pub(crate) struct CallbackArgs {
 /// Arguments of `worker`.
 #[derive(Args, Debug)]
 pub(crate) struct WorkerArgs {
-    /// Where jobs come from: `nats://host:4222/stream`, `sqs://queue`. Several share the worker.
+    /// The queue of jobs: `nats://host:4222/stream`, `sqs://queue`. Repeatable; several queues share the worker.
     #[arg(long, value_name = "ADDRESS", required = true, help_heading = "Queue")]
     pub(crate) queue: Vec<String>,
 
     #[command(flatten)]
     pub(crate) queues: QueueArgs,
 
-    /// Deliveries after which a message that fails goes to the dead letters.
+    /// Deliveries after which a failing message goes to the dead letters.
     #[arg(long, value_name = "N", default_value_t = QueueOptions::DEFAULT_MAX_RECEIVE,
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Queue")]
     pub(crate) max_receive: u32,
 
-    /// Messages a second that this worker finishes; it holds what it finishes in half a lease. Default: measured.
+    /// In-flight limit by rate: the worker holds the messages that it finishes in half a lease at this many messages
+    /// per second. Default: the measured rate.
     #[arg(long, value_name = "RATE", conflicts_with = "hold", help_heading = "Queue")]
     pub(crate) rate: Option<f64>,
 
-    /// Hold this many messages of each queue, whatever the rate.
+    /// In-flight limit by number: hold this many messages of each queue, whatever the rate.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Queue")]
     pub(crate) hold: Option<usize>,
 
-    /// Do not extend leases: what is not done when one ends is delivered again.
+    /// Do not extend leases. A message whose lease ends is delivered again.
     #[arg(long, help_heading = "Queue")]
     pub(crate) no_heartbeat: bool,
 
-    /// First interval before another try of a message that failed; it doubles each time, up to five minutes.
+    /// Delay before the first retry of a failed message. It doubles each time, up to five minutes.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, help_heading = "Queue")]
     pub(crate) retry: Duration,
 
-    /// End when the queues have been empty for a while.
+    /// Stop when the queues have been empty for 3 seconds.
     #[arg(long, help_heading = "Queue")]
     pub(crate) until_empty: bool,
 
     #[command(flatten)]
     pub(crate) callbacks: CallbackArgs,
 
-    /// Threads that call back.
+    /// Callback threads.
     #[arg(long, value_name = "N", default_value = "16", value_parser = parse_positive, help_heading = "Callbacks")]
     pub(crate) callback_threads: usize,
 
-    /// How long a result is offered to a callback that does not take it, before the job is put off.
+    /// How long a failed callback is retried before its message is released for a later retry.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Callbacks")]
     pub(crate) callback_patience: Duration,
 
-    /// How vectors are written in callbacks.
+    /// Encoding of vectors in callbacks.
     #[arg(long, value_enum, default_value = "float", help_heading = "Callbacks")]
     pub(crate) encoding: EncodingArg,
 
-    /// Store vectors in files in this folder, each complete by itself.
+    /// Store vectors in this folder, in files that are each complete.
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) storage: StorageArgs,
 
-    /// Most rows of a file. Their messages are held until it is written.
+    /// Most rows of a file. The worker holds their messages until the file is published.
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_positive, help_heading = "Output")]
     pub(crate) segment_rows: usize,
 
-    /// Longest time that a row waits to be written.
+    /// Longest time that a row waits for its file to be published.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Output")]
     pub(crate) segment_age: Duration,
 
-    /// Answer /healthz, /readyz and /metrics here.
+    /// Serve /healthz, /readyz and /metrics at this address.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Display")]
     pub(crate) listen: Option<SocketAddr>,
 
@@ -227,15 +227,15 @@ pub(crate) struct WorkerArgs {
 /// Arguments of `enqueue`.
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
-    /// Addresses (https://…, s3://bucket/key), or files and folders together with --base.
+    /// URLs (https://…) and object keys (s3://bucket/key), or files and folders together with --base.
     #[arg(value_name = "INPUT", required_unless_present = "from_list")]
     pub(crate) inputs: Vec<String>,
 
-    /// A file with one address, or one whole job as JSON, a line; `-` is standard input.
+    /// A file with one URL, object key or JSON job per line; `-` is standard input. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
 
-    /// Where workers find the files of the folders that are given: the path of a file below its folder is put behind it.
+    /// Where workers find the given files: this URL or prefix, followed by a file's path below its folder.
     #[arg(long, value_name = "URL|s3://BUCKET/PREFIX")]
     pub(crate) base: Option<String>,
 
@@ -246,24 +246,24 @@ pub(crate) struct EnqueueArgs {
     #[command(flatten)]
     pub(crate) queues: QueueArgs,
 
-    /// What is to be done.
+    /// The name of the workers' task.
     #[arg(long, value_name = "NAME", default_value = Job::DEFAULT_TASK, help_heading = "Jobs")]
     pub(crate) task: String,
 
-    /// Who is told the results.
+    /// The URL that results are posted to.
     #[arg(long, value_name = "URL", help_heading = "Jobs")]
     pub(crate) callback: Option<String>,
 
-    /// JSON that callbacks carry as it is.
+    /// JSON that callbacks return unchanged.
     #[arg(long, value_name = "JSON", help_heading = "Jobs")]
     pub(crate) metadata: Option<String>,
 
-    /// Put before each address, with a hash in place of its query, to make a job's id. The same id within the queue's deduplication window is dropped, where
-    /// the queue knows about ids.
+    /// Prefix of job ids. An id is this prefix and the URL, with a hash in place of the query. A queue that
+    /// deduplicates drops a second job with the same id for a while.
     #[arg(long, value_name = "TEXT", default_value = "", help_heading = "Jobs")]
     pub(crate) id_prefix: String,
 
-    /// Say nothing but errors.
+    /// Print only errors.
     #[arg(short, long, help_heading = "Display")]
     pub(crate) quiet: bool,
 
@@ -275,28 +275,27 @@ pub(crate) struct EnqueueArgs {
 /// Arguments of `serve`.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Where to answer.
+    /// The address to listen at.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
 
-    /// Most images of one request. Default: 64, or as many as may be under way.
+    /// Most images of one request. Default: 64, but at most --max-in-flight.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Requests")]
     pub(crate) max_images: Option<usize>,
 
-    /// Most bytes of one request. All requests together have 256 MiB in hand, or three times this where that is more.
+    /// Most bytes of one request. All requests together may take 256 MiB, or three times this value if that is more.
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_count, help_heading = "Requests")]
     pub(crate) max_body: u64,
 
-    /// Longest time for an answer.
+    /// Longest time of a request.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds, help_heading = "Requests")]
     pub(crate) timeout: Duration,
 
-    /// A file with one API key a line; without it, everybody who reaches the address is answered.
+    /// A file with one API key per line. Without it, the server answers everybody who reaches its address.
     #[arg(long, value_name = "FILE", help_heading = "Requests")]
     pub(crate) api_keys: Option<PathBuf>,
 
-    /// Where requests that name a callback are put, for workers: `nats://host:4222/stream`, `sqs://queue`. Needs
-    /// --callback-host.
+    /// The queue for requests that name a callback: `nats://host:4222/stream`, `sqs://queue`. Needs --callback-host.
     #[arg(long, value_name = "ADDRESS", requires = "callback_host", help_heading = "Queue")]
     pub(crate) queue: Option<String>,
 

@@ -18,11 +18,11 @@ use super::service_args::WorkerArgs;
 
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
-/// How long queues have to be empty for a worker to believe it.
+/// How long the queues must be empty before `--until-empty` stops the worker.
 const EMPTY: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
-    let (_logs, cancel) = service::begin(&args.service, "no more messages are taken, and those held are finished")?;
+    let (_logs, cancel) = service::begin(&args.service, "receiving no more messages, finishing those in flight")?;
 
     let callbacks = callbacks(args)?;
     let open = |address: &String| service::queue(address, &args.queues, args.max_receive);
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let names: Vec<_> = queues.iter().map(|queue| queue.name().to_owned()).collect();
     let worker = Arc::new(Worker::start(service.engine, options)?);
     let server = args.listen.map(|listen| watch(listen, &worker)).transpose()?;
-    tracing::info!(queues = names.join(", "), model = service.options.model, "taking messages");
+    tracing::info!(queues = names.join(", "), model = service.options.model, "receiving messages");
 
     let mut empty = Lasting::new(EMPTY);
     service::wait(|| cancel.is_cancelled() || args.until_empty && empty.is_so(is_empty(&worker, &queues)));
@@ -49,23 +49,23 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         server.stop(Duration::from_secs(1));
     }
     if left > 0 {
-        tracing::warn!(left, "stopped; messages that were not done in time were given back");
+        tracing::warn!(left, "stopped; released the messages that were not done in time");
         return Ok(Exit::Fault);
     }
-    tracing::info!("stopped; everything that was taken is done");
+    tracing::info!("stopped; every message that was received is done");
     Ok(Exit::Complete)
 }
 
-/// Answers for the worker's health.
+/// Serves the worker's health and metrics.
 fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<Server> {
     let probe = Arc::clone(worker);
     let server = Server::start(serve::ServerOptions::new(listen, probe))
-        .with_context(|| format!("cannot answer on {listen}"))?;
-    tracing::info!(address = %server.address(), "answering /healthz, /readyz and /metrics");
+        .with_context(|| format!("cannot serve health checks at {listen}"))?;
+    tracing::info!(address = %server.address(), "serving /healthz, /readyz and /metrics");
     Ok(server)
 }
 
-/// Brokers count approximately, so it is asked again and again.
+/// Brokers count approximately, so the caller asks repeatedly.
 fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
     let nothing = |queue: &Arc<dyn JobQueue>| queue.depth().is_ok_and(|depth| depth.waiting + depth.leased == 0);
     worker.held() == 0 && queues.iter().all(nothing)
@@ -95,7 +95,7 @@ fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
     })
 }
 
-/// Complete files in `folder`, whose names other workers will not choose.
+/// Segments in `folder`, with names that no other worker uses.
 fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Result<Segments> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let sink = service.backends.sink(args.storage.sink.as_deref())?;
@@ -118,7 +118,7 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
     })
 }
 
-/// Different for every worker that there ever was.
+/// Unique among all workers, past ones included.
 fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();

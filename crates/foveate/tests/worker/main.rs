@@ -364,7 +364,7 @@ fn health_metrics_and_logs_tell_all_but_secrets() {
     assert_eq!((first, done, dead), (100, tally.called() as u64, tally.dead() as u64));
     assert!(taken == done && refused > 0);
     for item in items {
-        let last = if item.kind.dies_of().is_empty() { "done" } else { "failed; it goes to the dead letters" };
+        let last = if item.kind.dies_of().is_empty() { "done" } else { "failed; the message goes to the dead letters" };
         assert!(lines.iter().any(|line| line["message"] == last && line["id"] == item.id().as_str()), "{}", item.id());
     }
 }

@@ -171,9 +171,9 @@ impl Stage {
         let mut worker = Worker { child, log, address: None };
         wait(Duration::from_secs(60), "a worker starts", || {
             assert!(worker.child.try_wait().unwrap().is_none(), "{}", worker.log_text());
-            worker.says("taking messages").is_some()
+            worker.says("receiving messages").is_some()
         });
-        let address = worker.says("answering /healthz, /readyz and /metrics").expect("it was told to listen");
+        let address = worker.says("serving /healthz, /readyz and /metrics").expect("it was told to listen");
         worker.address = Some(address["address"].as_str().unwrap().parse().unwrap());
         worker
     }

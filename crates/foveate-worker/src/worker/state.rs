@@ -9,7 +9,7 @@ use super::leases::Leases;
 use super::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 
-pub(super) struct Shared {
+pub(super) struct WorkerState {
     /// Parts name a queue by its index here.
     pub(super) queues: Vec<Arc<dyn JobQueue>>,
     pub(super) leases: Leases,
