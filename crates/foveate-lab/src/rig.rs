@@ -36,6 +36,25 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// One of backends that are called `plain`.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        let plain = || "plain".to_owned();
+        Self {
+            decoder: plain(),
+            fast: false,
+            resizer: plain(),
+            recipe: "hf".to_owned(),
+            encoder: plain(),
+            dtype: DType::F32,
+            batch: 8,
+            workers: 1,
+            readers: 2,
+            threads: 1,
+            prefetch: 1,
+        }
+    }
+
     /// The columns of a table that tell it.
     pub(crate) fn columns(&self) -> [(&'static str, Cell); 8] {
         [

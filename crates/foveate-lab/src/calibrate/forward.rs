@@ -87,6 +87,14 @@ impl Feed {
 }
 
 impl Forward {
+    /// Seconds of each batch, none of them on a core.
+    #[cfg(test)]
+    pub(super) fn known(seconds: impl Iterator<Item = (usize, f64)>) -> Self {
+        let pass = |seconds| Pass { took: Took { seconds, cpu_seconds: 0.0 }, copies: 0.0 };
+        let passes = seconds.map(|(batch, seconds)| (batch, vec![pass(seconds)])).collect();
+        Self { passes, interference: Some(0.0) }
+    }
+
     /// Measures what is missing of `wanted`, and a few small batches where these alone are no line.
     pub(super) fn measure(
         &mut self,

@@ -2,8 +2,8 @@
 
 use super::checklist::{Attempt, Facts, REMEDIES, Remedy, changes};
 use super::interval::{Interval, median};
-use super::ladder::{Sample, images_ahead, images_for, least_images, sample};
-use super::{Options, Verify};
+use super::options::{Options, Verify};
+use super::sample::{Sample, images_ahead, images_for, least_images, sample};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
 
 /// Of settings that differ by less than this the first, which changes the least, is as good as any.
@@ -107,7 +107,7 @@ impl Remedies {
         let row = &mut self.rows[at];
         let expected = row.outcome.clone().map_err(LabError::Setting)?;
         let [before, after] = side_by_side(lab, photos, [setting, &expected.setting], options)?;
-        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(options.rounds, lab.seed, of);
+        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(options.rounds, 1, lab.seed, of);
         let verified = Verified {
             change: row.change.clone(),
             before: over(&|rounds| median(&before, rounds)),
