@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
 use foveate_net::OptionsError;
+use foveate_photo_server::LatencyError;
 use foveate_pipeline::RunError;
 use foveate_plan::PlanError;
 use foveate_preprocess::PreprocessError;
@@ -45,6 +46,9 @@ pub enum LabError {
     /// Its downloads cannot be made.
     #[error("download: {0}")]
     Client(#[from] OptionsError),
+    /// The photo server is to have latencies that are none.
+    #[error(transparent)]
+    Latency(#[from] LatencyError),
     /// The photo server cannot be started.
     #[error("photo server: {0}")]
     Server(std::io::Error),

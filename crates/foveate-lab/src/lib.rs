@@ -6,7 +6,6 @@ mod checklist;
 mod clock;
 pub mod diagnose;
 mod error;
-pub mod photo_server;
 mod photos;
 pub mod plan_check;
 pub mod profile;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
+use foveate_photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_net::webhook::{Secrets, message_id};
 use foveate_net::{Client, ClientOptions};
 use foveate_queue::{

@@ -60,13 +60,15 @@ const THIRD_PARTY: [&str; 13] = [
 ];
 
 /// What single leaves may build on besides, and why.
-const ALSO: [(&str, &[&str]); 3] = [
+const ALSO: [(&str, &[&str]); 4] = [
     // Charts, their pixels and the widths of their letters are nobody's business to write anew; and nothing but the
     // facade imports the report.
     ("foveate-report", &["base64", "plotters", "plotters-backend", "resvg", "skrifa"]),
     // Its purpose is HTTP, which is nobody's business to write anew, nor how addresses are read, names looked up and
     // messages signed.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "ureq", "url"]),
+    // Its purpose is to be a server.
+    ("foveate-photo-server", &["axum", "futures-util", "image", "tokio"]),
     // Its purpose is to hand what our crates say to libraries that write logs and talk to collectors; nothing but the
     // facade imports it.
     (
@@ -89,7 +91,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
     Some(match name {
         "foveate" => Role::Facade,
         "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" | "foveate-net"
-        | "foveate-telemetry" => Role::Leaf,
+        | "foveate-photo-server" | "foveate-telemetry" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
         "foveate-pipeline" => Role::Engine,
@@ -123,7 +125,14 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Model => is_core || to == "foveate-encode",
         Role::Engine => is_core || is_stage_trait || to == "foveate-profile",
         Role::Lab => {
-            let measured = ["foveate-pipeline", "foveate-plan", "foveate-profile", "foveate-worker", "foveate-net"];
+            let measured = [
+                "foveate-pipeline",
+                "foveate-plan",
+                "foveate-profile",
+                "foveate-worker",
+                "foveate-net",
+                "foveate-photo-server",
+            ];
             is_core || role_to == Role::Trait || measured.contains(&to)
         }
         Role::Worker => is_core || role_to == Role::Trait || ["foveate-pipeline", "foveate-net"].contains(&to),

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use foveate::backends;
-use foveate::lab::photo_server::{Options, PhotoServer};
+use foveate_photo_server::{Options, PhotoServer};
 use foveate::queue::{DeadLetter, Depth, JobQueue, QueueOptions};
 use serde_json::Value;
 use tempfile::TempDir;

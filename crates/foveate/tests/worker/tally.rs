@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use foveate::lab::photo_server::Call;
+use foveate_photo_server::Call;
 use foveate::net::webhook::{Secrets, message_id};
 use foveate::queue::DeadLetter;
 use serde_json::Value;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use encoders::Stub;
 use foveate_encode::Encoder as _;
+use foveate_photo_server::{Latency, LatencyError};
 use sample::Sample;
 
 use super::{Attempt, Effort, Row, attempt, rounds, row, wrong};
-use crate::photo_server::Latency;
 use crate::stats::{Spread, quantile};
 use crate::wrap::cosine;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
@@ -59,12 +59,12 @@ const SAME: f64 = 0.999;
 /// encoded; batches. Each is the same worker with other numbers of threads, and takes its turns beside the others, once with the
 /// rig's encoder and once with one that sleeps as if a device did the work.
 ///
-/// Every photo comes from a [server](crate::photo_server) on this machine, every result is posted to it. A sample counts
+/// Every photo comes from a [server](foveate_photo_server) on this machine, every result is posted to it. A sample counts
 /// when each message was delivered, downloaded, called back and acknowledged exactly once, and with the vectors that the
 /// first configuration has: bit for bit where the encoder says that it does not depend on the batch.
 ///
 /// # Errors
-/// [`LabError::Setting`] for latencies that are none, or [`LabError::Interrupted`].
+/// [`LabError::Latency`] for latencies that are none, or [`LabError::Interrupted`].
 pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<Table, LabError> {
     service.check()?;
     let base = lab.rig.base();
@@ -121,7 +121,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 impl Service {
-    fn check(&self) -> Result<(), LabError> {
+    fn check(&self) -> Result<(), LatencyError> {
         [self.photos, self.callbacks].into_iter().try_for_each(|(median, p99)| Latency::new(median, p99).map(drop))
     }
 

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foveate_net::Client;
+use foveate_photo_server::{Latency, PhotoServer};
 use foveate_pipeline::Normalize;
 use foveate_preprocess::{CpuPreprocessor, Opener, PreprocessError, Preprocessor};
 use foveate_profile::process;
@@ -14,7 +15,6 @@ use super::watched::Watched;
 use super::{Configuration, Service, Subject};
 use crate::bench::memory::Peak;
 use crate::bench::wrong;
-use crate::photo_server::{self, Latency, PhotoServer};
 use crate::{Lab, LabError, PhotoSet, Setting};
 
 /// How long a worker may take to end when nothing is left to do.
@@ -81,11 +81,11 @@ impl Sample {
 
 fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<PhotoServer, LabError> {
     let latency = |(median, p99)| Latency::new(median, p99);
-    let options = photo_server::Options {
+    let options = foveate_photo_server::Options {
         latency: latency(service.photos)?,
         callback_latency: latency(service.callbacks)?,
         seed,
-        ..photo_server::Options::default()
+        ..foveate_photo_server::Options::default()
     };
     let photos = photos.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
     PhotoServer::start(photos, options).map_err(LabError::Server)
