@@ -248,10 +248,11 @@ mod tests {
 
     static SCHEMA: Schema = Schema {
         file: "example.csv",
+        made_by: "an example",
         about: "An example.",
         columns: &[
             Column::text("what", "what it is"),
-            Column::number("rate", "1/s", "how fast"),
+            Column::rate("rate", "images/s", "how fast"),
             Column::text("hidden", "not printed").unprinted(),
             Column::text("same", "the same in every row"),
         ],

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::ReportError;
 use figures::Plate;
-use table::{SOURCES, Table};
+use table::Table;
 
 /// Width in pixels of a figure on a desk, and as a file.
 const WIDE: f32 = 760.0;
@@ -46,25 +46,25 @@ pub struct Figure {
 pub struct Missing {
     /// Its name.
     pub file: &'static str,
-    /// The command that makes it.
-    pub command: &'static str,
+    /// The command that makes it, without its arguments: `bench decoders`.
+    pub made_by: &'static str,
 }
 
 impl Report {
-    /// Reads the files of a run that are in `folder`; `crates/foveate-lab/SCHEMA.md` says what they hold.
+    /// Reads the files of a run that are in `folder`; [`foveate_schema`] says what they hold.
     ///
     /// # Errors
     /// [`ReportError::Nothing`] when none of them is there, [`ReportError::Malformed`] when one lacks a column or a
     /// number is none, [`ReportError::File`] when one cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
         let mut tables = BTreeMap::new();
-        for source in &SOURCES {
-            if let Some(table) = Table::read(folder, source)? {
-                tables.insert(source.file, table);
+        for schema in foveate_schema::ALL {
+            if let Some(table) = Table::read(folder, schema)? {
+                tables.insert(schema.file, table);
             }
         }
         if tables.is_empty() {
-            let looked_for: Vec<&str> = SOURCES.iter().map(|source| source.file).collect();
+            let looked_for = foveate_schema::ALL.map(|schema| schema.file);
             return Err(ReportError::Nothing { folder: folder.to_owned(), looked_for: looked_for.join(", ") });
         }
         Ok(Self { tables })
@@ -72,8 +72,8 @@ impl Report {
 
     /// The files that the report could show and that are not there.
     pub fn missing(&self) -> Vec<Missing> {
-        let missing = SOURCES.iter().filter(|source| !self.tables.contains_key(source.file));
-        missing.map(|source| Missing { file: source.file, command: source.command }).collect()
+        let missing = foveate_schema::ALL.into_iter().filter(|schema| !self.tables.contains_key(schema.file));
+        missing.map(|schema| Missing { file: schema.file, made_by: schema.made_by }).collect()
     }
 
     /// Every figure that can be made of what is there.
@@ -104,10 +104,14 @@ impl Report {
             files.push((folder.join(format!("{name}.png")), png::rasterize(name, &svg)?));
             files.push((folder.join(format!("{name}.svg")), svg.into_bytes()));
         }
-        std::fs::create_dir_all(&folder).map_err(|cause| ReportError::File { path: folder.clone(), cause })?;
+        std::fs::create_dir_all(&folder).map_err(|cause| ReportError::File {
+            action: "write",
+            path: folder.clone(),
+            cause,
+        })?;
         let write = |(path, bytes): (PathBuf, Vec<u8>)| match std::fs::write(&path, bytes) {
             Ok(()) => Ok(path),
-            Err(cause) => Err(ReportError::File { path, cause }),
+            Err(cause) => Err(ReportError::File { action: "write", path, cause }),
         };
         files.into_iter().map(write).collect()
     }

@@ -32,11 +32,13 @@ pub(crate) enum Role<'a> {
 
 const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
 /// What single crates may import besides.
-const EXCEPTIONS: [(&str, &[&str]); 4] = [
+const EXCEPTIONS: [(&str, &[&str]); 5] = [
     // Its trait stands for decoding and resizing as one.
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
     // It decodes whole batches, and resizes them where they are.
     ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
+    // The columns of the files that it reads.
+    ("foveate-report", &["foveate-schema"]),
     // Encoders that run our own model code.
     ("foveate-encode-fused", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-tch", &["foveate-dinov2"]),
@@ -61,9 +63,9 @@ const THIRD_PARTY: [&str; 13] = [
 
 /// What single leaves may build on besides, and why.
 const ALSO: [(&str, &[&str]); 4] = [
-    // Charts, their pixels and the widths of their letters are nobody's business to write anew; and nothing but the
+    // Charts, their pixels, the widths of their letters and HTML are nobody's business to write anew; and nothing but the
     // facade imports the report.
-    ("foveate-report", &["base64", "plotters", "plotters-backend", "resvg", "skrifa"]),
+    ("foveate-report", &["base64", "maud", "plotters", "plotters-backend", "resvg", "skrifa"]),
     // Its purpose is HTTP, which is nobody's business to write anew, nor how addresses are read, names looked up and
     // messages signed.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "ureq", "url"]),
@@ -91,7 +93,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
     Some(match name {
         "foveate" => Role::Facade,
         "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" | "foveate-net"
-        | "foveate-photo-server" | "foveate-telemetry" => Role::Leaf,
+        | "foveate-photo-server" | "foveate-schema" | "foveate-telemetry" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
         "foveate-pipeline" => Role::Engine,
@@ -132,6 +134,7 @@ fn may_import(from: &str, to: &str) -> bool {
                 "foveate-worker",
                 "foveate-net",
                 "foveate-photo-server",
+                "foveate-schema",
             ];
             is_core || role_to == Role::Trait || measured.contains(&to)
         }

@@ -30,7 +30,7 @@ pub(crate) struct Plate {
 
 impl Plate {
     pub(crate) fn draw(&self, width: f32) -> Result<Drawing, ReportError> {
-        self.chart.draw(width).map_err(|error| ReportError::Figure { figure: self.name, cause: error.to_string() })
+        self.chart.draw(width).map_err(|error| ReportError::Figure { figure: self.name, cause: error.into() })
     }
 }
 
