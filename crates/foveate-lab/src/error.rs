@@ -51,7 +51,7 @@ pub enum LabError {
     Latency(#[from] LatencyError),
     /// The photo server cannot be started.
     #[error("photo server: {0}")]
-    Server(std::io::Error),
+    Server(#[source] std::io::Error),
     /// A run stopped.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -67,6 +67,7 @@ pub enum LabError {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         cause: std::io::Error,
     },
     /// The user asked to stop.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use foveate_core::{PixelBatch, VectorBuf};
+use foveate_core::{PixelBatch, VectorBuf, lock};
 use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
 };
@@ -288,8 +288,4 @@ impl VectorSink for CheckedSink {
         let nowhere = Published { files: Vec::new(), rows, failures };
         checked.inner.as_mut().map_or(Ok(nowhere), |inner| inner.finish())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

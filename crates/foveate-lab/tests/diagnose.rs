@@ -185,13 +185,13 @@ fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
 
     let table = &diagnosis.remedies;
     let row = |change: &str| (0..table.len()).find(|&row| table.get(row, "change").to_string() == change).unwrap();
-    let quick = row("--decoder quick");
-    assert_eq!(table.get(row("--decoder absent"), "status").to_string(), "n/a (its library is missing)");
+    let quick = row("decoder quick");
+    assert_eq!(table.get(row("decoder absent"), "status").to_string(), "n/a (its library is missing)");
     let predicted: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, "predicted")).collect();
     assert!(predicted.is_sorted_by(|a, b| a >= b), "{predicted:?}");
 
     let verified = diagnosis.verified.unwrap();
-    assert_eq!(verified.change, "--decoder quick");
+    assert_eq!(verified.change, "decoder quick");
     assert_eq!(table.number(quick, "measured"), Some(verified.after.value));
     assert_eq!(table.number(quick, "predicted"), Some(verified.predicted));
     assert!((verified.error - (verified.predicted / verified.after.value - 1.0)).abs() < 1e-12, "{verified:?}");

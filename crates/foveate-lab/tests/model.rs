@@ -116,10 +116,10 @@ fn the_checklist_answers_with_the_figures_of_the_tables() {
     for (check, figure, verdict, advice) in [
         ("encoder-idle", 0.4, "look", "decoding first"),
         ("decode-share", 0.6, "look", "a faster decoder"),
-        ("decode-scale", 1.8, "look", "--decode-scale fast"),
-        ("decoder", 2.4, "look", "--decoder quick"),
+        ("decode-scale", 1.8, "look", "decode scale fast"),
+        ("decoder", 2.4, "look", "decoder quick"),
         ("resize-share", 8.0 / 6.0, "look", "a faster resizer"),
-        ("workers", 0.5, "look", "--workers 4"),
+        ("workers", 0.5, "look", "workers 4"),
         ("read-share", 0.1, "good", "next to nothing"),
         ("read-rate", 3000.0, "good", "faster than one worker decodes"),
         ("small-files", 300.0, "good", ""),

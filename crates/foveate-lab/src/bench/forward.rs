@@ -6,7 +6,7 @@ use foveate_encode::{DType, EncodeTimes, Encoder};
 
 use super::memory::{Memory, Peak};
 use super::{Attempt, Effort, attempt, rates, rounds, row, times, usable, wrong};
-use crate::stats::{Spread, quantile};
+use crate::stats::{Spread, median};
 use crate::wrap::cosine;
 use crate::{Cell, Lab, LabError, PhotoSet, Setting, Table, schema};
 
@@ -187,7 +187,7 @@ impl Forward {
     fn parts(&self) -> super::Row {
         let median = |part: fn(&EncodeTimes) -> std::time::Duration| {
             let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
-            quantile(&ms, 0.5)
+            median(&ms)
         };
         let forward = median(|parts| parts.forward);
         super::Row::from([

@@ -7,7 +7,7 @@ use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Over
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
 use super::worker_sweep::Job;
 use super::{Attempt, Effort, Row, Sets, decoders, resizers, rounds, row, usual_output};
-use crate::stats::Spread;
+use crate::stats::median;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// Images of a batch of the baseline.
@@ -293,10 +293,6 @@ impl Ranking {
 
 /// Pixels that a brief comparison of resizers decodes.
 const BRIEF_BYTES: u64 = 64 << 20;
-
-fn median(rates: &[f64]) -> Option<f64> {
-    Spread::of(rates).map(|rates| rates.median)
-}
 
 /// How fast the forward is alone, which no photo changes.
 struct Forwards {

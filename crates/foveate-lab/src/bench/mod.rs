@@ -28,7 +28,7 @@ pub use sinks::{Vectors, sinks};
 pub use worker::{Service, worker};
 pub use worker_sweep::worker_sweep;
 
-use crate::stats::{Spread, mean, quantile};
+use crate::stats::{Spread, mean, median, quantile};
 use crate::{Candidate, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table};
 
 /// How much time an experiment may take.
@@ -226,11 +226,7 @@ fn rates(rates: &[f64]) -> Row {
 
 /// The columns of some times in milliseconds.
 fn times(ms: &[f64]) -> Row {
-    Row::from([
-        ("p50_ms", quantile(ms, 0.5).into()),
-        ("p90_ms", quantile(ms, 0.9).into()),
-        ("mean_ms", mean(ms).into()),
-    ])
+    Row::from([("p50_ms", median(ms).into()), ("p90_ms", quantile(ms, 0.9).into()), ("mean_ms", mean(ms).into())])
 }
 
 /// Two images, sample by sample.

@@ -1,7 +1,7 @@
 //! Medians of few, noisy samples, with intervals.
 
 use crate::bench::rounds::SplitMix;
-use crate::stats::quantile;
+use crate::stats::{median, quantile};
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
@@ -45,9 +45,9 @@ impl Interval {
 }
 
 /// The median of the `values` of these `rounds`; 0 when there are none.
-pub(super) fn median(values: &[f64], rounds: &[usize]) -> f64 {
+pub(super) fn median_of(values: &[f64], rounds: &[usize]) -> f64 {
     let drawn: Vec<f64> = rounds.iter().map(|&round| values[round]).collect();
-    quantile(&drawn, 0.5).unwrap_or(0.0)
+    median(&drawn).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn five_samples_give_their_range() {
         let values = [10.0, 12.0, 11.0, 9.0, 14.0];
-        let interval = Interval::over_rounds(5, 1, 1, |rounds| median(&values, rounds));
+        let interval = Interval::over_rounds(5, 1, 1, |rounds| median_of(&values, rounds));
         assert_eq!(interval, Interval { value: 11.0, low: 9.0, high: 14.0 });
     }
 
@@ -65,7 +65,7 @@ mod tests {
     fn more_looks_widen_the_interval() {
         let values: Vec<f64> = (0..20).map(f64::from).collect();
         let width = |looks| {
-            let interval = Interval::over_rounds(values.len(), looks, 1, |rounds| median(&values, rounds));
+            let interval = Interval::over_rounds(values.len(), looks, 1, |rounds| median_of(&values, rounds));
             interval.high - interval.low
         };
         assert!(width(1) < width(3), "{} and {}", width(1), width(3));
@@ -75,7 +75,7 @@ mod tests {
     fn what_slows_a_whole_round_cancels_out_of_a_ratio() {
         // Rounds differ threefold, the ratio within a round never.
         let (fast, slow) = ([30.0, 10.0, 20.0, 15.0, 25.0], [15.0, 5.0, 10.0, 7.5, 12.5]);
-        let ratio = Interval::over_rounds(5, 1, 1, |rounds| median(&slow, rounds) / median(&fast, rounds));
+        let ratio = Interval::over_rounds(5, 1, 1, |rounds| median_of(&slow, rounds) / median_of(&fast, rounds));
         assert_eq!(ratio, Interval { value: 0.5, low: 0.5, high: 0.5 });
     }
 }

@@ -1,7 +1,7 @@
 //! The job at successive depths, in rounds, until the intervals decide.
 
 use super::depth::Depth;
-use super::interval::{Interval, median};
+use super::interval::{Interval, median_of};
 use super::job::Job;
 use super::options::Options;
 use super::sample::Sample;
@@ -129,12 +129,12 @@ impl Ladder {
     /// Median rate of a depth.
     pub(super) fn rate(&self, rung: &Rung) -> Interval {
         let rates = rung.rates();
-        Interval::over_rounds(rates.len(), self.looks, self.seed, |rounds| median(&rates, rounds))
+        Interval::over_rounds(rates.len(), self.looks, self.seed, |rounds| median_of(&rates, rounds))
     }
 
     fn drop_between(&self, before: &Rung, rung: &Rung) -> Interval {
         let (before, after) = (before.rates(), rung.rates());
-        let part = |rounds: &[usize]| 1.0 - median(&after, rounds) / median(&before, rounds);
+        let part = |rounds: &[usize]| 1.0 - median_of(&after, rounds) / median_of(&before, rounds);
         Interval::over_rounds(after.len(), self.looks, self.seed, part)
     }
 
@@ -223,12 +223,12 @@ impl Rung {
     }
 
     fn median_rate(&self) -> f64 {
-        stats::quantile(&self.rates(), 0.5).unwrap_or(0.0)
+        stats::median(&self.rates()).unwrap_or(0.0)
     }
 
     /// Median share of the processor that was at work, where the system tells.
     pub(super) fn cpu_busy(&self) -> Option<f64> {
         let busy: Option<Vec<f64>> = self.samples.iter().map(|sample| sample.busy).collect();
-        stats::quantile(&busy?, 0.5)
+        stats::median(&busy?)
     }
 }

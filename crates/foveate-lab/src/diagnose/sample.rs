@@ -1,9 +1,9 @@
 //! One timed run of a pipeline.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_core::{PixelBatch, VectorBuf};
+use foveate_core::{PixelBatch, VectorBuf, lock};
 use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, host_allocator,
 };
@@ -222,10 +222,6 @@ impl Timed<Box<dyn Encoder>> {
             stop.cancel();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Runs that tuning compares.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use foveate_core::lock;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
 use crate::{Calibration, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
@@ -72,12 +73,12 @@ struct Arrivals(Arc<Mutex<Vec<(Instant, usize)>>>);
 
 impl Arrivals {
     fn note(&self, rows: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), rows));
+        lock(&self.0).push((Instant::now(), rows));
     }
 
     /// Rows per second after the first arrival.
     fn rate(&self) -> Option<f64> {
-        let arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrivals = lock(&self.0);
         let ((first, _), rest) = arrivals.split_first()?;
         let (last, _) = rest.last()?;
         let rows: usize = rest.iter().map(|(_, rows)| rows).sum();

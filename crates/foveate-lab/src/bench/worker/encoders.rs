@@ -1,10 +1,10 @@
 //! Encoders of the experiment: one that stands for a device, and one that knows how long it computes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf};
+use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf, lock};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling};
 
 /// Sleeps as long for a batch as a device would compute that a small batch does not fill, and gives each image's mean
@@ -76,11 +76,7 @@ pub(super) struct Notes(Arc<Mutex<Work>>);
 
 impl Notes {
     pub(super) fn work(&self) -> Work {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }
 
@@ -97,7 +93,7 @@ impl<E: Encoder> Encoder for Noted<E> {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
         let times = self.inner.encode(batch, out)?;
-        let mut work = self.notes.lock();
+        let mut work = lock(&self.notes.0);
         work.busy += started.elapsed();
         work.batches += 1;
         work.images += batch.len() as u64;

@@ -14,7 +14,7 @@ use foveate_photo_server::{Latency, LatencyError};
 use sample::Sample;
 
 use super::{Attempt, Effort, Row, attempt, rounds, row, wrong};
-use crate::stats::{Spread, quantile};
+use crate::stats::{Spread, median, quantile};
 use crate::wrap::cosine;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
@@ -292,7 +292,7 @@ impl Cell {
     }
 
     fn median(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        quantile(&self.values(value), 0.5)
+        median(&self.values(value))
     }
 
     fn values(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
@@ -308,7 +308,7 @@ impl Cell {
             ("requests_per_second", rates.map(|rates| rates.median).into()),
             ("requests_per_second_min", rates.map(|rates| rates.min).into()),
             ("requests_per_second_max", rates.map(|rates| rates.max).into()),
-            ("p50_ms", quantile(&away, 0.5).into()),
+            ("p50_ms", median(&away).into()),
             ("p99_ms", quantile(&away, 0.99).into()),
             ("images_per_batch", self.median(|sample| Some(sample.images_per_batch)).into()),
             ("encoder_busy", self.median(|sample| Some(sample.encoder_busy)).into()),

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foveate_core::lock;
 use foveate_queue::{DeadLetter, Delivery, Depth, JobQueue, MemoryQueue, Message, QueueError, Receipt};
 
 use crate::LabError;
@@ -75,7 +76,7 @@ impl Watched {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     fn fail(&self, what: String) {
