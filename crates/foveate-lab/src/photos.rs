@@ -125,8 +125,8 @@ impl PhotoSet {
 
     /// `images` items, the photos over and over, their bytes in memory.
     pub fn in_memory(&self, images: u64) -> Box<dyn Source> {
-        let photos = Arc::clone(&self.photos);
-        let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&photos))) as Box<dyn Fetch>);
+        let bytes: Arc<[Arc<[u8]>]> = self.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
+        let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&bytes))) as Box<dyn Fetch>);
         Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
     }
 

@@ -11,8 +11,6 @@ use foveate_encode::{
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
-use crate::Photo;
-
 pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
 
 /// Items over and over: item `i` is the `i % n`th, under an id of its own.
@@ -61,10 +59,10 @@ impl Source for Cycle {
 }
 
 /// Gives the bytes of the `i % n`th photo for item `i`.
-pub(crate) struct MemoryFetch(Arc<[Photo]>);
+pub(crate) struct MemoryFetch(Arc<[Arc<[u8]>]>);
 
 impl MemoryFetch {
-    pub(crate) fn new(photos: Arc<[Photo]>) -> Self {
+    pub(crate) fn new(photos: Arc<[Arc<[u8]>]>) -> Self {
         Self(photos)
     }
 }
@@ -72,7 +70,7 @@ impl MemoryFetch {
 impl Fetch for MemoryFetch {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         out.clear();
-        out.extend_from_slice(&self.0[item.index as usize % self.0.len()].bytes);
+        out.extend_from_slice(&self.0[item.index as usize % self.0.len()]);
         Ok(())
     }
 }

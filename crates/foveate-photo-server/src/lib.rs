@@ -3,6 +3,7 @@
 mod bodies;
 mod callbacks;
 mod latency;
+mod options;
 mod routes;
 mod site;
 
@@ -10,7 +11,6 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
@@ -18,27 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 
 pub use callbacks::{Call, Callbacks};
 pub use latency::{Latency, LatencyError};
+pub use options::Options;
 use site::Site;
-
-/// How a server answers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// Time until anything but a callback is answered.
-    pub latency: Latency,
-    /// Time until a callback is answered.
-    pub callback_latency: Latency,
-    /// How long the bytes of `/slow/` take.
-    pub drip: Duration,
-    /// Decides every latency.
-    pub seed: u64,
-}
-
-impl Default for Options {
-    /// At once, but for the 10 seconds of `/slow/`.
-    fn default() -> Self {
-        Self { latency: Latency::NONE, callback_latency: Latency::NONE, drip: Duration::from_secs(10), seed: 0 }
-    }
-}
 
 /// Threads that answer. They wait for nothing but sockets.
 const THREADS: usize = 2;

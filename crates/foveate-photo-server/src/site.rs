@@ -7,8 +7,9 @@ use std::time::Duration;
 use axum::body::Bytes;
 use tokio::sync::watch;
 
+use crate::bodies;
 use crate::callbacks::Callbacks;
-use crate::{Options, bodies};
+use crate::options::Options;
 
 /// Most paths that are counted. Others are refused, so that no count is ever forgotten.
 const MOST_PATHS: usize = 1 << 20;

@@ -8,26 +8,20 @@ mod font;
 mod ink;
 mod page;
 mod png;
+mod run;
 mod shown;
 mod table;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use error::ReportError;
-use figures::Plate;
-use table::Table;
-
-/// Width in pixels of a figure on a desk, and as a file.
-const WIDE: f32 = 760.0;
-/// Width in pixels of a figure on a phone.
-const NARROW: f32 = 360.0;
+use figures::{Plate, WIDE};
+pub use run::Missing;
+use run::Run;
 
 /// What the files of a run say, read and checked.
 #[derive(Debug)]
-pub struct Report {
-    tables: BTreeMap<&'static str, Table>,
-}
+pub struct Report(Run);
 
 /// A figure that stands alone.
 #[derive(Clone, Debug)]
@@ -41,15 +35,6 @@ pub struct Figure {
     pub svg: String,
 }
 
-/// A file that is not there, so that nothing of it is in the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// Its name.
-    pub file: &'static str,
-    /// The command that makes it, without its arguments: `bench decoders`.
-    pub made_by: &'static str,
-}
-
 impl Report {
     /// Reads the files of a run that are in `folder`; [`foveate_schema`] says what they hold.
     ///
@@ -57,23 +42,12 @@ impl Report {
     /// [`ReportError::Nothing`] when none of them is there, [`ReportError::Malformed`] when one lacks a column or a
     /// number is none, [`ReportError::File`] when one cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
-        let mut tables = BTreeMap::new();
-        for schema in foveate_schema::ALL {
-            if let Some(table) = Table::read(folder, schema)? {
-                tables.insert(schema.file, table);
-            }
-        }
-        if tables.is_empty() {
-            let looked_for = foveate_schema::ALL.map(|schema| schema.file);
-            return Err(ReportError::Nothing { folder: folder.to_owned(), looked_for: looked_for.join(", ") });
-        }
-        Ok(Self { tables })
+        Run::read(folder).map(Self)
     }
 
     /// The files that the report could show and that are not there.
     pub fn missing(&self) -> Vec<Missing> {
-        let missing = foveate_schema::ALL.into_iter().filter(|schema| !self.tables.contains_key(schema.file));
-        missing.map(|schema| Missing { file: schema.file, made_by: schema.made_by }).collect()
+        self.0.missing()
     }
 
     /// Every figure that can be made of what is there.
@@ -89,7 +63,7 @@ impl Report {
     /// # Errors
     /// As [`figures`](Self::figures).
     pub fn html(&self) -> Result<String, ReportError> {
-        page::page(self, &self.plates()?)
+        page::page(&self.0, &self.plates()?)
     }
 
     /// Writes the page to `out/report.html` and each figure to `out/figures/NAME.svg` and `NAME.png`; returns what
@@ -116,16 +90,8 @@ impl Report {
         files.into_iter().map(write).collect()
     }
 
-    fn table(&self, file: &str) -> Option<&Table> {
-        self.tables.get(file)
-    }
-
-    fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.tables.values()
-    }
-
     fn plates(&self) -> Result<Vec<Plate>, ReportError> {
-        figures::plates(self)
+        figures::plates(&self.0)
     }
 
     fn figure(&self, plate: &Plate) -> Result<Figure, ReportError> {

@@ -7,10 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, display, html};
 
 use crate::canvas::Drawing;
-use crate::figures::{Plate, headlines, worker};
+use crate::figures::{NARROW, Plate, WIDE, headlines, worker};
+use crate::run::Run;
 use crate::shown::{Span, Text, Traced, text};
 use crate::table::{Row, Table};
-use crate::{NARROW, Report, ReportError, WIDE, font, ink};
+use crate::{ReportError, font, ink};
 
 /// Where numbers are shown, and which.
 #[derive(Default)]
@@ -67,7 +68,7 @@ fn in_words(traced: &Traced) -> String {
 const METADATA: PreEscaped<&str> =
     PreEscaped("<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>");
 
-pub(crate) fn page(run: &Report, plates: &[Plate]) -> Result<String, ReportError> {
+pub(crate) fn page(run: &Run, plates: &[Plate]) -> Result<String, ReportError> {
     let mut ledger = Ledger::default();
     let page = html! {
         (DOCTYPE)
@@ -105,7 +106,7 @@ fn faces() -> String {
     face(400, font::REGULAR) + &face(500, font::MEDIUM)
 }
 
-fn header(run: &Report, ledger: &mut Ledger) -> Markup {
+fn header(run: &Run, ledger: &mut Ledger) -> Markup {
     ledger.enter("Summary");
     let lead = first_row(run).map(|row| {
         text![
@@ -128,7 +129,7 @@ fn header(run: &Report, ledger: &mut Ledger) -> Markup {
     }
 }
 
-fn summary(run: &Report, ledger: &mut Ledger) -> Markup {
+fn summary(run: &Run, ledger: &mut Ledger) -> Markup {
     html! {
         ul.cards {
             @for card in headlines(run) {
@@ -142,7 +143,7 @@ fn summary(run: &Report, ledger: &mut Ledger) -> Markup {
     }
 }
 
-fn first_row(run: &Report) -> Option<Row<'_>> {
+fn first_row(run: &Run) -> Option<Row<'_>> {
     run.tables().next().and_then(|table| table.rows().next())
 }
 
@@ -169,7 +170,7 @@ fn drawing(plate: &Plate, width: f32, class: &str, ledger: &mut Ledger) -> Resul
 }
 
 /// The worker's configurations in numbers.
-fn configurations(run: &Report, ledger: &mut Ledger) -> Markup {
+fn configurations(run: &Run, ledger: &mut Ledger) -> Markup {
     let rows = worker::rows(run);
     ledger.enter("Configurations");
     html! {
@@ -193,7 +194,7 @@ fn configurations(run: &Report, ledger: &mut Ledger) -> Markup {
     }
 }
 
-fn checklist(run: &Report, ledger: &mut Ledger) -> Markup {
+fn checklist(run: &Run, ledger: &mut Ledger) -> Markup {
     ledger.enter("Checklist");
     html! {
         @if let Some(table) = run.table("checklist.csv") {
@@ -232,7 +233,7 @@ fn check(row: &Row<'_>, ledger: &mut Ledger) -> Markup {
 }
 
 /// What the files were made on and with; each of several answers once.
-fn machine(run: &Report, ledger: &mut Ledger) -> Markup {
+fn machine(run: &Run, ledger: &mut Ledger) -> Markup {
     const ANSWERS: [(&str, &str); 9] = [
         ("Model", "model"),
         ("Device", "device"),
@@ -262,7 +263,7 @@ fn machine(run: &Report, ledger: &mut Ledger) -> Markup {
 }
 
 /// The different words in a column of the context.
-fn answers(run: &Report, column: &'static str) -> Vec<Text> {
+fn answers(run: &Run, column: &'static str) -> Vec<Text> {
     let mut answers: Vec<Text> = Vec::new();
     for row in run.tables().flat_map(Table::rows) {
         let answer = row.word(column);
@@ -273,7 +274,7 @@ fn answers(run: &Report, column: &'static str) -> Vec<Text> {
     answers
 }
 
-fn left_out(run: &Report) -> Markup {
+fn left_out(run: &Run) -> Markup {
     let missing = run.missing();
     html! {
         @if !missing.is_empty() {

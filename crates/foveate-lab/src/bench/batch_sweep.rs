@@ -1,5 +1,5 @@
+use super::cells::{Attempt, Effort, first_near_best, rates, row};
 use super::forward::{Forward, Pixels, identity, visit_all};
-use super::{Attempt, Effort, first_near_best, rates, row};
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 

@@ -3,7 +3,8 @@ use std::time::Instant;
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
 
-use super::{Attempt, Difference, Effort, Sets, attempt, rates, rounds, row, times, usable, wrong};
+use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
+use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};
 

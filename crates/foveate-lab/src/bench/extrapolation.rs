@@ -1,4 +1,5 @@
-use super::{Attempt, Effort, Sets, attempt, not_available, rounds, usual_output};
+use super::cells::{Attempt, Effort, Sets, attempt, not_available, usual_output};
+use crate::order::order;
 use crate::stats::{mean, prediction_interval};
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
@@ -93,7 +94,7 @@ impl Sampled {
         for sample in 0..samples {
             lab.watch.doing(&format!("extrapolation, {}: sample {} of {samples}", photos.name, sample + 1));
             // The longer run first in one half of the samples, in an order that the seed decides.
-            let order = rounds::order(lab.seed, 2, sample).into_iter().map(|at| [longer, shorter][at]);
+            let order = order(lab.seed, 2, sample).into_iter().map(|at| [longer, shorter][at]);
             let [mut long, mut short] = [0.0; 2];
             for images in order {
                 let run = lab.run(setting, photos, images, encoder, &output)?;

@@ -4,7 +4,8 @@ use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Geometry, Resizer};
 
-use super::{Attempt, Difference, Effort, Sets, attempt, rates, rounds, row, times, usable, wrong};
+use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
+use super::rounds;
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use foveate_sink::{Existing, Published, Rows, RunManifest, SinkOptions, VectorSink, Watermark};
 
-use super::{Attempt, Effort, not_available, rounds, usable, wrong};
+use super::cells::{Attempt, Effort, not_available, usable, wrong};
+use super::rounds;
 use crate::stats::Spread;
 use crate::{Candidate, Lab, LabError, Table, schema};
 

@@ -1,6 +1,7 @@
 use foveate_core::Stage;
 
-use super::{Attempt, Effort, Row, Sets, first_near_best, rates, rounds, row, usual_output};
+use super::cells::{Attempt, Effort, Row, Sets, first_near_best, rates, row, usual_output};
+use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
 

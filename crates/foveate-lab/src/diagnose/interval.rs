@@ -1,6 +1,6 @@
 //! Medians of few, noisy samples, with intervals.
 
-use crate::bench::rounds::SplitMix;
+use crate::order::SplitMix;
 use crate::stats::{median, quantile};
 
 /// Resamples of a bootstrap.

@@ -5,7 +5,7 @@ use super::interval::{Interval, median_of};
 use super::job::Job;
 use super::options::Options;
 use super::sample::Sample;
-use crate::bench::rounds::order;
+use crate::order::order;
 use crate::{Cell, LabError, Table, Watch, schema, stats};
 
 /// What was measured at every depth.

@@ -12,7 +12,7 @@ use super::ladder::Ladder;
 use super::options::Options;
 use super::sample::Sample;
 use super::verdict::Finding;
-use crate::bench::rounds::SplitMix;
+use crate::order::SplitMix;
 use crate::{LabError, Watch};
 
 /// Milliseconds of an image in each stage, two threads each for reading and preparing.

@@ -239,7 +239,7 @@ struct Figure(f64);
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::table::significant(self.0, 3))
+        f.write_str(&crate::cell::significant(self.0, 3))
     }
 }
 

@@ -11,14 +11,20 @@ use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, 
 use serde::Deserialize;
 
 use super::encoders::{Noted, Notes};
+use super::service::{Configuration, Service};
 use super::watched::Watched;
-use super::{Configuration, Service, Subject};
+use crate::bench::cells::wrong;
 use crate::bench::memory::Peak;
-use crate::bench::wrong;
-use crate::{Lab, LabError, PhotoSet, Setting};
+use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting};
 
 /// How long a worker may take to end when nothing is left to do.
 const END: Duration = Duration::from_secs(20);
+
+/// What computes, and the setting of the stages before it.
+pub(super) struct Forward {
+    pub(super) setting: Setting,
+    pub(super) encoder: LentEncoder,
+}
 
 /// What one run of a worker showed.
 pub(super) struct Sample {
@@ -42,7 +48,7 @@ impl Sample {
         lab: &Lab<'_>,
         photos: &PhotoSet,
         service: &Service,
-        subject: &Subject,
+        forward: &Forward,
         configuration: Configuration,
         requests: usize,
     ) -> Result<Self, LabError> {
@@ -53,7 +59,7 @@ impl Sample {
         let peak = Peak::begin("cpu");
         let cpu = process::processor_time();
         let notes = Notes::default();
-        let worker = start_worker(lab, subject, configuration, &queue, &notes)?;
+        let worker = start_worker(lab, forward, configuration, &queue, &notes)?;
         let trip = queue.wait(&|| lab.go_on(), requests)?;
         let cpu = process::processor_time().zip(cpu).map(|(after, before)| after.saturating_sub(before));
         let left = worker.stop(END);
@@ -110,7 +116,7 @@ fn photo(request: usize) -> String {
 
 fn start_worker(
     lab: &Lab<'_>,
-    subject: &Subject,
+    forward: &Forward,
     configuration: Configuration,
     queue: &Arc<Watched>,
     notes: &Notes,
@@ -122,8 +128,8 @@ fn start_worker(
         ..foveate_net::ClientOptions::default()
     };
     let client = Arc::new(Client::new(options)?);
-    let encoder = Noted { inner: subject.encoder.clone(), notes: notes.clone() };
-    let embed = Embed::new(preprocessors(lab, &subject.setting), vec![Box::new(encoder)], Normalize::Off)?;
+    let encoder = Noted { inner: forward.encoder.clone(), notes: notes.clone() };
+    let embed = Embed::new(preprocessors(lab, &forward.setting), vec![Box::new(encoder)], Normalize::Off)?;
     let engine = Engine::builder()
         .client(Arc::clone(&client))
         .downloaders(downloaders)

@@ -6,7 +6,7 @@ use foveate_core::lock;
 use foveate_queue::{DeadLetter, Delivery, Depth, JobQueue, MemoryQueue, Message, QueueError, Receipt};
 
 use crate::LabError;
-use crate::bench::wrong;
+use crate::bench::cells::wrong;
 
 /// A queue in memory that notes how long its messages are away.
 pub(super) struct Watched {
