@@ -56,10 +56,10 @@ impl Options {
         }
     }
 
-    /// The same in less time: five to 20 rounds of a third of a second.
+    /// The same in less time: five to ten rounds of a third of a second.
     #[must_use]
     pub fn quick(self) -> Self {
-        Self { rounds: 5, most_rounds: 20, seconds: 0.3, ..self }
+        Self { rounds: 5, most_rounds: 10, seconds: 0.3, ..self }
     }
 
     pub(super) fn check(&self) -> Result<(), LabError> {
