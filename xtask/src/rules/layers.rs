@@ -92,8 +92,14 @@ const ALSO: [(&str, &[&str]); 4] = [
 pub(crate) fn role(name: &str) -> Option<Role<'_>> {
     Some(match name {
         "foveate" => Role::Facade,
-        "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" | "foveate-net"
-        | "foveate-photo-server" | "foveate-schema" | "foveate-telemetry" => Role::Leaf,
+        "foveate-core"
+        | "foveate-profile"
+        | "foveate-plan"
+        | "foveate-report"
+        | "foveate-net"
+        | "foveate-photo-server"
+        | "foveate-schema"
+        | "foveate-telemetry" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
         "foveate-pipeline" => Role::Engine,
