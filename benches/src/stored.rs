@@ -6,7 +6,6 @@ use std::path::Path;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use foveate::sink::Published;
-use foveate_sink_npy::NpyHeader;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::Result;
@@ -52,15 +51,15 @@ fn parquet(path: &Path) -> Result<Vec<Row>> {
 }
 
 fn npy(path: &Path) -> Result<Vec<Row>> {
-    let mut file = File::open(path)?;
-    let header = NpyHeader::read(&mut file)?;
-    let values = header.read_vectors(&mut file)?;
+    let array = npyz::NpyFile::new(File::open(path)?)?;
+    let &[rows, dim] = array.shape() else { return Err(format!("{} has no rows", path.display()).into()) };
+    let values = array.into_vec::<f32>()?;
     let mut ids = csv::Reader::from_path(path.with_extension("ids.csv"))?;
     let ids: Vec<String> = ids.records().map(|record| Ok(record?[0].to_owned())).collect::<Result<_>>()?;
-    if ids.len() as u64 != header.rows {
-        return Err(format!("{} ids of {} vectors", ids.len(), header.rows).into());
+    if ids.len() as u64 != rows {
+        return Err(format!("{} ids of {rows} vectors", ids.len()).into());
     }
-    let vectors = values.chunks_exact(usize::try_from(header.dim)?.max(1));
+    let vectors = values.chunks_exact(usize::try_from(dim)?.max(1));
     Ok(ids.into_iter().zip(vectors).map(|(id, vector)| Row { id, vector: vector.to_vec() }).collect())
 }
 

@@ -6,6 +6,7 @@ mod memory;
 mod pixels;
 mod registry;
 mod size;
+mod sync;
 
 pub use batch::{PixelBatch, VectorBuf};
 pub use fault::{FaultScope, Stage, panic_message};
@@ -13,3 +14,4 @@ pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
 pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend, known_settings};
 pub use size::{CHANNELS, Size};
+pub use sync::lock;

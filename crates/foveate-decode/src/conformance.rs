@@ -217,10 +217,8 @@ impl Suite<'_> {
         }
         if self.reads(ImageFormat::Jpeg) {
             let bomb = jpeg_of(Size::square(60_000));
-            let start = std::time::Instant::now();
             let verdict = decode(&mut *self.decoder(), &bomb);
             assert!(matches!(verdict, Err(DecodeError::Limit(_))), "60000x60000: {verdict:?}");
-            assert!(start.elapsed().as_millis() < 500, "60000x60000 was refused only after {:?}", start.elapsed());
         }
     }
 

@@ -475,12 +475,11 @@ mod tests {
         assert_eq!(orientation(&far, ImageFormat::Tiff), Orientation::Normal);
     }
 
-    /// The attack that a full EXIF parser falls for: every entry of the directory points to the directory.
+    /// The attack that a full EXIF parser falls for: every entry of the directory points to the directory. Following them
+    /// would never end.
     #[test]
-    fn a_directory_of_pointers_to_itself_costs_nothing() {
+    fn a_directory_of_pointers_to_itself_is_not_followed() {
         let entries = vec![(0x8769, 4, 1, 8); 5000];
-        let start = std::time::Instant::now();
         assert_eq!(orientation(&jpeg(&[app1(&tiff(true, &entries))]), ImageFormat::Jpeg), Orientation::Normal);
-        assert!(start.elapsed() < std::time::Duration::from_millis(100));
     }
 }

@@ -140,6 +140,32 @@ impl Calibration {
         Ok(calibration)
     }
 
+    /// Stages that cost this, for whatever `settings` mention: nothing is measured.
+    #[cfg(test)]
+    pub(crate) fn known(cores: u32, costs: &KnownCosts, settings: &[Setting]) -> Self {
+        let cost = |seconds| Cost { mean: Took { seconds, cpu_seconds: 0.0 }, samples: Vec::new() };
+        let prepare = Prepare {
+            read: cost(costs.read),
+            decode: cost(costs.decode),
+            resize: cost(costs.resize),
+            other: cost(0.0),
+            write: cost(0.0),
+            crowding: 1.0,
+        };
+        let forward = |batches: &BTreeSet<usize>| {
+            let seconds = |batch: usize| costs.forward_call + costs.forward * batch as f64;
+            Forward::known(batches.iter().map(|&batch| (batch, seconds(batch))))
+        };
+        Self {
+            cores,
+            bytes_per_image: 1e5,
+            prepare: settings.iter().map(|setting| (PrepareKey::of(setting), prepare.clone())).collect(),
+            forward: forwards(settings).into_iter().map(|(key, (_, batches))| (key, forward(&batches))).collect(),
+            dim: 8,
+            output: Output::Discard,
+        }
+    }
+
     /// Measures what `settings` mention beyond what is known already.
     ///
     /// # Errors
@@ -271,6 +297,17 @@ impl Calibration {
     }
 }
 
+/// Seconds of an image; of a forward, beside them, once a batch.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KnownCosts {
+    pub(crate) read: f64,
+    pub(crate) decode: f64,
+    pub(crate) resize: f64,
+    pub(crate) forward: f64,
+    pub(crate) forward_call: f64,
+}
+
 /// The forwards that `settings` mention, each with the setting of the most workers (which shows best what company does)
 /// and its batches.
 fn forwards(settings: &[Setting]) -> BTreeMap<ForwardKey, (Setting, BTreeSet<usize>)> {
@@ -359,6 +396,28 @@ impl Cost {
             seconds: seconds + cpu_seconds * (factor - 1.0),
             cpu_seconds: cpu_seconds * factor,
             samples: self.samples.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decoding is the slowest stage of one worker and of two, the forward that of eight: by the model, and in a
+    /// simulation of the same costs.
+    #[test]
+    fn the_model_and_the_simulation_agree_on_rates_and_limits() {
+        let costs = KnownCosts { read: 2e-3, decode: 16e-3, resize: 4e-3, forward: 7e-3, forward_call: 20e-3 };
+        let base = Setting::plain();
+        let setting = |workers, batch| Setting { workers, batch, ..base.clone() };
+        let settings = [setting(0, 8), setting(1, 8), setting(2, 16), setting(8, 8), setting(8, 32)];
+        let calibration = Calibration::known(2, &costs, &settings);
+        for (setting, limit) in settings.iter().zip(["one thread", "workers", "workers", "forward", "forward"]) {
+            let predicted = calibration.predict(setting).unwrap();
+            assert!(predicted.limit.starts_with(limit), "{setting:?}: {predicted:?}");
+            let simulated = calibration.simulate(setting, 960, 7).unwrap();
+            assert!((predicted.over(960) / simulated - 1.0).abs() < 0.05, "{setting:?}: {simulated}, {predicted:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The questions that find a bottleneck, answered with the figures of a run.
 
 use crate::schema::{self, Schema};
-use crate::stats::quantile;
+use crate::stats::median;
 use crate::{Cell, Context, Setting, Table};
 
 /// Fills the checklist ([`schema::CHECKLIST`]) from the tables of a run, of which any may be missing: what needs it is
@@ -107,7 +107,7 @@ static CHECKS: &[Check] = &[
             let rate = |scale| run.decoder_rate(&run.setting.decoder, scale);
             let times = rate("fast")? / rate("exact")?;
             let look = !run.setting.fast && times > FASTER;
-            Some(Answer::of(times, look, "--decode-scale fast, where slightly other pixels will do"))
+            Some(Answer::of(times, look, "decode scale fast, where slightly other pixels will do"))
         },
     },
     Check {
@@ -120,7 +120,7 @@ static CHECKS: &[Check] = &[
             let scale = run.setting.decode_scale();
             let (name, best) = run.fastest(&schema::DECODERS, "decoder", &[("decode_scale", scale)])?;
             let times = best / run.decoder_rate(&run.setting.decoder, scale)?;
-            Some(Answer::of(times, times > FASTER, format!("--decoder {name}")))
+            Some(Answer::of(times, times > FASTER, format!("decoder {name}")))
         },
     },
     Check {
@@ -145,7 +145,7 @@ static CHECKS: &[Check] = &[
             let (name, best) = run.fastest(&schema::RESIZERS, "resizer", &recipe)?;
             let ours = [("resizer", run.setting.resizer.as_str()), recipe[0]];
             let times = best / run.number(&schema::RESIZERS, &ours, "images_per_second")?;
-            Some(Answer::of(times, times > FASTER, format!("--resizer {name}")))
+            Some(Answer::of(times, times > FASTER, format!("resizer {name}")))
         },
     },
     Check {
@@ -158,7 +158,7 @@ static CHECKS: &[Check] = &[
             let (_, best) = run.fastest(&schema::WORKER_SWEEP, "workers", &[])?;
             let part = run.at_workers("images_per_second")? / best;
             let plateau = run.text(&schema::WORKER_SWEEP, &[("plateau", "yes")], "workers")?;
-            Some(Answer::of(part, part < PLATEAU, format!("--workers {plateau}")))
+            Some(Answer::of(part, part < PLATEAU, format!("workers {plateau}")))
         },
     },
     Check {
@@ -172,7 +172,7 @@ static CHECKS: &[Check] = &[
             let (_, best) = run.fastest(&schema::BATCH_SWEEP, "batch", &[])?;
             let ours = run.number(&schema::BATCH_SWEEP, &[("batch", batch.as_str())], "images_per_second")?;
             let knee = run.text(&schema::BATCH_SWEEP, &[("knee", "yes")], "batch")?;
-            Some(Answer::of(ours / best, ours / best < PLATEAU, format!("--batch {knee}")))
+            Some(Answer::of(ours / best, ours / best < PLATEAU, format!("batch {knee}")))
         },
     },
     Check {
@@ -191,7 +191,7 @@ static CHECKS: &[Check] = &[
         good: "next to nothing",
         answer: |run| {
             let (ms, share) = (run.serial("read", "ms_per_image")?, run.serial("read", "share_of_wall")?);
-            Some(Answer::of(ms, share > NOTABLE, "storage is slow or cold: --readers, a nearer store, tar shards"))
+            Some(Answer::of(ms, share > NOTABLE, "storage is slow or cold: more readers, a nearer store, tar shards"))
         },
     },
     Check {
@@ -203,7 +203,7 @@ static CHECKS: &[Check] = &[
         answer: |run| {
             let rate = run.photo_kb()? / run.serial("read", "ms_per_image")?;
             let decode = run.photo_kb()? / run.serial("decode", "ms_per_image")?;
-            Some(Answer::of(rate, rate < decode, "slower than one worker decodes: more --readers than workers"))
+            Some(Answer::of(rate, rate < decode, "slower than one worker decodes: more readers than workers"))
         },
     },
     Check {
@@ -238,7 +238,7 @@ static CHECKS: &[Check] = &[
             let threaded = |column| run.number(&schema::PROFILE, &[("mode", "threaded")], column);
             let forward = if run.on_cpu() { threaded("threads")? } else { 1.0 };
             let per_core = (threaded("workers")? + forward) / run.context.cores.max(1) as f64;
-            Some(Answer::of(per_core, per_core > CROWDED, "fewer --workers or --encoder-threads: foveate tune"))
+            Some(Answer::of(per_core, per_core > CROWDED, "fewer workers or forward threads: `foveate tune`"))
         },
     },
     Check {
@@ -306,7 +306,7 @@ static CHECKS: &[Check] = &[
         good: "nothing is hidden",
         answer: |run| {
             let covered = 1.0 - run.serial("other", "share_of_wall")?;
-            Some(Answer::of(covered, covered < 0.98, "time goes where no stage is: --trace shows when"))
+            Some(Answer::of(covered, covered < 0.98, "time goes where no stage is: a trace shows when"))
         },
     },
     Check {
@@ -319,7 +319,7 @@ static CHECKS: &[Check] = &[
             let table = run.table(&schema::PLAN)?;
             let errors: Vec<f64> =
                 (0..table.len()).filter_map(|row| table.number(row, "error")).map(f64::abs).collect();
-            let median = quantile(&errors, 0.5)?;
+            let median = median(&errors)?;
             Some(Answer::of(median, median > NOTABLE, "measure rather than plan: the machine may have been busy"))
         },
     },
@@ -414,7 +414,7 @@ impl Run<'_> {
             rows.iter().filter(holds).max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
         let times = rate(best)? / rate(ours)?;
         let (encoder, dtype) = (text(best, "encoder"), text(best, "dtype"));
-        Some(Answer::of(times, times > FASTER, format!("--encoder {encoder} --dtype {dtype}")))
+        Some(Answer::of(times, times > FASTER, format!("encoder {encoder}, precision {dtype}")))
     }
 
     /// Of what tuning tried, the best that differs from the job in its prefetch alone.
@@ -429,7 +429,7 @@ impl Run<'_> {
         let (ours, others): (Vec<_>, Vec<_>) = rates.partition(|(ahead, _)| *ahead == prefetch);
         let (ahead, best) = others.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let times = best / ours.first()?.1;
-        Some(Answer::of(times, times > FASTER, format!("--prefetch {ahead}")))
+        Some(Answer::of(times, times > FASTER, format!("prefetch {ahead}")))
     }
 
     fn on_cpu(&self) -> bool {

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use foveate_decode::DecodeError;
 use foveate_encode::EncodeError;
 use foveate_net::OptionsError;
+use foveate_photo_server::LatencyError;
 use foveate_pipeline::RunError;
 use foveate_plan::PlanError;
 use foveate_preprocess::PreprocessError;
@@ -45,9 +46,12 @@ pub enum LabError {
     /// Its downloads cannot be made.
     #[error("download: {0}")]
     Client(#[from] OptionsError),
+    /// The photo server is to have latencies that are none.
+    #[error(transparent)]
+    Latency(#[from] LatencyError),
     /// The photo server cannot be started.
     #[error("photo server: {0}")]
-    Server(std::io::Error),
+    Server(#[source] std::io::Error),
     /// A run stopped.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -63,6 +67,7 @@ pub enum LabError {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         cause: std::io::Error,
     },
     /// The user asked to stop.

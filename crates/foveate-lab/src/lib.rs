@@ -2,30 +2,31 @@
 
 pub mod bench;
 mod calibrate;
+mod cell;
 mod checklist;
 mod clock;
 pub mod diagnose;
 mod error;
-pub mod photo_server;
+mod order;
 mod photos;
 pub mod plan_check;
 pub mod profile;
 mod rig;
 mod run;
-pub mod schema;
-pub mod stats;
 mod table;
 mod timeline;
 pub mod tune;
 mod wrap;
 
 pub use calibrate::{Calibration, Costs, Prediction};
+pub use cell::Cell;
 pub use checklist::checklist;
 pub use error::LabError;
+pub use foveate_plan::stats;
+pub use foveate_schema::{self as schema, Column, Schema};
 pub use photos::{Photo, PhotoSet};
 pub use rig::{Candidate, Context, Rig, Setting};
 pub use run::{Lab, Output, Run, Watch};
-pub use schema::{Column, Schema};
-pub use table::{Cell, Table};
+pub use table::Table;
 pub use timeline::timeline;
 pub use wrap::{CheckedSink, LentEncoder};

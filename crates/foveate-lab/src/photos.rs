@@ -1,7 +1,7 @@
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use foveate_core::{ImageViewMut, PixelBuf, Size};
+use foveate_core::{ImageViewMut, PixelBuf, Size, lock};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
 use foveate_source::{Fetch, FileFetch, Input, Item, Listing, Source};
@@ -125,8 +125,8 @@ impl PhotoSet {
 
     /// `images` items, the photos over and over, their bytes in memory.
     pub fn in_memory(&self, images: u64) -> Box<dyn Source> {
-        let photos = Arc::clone(&self.photos);
-        let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&photos))) as Box<dyn Fetch>);
+        let bytes: Arc<[Arc<[u8]>]> = self.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
+        let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&bytes))) as Box<dyn Fetch>);
         Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
     }
 
@@ -189,7 +189,7 @@ fn forget(_: &Path) -> std::io::Result<()> {
 
 fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {
     let source = Mutex::new(source);
-    Arc::new(move || source.lock().unwrap_or_else(PoisonError::into_inner).open_fetch())
+    Arc::new(move || lock(&source).open_fetch())
 }
 
 /// Makes small photos of large ones.
@@ -242,7 +242,7 @@ fn nothing(left_out: &[(String, String)]) -> String {
 fn describe(photos: &[Photo]) -> String {
     let median = |value: fn(&Photo) -> f64| {
         let values: Vec<f64> = photos.iter().map(value).collect();
-        crate::stats::quantile(&values, 0.5).unwrap_or(0.0)
+        crate::stats::median(&values).unwrap_or(0.0)
     };
     let (width, height) = (median(|p| f64::from(p.size.width)), median(|p| f64::from(p.size.height)));
     format!("{width:.0} x {height:.0} px, {:.0} kB", median(|p| p.bytes.len() as f64) / 1e3)

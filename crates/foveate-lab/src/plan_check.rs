@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::stats::{Spread, quantile};
+use crate::stats::{Spread, median};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Setting, Table, schema};
 
 /// What is run, and how thoroughly.
@@ -86,11 +86,11 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &Options) -> Result<Check,
     }
     let mut table = Table::new(&schema::PLAN);
     plans.iter().for_each(|planned| planned.add_to(&mut table, photos));
-    let median = |column| {
+    let middle = |column| {
         let errors: Vec<f64> = (0..table.len()).filter_map(|row| table.number(row, column)).map(f64::abs).collect();
-        quantile(&errors, 0.5).unwrap_or(f64::NAN)
+        median(&errors).unwrap_or(f64::NAN)
     };
-    let (median_error, median_simulated_error) = (median("error"), median("simulated_error"));
+    let (median_error, median_simulated_error) = (middle("error"), middle("simulated_error"));
     Ok(Check { table, calibration, median_error, median_simulated_error })
 }
 

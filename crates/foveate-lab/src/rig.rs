@@ -36,6 +36,25 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// One of backends that are called `plain`.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        let plain = || "plain".to_owned();
+        Self {
+            decoder: plain(),
+            fast: false,
+            resizer: plain(),
+            recipe: "hf".to_owned(),
+            encoder: plain(),
+            dtype: DType::F32,
+            batch: 8,
+            workers: 1,
+            readers: 2,
+            threads: 1,
+            prefetch: 1,
+        }
+    }
+
     /// The columns of a table that tell it.
     pub(crate) fn columns(&self) -> [(&'static str, Cell); 8] {
         [
@@ -57,10 +76,22 @@ impl Setting {
 
     /// What `other` has that this one has not, in words: `workers 1 → 2, batch 32 → 8`. Empty when they are equal.
     pub fn changes_to(&self, other: &Self) -> String {
-        let (before, after) = (self.named(), other.named());
-        let differ = before.into_iter().zip(after).filter(|((_, before), (_, after))| before != after);
-        let words = differ.map(|((name, before), (_, after))| format!("{name} {before} → {after}"));
+        let words = self.differences(other).map(|(name, before, after)| format!("{name} {before} → {after}"));
         words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The values of `other` that this one has not, in words: `workers 2, batch 8`.
+    pub fn values_of(&self, other: &Self) -> String {
+        let words = self.differences(other).map(|(name, _, after)| format!("{name} {after}"));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Name, value of this one and value of the other.
+    fn differences(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> + use<> {
+        let pairs = self.named().into_iter().zip(other.named());
+        pairs
+            .filter(|((_, before), (_, after))| before != after)
+            .map(|((name, before), (_, after))| (name, before, after))
     }
 
     fn named(&self) -> [(&'static str, String); 11] {

@@ -72,3 +72,36 @@ fn what(span: &Span) -> &'static str {
         Place::Writer => "write",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::calibrate::KnownCosts;
+
+    #[test]
+    fn lanes_of_a_timeline_do_not_overlap_and_a_faster_decoder_makes_them_denser() {
+        let costs = KnownCosts { read: 2e-3, decode: 16e-3, resize: 4e-3, forward: 7e-3, forward_call: 20e-3 };
+        let before = Setting::plain();
+        let after = Setting { workers: 3, ..before.clone() };
+        let calibration = Calibration::known(2, &costs, &[before.clone(), after.clone()]);
+        let table = timeline(&calibration, &before, &after, 3, 7).unwrap();
+        let text = |row: usize, column: &str| table.get(row, column).to_string();
+        let mut lanes: BTreeMap<(String, String), Vec<[f64; 2]>> = BTreeMap::new();
+        for row in 0..table.len() {
+            let span = ["start_ms", "end_ms"].map(|column| table.number(row, column).unwrap());
+            lanes.entry((text(row, "scenario"), text(row, "lane"))).or_default().push(span);
+        }
+        for (lane, spans) in &lanes {
+            assert!(spans.iter().all(|[start, end]| start <= end), "{lane:?}");
+            assert!(spans.windows(2).all(|pair| pair[0][1] <= pair[1][0] + 1e-6), "{lane:?}: {spans:?}");
+        }
+        let busy = |scenario: &str, lane: &str| {
+            let spans = &lanes[&(scenario.to_owned(), lane.to_owned())];
+            spans.iter().map(|[start, end]| end - start).sum::<f64>()
+        };
+        assert!(busy("after: workers 1 → 3", "encoder") > 1.5 * busy("before", "encoder"), "{lanes:?}");
+        assert!(lanes.contains_key(&("after: workers 1 → 3".to_owned(), "worker 3".to_owned())), "{lanes:?}");
+    }
+}

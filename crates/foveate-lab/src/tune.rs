@@ -5,14 +5,14 @@
 //! raised, each change in runs that alternate with the winner's. Of settings that are as fast, within the noise or a
 //! few percent, the one with fewer threads, then the smaller batch, is taken.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+mod runs;
 
-use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
+use self::runs::{LabRuns, Runs};
 use crate::stats::{Spread, mean};
-use crate::{Calibration, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
+use crate::{Calibration, Lab, LabError, PhotoSet, Setting, Table, Watch, schema};
 
 /// Rates within this part of each other are alike.
 const ALIKE: f64 = 0.025;
@@ -73,10 +73,31 @@ pub struct Tuned {
 /// # Errors
 /// As [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, LabError> {
-    let mut tuner = Tuner::new(lab, photos, budget)?;
+    let context = lab.rig.context();
+    let machine = Machine { cores: context.cores, on_cpu: context.device.starts_with("cpu") };
+    search(&mut LabRuns::new(lab, photos), lab.watch, lab.rig.base(), machine, budget)
+        .map(|tuner| tuner.tuned(&photos.name))
+}
+
+fn search<'a>(
+    runs: &'a mut dyn Runs,
+    watch: &'a dyn Watch,
+    base: Setting,
+    machine: Machine,
+    budget: Duration,
+) -> Result<Tuner<'a>, LabError> {
+    let mut tuner = Tuner::new(runs, watch, base, machine, budget)?;
     let start = tuner.start()?;
-    let best = tuner.climb(start)?;
-    Ok(tuner.tuned(best))
+    tuner.climb(start)?;
+    Ok(tuner)
+}
+
+/// What settings may use.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    cores: usize,
+    /// Whether the forward runs on the cores that decode.
+    on_cpu: bool,
 }
 
 /// A setting that was run.
@@ -94,9 +115,10 @@ impl Trial {
 }
 
 struct Tuner<'a> {
-    lab: &'a Lab<'a>,
-    photos: &'a PhotoSet,
-    ends: Instant,
+    runs: &'a mut dyn Runs,
+    watch: &'a dyn Watch,
+    cores: usize,
+    budget: Duration,
     run_seconds: f64,
     base: Setting,
     calibration: Calibration,
@@ -104,8 +126,9 @@ struct Tuner<'a> {
     threads: Vec<usize>,
     /// Batches that are considered.
     batches: Vec<usize>,
-    encoders: BTreeMap<usize, LentEncoder>,
     trials: Vec<Trial>,
+    /// The trial that is the best so far.
+    best: usize,
     notes: Vec<String>,
 }
 
@@ -119,12 +142,14 @@ enum Verdict {
 
 impl<'a> Tuner<'a> {
     /// Calibrates.
-    fn new(lab: &'a Lab<'a>, photos: &'a PhotoSet, budget: Duration) -> Result<Self, LabError> {
-        let ends = Instant::now() + budget;
-        let base = lab.rig.base();
-        let context = lab.rig.context();
-        let on_cpu = context.device.starts_with("cpu");
-        let threads = if on_cpu { thread_choices(context.cores, base.threads) } else { vec![base.threads] };
+    fn new(
+        runs: &'a mut dyn Runs,
+        watch: &'a dyn Watch,
+        base: Setting,
+        Machine { cores, on_cpu }: Machine,
+        budget: Duration,
+    ) -> Result<Self, LabError> {
+        let threads = if on_cpu { thread_choices(cores, base.threads) } else { vec![base.threads] };
         let workers = base.workers.max(1);
         let settings = |batch: usize| -> Vec<Setting> {
             threads.iter().map(|&threads| Setting { threads, workers, batch, ..base.clone() }).collect()
@@ -134,20 +159,32 @@ impl<'a> Tuner<'a> {
         batches.insert(base.batch);
         let all: Vec<Setting> = batches.iter().flat_map(|&batch| settings(batch)).collect();
         let mut notes = Vec::new();
-        let calibration = match Calibration::measure(lab, photos, &all) {
+        let calibration = match runs.calibrate(&all) {
             // What was asked for may work yet: a larger batch can be too much for a device's memory.
             Err(LabError::Encode(error)) => {
                 notes.push(format!("no other batch than {}: {error}", base.batch));
                 batches = BTreeSet::from([base.batch]);
-                Calibration::measure(lab, photos, &settings(base.batch))?
+                runs.calibrate(&settings(base.batch))?
             }
             measured => measured?,
         };
-        let left = ends.saturating_duration_since(Instant::now()).as_secs_f64();
+        let left = budget.saturating_sub(runs.elapsed()).as_secs_f64();
         let run_seconds = (left / RUNS).clamp(RUN_SECONDS[0], RUN_SECONDS[1]);
-        let batches = batches.into_iter().collect();
-        let (encoders, trials) = (BTreeMap::new(), Vec::new());
-        Ok(Self { lab, photos, ends, run_seconds, base, calibration, threads, batches, encoders, trials, notes })
+        let (batches, trials) = (batches.into_iter().collect(), Vec::new());
+        Ok(Self {
+            runs,
+            watch,
+            cores,
+            budget,
+            run_seconds,
+            base,
+            calibration,
+            threads,
+            batches,
+            trials,
+            best: 0,
+            notes,
+        })
     }
 
     // ---- where the search begins
@@ -186,7 +223,7 @@ impl<'a> Tuner<'a> {
         for &threads in &self.threads {
             let batch = self.knee(threads)?;
             let mut expected = Vec::new();
-            for workers in doublings(MOST_WORKERS.max(self.lab.rig.context().cores)) {
+            for workers in doublings(MOST_WORKERS.max(self.cores)) {
                 for readers in doublings(MOST_READERS) {
                     let setting = Setting { threads, workers, readers, batch, ..self.base.clone() };
                     expected.push((self.calibration.predict(&setting)?.images_per_second, setting));
@@ -219,7 +256,7 @@ impl<'a> Tuner<'a> {
     // ---- one value after the other
 
     /// From `best`, lowers and raises one value at a time while that helps and there is time.
-    fn climb(&mut self, mut best: usize) -> Result<usize, LabError> {
+    fn climb(&mut self, mut best: usize) -> Result<(), LabError> {
         let mut next = self.neighbours(best)?;
         while !next.is_empty() && self.has_time_for(&[best, best, best, best]) {
             let (what, setting) = next.remove(0);
@@ -238,7 +275,8 @@ impl<'a> Tuner<'a> {
                 next = self.neighbours(best)?;
             }
         }
-        Ok(best)
+        self.best = best;
+        Ok(())
     }
 
     /// Settings that differ from a trial's in one value and may be better: first what takes less, unless the model takes it
@@ -313,30 +351,15 @@ impl<'a> Tuner<'a> {
     fn sample(&mut self, trial: usize, images: u64) -> Result<f64, LabError> {
         let Trial { setting, why, .. } = &self.trials[trial];
         let Setting { workers, threads, batch, readers, prefetch, .. } = setting;
-        self.lab.watch.doing(&format!(
+        self.watch.doing(&format!(
             "{workers} workers, {threads} forward threads, batch {batch}, {readers} readers, prefetch {prefetch} ({why})"
         ));
-        if !self.encoders.contains_key(threads) {
-            let batch = self.batches.last().copied().unwrap_or(*batch);
-            let encoder = self.lab.encoder(&Setting { batch, ..setting.clone() })?;
-            self.encoders.insert(*threads, encoder);
-        }
-        let rate = self.run(setting, images, &self.encoders[threads])?;
+        let most_batch = self.batches.last().copied().unwrap_or(*batch);
+        let rate = self.runs.rate(setting, most_batch, images)?;
         let trial = &mut self.trials[trial];
         trial.images = images;
         trial.rates.push(rate);
         Ok(rate)
-    }
-
-    /// Images per second between the first batch stored and the last: a long job has its start and end but once.
-    fn run(&self, setting: &Setting, images: u64, encoder: &LentEncoder) -> Result<f64, LabError> {
-        let sink = self.lab.sink(&Output::Discard, self.photos)?;
-        let arrivals = Arrivals::default();
-        let noted = Noted { sink: sink.clone(), arrivals: arrivals.clone() };
-        let source = self.photos.stored(images);
-        let pipeline = self.lab.pipeline(setting, source, Box::new(encoder.clone()), Box::new(noted));
-        let run = self.lab.carry_out(pipeline, &sink, images)?;
-        Ok(arrivals.rate().unwrap_or(run.rate))
     }
 
     /// Whether a run of each of these still fits the budget, going by how long they took so far.
@@ -346,17 +369,18 @@ impl<'a> Tuner<'a> {
             let rate = self.trials[trial].rate();
             if rate > 0.0 { images / rate } else { self.run_seconds }
         });
-        Instant::now() + Duration::from_secs_f64(seconds.sum::<f64>()) <= self.ends
+        self.runs.elapsed() + Duration::from_secs_f64(seconds.sum::<f64>()) <= self.budget
     }
 
     // ---- the outcome
 
-    fn tuned(self, best: usize) -> Tuned {
+    fn tuned(self, photos: &str) -> Tuned {
+        let best = self.best;
         let mut table = Table::new(&schema::TUNING);
         for (at, Trial { setting, images, rates, why }) in self.trials.iter().enumerate() {
             let spread = Spread::of(rates);
             table.push([
-                ("photos", self.photos.name.as_str().into()),
+                ("photos", photos.into()),
                 ("workers", setting.workers.into()),
                 ("threads", setting.threads.into()),
                 ("batch", setting.batch.into()),
@@ -435,58 +459,87 @@ fn doublings(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n <= most.max(1))
 }
 
-/// When rows came to the sink, and how many.
-#[derive(Clone, Default)]
-struct Arrivals(Arc<Mutex<Vec<(Instant, usize)>>>);
-
-impl Arrivals {
-    fn note(&self, rows: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), rows));
-    }
-
-    /// Rows per second after the first arrival.
-    fn rate(&self) -> Option<f64> {
-        let arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ((first, _), rest) = arrivals.split_first()?;
-        let (last, _) = rest.last()?;
-        let rows: usize = rest.iter().map(|(_, rows)| rows).sum();
-        let seconds = last.duration_since(*first).as_secs_f64();
-        (seconds > 0.0).then(|| rows as f64 / seconds)
-    }
-}
-
-/// A sink that notes when rows come.
-struct Noted {
-    sink: CheckedSink,
-    arrivals: Arrivals,
-}
-
-impl VectorSink for Noted {
-    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
-        self.sink.begin(manifest, existing)
-    }
-
-    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
-        self.arrivals.note(rows.index.len());
-        self.sink.append(rows)
-    }
-
-    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
-        self.sink.fail(failures)
-    }
-
-    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
-        self.sink.commit(watermark)
-    }
-
-    fn finish(&mut self) -> Result<Published, SinkError> {
-        self.sink.finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cell;
+    use crate::calibrate::KnownCosts;
+
+    /// Runs in a simulation, which has a clock of its own.
+    struct Simulated {
+        costs: KnownCosts,
+        calibration: Option<Calibration>,
+        seconds: f64,
+    }
+
+    impl Runs for Simulated {
+        fn calibrate(&mut self, settings: &[Setting]) -> Result<Calibration, LabError> {
+            let known = Calibration::known(2, &self.costs, settings);
+            Ok(self.calibration.insert(known).clone())
+        }
+
+        fn rate(&mut self, setting: &Setting, _: usize, images: u64) -> Result<f64, LabError> {
+            let calibration = self.calibration.as_ref().expect("calibrated first");
+            let outcome = calibration.simulation(setting, images, 7)?.run()?;
+            self.seconds += outcome.seconds;
+            Ok(outcome.steady_images_per_second)
+        }
+
+        fn elapsed(&self) -> Duration {
+            Duration::from_secs_f64(self.seconds)
+        }
+    }
+
+    struct Silent;
+
+    impl Watch for Silent {
+        fn doing(&self, _: &str) {}
+    }
+
+    /// Tunes for so many simulated seconds, and says how many it took.
+    fn tuned(costs: KnownCosts, workers: usize, budget: u64) -> (Tuned, f64) {
+        let mut runs = Simulated { costs, calibration: None, seconds: 0.0 };
+        let machine = Machine { cores: 2, on_cpu: false };
+        let tuner = search(
+            &mut runs,
+            &Silent,
+            Setting { workers, readers: 8, ..Setting::plain() },
+            machine,
+            Duration::from_secs(budget),
+        )
+        .unwrap();
+        let tuned = tuner.tuned("none");
+        (tuned, runs.seconds)
+    }
+
+    #[test]
+    fn a_slow_decoder_is_given_the_workers_that_it_needs() {
+        let costs = KnownCosts { decode: 12e-3, forward: 3e-3, ..KnownCosts::default() };
+        let (tuned, _) = tuned(costs, 1, 60);
+        assert!((4..=5).contains(&tuned.setting.workers), "{tuned:?}");
+        assert!(tuned.images_per_second > 3.5 * tuned.before, "{tuned:?}");
+        let is_chosen = |row: &usize| *tuned.table.get(*row, "chosen") == Cell::Flag(true);
+        let chosen: Vec<usize> = (0..tuned.table.len()).filter(is_chosen).collect();
+        assert_eq!(chosen.len(), 1);
+        assert_eq!(tuned.table.number(chosen[0], "workers"), Some(tuned.setting.workers as f64));
+        assert!(tuned.why.contains("workers 1 →"), "{tuned:?}");
+    }
+
+    #[test]
+    fn no_more_is_taken_than_a_healthy_job_needs() {
+        let costs = KnownCosts { decode: 1e-3, forward: 4e-3, ..KnownCosts::default() };
+        let (tuned, _) = tuned(costs, 8, 60);
+        assert!(tuned.setting.workers <= 2 && tuned.setting.readers <= 2, "{tuned:?}");
+        assert!(tuned.images_per_second > 0.97 * tuned.before, "{tuned:?}");
+    }
+
+    #[test]
+    fn the_search_ends_with_its_budget() {
+        let costs = KnownCosts { decode: 12e-3, forward: 3e-3, ..KnownCosts::default() };
+        let (few, seconds) = tuned(costs, 1, 10);
+        assert!(seconds < 20.0, "{seconds} s");
+        assert!(few.table.len() < tuned(costs, 1, 200).0.table.len());
+    }
 
     #[test]
     fn a_difference_counts_only_beyond_the_noise() {

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use foveate_core::{PixelBatch, VectorBuf};
+use foveate_core::{PixelBatch, VectorBuf, lock};
 use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
     host_allocator,
 };
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
-
-use crate::Photo;
 
 pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
 
@@ -62,10 +60,10 @@ impl Source for Cycle {
 }
 
 /// Gives the bytes of the `i % n`th photo for item `i`.
-pub(crate) struct MemoryFetch(Arc<[Photo]>);
+pub(crate) struct MemoryFetch(Arc<[Arc<[u8]>]>);
 
 impl MemoryFetch {
-    pub(crate) fn new(photos: Arc<[Photo]>) -> Self {
+    pub(crate) fn new(photos: Arc<[Arc<[u8]>]>) -> Self {
         Self(photos)
     }
 }
@@ -73,7 +71,7 @@ impl MemoryFetch {
 impl Fetch for MemoryFetch {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         out.clear();
-        out.extend_from_slice(&self.0[item.index as usize % self.0.len()].bytes);
+        out.extend_from_slice(&self.0[item.index as usize % self.0.len()]);
         Ok(())
     }
 }
@@ -301,8 +299,4 @@ impl VectorSink for CheckedSink {
         let nowhere = Published { files: Vec::new(), rows, failures };
         checked.inner.as_mut().map_or(Ok(nowhere), |inner| inner.finish())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

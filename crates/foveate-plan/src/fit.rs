@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, positive};
-use crate::{LinearStep, PlanError, Step};
+use crate::{LinearStep, PlanError, Step, stats};
 
 /// A line through measured steps, and how far the measurements lie from it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,28 +50,23 @@ pub fn fit_step(points: &[(u32, f64)]) -> Result<StepFit, PlanError> {
     let mut line = theil_sen(&points);
     for _ in 0..ROUNDS {
         let errors = relative_errors(&points, line);
-        let scale = (MAD_TO_SIGMA * median(errors.clone())).max(1e-12);
+        let scale = (MAD_TO_SIGMA * median(&errors)).max(1e-12);
         let weight = |error: f64, seconds: f64| (HUBER * scale / error.max(HUBER * scale)) / (seconds * seconds);
         let weighted = points.iter().zip(&errors).map(|(&(x, y), &error)| (x, y, weight(error, y)));
         line = weighted_line(&weighted.collect::<Vec<_>>());
     }
     let errors = relative_errors(&points, line);
     let worst_error = errors.iter().copied().fold(0.0, f64::max);
-    Ok(StepFit { step: line, median_error: median(errors), worst_error })
+    Ok(StepFit { step: line, median_error: median(&errors), worst_error })
 }
 
 fn relative_errors(points: &[(f64, f64)], line: LinearStep) -> Vec<f64> {
     points.iter().map(|&(x, y)| ((y - line.overhead - line.per_item * x) / y).abs()).collect()
 }
 
-/// The middle value; between two, their mean. Empty gives NaN.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
+/// Of at least one value.
+fn median(values: &[f64]) -> f64 {
+    stats::median(values).unwrap_or(f64::NAN)
 }
 
 fn theil_sen(points: &[(f64, f64)]) -> LinearStep {
@@ -79,8 +74,9 @@ fn theil_sen(points: &[(f64, f64)]) -> LinearStep {
     for (i, a) in points.iter().enumerate() {
         slopes.extend(points[..i].iter().filter(|b| b.0 != a.0).map(|b| (a.1 - b.1) / (a.0 - b.0)));
     }
-    let per_item = median(slopes);
-    LinearStep { overhead: median(points.iter().map(|&(x, y)| y - per_item * x).collect()), per_item }
+    let per_item = median(&slopes);
+    let overheads: Vec<f64> = points.iter().map(|&(x, y)| y - per_item * x).collect();
+    LinearStep { overhead: median(&overheads), per_item }
 }
 
 /// Weighted least squares of `(x, y, weight)` with both coefficients kept from going below zero.

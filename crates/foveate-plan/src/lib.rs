@@ -8,6 +8,7 @@ mod measured;
 mod queueing;
 mod shared;
 mod sim;
+pub mod stats;
 mod step;
 mod walls;
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::trace::{Event, Lane};
+use crate::lane::{Event, Lane};
 
 /// The one process that all lanes are threads of. Viewers take zero for no thread, and the process's own number for its
 /// main thread, so lanes start above both.

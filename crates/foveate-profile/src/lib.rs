@@ -2,6 +2,7 @@
 
 mod chrome;
 mod histogram;
+mod lane;
 pub mod process;
 mod stage;
 mod thread;

@@ -86,10 +86,8 @@ mod tests {
     #[test]
     fn work_takes_processor_time_and_sleep_does_not() {
         let time = || (thread_processor_time().unwrap(), processor_time().unwrap());
-        let ((thread, process), started) = (time(), std::time::Instant::now());
-        while time().0 - thread < Duration::from_millis(5) {
-            assert!(started.elapsed() < Duration::from_secs(30), "a busy loop takes processor time");
-        }
+        let (thread, process) = time();
+        while time().0 - thread < Duration::from_millis(5) {}
         assert!(time().1 - process >= Duration::from_millis(5));
         let (before, _) = time();
         std::thread::sleep(Duration::from_millis(50));

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::histogram::add_alone;
+use crate::lane::nanos;
 use crate::thread::{self, PerThread};
 use crate::{Histogram, Trace};
 
@@ -154,10 +155,6 @@ impl Clock {
         add_alone(&self.own, other.own.load(Relaxed));
         self.max.fetch_max(other.max.load(Relaxed), Relaxed);
     }
-}
-
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A running measurement; dropping it records it. It stays on its thread:

@@ -1,10 +1,9 @@
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::chrome;
-use crate::stage::nanos;
+use crate::lane::{Event, Lane, Room, nanos};
 use crate::thread::{self, PerThread};
 
 /// Events one by one, for a viewer: spans of threads, spans of lanes that are no threads (a device), and counters (the
@@ -24,40 +23,11 @@ struct Inner {
     tracks: Mutex<Vec<Lane>>,
 }
 
-#[derive(Debug)]
-struct Room {
-    left: AtomicUsize,
-    /// Events that a lane takes room for at a time.
-    piece: usize,
-    dropped: AtomicU64,
-}
-
-/// Events of one thread, or of one named track, in the order in which they were recorded.
-#[derive(Clone, Debug)]
-pub(crate) struct Lane {
-    pub(crate) name: String,
-    /// The serial number of the thread; of a track nothing.
-    pub(crate) thread: Option<u64>,
-    /// Filled one after the other and never moved, so that no event waits for a large copy.
-    pub(crate) pieces: Vec<Vec<Event>>,
-}
-
-/// Times are nanoseconds since the trace was made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    Span { name: &'static str, start: u64, duration: u64 },
-    Counter { track: &'static str, at: u64, value: u64 },
-}
-
 impl Trace {
     /// An empty trace of at most `max_events` events, each of 40 bytes. Memory is taken as events come, by each
     /// thread for up to 64 of them at a time; so, where many threads write, somewhat fewer than `max_events` fit.
     pub fn new(max_events: usize) -> Self {
-        let room = Room {
-            left: AtomicUsize::new(max_events),
-            piece: (max_events / 256).clamp(1, 64),
-            dropped: AtomicU64::new(0),
-        };
+        let room = Room::new(max_events);
         Self(Arc::new(Inner { origin: Instant::now(), room, threads: PerThread::default(), tracks: Mutex::default() }))
     }
 
@@ -91,7 +61,7 @@ impl Trace {
 
     /// Events that did not fit.
     pub fn dropped(&self) -> u64 {
-        self.0.room.dropped.load(Relaxed)
+        self.0.room.dropped()
     }
 
     /// Writes the events so far as a JSON object in Chrome's Trace Event Format, which <https://ui.perfetto.dev>,
@@ -137,60 +107,7 @@ fn push_new(lanes: &mut Vec<Lane>, name: impl FnOnce() -> String, thread: Option
     }
 }
 
-impl Lane {
-    pub(crate) fn len(&self) -> usize {
-        self.pieces.iter().map(Vec::len).sum()
-    }
-
-    fn push(&mut self, event: Event, room: &Room) {
-        match self.pieces.last_mut().filter(|piece| piece.len() < piece.capacity()) {
-            Some(piece) => piece.push(event),
-            None => {
-                if let Some(mut piece) = room.take() {
-                    piece.push(event);
-                    self.pieces.push(piece);
-                }
-            }
-        }
-    }
-}
-
-impl Room {
-    /// Memory for some more events; nothing, and one more event dropped, when there is none.
-    fn take(&self) -> Option<Vec<Event>> {
-        let taken =
-            self.left.fetch_update(Relaxed, Relaxed, |left| (left > 0).then(|| left.saturating_sub(self.piece)));
-        match taken {
-            Ok(left) => Some(Vec::with_capacity(left.min(self.piece))),
-            Err(_) => {
-                self.dropped.fetch_add(1, Relaxed);
-                None
-            }
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that runs under these locks leaves a lane half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg(target_pointer_width = "64")]
-    fn an_event_takes_the_memory_that_is_documented() {
-        assert_eq!(size_of::<Event>(), 40);
-    }
-
-    #[test]
-    fn a_trace_takes_no_more_room_than_it_was_given() {
-        for max in [0, 1, 255, 256, 1000, 16_384, 20_001] {
-            let room = Trace::new(max);
-            let taken: usize = std::iter::from_fn(|| room.0.room.take()).map(|piece| piece.capacity()).sum();
-            assert_eq!(taken, max);
-        }
-    }
 }

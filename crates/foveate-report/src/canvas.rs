@@ -221,7 +221,7 @@ pub(crate) fn fit(text: &Text, width: f32, hand: Hand) -> Text {
     fitted + "…"
 }
 
-/// `text` where `<`, `>`, `&` and quotes stand for themselves, and what XML forbids is left out.
+/// `text` where `<`, `>`, `&` and quotes stand for themselves.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -230,8 +230,6 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
             '"' => escaped.push_str("&quot;"),
-            '\n' | '\t' => escaped.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
             c => escaped.push(c),
         }
     }

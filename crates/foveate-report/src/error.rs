@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub enum ReportError {
     /// The folder holds none of the files that a report is made from.
     #[error(
-        "{folder}: no results here. Looked for {looked_for}. Make some with `foveate bench all --quick --out DIR`, then `foveate report DIR`",
+        "no results in {folder}; looked for {looked_for}; `foveate bench all` makes them",
         folder = folder.display()
     )]
     Nothing {
@@ -16,7 +16,7 @@ pub enum ReportError {
         looked_for: String,
     },
     /// A file of results says something that it cannot mean.
-    #[error("{path}, line {line}, {column}: {problem}. Made by another version, or edited? Rerun `{command}`",
+    #[error("{path}, line {line}, {column}: {problem}; made by another version or edited, `foveate {made_by}` makes it anew",
         path = path.display(), column = column_of(column))]
     Malformed {
         /// The file.
@@ -27,12 +27,14 @@ pub enum ReportError {
         column: String,
         /// What is wrong.
         problem: String,
-        /// The command that makes the file anew.
-        command: &'static str,
+        /// The command that makes the file anew, without its arguments: `bench decoders`.
+        made_by: &'static str,
     },
     /// A file cannot be read or written.
-    #[error("{path}: {cause}", path = path.display())]
+    #[error("cannot {action} {path}: {cause}", path = path.display())]
     File {
+        /// `read` or `write`.
+        action: &'static str,
         /// Which.
         path: PathBuf,
         /// Why.
@@ -40,12 +42,13 @@ pub enum ReportError {
         cause: std::io::Error,
     },
     /// A figure cannot be drawn: a defect of this crate, since what is in the files has been checked.
-    #[error("figure {figure} cannot be drawn: {cause}. This is a defect; please report it with the CSV files")]
+    #[error("figure {figure} cannot be drawn: {cause}; this is a defect, please report it with the CSV files")]
     Figure {
         /// Which.
         figure: &'static str,
         /// Why.
-        cause: String,
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 

@@ -8,26 +8,20 @@ mod font;
 mod ink;
 mod page;
 mod png;
+mod run;
 mod shown;
 mod table;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use error::ReportError;
-use figures::Plate;
-use table::{SOURCES, Table};
-
-/// Width in pixels of a figure on a desk, and as a file.
-const WIDE: f32 = 760.0;
-/// Width in pixels of a figure on a phone.
-const NARROW: f32 = 360.0;
+use figures::{Plate, WIDE};
+pub use run::Missing;
+use run::Run;
 
 /// What the files of a run say, read and checked.
 #[derive(Debug)]
-pub struct Report {
-    tables: BTreeMap<&'static str, Table>,
-}
+pub struct Report(Run);
 
 /// A figure that stands alone.
 #[derive(Clone, Debug)]
@@ -41,39 +35,19 @@ pub struct Figure {
     pub svg: String,
 }
 
-/// A file that is not there, so that nothing of it is in the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// Its name.
-    pub file: &'static str,
-    /// The command that makes it.
-    pub command: &'static str,
-}
-
 impl Report {
-    /// Reads the files of a run that are in `folder`; `crates/foveate-lab/SCHEMA.md` says what they hold.
+    /// Reads the files of a run that are in `folder`; [`foveate_schema`] says what they hold.
     ///
     /// # Errors
     /// [`ReportError::Nothing`] when none of them is there, [`ReportError::Malformed`] when one lacks a column or a
     /// number is none, [`ReportError::File`] when one cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
-        let mut tables = BTreeMap::new();
-        for source in &SOURCES {
-            if let Some(table) = Table::read(folder, source)? {
-                tables.insert(source.file, table);
-            }
-        }
-        if tables.is_empty() {
-            let looked_for: Vec<&str> = SOURCES.iter().map(|source| source.file).collect();
-            return Err(ReportError::Nothing { folder: folder.to_owned(), looked_for: looked_for.join(", ") });
-        }
-        Ok(Self { tables })
+        Run::read(folder).map(Self)
     }
 
     /// The files that the report could show and that are not there.
     pub fn missing(&self) -> Vec<Missing> {
-        let missing = SOURCES.iter().filter(|source| !self.tables.contains_key(source.file));
-        missing.map(|source| Missing { file: source.file, command: source.command }).collect()
+        self.0.missing()
     }
 
     /// Every figure that can be made of what is there.
@@ -89,7 +63,7 @@ impl Report {
     /// # Errors
     /// As [`figures`](Self::figures).
     pub fn html(&self) -> Result<String, ReportError> {
-        page::page(self, &self.plates()?)
+        page::page(&self.0, &self.plates()?)
     }
 
     /// Writes the page to `out/report.html` and each figure to `out/figures/NAME.svg` and `NAME.png`; returns what
@@ -104,24 +78,20 @@ impl Report {
             files.push((folder.join(format!("{name}.png")), png::rasterize(name, &svg)?));
             files.push((folder.join(format!("{name}.svg")), svg.into_bytes()));
         }
-        std::fs::create_dir_all(&folder).map_err(|cause| ReportError::File { path: folder.clone(), cause })?;
+        std::fs::create_dir_all(&folder).map_err(|cause| ReportError::File {
+            action: "write",
+            path: folder.clone(),
+            cause,
+        })?;
         let write = |(path, bytes): (PathBuf, Vec<u8>)| match std::fs::write(&path, bytes) {
             Ok(()) => Ok(path),
-            Err(cause) => Err(ReportError::File { path, cause }),
+            Err(cause) => Err(ReportError::File { action: "write", path, cause }),
         };
         files.into_iter().map(write).collect()
     }
 
-    fn table(&self, file: &str) -> Option<&Table> {
-        self.tables.get(file)
-    }
-
-    fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.tables.values()
-    }
-
     fn plates(&self) -> Result<Vec<Plate>, ReportError> {
-        figures::plates(self)
+        figures::plates(&self.0)
     }
 
     fn figure(&self, plate: &Plate) -> Result<Figure, ReportError> {

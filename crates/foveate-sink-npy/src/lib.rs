@@ -3,7 +3,6 @@
 mod header;
 mod sink;
 
-pub use header::{NpyError, NpyHeader};
 pub use sink::NpyFormat;
 
 use foveate_core::RegistryError;

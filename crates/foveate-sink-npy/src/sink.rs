@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use foveate_sink::parts::{PartFiles, PartFormat, RowBlock, StoredPart};
 use foveate_sink::{RunManifest, SinkError, push_csv_field};
 
-use crate::NpyHeader;
+use crate::header::NpyHeader;
 
 /// Rows of the ids file that are in memory at a time.
 const BLOCK: usize = 4096;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
 use std::fs::File;
+use std::io::Seek;
 use std::path::Path;
 
 use foveate_sink::conformance::{
@@ -10,7 +11,9 @@ use foveate_sink::conformance::{
 };
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Layout, Published, SinkRegistry};
-use foveate_sink_npy::{NpyFormat, NpyHeader};
+use foveate_sink_npy::NpyFormat;
+use half::f16;
+use npyz::NpyFile;
 use tempfile::TempDir;
 
 fn read(published: &Published) -> Stored {
@@ -20,17 +23,27 @@ fn read(published: &Published) -> Stored {
 
 fn read_one(array: &Path) -> Stored {
     let mut file = File::open(array).unwrap();
-    let header = NpyHeader::read(&mut file).unwrap();
-    let vectors = header.read_vectors(&mut file).unwrap();
+    let header = npyz::NpyHeader::from_reader(&mut file).unwrap();
+    let (length, &[count, dim]) = (file.stream_position().unwrap(), header.shape()) else { panic!("two dimensions") };
+    let bytes = header.dtype().num_bytes().unwrap() as u64;
+    let vectors = floats(npyz::NpyFile::with_header(header.clone(), &mut file));
     let mut ids = csv::Reader::from_path(array.with_extension("ids.csv")).unwrap();
     let rows: Stored = ids
         .records()
         .map(|record| record.unwrap()[0].to_owned())
-        .zip(vectors.chunks(header.dim as usize).map(<[f32]>::to_vec))
+        .zip(vectors.chunks(dim as usize).map(<[f32]>::to_vec))
         .collect();
-    assert_eq!(rows.len() as u64, header.rows, "{}", array.display());
-    assert_eq!(file.metadata().unwrap().len(), (NpyHeader::LEN + header.data_len().unwrap()) as u64);
+    assert_eq!(rows.len() as u64, count, "{}", array.display());
+    assert_eq!(file.metadata().unwrap().len(), length + count * dim * bytes, "{}", array.display());
     rows
+}
+
+/// The values of an array in single or half precision.
+fn floats(array: NpyFile<&mut File>) -> Vec<f32> {
+    match array.try_data::<f32>() {
+        Ok(values) => values.map(Result::unwrap).collect(),
+        Err(array) => array.into_vec::<f16>().unwrap().into_iter().map(f16::to_f32).collect(),
+    }
 }
 
 fn registry() -> SinkRegistry {

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_net::{Client, ClientOptions};
+use foveate_photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_queue::ImageRef;
 use foveate_worker::{
     Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Stage, Task,

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_lab::photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_net::webhook::{Secrets, message_id};
 use foveate_net::{Client, ClientOptions};
+use foveate_photo_server::{Options as ServerOptions, PhotoServer};
 use foveate_queue::{
     Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt,
 };

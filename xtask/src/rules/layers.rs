@@ -39,6 +39,8 @@ const EXCEPTIONS: [(&str, &[&str]); 5] = [
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
     // It decodes whole batches, and resizes them where they are.
     ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
+    // The columns of the files that it reads.
+    ("foveate-report", &["foveate-schema"]),
     // Encoders that run our own model code.
     ("foveate-encode-candle", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-fused", &["foveate-dinov2", "foveate-cuda"]),
@@ -63,13 +65,15 @@ const THIRD_PARTY: [&str; 13] = [
 ];
 
 /// What single leaves may build on besides, and why.
-const ALSO: [(&str, &[&str]); 3] = [
-    // Charts, their pixels and the widths of their letters are nobody's business to write anew; and nothing but the
+const ALSO: [(&str, &[&str]); 4] = [
+    // Charts, their pixels, the widths of their letters and HTML are nobody's business to write anew; and nothing but the
     // facade imports the report.
-    ("foveate-report", &["base64", "plotters", "plotters-backend", "resvg", "skrifa"]),
+    ("foveate-report", &["base64", "maud", "plotters", "plotters-backend", "resvg", "skrifa"]),
     // Its purpose is HTTP, which is nobody's business to write anew, nor how addresses are read, names looked up and
     // messages signed.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "ureq", "url"]),
+    // Its purpose is to be a server.
+    ("foveate-photo-server", &["axum", "futures-util", "image", "tokio"]),
     // Its purpose is to hand what our crates say to libraries that write logs and talk to collectors; nothing but the
     // facade imports it.
     (
@@ -91,7 +95,13 @@ const ALSO: [(&str, &[&str]); 3] = [
 pub(crate) fn role(name: &str) -> Option<Role<'_>> {
     Some(match name {
         "foveate" => Role::Facade,
-        "foveate-core" | "foveate-profile" | "foveate-plan" | "foveate-report" | "foveate-net"
+        "foveate-core"
+        | "foveate-profile"
+        | "foveate-plan"
+        | "foveate-report"
+        | "foveate-net"
+        | "foveate-photo-server"
+        | "foveate-schema"
         | "foveate-telemetry" => Role::Leaf,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
@@ -135,6 +145,8 @@ fn may_import(from: &str, to: &str) -> bool {
                 "foveate-profile",
                 "foveate-worker",
                 "foveate-net",
+                "foveate-photo-server",
+                "foveate-schema",
             ];
             is_core || role_to == Role::Trait || measured.contains(&to)
         }

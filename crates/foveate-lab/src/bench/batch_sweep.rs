@@ -1,6 +1,6 @@
+use super::cells::{Attempt, Effort, first_near_best, rates, row};
 use super::forward::{Forward, Pixels, identity, visit_all};
-use super::{Attempt, Effort, first_near_best, rates, row};
-use crate::stats::quantile;
+use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
 /// The usual encoder at growing batches: throughput, and the most memory.
@@ -27,7 +27,7 @@ pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: 
     for (setting, cell) in settings.iter().zip(&cells) {
         table.push(row(identity(setting), cell, |cell| {
             let mut columns = rates(&cell.rates);
-            columns.insert("batch_p50_ms", quantile(&cell.ms(), 0.5).into());
+            columns.insert("batch_p50_ms", median(&cell.ms()).into());
             if let Some(memory) = &cell.memory {
                 columns.insert("peak_memory_mb", memory.bytes.map(|bytes| bytes as f64 / 1e6).into());
                 columns.insert("memory_of", memory.of.as_str().into());

@@ -3,8 +3,9 @@ use std::time::Instant;
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
 
-use super::{Attempt, Difference, Effort, Sets, attempt, rates, rounds, row, times, usable, wrong};
-use crate::stats::{Spread, quantile};
+use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
+use super::rounds;
+use crate::stats::{Spread, median};
 use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};
 
 /// Mean difference of samples, in levels, that two decoders' pixels may have: they compute the DCT and the chroma
@@ -162,7 +163,7 @@ impl Job {
     }
 
     fn figures(self, images: usize, mean_pixels: f64) -> Figures {
-        let ms = self.ms.iter().filter_map(|ms| quantile(ms, 0.5)).collect();
+        let ms = self.ms.iter().filter_map(|ms| median(ms)).collect();
         Figures { rates: self.rates, ms, images, mean_pixels, pixels: self.pixels }
     }
 }

@@ -1,4 +1,5 @@
-use super::{Attempt, Effort, Sets, attempt, not_available, rounds, usual_output};
+use super::cells::{Attempt, Effort, Sets, attempt, not_available, usual_output};
+use crate::order::order;
 use crate::stats::{mean, prediction_interval};
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
@@ -93,14 +94,14 @@ impl Sampled {
         for sample in 0..samples {
             lab.watch.doing(&format!("extrapolation, {}: sample {} of {samples}", photos.name, sample + 1));
             // The longer run first in one half of the samples, in an order that the seed decides.
-            let order = rounds::order(lab.seed, 2, sample).into_iter().map(|at| [longer, shorter][at]);
+            let order = order(lab.seed, 2, sample).into_iter().map(|at| [longer, shorter][at]);
             let [mut long, mut short] = [0.0; 2];
             for images in order {
                 let run = lab.run(setting, photos, images, encoder, &output)?;
                 let wall = run.report.wall.as_secs_f64();
                 if images == longer { long = wall } else { short = wall }
             }
-            seconds.push((long - short) / (longer - shorter) as f64);
+            seconds.push(per_image([long, short], [longer, shorter]));
         }
         if mean(&seconds).is_none_or(|mean| mean <= 0.0) {
             let what = format!("{longer} images take no longer than {shorter}: too few, or the machine is too busy");
@@ -111,6 +112,11 @@ impl Sampled {
         let long = lab.run(setting, photos, long_images, encoder, &output)?;
         Ok(Self { images: longer, seconds, long_images, long_rate: long.rate })
     }
+}
+
+/// Seconds of an image, from two runs: what starting and ending cost is in both.
+fn per_image([long, short]: [f64; 2], [longer, shorter]: [u64; 2]) -> f64 {
+    (long - short) / (longer - shorter) as f64
 }
 
 /// Images of the longer and the shorter run of a sample: whole batches, unless the number is the user's.
@@ -125,29 +131,17 @@ fn lengths(images: u64, setting: &Setting, effort: &Effort) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use foveate_encode::DType;
-
     use super::*;
 
-    fn setting() -> Setting {
-        Setting {
-            decoder: String::new(),
-            fast: false,
-            resizer: String::new(),
-            recipe: String::new(),
-            encoder: String::new(),
-            dtype: DType::F32,
-            batch: 1,
-            workers: 1,
-            readers: 1,
-            threads: 1,
-            prefetch: 1,
-        }
+    #[test]
+    fn what_starting_costs_drops_out() {
+        let run = |images: u64| 0.7 + 0.002 * images as f64;
+        assert!((per_image([run(160), run(40)], [160, 40]) - 0.002).abs() < 1e-12);
     }
 
     #[test]
     fn both_runs_are_whole_batches_and_the_longer_is_longer() {
-        let rig_batch = |batch| Setting { batch, ..setting() };
+        let rig_batch = |batch| Setting { batch, ..Setting::plain() };
         for (images, batch) in [(64, 32), (128, 32), (1000, 8), (2, 1)] {
             let (longer, shorter) = lengths(images, &rig_batch(batch), &Effort::usual());
             assert!(longer > shorter && shorter > 0 && shorter % batch as u64 == 0, "{images}, {batch}");

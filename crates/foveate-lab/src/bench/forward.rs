@@ -4,9 +4,10 @@ use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::DecodeHint;
 use foveate_encode::{DType, EncodeTimes, Encoder};
 
+use super::cells::{Attempt, Effort, attempt, rates, row, times, usable, wrong};
 use super::memory::{Memory, Peak};
-use super::{Attempt, Effort, attempt, rates, rounds, row, times, usable, wrong};
-use crate::stats::{Spread, quantile};
+use crate::order::order;
+use crate::stats::{Spread, median};
 use crate::wrap::cosine;
 use crate::{Cell, Lab, LabError, PhotoSet, Setting, Table, schema};
 
@@ -71,7 +72,7 @@ pub(super) fn compare_encoders(
         }
     }
     for visit in 0..VISITS {
-        let order = rounds::order(lab.seed, cells.len(), visit);
+        let order = order(lab.seed, cells.len(), visit);
         visit_all(lab, pixels, &settings, &mut cells, &order, effort)?;
     }
     compare(&settings, &mut cells);
@@ -184,13 +185,13 @@ impl Forward {
     }
 
     /// The columns of the parts of a batch.
-    fn parts(&self) -> super::Row {
+    fn parts(&self) -> super::cells::Row {
         let median = |part: fn(&EncodeTimes) -> std::time::Duration| {
             let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
-            quantile(&ms, 0.5)
+            median(&ms)
         };
         let forward = median(|parts| parts.forward);
-        super::Row::from([
+        super::cells::Row::from([
             ("copy_in_ms", median(|parts| parts.copy_in).into()),
             ("forward_ms", forward.into()),
             ("copy_out_ms", median(|parts| parts.copy_out).into()),

@@ -4,10 +4,12 @@ use std::time::Instant;
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
 
+use super::cells::{Attempt, Effort, Row, Sets, row, usual_output};
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
 use super::worker_sweep::Job;
-use super::{Attempt, Effort, Row, Sets, decoders, resizers, rounds, row, usual_output};
-use crate::stats::Spread;
+use super::{decoders, resizers, rounds};
+use crate::order::order;
+use crate::stats::median;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// Images of a batch of the baseline.
@@ -63,7 +65,7 @@ fn measure<'a>(
         lab.watch.doing(&format!("headline, {}: {}, warming up", photos.name, step.change));
         cells.push(match &step.setting {
             Err(reason) => Err(reason.clone()),
-            Ok(setting) => super::attempt(lab, job(lab, photos, setting, step.is_floor, encoders, effort))?,
+            Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.is_floor, encoders, effort))?,
         });
     }
     let what = |job: &Job<'_>| format!("headline, {}: {:?}", photos.name, job.setting);
@@ -209,7 +211,7 @@ impl<'a> Plan<'a> {
             self.lab.watch.doing(&format!("headline, {}: trying {workers} workers", self.photos.name));
             let job = job(self.lab, self.photos, &setting, false, self.encoders, &self.effort);
             let tried = job.and_then(|mut job| job.sample(self.lab).map(|()| job.rate()));
-            rates.push((workers, super::attempt(self.lab, tried)?.ok().flatten()));
+            rates.push((workers, super::cells::attempt(self.lab, tried)?.ok().flatten()));
         }
         Ok(best_but(&rates, &self.now.workers).copied().unwrap_or(self.now.workers))
     }
@@ -294,10 +296,6 @@ impl Ranking {
 /// Pixels that a brief comparison of resizers decodes.
 const BRIEF_BYTES: u64 = 64 << 20;
 
-fn median(rates: &[f64]) -> Option<f64> {
-    Spread::of(rates).map(|rates| rates.median)
-}
-
 /// How fast the forward is alone, which no photo changes.
 struct Forwards {
     encoders: Vec<((String, DType), Option<f64>)>,
@@ -320,7 +318,7 @@ impl Forwards {
         let settings: Vec<Setting> =
             tried.iter().map(|&batch| Setting { batch, dtype: DType::F32, ..base.clone() }).collect();
         let mut cells: Vec<Attempt<Forward>> = settings.iter().map(|_| Ok(Forward::default())).collect();
-        visit_all(lab, &pixels, &settings, &mut cells, &rounds::order(lab.seed, tried.len(), 0), &effort)?;
+        visit_all(lab, &pixels, &settings, &mut cells, &order(lab.seed, tried.len(), 0), &effort)?;
         let batches = tried.into_iter().zip(cells.iter().map(rate)).collect();
         Ok(Self { encoders, batches, baseline: (base.encoder, DType::F32) })
     }

@@ -53,7 +53,7 @@ impl Peak {
 }
 
 fn not_known(why: &str) -> Memory {
-    Memory { bytes: None, of: super::not_available(why) }
+    Memory { bytes: None, of: super::cells::not_available(why) }
 }
 
 /// This process's part, or all that is in use where the driver does not tell processes apart (in containers, often).

@@ -4,8 +4,9 @@ use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Geometry, Resizer};
 
-use super::{Attempt, Difference, Effort, Sets, attempt, rates, rounds, row, times, usable, wrong};
-use crate::stats::quantile;
+use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
+use super::rounds;
+use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
 /// The recipes, by name.
@@ -171,7 +172,7 @@ impl Job {
     }
 
     fn figures(self, images: usize) -> Figures {
-        let ms = self.ms.iter().filter_map(|ms| quantile(ms, 0.5)).collect();
+        let ms = self.ms.iter().filter_map(|ms| median(ms)).collect();
         Figures { rates: self.rates, ms, images, pixels: self.pixels }
     }
 }

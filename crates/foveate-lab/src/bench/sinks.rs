@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use foveate_sink::{Existing, Published, Rows, RunManifest, SinkOptions, VectorSink, Watermark};
 
-use super::{Attempt, Effort, not_available, rounds, usable, wrong};
+use super::cells::{Attempt, Effort, not_available, usable, wrong};
+use super::rounds;
+use crate::order::SplitMix;
 use crate::stats::Spread;
 use crate::{Candidate, Lab, LabError, Table, schema};
 
@@ -157,7 +159,7 @@ struct Data {
 
 impl Data {
     fn new(vectors: &Vectors, seed: u64) -> Self {
-        let mut random = rounds::SplitMix(seed);
+        let mut random = SplitMix(seed);
         let scale = 2.0 / (1 << RANDOM_BITS) as f32;
         let mut component = || (random.next() >> (64 - RANDOM_BITS)) as f32 * scale - 1.0;
         let rows = vectors.rows as usize;

@@ -1,7 +1,8 @@
 use foveate_core::Stage;
 
-use super::{Attempt, Effort, Row, Sets, first_near_best, rates, rounds, row, usual_output};
-use crate::stats::{Spread, quantile};
+use super::cells::{Attempt, Effort, Row, Sets, first_near_best, rates, row, usual_output};
+use super::rounds;
+use crate::stats::{Spread, median};
 use crate::{Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
 
 /// Share of the time that an encoder is busy from which on it is the limit.
@@ -87,11 +88,11 @@ impl<'a> Job<'a> {
     pub(super) fn encoder_busy(&self) -> Option<f64> {
         let busy =
             |run: &Run| run.report.stages.iter().find(|stage| stage.stage == Stage::Encode).map(|s| s.utilization);
-        quantile(&self.values(busy), 0.5)
+        median(&self.values(busy))
     }
 
     fn cpu_busy(&self) -> Option<f64> {
-        quantile(&self.values(|run| run.cpu_busy), 0.5)
+        median(&self.values(|run| run.cpu_busy))
     }
 
     /// The stage that held the run of middling rate back.

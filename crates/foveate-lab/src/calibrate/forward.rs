@@ -10,7 +10,7 @@ use foveate_encode::Encoder;
 use foveate_plan::{ForwardCost, StepFit, fit_step};
 
 use crate::clock::{Took, on_all_threads};
-use crate::stats::quantile;
+use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting};
 
 /// Passes of one batch: at least, at most.
@@ -87,6 +87,14 @@ impl Feed {
 }
 
 impl Forward {
+    /// Seconds of each batch, none of them on a core.
+    #[cfg(test)]
+    pub(super) fn known(seconds: impl Iterator<Item = (usize, f64)>) -> Self {
+        let pass = |seconds| Pass { took: Took { seconds, cpu_seconds: 0.0 }, copies: 0.0 };
+        let passes = seconds.map(|(batch, seconds)| (batch, vec![pass(seconds)])).collect();
+        Self { passes, interference: Some(0.0) }
+    }
+
     /// Measures what is missing of `wanted`, and a few small batches where these alone are no line.
     pub(super) fn measure(
         &mut self,
@@ -127,7 +135,7 @@ impl Forward {
     /// What a batch takes, going by the largest one measured.
     fn expected(&self, batch: usize) -> Option<f64> {
         let (&largest, passes) = self.passes.last_key_value()?;
-        Some(median(passes, |took| took.seconds) * batch as f64 / largest as f64)
+        Some(median_of(passes, |took| took.seconds) * batch as f64 / largest as f64)
     }
 
     /// The line through everything measured; `None` with a single batch.
@@ -147,13 +155,13 @@ impl Forward {
             cpu_seconds: seconds * cores(passes),
             samples: passes
                 .iter()
-                .map(|pass| pass.took.seconds * seconds / median(passes, |took| took.seconds))
+                .map(|pass| pass.took.seconds * seconds / median_of(passes, |took| took.seconds))
                 .collect(),
         };
         let mut costs: Vec<ForwardCost> = self
             .passes
             .iter()
-            .map(|(&batch, passes)| cost(batch, median(passes, |took| took.seconds), passes))
+            .map(|(&batch, passes)| cost(batch, median_of(passes, |took| took.seconds), passes))
             .collect();
         if let (false, Some(fit), Some((_, largest))) =
             (self.passes.contains_key(&batch), self.fit(), self.passes.last_key_value())
@@ -191,7 +199,7 @@ impl Forward {
         });
         let (forwards, images) = counts?;
         let in_use = took.cpu_seconds / (took.seconds * f64::from(feed.cores));
-        let by_themselves = f64::from(forwards) * median(passes, |took| took.cpu_seconds) + images as f64 * alone;
+        let by_themselves = f64::from(forwards) * median_of(passes, |took| took.cpu_seconds) + images as f64 * alone;
         // Who waits most of the time, for a device or a store, gets in nobody's way.
         let longer = if in_use < SHARED { 0.0 } else { (took.cpu_seconds / by_themselves - 1.0).max(0.0) };
         let (forward, workers) = (cores(passes), setting.workers as f64);
@@ -238,12 +246,12 @@ fn join(thread: ScopedJoinHandle<'_, Result<u64, LabError>>) -> Result<u64, LabE
 }
 
 /// They are few, so that one that was held up would move a mean.
-fn median(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
+fn median_of(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
     let values: Vec<f64> = passes.iter().map(|pass| part(&pass.took)).collect();
-    quantile(&values, 0.5).unwrap_or(0.0)
+    median(&values).unwrap_or(0.0)
 }
 
 /// Cores in use during these.
 fn cores(passes: &[Pass]) -> f64 {
-    median(passes, |took| took.cpu_seconds) / median(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
+    median_of(passes, |took| took.cpu_seconds) / median_of(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
 }

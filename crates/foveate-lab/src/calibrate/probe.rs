@@ -1,8 +1,8 @@
 //! Runs of the real engine with a stopwatch around each stage and nothing in place of the forward.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf, lock};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
 use foveate_pipeline::{Pipeline, RunReport};
@@ -28,10 +28,6 @@ impl Log {
     fn take(&self) -> Vec<Took> {
         std::mem::take(&mut lock(&self.0))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A stage with a stopwatch.

@@ -187,7 +187,9 @@ pub static REMEDIES: &[Remedy] = &[
         stage: "write",
         why: "formats, compression and disks differ in speed",
         other_vectors: false,
-        apply: |_| advice("another format or disk for --output", "advice only: `foveate bench sinks` compares formats"),
+        apply: |_| {
+            advice("another format or disk for the output", "advice only: `foveate bench sinks` compares formats")
+        },
     },
 ];
 
@@ -226,17 +228,17 @@ fn others(
 
 fn decoders(facts: &Facts<'_>) -> Vec<Attempt> {
     let with = |decoder| Setting { decoder, ..facts.setting.clone() };
-    others(facts.rig.decoders(), &facts.setting.decoder, "another --decoder", with)
+    others(facts.rig.decoders(), &facts.setting.decoder, "another decoder", with)
 }
 
 fn resizers(facts: &Facts<'_>) -> Vec<Attempt> {
     let with = |resizer| Setting { resizer, ..facts.setting.clone() };
-    others(facts.rig.resizers(), &facts.setting.resizer, "another --resizer", with)
+    others(facts.rig.resizers(), &facts.setting.resizer, "another resizer", with)
 }
 
 fn encoders(facts: &Facts<'_>) -> Vec<Attempt> {
     let with = |encoder| Setting { encoder, ..facts.setting.clone() };
-    others(facts.rig.encoders(), &facts.setting.encoder, "another --encoder", with)
+    others(facts.rig.encoders(), &facts.setting.encoder, "another encoder", with)
 }
 
 fn dct_scale(facts: &Facts<'_>) -> Vec<Attempt> {
@@ -306,23 +308,4 @@ fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
     } else {
         advice(what, &format!("{kilobytes:.0} kB a file: they are not small"))
     }
-}
-
-/// What is to be changed to get from one setting to another, as command-line options.
-pub(super) fn changes(from: &Setting, to: &Setting) -> String {
-    let option = |name: &str, differs: bool, value: String| differs.then(|| format!("--{name} {value}"));
-    let options = [
-        option("decoder", from.decoder != to.decoder, to.decoder.clone()),
-        option("decode-scale", from.fast != to.fast, to.decode_scale().to_owned()),
-        option("resizer", from.resizer != to.resizer, to.resizer.clone()),
-        option("preprocess", from.recipe != to.recipe, to.recipe.clone()),
-        option("encoder", from.encoder != to.encoder, to.encoder.clone()),
-        option("dtype", from.dtype != to.dtype, to.dtype.name().to_owned()),
-        option("batch", from.batch != to.batch, to.batch.to_string()),
-        option("workers", from.workers != to.workers, to.workers.to_string()),
-        option("readers", from.readers != to.readers, to.readers.to_string()),
-        option("threads", from.threads != to.threads, to.threads.to_string()),
-        option("prefetch", from.prefetch != to.prefetch, to.prefetch.to_string()),
-    ];
-    options.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

@@ -1,15 +1,24 @@
-//! Which stage holds a job back: the job as it is, with its threads and queues, with its data cached at one depth after
-//! the other. Where the throughput drops, the stage that was added is to blame; where it never does, the forward is.
+//! Which stage holds a job back: the job with its threads and queues, and its data cached at successive depths. Where the
+//! throughput drops, the stage that was added is to blame. Where it never drops, the forward is the limit.
 //!
 //! Every depth runs the same [`Pipeline`](foveate_pipeline::Pipeline) with the same readers, workers, queues and batches;
-//! stages that are not to work are replaced by ones that hand over what is cached. All depths are sampled in each round, in
-//! an order of its own, so that a machine that becomes slower meanwhile is no stage's fault.
+//! stages that are not to work are replaced by ones that hand over what is cached. Each round samples all depths, in an
+//! order of its own, so that a machine that slows down blames no stage. Rounds go on until the intervals decide, or until
+//! [`Options::most_rounds`]; the verdict says which.
+//!
+//! What runs a depth ([`job`]) and what concludes from the rates ([`ladder`], [`verdict`]) are apart: the conclusions are
+//! tested on simulated pipelines, which need no clock.
 
 mod checklist;
 mod depth;
 mod interval;
+mod job;
 mod ladder;
+mod options;
 mod remedies;
+mod sample;
+#[cfg(test)]
+mod simulated;
 mod verdict;
 
 use crate::{Lab, LabError, Output, PhotoSet, Setting, Table, schema};
@@ -18,79 +27,13 @@ use self::checklist::Facts;
 pub use self::checklist::{REMEDIES, Remedy};
 pub use self::depth::Depth;
 pub use self::interval::Interval;
+use self::job::CachedJob;
 use self::ladder::Ladder;
+pub use self::options::{Options, Verify};
 use self::remedies::Remedies;
 pub use self::remedies::Verified;
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
-
-/// How a diagnosis is made.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// Samples at each depth, one a round. With five the interval of a median is their range.
-    pub rounds: usize,
-    /// About how long a sample takes, in seconds; never less than three batches.
-    pub seconds: f64,
-    /// The least drop of throughput that matters, 0..1.
-    pub least_drop: f64,
-    /// Most bytes of decoded pixels in memory; photos beyond are left out.
-    pub most_bytes: u64,
-    /// The output's registry name.
-    pub sink: String,
-    /// Whether the system is asked to forget the photos' files before each sample that reads them. Such a sample reads a
-    /// photo once at most, so it is short.
-    pub cold: bool,
-    /// Whether the checklist is gone through, which measures every backend that it names.
-    pub remedies: bool,
-    /// Which remedy is tried.
-    pub verify: Option<Verify>,
-}
-
-/// Which remedy is tried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verify {
-    /// The one that is expected to gain the most and leaves the vectors about what they are.
-    Best,
-    /// The one of this name, or with these command-line options.
-    Named(String),
-}
-
-impl Options {
-    /// Seven rounds of a second, 5 %, a gigabyte of pixels, the checklist without a trial.
-    pub fn new(sink: impl Into<String>) -> Self {
-        let sink = sink.into();
-        Self {
-            rounds: 7,
-            seconds: 1.0,
-            least_drop: 0.05,
-            most_bytes: 1 << 30,
-            sink,
-            cold: false,
-            remedies: true,
-            verify: None,
-        }
-    }
-
-    /// The same in less time: five rounds of a third of a second.
-    #[must_use]
-    pub fn quick(self) -> Self {
-        Self { rounds: 5, seconds: 0.3, ..self }
-    }
-
-    fn check(&self) -> Result<(), LabError> {
-        let wrong = |what: &str| Err(LabError::Setting(what.to_owned()));
-        if self.rounds == 0 {
-            return wrong("a diagnosis needs at least one round");
-        }
-        if !(0.0..1.0).contains(&self.least_drop) {
-            return wrong("the least drop that matters is a part of the throughput, 0 or more and less than 1");
-        }
-        if self.verify.is_some() && !self.remedies {
-            return wrong("a remedy can be tried only with the checklist");
-        }
-        Ok(())
-    }
-}
 
 /// What a diagnosis found.
 #[derive(Clone, Debug)]
@@ -115,7 +58,9 @@ pub struct Diagnosis {
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, options: &Options) -> Result<Diagnosis, LabError> {
     options.check()?;
     let used = photos.within(options.most_bytes);
-    let ladder = Ladder::measure(lab, &used, setting, options)?;
+    lab.watch.doing("preparing what is cached");
+    let mut job = CachedJob::new(lab, &used, setting, options)?;
+    let ladder = Ladder::measure(&mut job, lab.watch, lab.seed, options)?;
     let mut remedies = match options.remedies {
         true => Some(rank(lab, &used, setting, options, &ladder)?),
         false => None,
@@ -124,7 +69,7 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, options: &Option
         (Some(remedies), Some(which)) => remedies.verify(lab, &used, setting, options, which)?,
         _ => None,
     };
-    let finding = Finding::of(&ladder, options.least_drop);
+    let finding = Finding::of(&ladder);
     let findings = Findings {
         finding,
         ladder: &ladder,
@@ -135,7 +80,7 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, options: &Option
         cold: options.cold,
     };
     Ok(Diagnosis {
-        ladder: ladder.table(finding.culprit()),
+        ladder: ladder.table(&used.name, finding.culprit()),
         verdict: findings.verdict(),
         remedies: remedies.map_or_else(|| Table::new(&schema::REMEDIES), |remedies| remedies.table(&used)),
         verified,

@@ -1,9 +1,9 @@
 //! What the fitted model expects of each remedy, and whether it is so.
 
-use super::checklist::{Attempt, Facts, REMEDIES, Remedy, changes};
-use super::interval::{Interval, median};
-use super::ladder::{Sample, images_ahead, images_for, least_images, sample};
-use super::{Options, Verify};
+use super::checklist::{Attempt, Facts, REMEDIES, Remedy};
+use super::interval::{Interval, median_of};
+use super::options::{Options, Verify};
+use super::sample::{Sample, images_ahead, images_for, least_images, sample};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
 
 /// Of settings that differ by less than this the first, which changes the least, is as good as any.
@@ -72,7 +72,7 @@ impl Remedies {
             for attempt in remedy.attempts(facts) {
                 let (change, outcome) = match attempt {
                     Attempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
-                    Attempt::Cannot(setting, reason) => (changes(facts.setting, &setting), Err(reason)),
+                    Attempt::Cannot(setting, reason) => (facts.setting.values_of(&setting), Err(reason)),
                     Attempt::Try(settings) => model.best(facts.setting, settings)?,
                 };
                 rows.push(Row { remedy, change, outcome, measured: None });
@@ -107,14 +107,14 @@ impl Remedies {
         let row = &mut self.rows[at];
         let expected = row.outcome.clone().map_err(LabError::Setting)?;
         let [before, after] = side_by_side(lab, photos, [setting, &expected.setting], options)?;
-        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(options.rounds, lab.seed, of);
+        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(options.rounds, 1, lab.seed, of);
         let verified = Verified {
             change: row.change.clone(),
-            before: over(&|rounds| median(&before, rounds)),
-            after: over(&|rounds| median(&after, rounds)),
-            times: over(&|rounds| median(&after, rounds) / median(&before, rounds)),
+            before: over(&|rounds| median_of(&before, rounds)),
+            after: over(&|rounds| median_of(&after, rounds)),
+            times: over(&|rounds| median_of(&after, rounds) / median_of(&before, rounds)),
             predicted: expected.rate,
-            error: expected.rate / over(&|rounds| median(&after, rounds)).value - 1.0,
+            error: expected.rate / over(&|rounds| median_of(&after, rounds)).value - 1.0,
         };
         row.measured = Some(verified.after.value);
         Ok(Some(verified))
@@ -186,7 +186,7 @@ impl Model<'_> {
     /// The best of some settings, and how it is reached; the first's reason when none of them works.
     fn best(&mut self, from: &Setting, settings: Vec<Setting>) -> Result<(String, Result<Expected, String>), LabError> {
         let (mut best, mut first_reason): (Option<Expected>, _) = (None, None);
-        let first_change = settings.first().map(|setting| changes(from, setting)).unwrap_or_default();
+        let first_change = settings.first().map(|setting| from.values_of(setting)).unwrap_or_default();
         for setting in settings {
             match self.expect(&setting) {
                 Ok(expected) if best.as_ref().is_none_or(|best| expected.rate > ALIKE * best.rate) => {
@@ -198,7 +198,7 @@ impl Model<'_> {
             }
         }
         Ok(match best {
-            Some(best) => (changes(from, &best.setting), Ok(best)),
+            Some(best) => (from.values_of(&best.setting), Ok(best)),
             None => (first_change, Err(first_reason.unwrap_or_else(|| "there is nothing to try".to_owned()))),
         })
     }

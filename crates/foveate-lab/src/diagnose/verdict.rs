@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::depth::Depth;
 use super::interval::Interval;
-use super::ladder::{Drop, Ladder};
+use super::ladder::{Drop, Ladder, largest};
 use super::remedies::{Remedies, Verified};
 use crate::{PhotoSet, stats};
 
@@ -31,6 +31,8 @@ pub struct Verdict {
     pub culprit: Option<&'static str>,
     /// What bounds the job: the stage, or why there is none.
     pub bound: String,
+    /// Whether the samples decide it. If not, the most rounds were made, and a caveat names what is open.
+    pub decided: bool,
     /// Figures that say so.
     pub why: Vec<String>,
     /// What to do, and what it should give.
@@ -53,12 +55,11 @@ pub(super) enum Finding {
 }
 
 impl Finding {
-    pub(super) fn of(ladder: &Ladder, least_drop: f64) -> Self {
-        let significant = ladder.drops().into_iter().filter(|drop| drop.significant);
-        if let Some(culprit) = significant.max_by(|a, b| a.part.value.total_cmp(&b.part.value)) {
+    pub(super) fn of(ladder: &Ladder) -> Self {
+        if let Some(culprit) = largest(&ladder.drops()) {
             return Self::Culprit(culprit);
         }
-        let whole = ladder.whole_drop();
+        let (whole, least_drop) = (ladder.whole_drop(), ladder.least_drop());
         if whole.low > least_drop {
             Self::Together(whole)
         } else if whole.high > 4.0 * least_drop {
@@ -137,6 +138,7 @@ impl Findings<'_> {
         Verdict {
             culprit: self.finding.culprit().map(Depth::adds),
             bound: self.finding.bound(),
+            decided: self.ladder.open().is_empty() && !matches!(self.finding, Finding::Unclear(_)),
             why: vec![now, self.finding.why(self.ladder)],
             next: self.next(),
             caveats: self.caveats(),
@@ -178,6 +180,7 @@ impl Findings<'_> {
         let [used, given] = self.photos.map(|set| set.photos.len());
         let reads = if self.cold { COLD } else { WARM };
         let mut caveats = vec![reads.to_owned()];
+        caveats.extend(self.undecided());
         caveats.extend(self.finding.saturation(self.ladder));
         if used < given {
             caveats.push(format!("{used} of {given} photos: decoded pixels of more would take too much memory"));
@@ -187,11 +190,22 @@ impl Findings<'_> {
         }
         caveats.extend(self.varying());
         if matches!(self.finding, Finding::Unclear(_)) {
-            caveats.push(
-                "something else may be using this machine; more rounds or longer samples narrow it down".to_owned(),
-            );
+            caveats.push("something else may be using this machine; longer samples narrow it down".to_owned());
         }
         caveats
+    }
+
+    /// What the samples leave open.
+    fn undecided(&self) -> Option<String> {
+        let open = self.ladder.open();
+        let stages: Vec<String> =
+            open.iter().map(|drop| format!("{} costs {}", drop.depth.adds(), range(drop.part))).collect();
+        let against = match self.finding {
+            Finding::Culprit(culprit) => format!(", {} {}", culprit.depth.adds(), range(culprit.part)),
+            _ => String::new(),
+        };
+        let rounds = self.ladder.rounds();
+        (!open.is_empty()).then(|| format!("undecided after {rounds} rounds: {}{against}", stages.join(", ")))
     }
 
     fn varying(&self) -> Option<String> {
@@ -225,12 +239,16 @@ struct Figure(f64);
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::table::significant(self.0, 3))
+        f.write_str(&crate::cell::significant(self.0, 3))
     }
 }
 
 fn percent(part: Interval) -> String {
-    format!("{:.0} % (95 % interval {:.0} to {:.0} %)", part.value * 100.0, part.low * 100.0, part.high * 100.0)
+    format!("{:.0} % (95 % interval {})", part.value * 100.0, range(part))
+}
+
+fn range(part: Interval) -> String {
+    format!("{:.0} to {:.0} %", part.low * 100.0, part.high * 100.0)
 }
 
 #[cfg(test)]
@@ -243,7 +261,7 @@ mod tests {
     }
 
     fn finding(rates: [f64; 7]) -> Finding {
-        Finding::of(&ladder(rates, 0.5), 0.05)
+        Finding::of(&ladder(rates, 0.5))
     }
 
     #[test]
@@ -271,12 +289,12 @@ mod tests {
     #[test]
     fn samples_that_differ_much_tell_nothing() {
         let noisy = vec![500.0, 1000.0, 1400.0, 700.0, 1100.0];
-        let found = Finding::of(&Ladder::of([(); 7].map(|()| noisy.clone()), 0.5), 0.05);
+        let found = Finding::of(&Ladder::of([(); 7].map(|()| noisy.clone()), 0.5));
         assert!(matches!(found, Finding::Forward(part) if part.value == 0.0), "the same in every round: {found:?}");
         let turned: Vec<f64> = noisy.iter().rev().map(|rate| rate * 0.97).collect();
         let mut rates = [(); 7].map(|()| noisy.clone());
         rates[6] = turned;
-        let found = Finding::of(&Ladder::of(rates, 0.5), 0.05);
+        let found = Finding::of(&Ladder::of(rates, 0.5));
         assert!(matches!(found, Finding::Unclear(_)), "{found:?}");
     }
 

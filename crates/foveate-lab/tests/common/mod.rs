@@ -1,13 +1,15 @@
-//! A rig of small, quick stages over the real engine, each of which can be made as slow as a test wants.
+//! A rig of small, quick stages over the real engine. It counts what each stage does, and each can be made as slow as a test
+//! wants.
 //!
-//! Costs are slept, not computed: a test then says the same on two busy cores as on sixteen idle ones, as long as it
-//! compares costs that are far apart and no absolute times.
+//! Tests compare counts. Of time they may say one thing alone: that a stage which sleeps takes at least that long. How much
+//! longer it takes, and what is faster than what, is the machine's to decide.
 #![allow(dead_code, reason = "every test file uses its part of it")]
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{Range, Sub};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,8 +59,36 @@ pub(crate) struct FakeRig {
     pub(crate) resident: bool,
     /// What a photo costs with `fast` decoding, ÷ what it costs otherwise.
     pub(crate) fast: f64,
-    /// Added at random, up to this part of each cost: noise.
-    pub(crate) jitter: f64,
+    /// What was done so far, by all that this rig and its clones opened.
+    pub(crate) work: Arc<Mutex<Work>>,
+}
+
+/// Images that stages worked on, by stage and backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work(BTreeMap<(&'static str, String), u64>);
+
+impl Work {
+    /// Images that a stage worked on, whatever its backend.
+    pub(crate) fn of(&self, stage: &str) -> u64 {
+        self.0.iter().filter(|((known, _), _)| *known == stage).map(|(_, images)| images).sum()
+    }
+
+    /// Images that one backend of a stage worked on.
+    pub(crate) fn of_backend(&self, stage: &'static str, name: &str) -> u64 {
+        self.0.get(&(stage, name.to_owned())).copied().unwrap_or(0)
+    }
+}
+
+impl Sub for &Work {
+    type Output = Work;
+
+    /// What was done after `before`.
+    fn sub(self, before: Self) -> Work {
+        let since = |(key, images): (&(&'static str, String), &u64)| {
+            (key.clone(), images - before.0.get(key).copied().unwrap_or(0))
+        };
+        Work(self.0.iter().map(since).collect())
+    }
 }
 
 impl FakeRig {
@@ -89,7 +119,7 @@ impl FakeRig {
             encoders: vec![("plain", Some(1.0))],
             resident: true,
             fast: 1.0,
-            jitter: 0.0,
+            work: Arc::default(),
         }
     }
 
@@ -98,20 +128,25 @@ impl FakeRig {
         Self { costs, ..Self::new() }
     }
 
-    fn cost(&self, ms: f64, backends: &Backends, name: &str) -> Option<Cost> {
+    fn labour(&self, stage: &'static str, ms: f64, backends: &Backends, name: &str) -> Option<Labour> {
         let (_, factor) = backends.iter().find(|(known, _)| *known == name)?;
-        Some(Cost { ms: ms * (*factor)?, jitter: self.jitter })
+        Some(Labour { stage, backend: name.to_owned(), ms: ms * (*factor)?, work: Arc::clone(&self.work) })
+    }
+
+    /// Of a stage with one backend.
+    fn plain(&self, stage: &'static str, ms: f64) -> Labour {
+        Labour { stage, backend: "plain".to_owned(), ms, work: Arc::clone(&self.work) }
     }
 
     fn decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
-        let cost = self.cost(self.costs.decode, &self.decoders, name);
-        let cost = cost.ok_or_else(|| DecodeError::Unavailable(name.to_owned()))?;
-        Ok(Box::new(FakeDecoder { cost, fast: self.fast }))
+        let labour = self.labour("decode", self.costs.decode, &self.decoders, name);
+        let labour = labour.ok_or_else(|| DecodeError::Unavailable(name.to_owned()))?;
+        Ok(Box::new(FakeDecoder { labour, fast: self.fast }))
     }
 
     fn resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
-        let cost = self.cost(self.costs.resize, &self.resizers, name);
-        Ok(Box::new(FakeResizer { cost: cost.ok_or_else(|| ResizeError::Unavailable(name.to_owned()))? }))
+        let labour = self.labour("resize", self.costs.resize, &self.resizers, name);
+        Ok(Box::new(FakeResizer { labour: labour.ok_or_else(|| ResizeError::Unavailable(name.to_owned()))? }))
     }
 }
 
@@ -131,7 +166,8 @@ impl Rig for FakeRig {
     }
 
     fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
-        Ok(Box::new(FakeSource { photos: self.photos.clone().into(), next: 0, cost: Cost::of(self.costs.read, self) }))
+        let labour = self.plain("read", self.costs.read);
+        Ok(Box::new(FakeSource { photos: self.photos.clone().into(), next: 0, labour }))
     }
 
     fn decoders(&self) -> Vec<Candidate> {
@@ -175,7 +211,8 @@ impl Rig for FakeRig {
             other => return Err(EncodeError::Unsupported(format!("precision {}", other.name()))),
         };
         let unknown = || EncodeError::Unsupported(format!("no encoder '{}'", setting.encoder));
-        let forward = self.cost(self.costs.forward * half, &self.encoders, &setting.encoder).ok_or_else(unknown)?;
+        let ms = self.costs.forward * half;
+        let forward = self.labour("forward", ms, &self.encoders, &setting.encoder).ok_or_else(unknown)?;
         Ok(Box::new(FakeEncoder {
             spec: EncoderSpec {
                 input: Size::square(self.input),
@@ -188,17 +225,17 @@ impl Rig for FakeRig {
                 max_batch: setting.batch,
                 batch_invariant: true,
             },
-            copy_in: Cost::of(self.costs.copy_in, self),
+            copy_in: self.plain("copy-in", self.costs.copy_in),
             forward,
-            call: Cost::of(self.costs.forward_call, self),
+            call: self.plain("forward call", self.costs.forward_call),
             resident: self.resident,
             last: VectorBuf::new(),
         }))
     }
 
     fn open_sink(&self, _: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
-        let (path, cost) = (options.output.join("vectors.f32"), Cost::of(self.costs.write, self));
-        Ok(Box::new(FakeSink { path, cost, bytes: Vec::new(), rows: 0, failures: 0 }))
+        let (path, labour) = (options.output.join("vectors.f32"), self.plain("write", self.costs.write));
+        Ok(Box::new(FakeSink { path, labour, bytes: Vec::new(), rows: 0, failures: 0 }))
     }
 
     fn preprocessors(&self, setting: &Setting) -> PreprocessorOpener {
@@ -236,15 +273,22 @@ pub(crate) struct Bench {
     pub(crate) rig: FakeRig,
     pub(crate) cancel: Cancel,
     folder: tempfile::TempDir,
+    ledger: Ledger,
 }
 
 impl Bench {
     pub(crate) fn new(rig: FakeRig) -> Self {
-        Self { rig, cancel: Cancel::default(), folder: tempfile::tempdir().unwrap() }
+        let cancel = Cancel::default();
+        let ledger = Ledger::new(&rig, "", &cancel);
+        Self { rig, cancel, folder: tempfile::tempdir().unwrap(), ledger }
     }
 
     pub(crate) fn lab(&self) -> Lab<'_> {
-        Lab { rig: &self.rig, scratch: self.folder.path(), cancel: &self.cancel, watch: &Silent, seed: 7 }
+        Lab { rig: &self.rig, scratch: self.folder.path(), cancel: &self.cancel, watch: &self.ledger, seed: 7 }
+    }
+
+    pub(crate) fn phases(&self) -> Vec<(String, Work)> {
+        self.ledger.phases()
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -252,36 +296,62 @@ impl Bench {
     }
 }
 
-struct Silent;
-
-impl Watch for Silent {
-    fn doing(&self, _: &str) {}
+/// What an experiment announced, and the work done before each announcement.
+pub(crate) struct Ledger {
+    work: Arc<Mutex<Work>>,
+    entries: Mutex<Vec<(String, Work)>>,
+    until: &'static str,
+    cancel: Cancel,
 }
 
-/// A time to sleep, with noise.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    ms: f64,
-    jitter: f64,
-}
-
-impl Cost {
-    fn of(ms: f64, rig: &FakeRig) -> Self {
-        Self { ms, jitter: rig.jitter }
+impl Ledger {
+    /// Cancels when it is told of `until`, unless that is empty.
+    pub(crate) fn new(rig: &FakeRig, until: &'static str, cancel: &Cancel) -> Self {
+        Self { work: Arc::clone(&rig.work), entries: Mutex::default(), until, cancel: cancel.clone() }
     }
 
-    fn pay(self, times: usize) {
-        let ms = self.ms * times as f64 * (1.0 + self.jitter * chance());
+    /// What was announced, and the work done until the next announcement.
+    pub(crate) fn phases(&self) -> Vec<(String, Work)> {
+        let entries = self.entries.lock().unwrap();
+        let now = self.work.lock().unwrap().clone();
+        let ends = entries.iter().skip(1).map(|(_, work)| work).chain([&now]);
+        entries.iter().zip(ends).map(|((what, start), end)| (what.clone(), end - start)).collect()
+    }
+}
+
+impl Watch for Ledger {
+    fn doing(&self, what: &str) {
+        if !self.until.is_empty() && what.contains(self.until) {
+            self.cancel.cancel();
+        }
+        let work = self.work.lock().unwrap().clone();
+        self.entries.lock().unwrap().push((what.to_owned(), work));
+    }
+}
+
+/// What a stage does to an image: it is counted, and takes its time.
+#[derive(Clone, Debug)]
+struct Labour {
+    stage: &'static str,
+    backend: String,
+    /// Slept for an image.
+    ms: f64,
+    work: Arc<Mutex<Work>>,
+}
+
+impl Labour {
+    fn on(&self, images: usize) {
+        self.scaled(images, 1.0);
+    }
+
+    /// At another cost.
+    fn scaled(&self, images: usize, scale: f64) {
+        *self.work.lock().unwrap().0.entry((self.stage, self.backend.clone())).or_default() += images as u64;
+        let ms = self.ms * scale * images as f64;
         if ms > 0.0 {
             thread::sleep(Duration::from_secs_f64(ms / 1e3));
         }
     }
-}
-
-/// Somewhere in 0..1.
-fn chance() -> f64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0_u8) as f64 / u64::MAX as f64
 }
 
 /// What a raw photo begins with.
@@ -309,7 +379,7 @@ pub(crate) fn corrupt() -> Vec<u8> {
 struct FakeSource {
     photos: Arc<[Vec<u8>]>,
     next: u64,
-    cost: Cost,
+    labour: Labour,
 }
 
 impl Source for FakeSource {
@@ -343,7 +413,7 @@ impl Source for FakeSource {
 
 impl Fetch for FakeSource {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
-        self.cost.pay(1);
+        self.labour.on(1);
         let at = u64::from_le_bytes(item.locator[..].try_into().unwrap());
         out.clear();
         out.extend_from_slice(&self.photos[at as usize]);
@@ -352,7 +422,7 @@ impl Fetch for FakeSource {
 }
 
 struct FakeDecoder {
-    cost: Cost,
+    labour: Labour,
     fast: f64,
 }
 
@@ -360,7 +430,7 @@ impl Decoder for FakeDecoder {
     fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
         let scale = if hint.min_side.is_some() { self.fast } else { 1.0 };
-        Cost { ms: self.cost.ms * scale, ..self.cost }.pay(1);
+        self.labour.scaled(1, scale);
         if encoded.starts_with(&[0xff, 0xd8]) {
             return decode_jpeg(encoded, out);
         }
@@ -393,13 +463,13 @@ fn decode_jpeg(encoded: &[u8], out: &mut PixelBuf) -> Result<Decoded, DecodeErro
 
 /// Takes the nearest pixel.
 struct FakeResizer {
-    cost: Cost,
+    labour: Labour,
 }
 
 impl Resizer for FakeResizer {
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError> {
         plan.check(src.size(), dst.size())?;
-        self.cost.pay(1);
+        self.labour.on(1);
         let (place, part) = (plan.placement, plan.source);
         let width = dst.size().width as usize;
         let dst = dst.into_slice();
@@ -433,9 +503,9 @@ pub(crate) const DIM: usize = 8;
 /// The means of the eight parts that an image's samples are cut into, around zero.
 struct FakeEncoder {
     spec: EncoderSpec,
-    copy_in: Cost,
-    forward: Cost,
-    call: Cost,
+    copy_in: Labour,
+    forward: Labour,
+    call: Labour,
     resident: bool,
     last: VectorBuf,
 }
@@ -443,8 +513,8 @@ struct FakeEncoder {
 impl FakeEncoder {
     fn forward(&self, images: usize) -> Duration {
         let started = Instant::now();
-        self.call.pay(1);
-        self.forward.pay(images);
+        self.call.on(1);
+        self.forward.on(images);
         started.elapsed()
     }
 }
@@ -457,7 +527,7 @@ impl Encoder for FakeEncoder {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.spec.check(batch)?;
         let started = Instant::now();
-        self.copy_in.pay(batch.len());
+        self.copy_in.on(batch.len());
         let copy_in = started.elapsed();
         for (at, vector) in out.reset(batch.len(), DIM).chunks_exact_mut(DIM).enumerate() {
             let image = batch.image(at);
@@ -490,7 +560,7 @@ impl Resident for FakeEncoder {
 /// One file of vectors.
 struct FakeSink {
     path: PathBuf,
-    cost: Cost,
+    labour: Labour,
     bytes: Vec<u8>,
     rows: u64,
     failures: u64,
@@ -502,7 +572,7 @@ impl VectorSink for FakeSink {
     }
 
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
-        self.cost.pay(rows.index.len());
+        self.labour.on(rows.index.len());
         self.rows += rows.index.len() as u64;
         self.bytes.extend(rows.vectors.iter().flat_map(|value| value.to_le_bytes()));
         Ok(())

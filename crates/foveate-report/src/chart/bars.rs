@@ -1,6 +1,6 @@
 use plotters::prelude::*;
 
-use super::{Failed, Key, end_of_axis, is_narrow, legend, shade, stroke, tick};
+use super::marks::{Failed, Key, end_of_axis, is_narrow, legend, shade, stroke, tick};
 use crate::canvas::{Hand, Pen, fit};
 use crate::ink::{GRID, Ink, QUIET, WORDS};
 use crate::shown::{Num, Text, text};

@@ -1,6 +1,6 @@
 use plotters::prelude::*;
 
-use super::{Failed, is_narrow, stroke};
+use super::marks::{Failed, is_narrow, stroke};
 use crate::canvas::{Hand, Pen};
 use crate::ink::{GRID, Ink, MUTED};
 use crate::shown::{Num, Text};

@@ -1,6 +1,6 @@
 use plotters::prelude::*;
 
-use super::{Failed, Key, end_of_axis, is_narrow, legend, tick};
+use super::marks::{Failed, Key, end_of_axis, is_narrow, legend, tick};
 use crate::canvas::{Hand, Pen, fit};
 use crate::ink::{GRID, Ink};
 use crate::shown::{Num, Text, text};

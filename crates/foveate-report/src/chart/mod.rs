@@ -4,28 +4,17 @@ mod bars;
 mod flow;
 mod lanes;
 mod lines;
+mod marks;
 mod scatter;
-
-use std::convert::Infallible;
-
-use plotters::drawing::DrawingAreaErrorKind;
-use plotters::style::{Color, RGBAColor, ShapeStyle};
 
 pub(crate) use bars::{Bar, Bars, Panel, Part, single};
 pub(crate) use flow::{Flow, Station};
 pub(crate) use lanes::{Lanes, Scenario, Stretch};
 pub(crate) use lines::{Line, Lines, Point};
+pub(crate) use marks::{Failed, Key};
 pub(crate) use scatter::{Dot, Scatter};
 
-use crate::canvas::{Drawing, Hand, Pen};
-use crate::ink::Ink;
-use crate::shown::{Text, significant};
-
-/// Below this width a figure is laid out for a phone.
-const NARROW: f32 = 600.0;
-
-/// Why plotters did not draw.
-pub(crate) type Failed = DrawingAreaErrorKind<Infallible>;
+use crate::canvas::{Drawing, Pen};
 
 /// What a figure shows.
 #[derive(Clone, Debug)]
@@ -49,60 +38,4 @@ impl Chart {
         }?;
         Ok(pen.finish(height))
     }
-}
-
-/// What a colour means.
-#[derive(Clone, Debug)]
-pub(crate) struct Key {
-    pub(crate) ink: Ink,
-    pub(crate) faint: bool,
-    pub(crate) name: Text,
-}
-
-/// A colour, weaker where `faint`.
-fn shade(ink: Ink, faint: bool) -> RGBAColor {
-    ink.color().mix(if faint { 0.5 } else { 1.0 })
-}
-
-fn stroke(ink: Ink, width: u32) -> ShapeStyle {
-    ink.color().stroke_width(width)
-}
-
-fn is_narrow(pen: &Pen) -> bool {
-    pen.width < NARROW
-}
-
-/// Draws what the colours mean from `y` down; returns the height taken.
-fn legend(pen: &Pen, y: f32, keys: &[Key]) -> Result<f32, Failed> {
-    const CHIP: f32 = 11.0;
-    const ROW: f32 = 20.0;
-    if keys.is_empty() {
-        return Ok(0.0);
-    }
-    let (mut x, mut row) = (0.0, 0.0);
-    for key in keys {
-        let wide = CHIP + 6.0 + Hand::SMALL.width(&key.name.plain()) + 16.0;
-        if x > 0.0 && x + wide > pen.width {
-            (x, row) = (0.0, row + ROW);
-        }
-        pen.area((x, y + row + 2.0), (CHIP, CHIP)).fill(&shade(key.ink, key.faint))?;
-        pen.text(x + CHIP + 6.0, y + row + CHIP + 1.0, Hand::SMALL, &key.name);
-        x += wide;
-    }
-    Ok(row + ROW + 8.0)
-}
-
-/// A number beside an axis.
-fn tick(value: &f64) -> String {
-    let words = significant(*value);
-    match words.split_once('.') {
-        Some((whole, rest)) if rest.bytes().all(|digit| digit == b'0') => whole.to_owned(),
-        Some((whole, rest)) => format!("{whole}.{}", rest.trim_end_matches('0')),
-        None => words,
-    }
-}
-
-/// The upper end of an axis for values up to `most`.
-fn end_of_axis(most: f64) -> f64 {
-    if most > 0.0 { most } else { 1.0 }
 }

@@ -1,6 +1,6 @@
 use plotters::prelude::*;
 
-use super::{Failed, Key, is_narrow, legend, stroke, tick};
+use super::marks::{Failed, Key, is_narrow, legend, stroke, tick};
 use crate::canvas::{Hand, Pen};
 use crate::ink::{GRID, Ink, MUTED, QUIET};
 use crate::shown::{Num, Text, text};

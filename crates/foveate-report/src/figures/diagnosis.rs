@@ -1,16 +1,17 @@
-use super::{Plate, Plates, both, key, not_run, whiskered};
+use super::plate::{Plate, Plates, both, key, least, not_run, whiskered};
+use crate::ReportError;
 use crate::chart::{Bar, Bars, Chart, Panel, single};
 use crate::ink::{FORWARD, Ink, QUIET, READ};
+use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, Table};
-use crate::{Report, ReportError};
 
 /// The row of the stage that the verdict names.
 pub(crate) fn culprit<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<Row<'a>> {
     rows.into_iter().find(|row| row.is("culprit", "yes"))
 }
 
-pub(crate) fn ladder(run: &Report) -> Plates {
+pub(crate) fn ladder(run: &Run) -> Plates {
     let Some(table) = run.table("diagnosis.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("photos") {
@@ -79,10 +80,10 @@ fn rung(row: &Row<'_>) -> Result<Bar, ReportError> {
 pub(crate) fn best<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<(Row<'a>, Num)> {
     let gains =
         rows.into_iter().filter(|row| row.not_run().is_none()).filter_map(|row| Some((row, row.number("times")?)));
-    super::least(gains, |(_, times)| -times.value)
+    least(gains, |(_, times)| -times.value)
 }
 
-pub(crate) fn remedies(run: &Report) -> Plates {
+pub(crate) fn remedies(run: &Run) -> Plates {
     let Some(table) = run.table("remedies.csv") else { return Ok(None) };
     let (mut panels, mut left_out) = (Vec::new(), Vec::new());
     for rows in table.grouped("photos") {

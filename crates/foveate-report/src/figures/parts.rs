@@ -1,9 +1,10 @@
-use super::{Plate, Plates, both, faint_key, key, least, name, not_run, telling, whiskered};
+use super::plate::{Plate, Plates, both, faint_key, key, least, name, not_run, telling, whiskered};
+use crate::ReportError;
 use crate::chart::{Bar, Bars, Chart, Panel};
 use crate::ink::{DECODE, FORWARD, Ink, RESIZE, SERIALIZE};
+use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::Row;
-use crate::{Report, ReportError};
 
 /// A bar of a row's median, with a whisker up to its p90.
 fn times_of(row: &Row<'_>, label: Text, look: (Ink, bool)) -> Result<Bar, ReportError> {
@@ -31,7 +32,7 @@ fn comparison(rows: &[Row<'_>], column: &'static str, verb: &str, set: Text) -> 
     Some(text![fastest.word(column), verb, times, " as fast as ", slowest.word(column), set])
 }
 
-pub(crate) fn decoders(run: &Report) -> Plates {
+pub(crate) fn decoders(run: &Run) -> Plates {
     let Some(table) = run.table("decoders.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("photos") {
@@ -63,7 +64,7 @@ pub(crate) fn decoders(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn resizers(run: &Report) -> Plates {
+pub(crate) fn resizers(run: &Run) -> Plates {
     let Some(table) = run.table("resizers.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("photos") {
@@ -91,7 +92,7 @@ pub(crate) fn resizers(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn forward(run: &Report) -> Plates {
+pub(crate) fn forward(run: &Run) -> Plates {
     let Some(table) = run.table("forward.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     let mut title = None;
@@ -139,7 +140,7 @@ pub(crate) fn forward(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn sinks(run: &Report) -> Plates {
+pub(crate) fn sinks(run: &Run) -> Plates {
     let Some(table) = run.table("sinks.csv") else { return Ok(None) };
     let rows: Vec<Row<'_>> = table.rows().collect();
     let mut bars = Vec::new();

@@ -1,11 +1,12 @@
-use super::{Plate, Plates, key, name};
+use super::plate::{Plate, Plates, key, name};
+use crate::ReportError;
 use crate::chart::{Chart, Dot, Key, Lanes, Line, Lines, Point, Scatter, Scenario, Stretch};
 use crate::ink::{DECODE, FORWARD, Ink, READ};
+use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, group};
-use crate::{Report, ReportError};
 
-pub(crate) fn timeline(run: &Report) -> Plates {
+pub(crate) fn timeline(run: &Run) -> Plates {
     let Some(table) = run.table("timeline.csv") else { return Ok(None) };
     let mut scenarios = Vec::new();
     let mut busy = Vec::new();
@@ -71,7 +72,7 @@ fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
     })
 }
 
-pub(crate) fn accuracy(run: &Report) -> Plates {
+pub(crate) fn accuracy(run: &Run) -> Plates {
     let Some(table) = run.table("plan.csv") else { return Ok(None) };
     let (mut dots, mut errors, mut simulated_errors) = (Vec::new(), Vec::new(), Vec::new());
     for row in table.rows() {
@@ -120,7 +121,7 @@ pub(crate) fn accuracy(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn walls(run: &Report) -> Plates {
+pub(crate) fn walls(run: &Run) -> Plates {
     let Some(table) = run.table("batch_plan.csv") else { return Ok(None) };
     let crossover = table.rows().find(|row| row.is("crossover", "yes"));
     let mut lines = Vec::new();

@@ -1,7 +1,7 @@
-use super::{Plate, Plates, key, least};
-use crate::Report;
+use super::plate::{Plate, Plates, key, least};
 use crate::chart::{Bar, Bars, Chart, Flow, Panel, Part, Station};
 use crate::ink::Ink;
+use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, group};
 
@@ -21,12 +21,12 @@ fn greatest<'a>(job: &[Row<'a>]) -> Option<(Row<'a>, Num)> {
 }
 
 /// The stage that takes the most of the first serial job.
-pub(crate) fn most(run: &Report) -> Option<(Row<'_>, Num)> {
+pub(crate) fn most(run: &Run) -> Option<(Row<'_>, Num)> {
     let rows = run.table("profile.csv")?.rows();
     greatest(jobs(rows.filter(|row| row.is("mode", "serial"))).first()?)
 }
 
-pub(crate) fn stages(run: &Report) -> Plates {
+pub(crate) fn stages(run: &Run) -> Plates {
     let Some(table) = run.table("profile.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("photos") {
@@ -97,7 +97,7 @@ fn bar(job: &Job<'_>, several_encoders: bool) -> Result<Bar, crate::ReportError>
     Ok(Bar { label, parts, whisker: None, value, bold: false })
 }
 
-pub(crate) fn pipeline(run: &Report) -> Plates {
+pub(crate) fn pipeline(run: &Run) -> Plates {
     let Some(table) = run.table("profile.csv") else { return Ok(None) };
     let serial = jobs(table.rows().filter(|row| row.is("mode", "serial")));
     let Some(job) = serial.first() else { return Ok(None) };

@@ -1,9 +1,10 @@
-use super::{Plate, Plates, absent, both, key, least, name, not_run, telling, whiskered};
+use super::plate::{Plate, Plates, absent, both, key, least, name, not_run, telling, whiskered};
+use crate::ReportError;
 use crate::chart::{Bar, Bars, Chart, Line, Lines, Panel, Point};
 use crate::ink::{FORWARD, Ink, OTHER, QUIET, READ};
+use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, Table, group};
-use crate::{Report, ReportError};
 
 fn rated(row: &Row<'_>, x: &'static str, note: Text) -> Result<Point, ReportError> {
     let band = both(row, "images_per_second_min", "images_per_second_max");
@@ -16,7 +17,7 @@ fn series<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str])
     group(ran, |row| columns.iter().map(|column| row.text(column).to_owned()).collect::<Vec<_>>())
 }
 
-pub(crate) fn batch(run: &Report) -> Plates {
+pub(crate) fn batch(run: &Run) -> Plates {
     let Some(table) = run.table("batch_sweep.csv") else { return Ok(None) };
     let all: Vec<Row<'_>> = table.rows().collect();
     let columns = telling(&all, &["encoder", "dtype", "threads"]);
@@ -67,7 +68,7 @@ pub(crate) fn batch(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn workers(run: &Report) -> Plates {
+pub(crate) fn workers(run: &Run) -> Plates {
     const SERIES: [&str; 5] = ["photos", "decoder", "resizer", "encoder", "dtype"];
     let Some(table) = run.table("worker_sweep.csv") else { return Ok(None) };
     let all: Vec<Row<'_>> = table.rows().collect();
@@ -143,7 +144,7 @@ fn best_step(rows: Vec<Row<'_>>) -> Option<(Row<'_>, Num)> {
     least(times, |(_, times)| -times.value)
 }
 
-pub(crate) fn headline(run: &Report) -> Plates {
+pub(crate) fn headline(run: &Run) -> Plates {
     let Some(table) = run.table("headline.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("photos") {
@@ -193,7 +194,7 @@ pub(crate) fn headline(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn extrapolation(run: &Report) -> Plates {
+pub(crate) fn extrapolation(run: &Run) -> Plates {
     let Some(table) = run.table("extrapolation.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for row in table.rows() {
@@ -240,7 +241,7 @@ pub(crate) fn extrapolation(run: &Report) -> Plates {
     }))
 }
 
-pub(crate) fn tuning(run: &Report) -> Plates {
+pub(crate) fn tuning(run: &Run) -> Plates {
     let Some(table) = run.table("tuning.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("photos") {

@@ -1,12 +1,13 @@
-use super::{Plate, Plates, both, key, least, not_run, whiskered};
+use super::plate::{Plate, Plates, both, key, least, not_run, whiskered};
+use crate::ReportError;
 use crate::chart::{Bar, Bars, Chart, Panel};
 use crate::ink::{FORWARD, QUIET};
+use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, Table};
-use crate::{Report, ReportError};
 
 /// The worker's configurations, a panel for each encoder.
-pub(crate) fn configurations(run: &Report) -> Plates {
+pub(crate) fn configurations(run: &Run) -> Plates {
     let Some(table) = run.table("worker.csv") else { return Ok(None) };
     let mut panels = Vec::new();
     for rows in table.grouped("encoder") {
@@ -90,7 +91,7 @@ pub(crate) const COLUMNS: [(&str, &str); 8] = [
 ];
 
 /// The rows of the table: name and values of each configuration that ran.
-pub(crate) fn rows(run: &Report) -> Vec<(Text, Vec<Text>)> {
+pub(crate) fn rows(run: &Run) -> Vec<(Text, Vec<Text>)> {
     let Some(table) = run.table("worker.csv") else { return Vec::new() };
     let ran = table.rows().filter(|row| row.not_run().is_none());
     let values = |row: &Row<'_>| COLUMNS.iter().map(|(_, column)| row.number(column).into()).collect();

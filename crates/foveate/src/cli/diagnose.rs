@@ -44,7 +44,7 @@ pub(crate) fn print(bench: &Bench, diagnosis: &Diagnosis) -> anyhow::Result<()> 
 
 /// Rates in images per second, `error` and intervals' ends as the library gives them.
 fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
-    let Verdict { culprit, bound, why, next, caveats } = &diagnosis.verdict;
+    let Verdict { culprit, bound, decided, why, next, caveats } = &diagnosis.verdict;
     let interval = |of: &diagnose::Interval| json!({ "value": of.value, "low": of.low, "high": of.high });
     let verified = diagnosis.verified.as_ref().map(|verified| {
         json!({
@@ -59,6 +59,7 @@ fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
     json!({
         "culprit": culprit,
         "bound": bound,
+        "decided": decided,
         "why": why,
         "next": next,
         "caveats": caveats,

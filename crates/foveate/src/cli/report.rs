@@ -9,8 +9,8 @@ use super::lab_args::ReportArgs;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     let report = Report::read(&args.run)?;
-    for Missing { file, command } in report.missing() {
-        eprintln!("note: no {file} (`{command}` makes it), so it is left out");
+    for Missing { file, made_by } in report.missing() {
+        eprintln!("note: no {file} (`foveate {made_by}` makes it), so it is left out");
     }
     let written = report.write(args.out.as_deref().unwrap_or(&args.run))?;
     let mut out = std::io::stdout().lock();

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use foveate::lab::photo_server::{Latency, Options};
+use foveate_photo_server::{Latency, Options};
 use serde_json::Value;
 
 use brokers::python;

@@ -11,8 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use foveate::backends;
-use foveate::lab::photo_server::{Options, PhotoServer};
 use foveate::queue::{DeadLetter, Depth, JobQueue, QueueOptions};
+use foveate_photo_server::{Options, PhotoServer};
 use serde_json::Value;
 use tempfile::TempDir;
 

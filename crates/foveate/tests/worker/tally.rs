@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use foveate::lab::photo_server::Call;
 use foveate::net::webhook::{Secrets, message_id};
 use foveate::queue::DeadLetter;
+use foveate_photo_server::Call;
 use serde_json::Value;
 
 use crate::jobs::{Item, Kind};

@@ -1,10 +1,10 @@
 //! Encoders of the experiment: one that stands for a device, and one that knows how long it computes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf};
+use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf, lock};
 use foveate_encode::{
     Allocate, Batch, Collected, DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Pooling,
     Resident, host_allocator,
@@ -86,11 +86,7 @@ impl Notes {
     }
 
     pub(super) fn work(&self) -> Work {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }
 

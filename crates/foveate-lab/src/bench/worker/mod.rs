@@ -2,6 +2,7 @@
 
 mod encoders;
 mod sample;
+mod service;
 mod watched;
 
 use std::collections::BTreeMap;
@@ -10,45 +11,15 @@ use std::time::Duration;
 
 use encoders::Stub;
 use foveate_encode::Encoder as _;
-use sample::Sample;
+use sample::{Forward, Sample};
+pub use service::Service;
+use service::{Configuration, ms};
 
-use super::{Attempt, Effort, Row, attempt, rounds, row, wrong};
-use crate::photo_server::Latency;
-use crate::stats::{Spread, quantile};
+use super::cells::{Attempt, Effort, Row, attempt, row, wrong};
+use super::rounds;
+use crate::stats::{Spread, median, quantile};
 use crate::wrap::cosine;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
-
-/// What the worker has around it, and how many threads it may have.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Service {
-    /// Median and 99th percentile of the time until a photo begins to come.
-    pub photos: (Duration, Duration),
-    /// Median and 99th percentile of the time until a callback is taken.
-    pub callbacks: (Duration, Duration),
-    /// What the stub sleeps for a batch of any size.
-    pub forward_sleep: Duration,
-    /// Threads that download, from configuration 2 on.
-    pub downloaders: usize,
-    /// Threads that call back, from configuration 2 on.
-    pub callers: usize,
-    /// Most images of a batch in configuration 4.
-    pub batch: usize,
-}
-
-impl Service {
-    /// Photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 ms, batches of 8.
-    pub fn usual() -> Self {
-        let ms = |median, p99| (Duration::from_millis(median), Duration::from_millis(p99));
-        Self {
-            photos: ms(50, 200),
-            callbacks: ms(20, 80),
-            forward_sleep: Duration::from_millis(5),
-            downloaders: 16,
-            callers: 8,
-            batch: 8,
-        }
-    }
-}
 
 /// What the encoder that sleeps is called.
 const STUB: &str = "stub";
@@ -59,12 +30,12 @@ const SAME: f64 = 0.999;
 /// encoded; batches. Each is the same worker with other numbers of threads, and takes its turns beside the others, once with the
 /// rig's encoder and once with one that sleeps as if a device did the work.
 ///
-/// Every photo comes from a [server](crate::photo_server) on this machine, every result is posted to it. A sample counts
+/// Every photo comes from a [server](foveate_photo_server) on this machine, every result is posted to it. A sample counts
 /// when each message was delivered, downloaded, called back and acknowledged exactly once, and with the vectors that the
 /// first configuration has: bit for bit where the encoder says that it does not depend on the batch.
 ///
 /// # Errors
-/// [`LabError::Setting`] for latencies that are none, or [`LabError::Interrupted`].
+/// [`LabError::Latency`] for latencies that are none, or [`LabError::Interrupted`].
 pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<Table, LabError> {
     service.check()?;
     let base = lab.rig.base();
@@ -116,78 +87,10 @@ fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, 
     }
 }
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-impl Service {
-    fn check(&self) -> Result<(), LabError> {
-        [self.photos, self.callbacks].into_iter().try_for_each(|(median, p99)| Latency::new(median, p99).map(drop))
-    }
-
-    fn columns(&self) -> Row {
-        Row::from([
-            ("photo_p50_ms", ms(self.photos.0).into()),
-            ("photo_p99_ms", ms(self.photos.1).into()),
-            ("callback_p50_ms", ms(self.callbacks.0).into()),
-            ("callback_p99_ms", ms(self.callbacks.1).into()),
-        ])
-    }
-}
-
-/// How many threads there are for what; none leaves it to the next stage's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Configuration {
-    number: usize,
-    downloaders: usize,
-    workers: usize,
-    callers: usize,
-    batch: usize,
-}
-
-impl Configuration {
-    const COUNT: usize = 4;
-
-    fn all(base: &Setting, service: &Service) -> [Self; Self::COUNT] {
-        let in_turn = Self { number: 1, downloaders: 0, workers: 0, callers: 0, batch: 1 };
-        let (downloaders, callers) = (service.downloaders.max(1), service.callers.max(1));
-        let io = Self { number: 2, downloaders, callers, ..in_turn };
-        let cpu = Self { number: 3, workers: base.workers.max(1), ..io };
-        [in_turn, io, cpu, Self { number: 4, batch: service.batch.max(1), ..cpu }]
-    }
-
-    fn change(self) -> String {
-        match self.number {
-            1 => "everything in turn".to_owned(),
-            2 => "+ threads for downloads and callbacks".to_owned(),
-            3 => "+ threads that decode and resize".to_owned(),
-            _ => format!("+ batches of up to {}", self.batch),
-        }
-    }
-
-    /// Messages that are held at once: one for each thread, and two batches, one to fill while the other is encoded. One
-    /// thread that does everything takes one after the other.
-    fn held(self) -> usize {
-        if self.number == 1 { 1 } else { self.downloaders + self.workers + self.callers + 2 * self.batch }
-    }
-
-    fn columns(self) -> Row {
-        Row::from([
-            ("configuration", self.number.into()),
-            ("change", self.change().into()),
-            ("downloaders", self.downloaders.into()),
-            ("workers", self.workers.into()),
-            ("callers", self.callers.into()),
-            ("batch", self.batch.into()),
-        ])
-    }
-}
-
-/// An encoder, and the vectors that it has to give.
+/// A forward, and the vectors that it has to give.
 struct Subject {
     name: String,
-    setting: Setting,
-    encoder: LentEncoder,
+    forward: Forward,
     /// Of each photo, as the first configuration gave it.
     vectors: BTreeMap<usize, Vec<f32>>,
 }
@@ -198,15 +101,15 @@ impl Subject {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
         let opened = attempt(lab, lab.encoder(&setting))?;
         let name = setting.encoder.clone();
-        opened
-            .map_or_else(|reason| Ok(Err(reason)), |encoder| Self::begin(lab, photos, service, name, setting, encoder))
+        let begin = |encoder| Self::begin(lab, photos, service, name, Forward { setting, encoder });
+        opened.map_or_else(|reason| Ok(Err(reason)), begin)
     }
 
     fn stub(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
         let input = lab.rig.preprocess(&setting).geometry.output();
-        let stub = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleep)));
-        Self::begin(lab, photos, service, STUB.to_owned(), setting, stub)
+        let encoder = LentEncoder::new(Box::new(Stub::new(input, setting.batch, service.forward_sleep)));
+        Self::begin(lab, photos, service, STUB.to_owned(), Forward { setting, encoder })
     }
 
     /// Takes every photo through the first configuration, with nothing to wait for.
@@ -215,19 +118,15 @@ impl Subject {
         photos: &PhotoSet,
         service: &Service,
         name: String,
-        setting: Setting,
-        encoder: LentEncoder,
+        forward: Forward,
     ) -> Result<Attempt<Arc<Self>>, LabError> {
         lab.watch.doing(&format!("worker, {name}: every photo once"));
         let none = (Duration::ZERO, Duration::ZERO);
         let at_once = Service { photos: none, callbacks: none, ..service.clone() };
-        let in_turn = Configuration::all(&setting, service)[0];
-        let mut subject = Self { name, setting, encoder, vectors: BTreeMap::new() };
-        let taken = Sample::take(lab, photos, &at_once, &subject, in_turn, photos.photos.len());
-        Ok(attempt(lab, taken)?.map(|sample| {
-            subject.vectors = sample.vectors.into_iter().collect();
-            Arc::new(subject)
-        }))
+        let in_turn = Configuration::all(&forward.setting, service)[0];
+        let taken = Sample::take(lab, photos, &at_once, &forward, in_turn, photos.photos.len());
+        let subject = |sample: Sample| Self { name, forward, vectors: sample.vectors.into_iter().collect() };
+        Ok(attempt(lab, taken)?.map(|sample| Arc::new(subject(sample))))
     }
 
     /// The least cosine of photos' vectors with those that this one's have to be; `None` when they are the same bit for
@@ -239,7 +138,7 @@ impl Subject {
             (known != vector.as_slice()).then(likeness)
         };
         let Some(least) = vectors.iter().filter_map(cosine).reduce(f64::min) else { return Ok(None) };
-        if self.encoder.spec().batch_invariant || least < SAME {
+        if self.forward.encoder.spec().batch_invariant || least < SAME {
             return Err(wrong(format!("photos have other vectors than in configuration 1, cosine {least}")));
         }
         Ok(Some(least))
@@ -271,7 +170,7 @@ impl Cell {
         // As many as may be held, so that each thread has had work.
         let few = 2 * configuration.held().max(4);
         let first = effort.images.map_or(few, |images| few.min(images as usize));
-        let sample = Sample::take(lab, photos, service, &subject, configuration, first)?;
+        let sample = Sample::take(lab, photos, service, &subject.forward, configuration, first)?;
         subject.compare(&sample.vectors)?;
         let fitting = ((sample.rate * effort.seconds).round() as usize).max(first);
         let requests = effort.images.map_or(fitting, |images| images as usize);
@@ -279,7 +178,7 @@ impl Cell {
     }
 
     fn sample(&mut self, lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<(), LabError> {
-        let sample = Sample::take(lab, photos, service, &self.subject, self.configuration, self.requests)?;
+        let sample = Sample::take(lab, photos, service, &self.subject.forward, self.configuration, self.requests)?;
         let cosine = self.subject.compare(&sample.vectors)?;
         self.cosine = self.cosine.into_iter().chain(cosine).reduce(f64::min);
         self.samples.push(sample);
@@ -292,7 +191,7 @@ impl Cell {
     }
 
     fn median(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        quantile(&self.values(value), 0.5)
+        median(&self.values(value))
     }
 
     fn values(&self, value: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
@@ -308,7 +207,7 @@ impl Cell {
             ("requests_per_second", rates.map(|rates| rates.median).into()),
             ("requests_per_second_min", rates.map(|rates| rates.min).into()),
             ("requests_per_second_max", rates.map(|rates| rates.max).into()),
-            ("p50_ms", quantile(&away, 0.5).into()),
+            ("p50_ms", median(&away).into()),
             ("p99_ms", quantile(&away, 0.99).into()),
             ("images_per_batch", self.median(|sample| Some(sample.images_per_batch)).into()),
             ("encoder_busy", self.median(|sample| Some(sample.encoder_busy)).into()),

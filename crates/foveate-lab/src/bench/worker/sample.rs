@@ -3,21 +3,27 @@ use std::time::Duration;
 
 use foveate_lane::Normalize;
 use foveate_net::Client;
+use foveate_photo_server::{Latency, PhotoServer};
 use foveate_profile::process;
 use foveate_queue::{Callback, ImageRef, Job, JobQueue as _, Message};
 use foveate_worker::{Batching, Callbacks, Embed, Engine, InFlightLimit, Worker, WorkerOptions};
 use serde::Deserialize;
 
 use super::encoders::{Noted, Notes};
+use super::service::{Configuration, Service};
 use super::watched::Watched;
-use super::{Configuration, Service, Subject};
+use crate::bench::cells::wrong;
 use crate::bench::memory::Peak;
-use crate::bench::wrong;
-use crate::photo_server::{self, Latency, PhotoServer};
-use crate::{Lab, LabError, PhotoSet};
+use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting};
 
 /// How long a worker may take to end when nothing is left to do.
 const END: Duration = Duration::from_secs(20);
+
+/// What computes, and the setting of the stages before it.
+pub(super) struct Forward {
+    pub(super) setting: Setting,
+    pub(super) encoder: LentEncoder,
+}
 
 /// What one run of a worker showed.
 pub(super) struct Sample {
@@ -41,7 +47,7 @@ impl Sample {
         lab: &Lab<'_>,
         photos: &PhotoSet,
         service: &Service,
-        subject: &Subject,
+        forward: &Forward,
         configuration: Configuration,
         requests: usize,
     ) -> Result<Self, LabError> {
@@ -52,7 +58,7 @@ impl Sample {
         let peak = Peak::begin("cpu");
         let cpu = process::processor_time();
         let notes = Notes::default();
-        let worker = start_worker(lab, subject, configuration, &queue, &notes)?;
+        let worker = start_worker(lab, forward, configuration, &queue, &notes)?;
         let trip = queue.wait(&|| lab.go_on(), requests)?;
         let cpu = process::processor_time().zip(cpu).map(|(after, before)| after.saturating_sub(before));
         let left = worker.stop(END);
@@ -80,11 +86,11 @@ impl Sample {
 
 fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<PhotoServer, LabError> {
     let latency = |(median, p99)| Latency::new(median, p99);
-    let options = photo_server::Options {
+    let options = foveate_photo_server::Options {
         latency: latency(service.photos)?,
         callback_latency: latency(service.callbacks)?,
         seed,
-        ..photo_server::Options::default()
+        ..foveate_photo_server::Options::default()
     };
     let photos = photos.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
     PhotoServer::start(photos, options).map_err(LabError::Server)
@@ -109,7 +115,7 @@ fn photo(request: usize) -> String {
 
 fn start_worker(
     lab: &Lab<'_>,
-    subject: &Subject,
+    forward: &Forward,
     configuration: Configuration,
     queue: &Arc<Watched>,
     notes: &Notes,
@@ -121,8 +127,8 @@ fn start_worker(
         ..foveate_net::ClientOptions::default()
     };
     let client = Arc::new(Client::new(options)?);
-    let encoder = Noted { inner: subject.encoder.clone(), notes: notes.clone() };
-    let embed = Embed::new(lab.rig.preprocessors(&subject.setting), vec![Box::new(encoder)], Normalize::Off)?;
+    let encoder = Noted { inner: forward.encoder.clone(), notes: notes.clone() };
+    let embed = Embed::new(lab.rig.preprocessors(&forward.setting), vec![Box::new(encoder)], Normalize::Off)?;
     let engine = Engine::builder()
         .client(Arc::clone(&client))
         .downloaders(downloaders)

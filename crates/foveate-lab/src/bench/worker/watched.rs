@@ -2,10 +2,11 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foveate_core::lock;
 use foveate_queue::{DeadLetter, Delivery, Depth, JobQueue, MemoryQueue, Message, QueueError, Receipt};
 
 use crate::LabError;
-use crate::bench::wrong;
+use crate::bench::cells::wrong;
 
 /// A queue in memory that notes how long its messages are away.
 pub(super) struct Watched {
@@ -75,7 +76,7 @@ impl Watched {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     fn fail(&self, what: String) {

@@ -1,59 +1,6 @@
-//! What every CSV file of a run holds. `SCHEMA.md` says the same and is written from here.
+//! The files, one after the other.
 
-/// A column of a CSV file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Its name in the file's first line.
-    pub name: &'static str,
-    /// Unit of its numbers; empty for words and for numbers without one.
-    pub unit: &'static str,
-    /// What it means.
-    pub about: &'static str,
-    /// Whether the printed table has it.
-    pub printed: bool,
-}
-
-impl Column {
-    /// A column of words.
-    pub const fn text(name: &'static str, about: &'static str) -> Self {
-        Self { name, unit: "", about, printed: true }
-    }
-
-    /// A column of numbers.
-    pub const fn number(name: &'static str, unit: &'static str, about: &'static str) -> Self {
-        Self { name, unit, about, printed: true }
-    }
-
-    /// The same, in the file alone.
-    #[must_use]
-    pub const fn unprinted(self) -> Self {
-        Self { printed: false, ..self }
-    }
-
-    /// Its name and unit, for people: `batch p50 (ms)`, `images/s`.
-    pub fn heading(&self) -> String {
-        let name = self.name.replace("_per_second", "/s");
-        let suffix = format!("_{}", self.unit.to_lowercase());
-        let (words, unit) = match name.strip_suffix(&suffix) {
-            Some(rest) => (rest.to_owned(), self.unit),
-            None if name.contains("/s") => (name, ""),
-            None => (name, self.unit),
-        };
-        let words = words.replace('_', " ");
-        if unit.is_empty() { words } else { format!("{words} ({unit})") }
-    }
-}
-
-/// The columns of a CSV file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schema {
-    /// The file's name.
-    pub file: &'static str,
-    /// What its rows are.
-    pub about: &'static str,
-    /// Its columns in order; those of the context follow.
-    pub columns: &'static [Column],
-}
+use crate::{Column, Schema};
 
 /// Columns at the end of every file: what was measured, on what, with what.
 pub const CONTEXT: &[Column; 9] = &[
@@ -81,9 +28,9 @@ const THREADS: Column = Column::number("threads", "", "threads of the forward");
 const BATCH: Column = Column::number("batch", "", "images a batch");
 const IMAGES: Column = Column::number("images", "", "images of one sample");
 const SAMPLES: Column = Column::number("samples", "", "samples taken").unprinted();
-const RATE: Column = Column::number("images_per_second", "1/s", "median of the samples");
-const RATE_MIN: Column = Column::number("images_per_second_min", "1/s", "least of the samples");
-const RATE_MAX: Column = Column::number("images_per_second_max", "1/s", "most of the samples");
+const RATE: Column = Column::rate("images_per_second", "images/s", "median of the samples");
+const RATE_MIN: Column = Column::rate("images_per_second_min", "images/s", "least of the samples");
+const RATE_MAX: Column = Column::rate("images_per_second_max", "images/s", "most of the samples");
 const P50: Column = Column::number("p50_ms", "ms", "median");
 const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
@@ -109,9 +56,10 @@ pub const ALL: [&Schema; 17] = [
     &CHECKLIST,
 ];
 
-/// `foveate profile`.
+/// `profile.csv`.
 pub static PROFILE: Schema = Schema {
     file: "profile.csv",
+    made_by: "profile",
     about: "Where the time of a job goes, one row a stage. `serial` runs every stage in turn on one thread; \
             `threaded` is the same job with its workers.",
     columns: &[
@@ -136,9 +84,8 @@ pub static PROFILE: Schema = Schema {
         P50,
         P90,
         Column::number("p99_ms", "ms", "99th percentile"),
-        Column::number(
+        Column::share(
             "share_of_wall",
-            "",
             "total ÷ wall-clock time: 0 to 1 on one thread, up to the number of threads otherwise",
         ),
         Column::number("ms_per_image", "ms", "total ÷ images"),
@@ -150,9 +97,10 @@ pub static PROFILE: Schema = Schema {
     ],
 };
 
-/// `foveate bench decoders`.
+/// `decoders.csv`.
 pub static DECODERS: Schema = Schema {
     file: "decoders.csv",
+    made_by: "bench decoders",
     about: "Encoded bytes in memory to pixels in memory, one thread.",
     columns: &[
         PHOTOS,
@@ -176,9 +124,10 @@ pub static DECODERS: Schema = Schema {
     ],
 };
 
-/// `foveate bench resizers`.
+/// `resizers.csv`.
 pub static RESIZERS: Schema = Schema {
     file: "resizers.csv",
+    made_by: "bench resizers",
     about: "Decoded pixels in memory to the model's input, one thread.",
     columns: &[
         PHOTOS,
@@ -197,9 +146,10 @@ pub static RESIZERS: Schema = Schema {
     ],
 };
 
-/// `foveate bench sinks`.
+/// `sinks.csv`.
 pub static SINKS: Schema = Schema {
     file: "sinks.csv",
+    made_by: "bench sinks",
     about: "Vectors in memory to a finished, durable output.",
     columns: &[
         Column::text("sink", "registry name"),
@@ -208,17 +158,18 @@ pub static SINKS: Schema = Schema {
         Column::number("rows", "", "vectors written"),
         Column::number("dim", "", "components of a vector"),
         SAMPLES,
-        Column::number("rows_per_second", "1/s", "median, from the first row to the finished output"),
-        Column::number("rows_per_second_min", "1/s", "least of the samples"),
-        Column::number("rows_per_second_max", "1/s", "most of the samples"),
+        Column::rate("rows_per_second", "rows/s", "median, from the first row to the finished output"),
+        Column::rate("rows_per_second_min", "rows/s", "least of the samples"),
+        Column::rate("rows_per_second_max", "rows/s", "most of the samples"),
         Column::number("bytes", "B", "size of the output").unprinted(),
         Column::number("bytes_per_row", "B", "size of the output ÷ rows"),
     ],
 };
 
-/// `foveate bench forward`.
+/// `forward.csv`.
 pub static FORWARD: Schema = Schema {
     file: "forward.csv",
+    made_by: "bench forward",
     about: "The encoder alone, on one batch in the host's memory, complete on the host at the end of each call.",
     columns: &[
         ENCODER,
@@ -236,14 +187,15 @@ pub static FORWARD: Schema = Schema {
         Column::number("copy_in_ms", "ms", "median of a batch, to where the forward reads it"),
         Column::number("forward_ms", "ms", "median of a batch, the network alone"),
         Column::number("copy_out_ms", "ms", "median of a batch, vectors to the host"),
-        Column::number("forward_images_per_second", "1/s", "images of a batch ÷ the network's time").unprinted(),
-        Column::number("cosine_to_reference", "", "least cosine of its vectors with the first f32 encoder's"),
+        Column::rate("forward_images_per_second", "images/s", "images of a batch ÷ the network's time").unprinted(),
+        Column::number("cosine_to_reference", "", "least cosine of its vectors with the first f32 encoder's").signed(),
     ],
 };
 
-/// `foveate bench batch-sweep`.
+/// `batch_sweep.csv`.
 pub static BATCH_SWEEP: Schema = Schema {
     file: "batch_sweep.csv",
+    made_by: "bench batch-sweep",
     about: "The encoder alone at growing batches.",
     columns: &[
         ENCODER,
@@ -265,9 +217,10 @@ pub static BATCH_SWEEP: Schema = Schema {
     ],
 };
 
-/// `foveate bench worker-sweep`.
+/// `worker_sweep.csv`.
 pub static WORKER_SWEEP: Schema = Schema {
     file: "worker_sweep.csv",
+    made_by: "bench worker-sweep",
     about: "The whole job with a growing number of workers.",
     columns: &[
         PHOTOS,
@@ -285,17 +238,18 @@ pub static WORKER_SWEEP: Schema = Schema {
         RATE,
         RATE_MIN,
         RATE_MAX,
-        Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
-        Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
+        Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
+        Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1"),
         Column::text("limit", "the stage that was busy the most"),
         Column::text("encoder_bound", "`yes` where the encoder was busy 95 % of the time: more workers cannot help"),
         Column::text("plateau", "`yes` for the fewest workers within 5 % of the best throughput"),
     ],
 };
 
-/// `foveate bench headline`.
+/// `headline.csv`.
 pub static HEADLINE: Schema = Schema {
     file: "headline.csv",
+    made_by: "bench headline",
     about: "From a slow configuration to the fastest, one improvement after the other, each measured end to end.",
     columns: &[
         PHOTOS,
@@ -315,39 +269,41 @@ pub static HEADLINE: Schema = Schema {
         RATE,
         RATE_MIN,
         RATE_MAX,
-        Column::number("times_baseline", "x", "this rate ÷ the baseline's"),
-        Column::number("times_previous", "x", "this rate ÷ the previous step's"),
-        Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
+        Column::times("times_baseline", "this rate ÷ the baseline's"),
+        Column::times("times_previous", "this rate ÷ the previous step's"),
+        Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
         Column::text("limit", "the stage that was busy the most"),
     ],
 };
 
-/// `foveate bench extrapolation`.
+/// `extrapolation.csv`.
 pub static EXTRAPOLATION: Schema = Schema {
     file: "extrapolation.csv",
+    made_by: "bench extrapolation",
     about: "What a sample says about many images, and whether a longer run agrees.",
     columns: &[
         PHOTOS,
         STATUS,
         Column::number("sample_images", "", "images of a sample"),
         Column::number("samples", "", "samples taken"),
-        Column::number("images_per_second", "1/s", "1 ÷ mean time of an image"),
-        Column::number("low", "1/s", "lower end of the 95 % prediction interval for another run"),
-        Column::number("high", "1/s", "upper end; empty where samples differ too much to say"),
+        Column::rate("images_per_second", "images/s", "1 ÷ mean time of an image"),
+        Column::rate("low", "images/s", "lower end of the 95 % prediction interval for another run").signed(),
+        Column::rate("high", "images/s", "upper end; empty where samples differ too much to say"),
         Column::number("target_images", "", "images of the projection"),
         Column::number("hours", "h", "for that many"),
         Column::number("hours_low", "h", "at the interval's upper rate"),
         Column::number("hours_high", "h", "at its lower rate"),
         Column::number("long_images", "", "images of the longer run"),
-        Column::number("long_images_per_second", "1/s", "its rate"),
+        Column::rate("long_images_per_second", "images/s", "its rate"),
         Column::text("within", "`yes` when that lies in the interval"),
         Column::text("assumptions", "what the projection takes for granted"),
     ],
 };
 
-/// `foveate bench worker`.
+/// `worker.csv`.
 pub static WORKER: Schema = Schema {
     file: "worker.csv",
+    made_by: "bench worker",
     about: "The queue worker with more and more of its stages on threads of their own, photos downloaded from a server on \
             this machine that answers about as slowly as the web, results called back to it.",
     columns: &[
@@ -366,15 +322,15 @@ pub static WORKER: Schema = Schema {
         STATUS,
         Column::number("requests", "", "of one sample, each downloaded, embedded, called back and acknowledged"),
         SAMPLES,
-        Column::number(
+        Column::rate(
             "requests_per_second",
-            "1/s",
+            "requests/s",
             "median of the samples, from the first delivery to the last acknowledgement",
         ),
-        Column::number("requests_per_second_min", "1/s", "least of the samples"),
-        Column::number("requests_per_second_max", "1/s", "most of the samples"),
-        Column::number("times_first", "x", "this rate ÷ that of configuration 1 with this encoder"),
-        Column::number("times_previous", "x", "this rate ÷ the previous configuration's"),
+        Column::rate("requests_per_second_min", "requests/s", "least of the samples"),
+        Column::rate("requests_per_second_max", "requests/s", "most of the samples"),
+        Column::times("times_first", "this rate ÷ that of configuration 1 with this encoder"),
+        Column::times("times_previous", "this rate ÷ the previous configuration's"),
         Column::number(
             "p50_ms",
             "ms",
@@ -382,12 +338,8 @@ pub static WORKER: Schema = Schema {
         ),
         Column::number("p99_ms", "ms", "99th percentile"),
         Column::number("images_per_batch", "", "mean number of images of a forward"),
-        Column::number("encoder_busy", "", "share of the time that the encoder computed, 0 to 1"),
-        Column::number(
-            "cpu_busy",
-            "",
-            "processor time ÷ (wall-clock time × cores), 0 to 1: the server's part included",
-        ),
+        Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
+        Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1: the server's part included"),
         Column::number("peak_memory_mb", "MB", "most memory in use, 10^6 bytes").unprinted(),
         Column::number("memory_growth_mb", "MB", "the peak − what was in use before, 10^6 bytes"),
         Column::text("memory_of", "`process` (resident); more words where the system tells less").unprinted(),
@@ -403,9 +355,10 @@ pub static WORKER: Schema = Schema {
     ],
 };
 
-/// `foveate tune`.
+/// `tuning.csv`.
 pub static TUNING: Schema = Schema {
     file: "tuning.csv",
+    made_by: "tune",
     about: "Every configuration that tuning tried, in order.",
     columns: &[
         PHOTOS,
@@ -424,9 +377,10 @@ pub static TUNING: Schema = Schema {
     ],
 };
 
-/// `foveate diagnose`: the ladder.
+/// `diagnosis.csv`.
 pub static DIAGNOSIS: Schema = Schema {
     file: "diagnosis.csv",
+    made_by: "diagnose",
     about: "The real pipeline with its real threads, its data cached at one depth after the other.",
     columns: &[
         PHOTOS,
@@ -437,43 +391,45 @@ pub static DIAGNOSIS: Schema = Schema {
         IMAGES,
         SAMPLES,
         RATE,
-        Column::number("low", "1/s", "lower end of the 95 % interval of the median"),
-        Column::number("high", "1/s", "upper end"),
-        Column::number("drop", "", "1 − this rate ÷ the rate of the depth before, 0 to 1"),
-        Column::number("drop_low", "", "lower end of its 95 % interval"),
-        Column::number("drop_high", "", "upper end"),
+        Column::rate("low", "images/s", "lower end of the 95 % interval of the median").signed(),
+        Column::rate("high", "images/s", "upper end"),
+        Column::share("drop", "1 − this rate ÷ the rate of the depth before, 0 to 1").signed(),
+        Column::share("drop_low", "lower end of its 95 % interval").signed(),
+        Column::share("drop_high", "upper end").signed(),
         Column::text(
             "significant",
             "`yes` when the interval lies above the least drop that matters, and so do the drops from the depth before \
              to no cache at all, and from the shallowest depth to this one",
         ),
-        Column::number("cpu_busy", "", "processor time ÷ (wall-clock time × cores), 0 to 1"),
+        Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1"),
         Column::text("culprit", "`yes` for the stage that the verdict names"),
     ],
 };
 
-/// `foveate diagnose`: what may help.
+/// `remedies.csv`.
 pub static REMEDIES: Schema = Schema {
     file: "remedies.csv",
+    made_by: "diagnose",
     about: "Remedies from the checklist, with what the fitted model expects of each.",
     columns: &[
         PHOTOS,
         Column::text("remedy", "its name in the checklist"),
         Column::text("stage", "the stage that it relieves"),
-        Column::text("change", "what to do, as command-line options where there are any"),
+        Column::text("change", "what to do: the values to change, where there are any"),
         STATUS,
-        Column::number("now", "1/s", "measured throughput without it"),
-        Column::number("predicted", "1/s", "`now`, times what the model expects to change with it"),
-        Column::number("times", "x", "predicted ÷ now"),
-        Column::number("measured", "1/s", "with `--verify`: what was measured"),
-        Column::number("error", "", "predicted ÷ measured − 1"),
+        Column::rate("now", "images/s", "measured throughput without it"),
+        Column::rate("predicted", "images/s", "`now`, times what the model expects to change with it"),
+        Column::times("times", "predicted ÷ now"),
+        Column::rate("measured", "images/s", "what was measured, of the remedy that was tried"),
+        Column::share("error", "predicted ÷ measured − 1").signed(),
         Column::text("why", "why it may help, or does not apply"),
     ],
 };
 
-/// Predictions of the analytic model beside measurements.
+/// `plan.csv`.
 pub static PLAN: Schema = Schema {
     file: "plan.csv",
+    made_by: "bench predictions",
     about: "Real runs, and what the model fitted to a profile had predicted for them.",
     columns: &[
         PHOTOS,
@@ -487,18 +443,19 @@ pub static PLAN: Schema = Schema {
         BATCH,
         IMAGES,
         SAMPLES,
-        Column::number("predicted", "1/s", "the analytic model"),
-        Column::number("simulated", "1/s", "the discrete-event simulation"),
-        Column::number("measured", "1/s", "median of the samples"),
-        Column::number("error", "", "predicted ÷ measured − 1"),
-        Column::number("simulated_error", "", "simulated ÷ measured − 1"),
+        Column::rate("predicted", "images/s", "the analytic model"),
+        Column::rate("simulated", "images/s", "the discrete-event simulation"),
+        Column::rate("measured", "images/s", "median of the samples"),
+        Column::share("error", "predicted ÷ measured − 1").signed(),
+        Column::share("simulated_error", "simulated ÷ measured − 1").signed(),
         Column::text("limit", "what the model takes for the limit"),
     ],
 };
 
-/// `foveate plan`: the batch sweep of the model.
+/// `batch_plan.csv`.
 pub static BATCH_PLAN: Schema = Schema {
     file: "batch_plan.csv",
+    made_by: "plan",
     about: "The three walls of the analytic model, by batch.",
     columns: &[
         BATCH,
@@ -507,16 +464,17 @@ pub static BATCH_PLAN: Schema = Schema {
         Column::number("compute_ms", "ms", "the forward of a batch"),
         Column::number("step_ms", "ms", "the slowest of them"),
         RATE,
-        Column::number("utilization", "", "compute ÷ step, 0 to 1"),
-        Column::number("slowdown", "x", "step ÷ compute"),
+        Column::share("utilization", "compute ÷ step, 0 to 1"),
+        Column::times("slowdown", "step ÷ compute"),
         Column::text("wall", "`storage`, `cpu` or `compute`"),
         Column::text("crossover", "`yes` for the first batch at which another wall than compute is the slowest"),
     ],
 };
 
-/// The simulated timeline.
+/// `timeline.csv`.
 pub static TIMELINE: Schema = Schema {
     file: "timeline.csv",
+    made_by: "bench all",
     about: "Who worked on what when, simulated from measured service times, before and after a change.",
     columns: &[
         Column::text("scenario", "`before` or `after`, with what changed"),
@@ -528,9 +486,10 @@ pub static TIMELINE: Schema = Schema {
     ],
 };
 
-/// The bottleneck checklist.
+/// `checklist.csv`.
 pub static CHECKLIST: Schema = Schema {
     file: "checklist.csv",
+    made_by: "bench all",
     about: "The questions that find a bottleneck, answered with this run's figures.",
     columns: &[
         Column::text("check", "its name"),
@@ -542,51 +501,3 @@ pub static CHECKLIST: Schema = Schema {
         Column::text("source", "CSV file and column that the figure is from"),
     ],
 };
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::fmt::Write;
-
-    use super::*;
-
-    fn markdown() -> String {
-        let mut page =
-            "# Files of a run\n\nWhat the experiments write, a CSV file each, with `,` between fields, `\"` \
-                        around those that need it, and a first line of names. Empty fields hold nothing; flags are \
-                        `yes` or `no`. Written from `src/schema.rs`: change it there.\n"
-                .to_owned();
-        let columns = |page: &mut String, columns: &[Column]| {
-            page.push_str("\n| column | unit | meaning |\n|---|---|---|\n");
-            for Column { name, unit, about, .. } in columns {
-                let _ = writeln!(page, "| `{name}` | {unit} | {about} |");
-            }
-        };
-        for schema in ALL {
-            let _ = write!(page, "\n## `{}`\n\n{}\n", schema.file, schema.about);
-            columns(&mut page, schema.columns);
-        }
-        page.push_str("\n## In every file\n\nAt the end of each row.\n");
-        columns(&mut page, CONTEXT);
-        page
-    }
-
-    #[test]
-    fn the_page_says_what_the_code_says() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/SCHEMA.md");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, markdown()).unwrap();
-        }
-        assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), markdown(), "UPDATE=1 writes it anew");
-    }
-
-    #[test]
-    fn files_and_columns_are_named_once() {
-        let files: BTreeSet<&str> = ALL.iter().map(|schema| schema.file).collect();
-        assert_eq!(files.len(), ALL.len());
-        for schema in ALL {
-            let names: Vec<&str> = schema.columns.iter().chain(CONTEXT).map(|column| column.name).collect();
-            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{}", schema.file);
-        }
-    }
-}

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use foveate_core::PixelBuf;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_image::GenericDecoder;
-use foveate_lab::photo_server::{Latency, Options, PhotoServer};
 use foveate_net::Client;
+use foveate_photo_server::{Latency, Options, PhotoServer};
 
 const PHOTOS: [&str; 2] = ["camera_gray.jpg", "retina.png"];
 
@@ -177,9 +177,8 @@ fn a_stalled_request_holds_up_no_other_and_nobody_at_the_end() {
     stalled.0.get_mut().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let error = stalled.0.read(&mut [0]).unwrap_err();
     assert!(matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut), "{error}");
-    let started = Instant::now();
     drop(server);
-    assert!(started.elapsed() < Duration::from_secs(10));
+    stalled.0.get_mut().set_read_timeout(None).unwrap();
     assert!(stalled.is_over());
 }
 
@@ -201,7 +200,8 @@ fn a_body_without_end_goes_on_until_the_client_has_enough() {
     assert_eq!((head.status, head.header("content-length")), (200, None));
     let mut body = vec![0; 20 << 20];
     client.0.read_exact(&mut body).unwrap();
-    assert!(body.starts_with(&[0xff, 0xd8]));
+    let first_chunk = body.windows(2).position(|end| end == b"\r\n").unwrap() + 2;
+    assert!(body[first_chunk..].starts_with(&[0xff, 0xd8]));
 }
 
 #[test]
@@ -237,19 +237,6 @@ fn callbacks_are_kept_and_refused_while_the_receiver_is_down() {
     let refused = callbacks.calls().remove(1);
     assert_eq!((refused.id.as_str(), refused.bytes, refused.status, refused.body.len()), ("b", 3, 503, 0));
     assert_eq!((refused.timestamp.as_str(), refused.signature.as_str()), ("12", "v1,x="));
-}
-
-#[test]
-fn connections_beyond_the_limit_wait_for_their_turn() {
-    let server = server(Options { max_connections: 2, ..Options::default() });
-    let mut first = [Socket::new(&server), Socket::new(&server)];
-    first.iter_mut().for_each(|client| assert_eq!(client.get("/photo/0").status, 200));
-    let mut third = Socket::new(&server);
-    third.send("GET /photo/1 HTTP/1.1\r\n\r\n");
-    thread::sleep(Duration::from_millis(100));
-    assert_eq!(server.requests("/photo/1"), 0);
-    drop(first);
-    assert_eq!((third.reply().status, server.requests("/photo/1")), (200, 1));
 }
 
 #[test]

@@ -2,9 +2,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::http::Request;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
 
-/// Most bytes of callbacks that are kept. More are refused: nothing is forgotten without a word.
+/// Most bytes of callbacks that are kept. More are refused, so that none is ever forgotten.
 const MOST_BYTES: usize = 1 << 30;
 /// What a callback takes besides its body, at least.
 const ENTRY: usize = 512;
@@ -77,26 +78,31 @@ impl Callbacks {
         self.log().calls.clone()
     }
 
-    pub(super) fn slow(&self) -> Duration {
+    pub(crate) fn slow(&self) -> Duration {
         self.log().slow
     }
 
     /// Notes a callback, and says what it is answered.
-    pub(super) fn take(&self, request: Request) -> u16 {
+    pub(crate) fn take(&self, headers: &HeaderMap, body: Bytes) -> StatusCode {
         let mut log = self.log();
-        let size = ENTRY + request.body.len();
-        if log.bytes + size > MOST_BYTES {
-            return 507;
+        if log.bytes + ENTRY + body.len() > MOST_BYTES {
+            return StatusCode::INSUFFICIENT_STORAGE;
         }
-        let status = if self.down.load(Ordering::SeqCst) { 503 } else { 204 };
-        let header = |name| request.header(name).to_owned();
-        let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
-        let (signature, traceparent) = (header("webhook-signature"), header("traceparent"));
-        let bytes = request.body.len();
-        let body = if status == 204 { request.body } else { Vec::new() };
-        log.bytes += ENTRY + body.len();
-        log.taken += usize::from(status == 204);
-        log.calls.push(Call { id, timestamp, signature, traceparent, bytes, body, status });
+        let is_down = self.down.load(Ordering::SeqCst);
+        let status = if is_down { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT };
+        let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let call = Call {
+            id: header("webhook-id"),
+            timestamp: header("webhook-timestamp"),
+            signature: header("webhook-signature"),
+            traceparent: header("traceparent"),
+            bytes: body.len(),
+            body: if is_down { Vec::new() } else { body.into() },
+            status: status.as_u16(),
+        };
+        log.bytes += ENTRY + call.body.len();
+        log.taken += usize::from(call.is_taken());
+        log.calls.push(call);
         status
     }
 

@@ -16,18 +16,19 @@ impl Spread {
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
-        Some(Self { median: middle(&sorted), min, max })
+        Some(Self { median: between(&sorted, 0.5), min, max })
     }
+}
+
+/// The middle value; the mean of the two middle ones of an even number. `None` when there are no values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
 }
 
 /// The value below which a share `q` (0..=1) of `values` lies, linearly between the two nearest ones; `None` when there
 /// are no values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
-    let sorted = sorted(values);
-    let last = sorted.len().checked_sub(1)?;
-    let at = q.clamp(0.0, 1.0) * last as f64;
-    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-    Some(below + (above - below) * at.fract())
+    (!values.is_empty()).then(|| between(&sorted(values), q))
 }
 
 /// The mean; `None` when there are no values.
@@ -64,9 +65,11 @@ pub fn t_975(freedom: usize) -> Option<f64> {
     Some(TABLE.get(at).copied().unwrap_or_else(expansion))
 }
 
-fn middle(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 }
+/// The quantile of at least one value.
+fn between(sorted: &[f64], q: f64) -> f64 {
+    let at = q.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    below + (above - below) * at.fract()
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -1,0 +1,252 @@
+//! What the experiments have in common: how long, on which photos, and what becomes of a row.
+
+use std::collections::BTreeMap;
+
+use crate::stats::{Spread, mean, median, quantile};
+use crate::{Candidate, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table};
+
+/// How much time an experiment may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effort {
+    /// Images of one sample; `None` for about as many as take [`Self::seconds`].
+    pub images: Option<u64>,
+    /// How long one sample is to take. A single batch may take longer; what is done image by image takes a quarter.
+    pub seconds: f64,
+    /// Samples of each cell, at least 1.
+    pub samples: usize,
+    /// Sweeps of [`all`](super::all) have fewer steps, and fewer photo sets where two say little more than one.
+    pub quick: bool,
+}
+
+impl Effort {
+    /// Five samples of three seconds.
+    pub fn usual() -> Self {
+        Self { images: None, seconds: 3.0, samples: 5, quick: false }
+    }
+
+    /// Two samples of a second: enough for a first answer.
+    pub fn quick() -> Self {
+        Self { images: None, seconds: 1.0, samples: 2, quick: true }
+    }
+
+    /// Images of a sample of a stage that takes `seconds` an image.
+    pub(crate) fn images_at(&self, seconds: f64) -> usize {
+        let fitting = || (self.seconds / 4.0 / seconds.max(1e-7)).ceil() as u64;
+        self.images.unwrap_or_else(fitting).max(1) as usize
+    }
+
+    /// Images of a run's sample, after a first run that warms everything up.
+    pub(crate) fn images_of_run(
+        &self,
+        lab: &Lab<'_>,
+        setting: &Setting,
+        photos: &PhotoSet,
+        encoder: &LentEncoder,
+    ) -> Result<u64, LabError> {
+        match self.images {
+            None => lab.images_for(self.seconds, setting, photos, encoder),
+            Some(images) => {
+                let first = images.min(2 * setting.batch as u64);
+                lab.run(setting, photos, first, encoder, &Output::Discard).map(|_| images)
+            }
+        }
+    }
+}
+
+/// The photos at the sizes that answers depend on: as given, and small.
+#[derive(Clone)]
+pub struct Sets {
+    /// Those to measure with.
+    pub usable: Vec<PhotoSet>,
+    /// Name of each set that cannot be had, and why.
+    pub missing: Vec<(String, String)>,
+}
+
+impl Sets {
+    /// The rig's photos, at most `most` of them, and small ones made of these in the lab's scratch folder.
+    ///
+    /// # Errors
+    /// [`LabError::Photos`] when there are none to measure with.
+    pub fn load(lab: &Lab<'_>, most: usize) -> Result<Self, LabError> {
+        let mut sets = Self::as_given(lab, most)?;
+        lab.watch.doing("making small photos");
+        match sets.usable[0].small(lab.rig, &lab.scratch.join("small")) {
+            Ok(small) => sets.usable.push(small),
+            Err(LabError::Photos(reason)) => sets.missing.push(("small".to_owned(), reason)),
+            Err(error) => return Err(error),
+        }
+        Ok(sets)
+    }
+
+    /// The rig's photos alone, at most `most` of them.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn as_given(lab: &Lab<'_>, most: usize) -> Result<Self, LabError> {
+        lab.watch.doing("reading photos");
+        Ok(Self { usable: vec![PhotoSet::load(lab.rig, most)?], missing: Vec::new() })
+    }
+
+    /// The first set alone.
+    pub(crate) fn first(&self) -> Self {
+        Self { usable: self.usable[..self.usable.len().min(1)].to_vec(), missing: Vec::new() }
+    }
+
+    /// A row for each set that cannot be had.
+    pub(crate) fn push_missing(&self, table: &mut Table) {
+        for (name, reason) in &self.missing {
+            table.push([("photos", name.as_str().into()), ("status", not_available(reason).into())]);
+        }
+    }
+}
+
+/// What came of a cell: `Err` says why it has no figures.
+pub(crate) type Attempt<T> = Result<T, String>;
+
+/// The error as the reason why one cell has no figures, unless it ends the experiment.
+pub(crate) fn attempt<T>(lab: &Lab<'_>, result: Result<T, LabError>) -> Result<Attempt<T>, LabError> {
+    lab.go_on()?;
+    match result {
+        Err(LabError::Interrupted) => Err(LabError::Interrupted),
+        other => Ok(other.map_err(|error| error.to_string())),
+    }
+}
+
+/// A candidate that has no problem.
+pub(crate) fn usable(candidate: &Candidate) -> Attempt<&str> {
+    candidate.problem.clone().map_or(Ok(candidate.name.as_str()), Err)
+}
+
+/// The sink that a plain run writes to.
+pub(crate) fn usual_output(lab: &Lab<'_>) -> Output {
+    let sink = lab.rig.sinks().into_iter().find(|sink| sink.problem.is_none());
+    sink.map_or(Output::Discard, |sink| Output::Sink(sink.name))
+}
+
+pub(crate) fn wrong(what: impl std::fmt::Display) -> LabError {
+    LabError::Work(what.to_string())
+}
+
+/// The text of `status` for a reason, on one line.
+pub(crate) fn not_available(reason: &str) -> String {
+    format!("n/a ({})", reason.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// A row in the making.
+pub(crate) type Row = BTreeMap<&'static str, Cell>;
+
+/// The row of a cell: what it is, and its figures or why there are none.
+pub(crate) fn row<T>(
+    identity: impl IntoIterator<Item = (&'static str, Cell)>,
+    cell: &Attempt<T>,
+    figures: impl FnOnce(&T) -> Row,
+) -> Row {
+    let mut row: Row = identity.into_iter().collect();
+    match cell {
+        Ok(cell) => {
+            row.insert("status", "ok".into());
+            row.extend(figures(cell));
+        }
+        Err(reason) => drop(row.insert("status", not_available(reason).into())),
+    }
+    row
+}
+
+/// The columns of some rates.
+pub(crate) fn rates(rates: &[f64]) -> Row {
+    let spread = Spread::of(rates);
+    Row::from([
+        ("samples", rates.len().into()),
+        ("images_per_second", spread.map(|spread| spread.median).into()),
+        ("images_per_second_min", spread.map(|spread| spread.min).into()),
+        ("images_per_second_max", spread.map(|spread| spread.max).into()),
+    ])
+}
+
+/// The columns of some times in milliseconds.
+pub(crate) fn times(ms: &[f64]) -> Row {
+    Row::from([("p50_ms", median(ms).into()), ("p90_ms", quantile(ms, 0.9).into()), ("mean_ms", mean(ms).into())])
+}
+
+/// Two images, sample by sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Difference {
+    pub(crate) largest: u8,
+    sum: u64,
+    samples: u64,
+    /// Some images have other sizes, and were not compared.
+    pub(super) other_size: bool,
+}
+
+impl Difference {
+    pub(crate) fn add(&mut self, a: &[u8], b: &[u8]) {
+        if a.len() != b.len() {
+            self.other_size = true;
+            return;
+        }
+        for (a, b) in a.iter().zip(b) {
+            let difference = a.abs_diff(*b);
+            self.largest = self.largest.max(difference);
+            self.sum += u64::from(difference);
+        }
+        self.samples += a.len() as u64;
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum as f64 / self.samples.max(1) as f64
+    }
+}
+
+impl From<Difference> for Cell {
+    fn from(difference: Difference) -> Self {
+        match difference {
+            Difference { other_size: true, .. } => "another size".into(),
+            Difference { largest: 0, .. } => "exact".into(),
+            Difference { largest, .. } => u64::from(largest).into(),
+        }
+    }
+}
+
+/// The first of `rates` (in order) that is within 5 % of the best; `None` stands for a cell without figures.
+pub(crate) fn first_near_best(rates: &[Option<f64>]) -> Option<usize> {
+    let best = rates.iter().flatten().copied().reduce(f64::max)?;
+    rates.iter().position(|rate| rate.is_some_and(|rate| rate >= 0.95 * best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_knee_is_the_first_within_five_percent_of_the_best() {
+        assert_eq!(first_near_best(&[Some(10.0), Some(19.1), Some(20.0), Some(18.0)]), Some(1));
+        assert_eq!(first_near_best(&[Some(10.0), Some(18.9), Some(20.0)]), Some(2));
+        assert_eq!(first_near_best(&[None, Some(5.0), None]), Some(1));
+        assert_eq!((first_near_best(&[None, None]), first_near_best(&[])), (None, None));
+    }
+
+    #[test]
+    fn differences_are_told_by_the_largest() {
+        let told = |pairs: &[(&[u8], &[u8])]| {
+            let mut difference = Difference::default();
+            pairs.iter().for_each(|(a, b)| difference.add(a, b));
+            (Cell::from(difference), difference.mean())
+        };
+        assert_eq!(told(&[(&[1, 2], &[1, 2]), (&[9], &[9])]), ("exact".into(), 0.0));
+        assert_eq!(told(&[(&[1, 2], &[4, 2]), (&[9, 0], &[8, 0])]), (3_u64.into(), 1.0));
+        assert_eq!(told(&[(&[1, 2], &[1])]).0, "another size".into());
+    }
+
+    #[test]
+    fn a_reason_is_one_line() {
+        assert_eq!(not_available("no such\n  thing"), "n/a (no such thing)");
+    }
+
+    #[test]
+    fn images_of_a_sample_follow_the_time_unless_told() {
+        let effort = Effort { seconds: 2.0, ..Effort::quick() };
+        assert_eq!(effort.images_at(0.01), 50);
+        assert_eq!(effort.images_at(10.0), 1);
+        assert_eq!(Effort { images: Some(7), ..effort }.images_at(0.01), 7);
+    }
+}

@@ -1,0 +1,87 @@
+//! The job at a depth, run by the real engine.
+
+use super::depth::{Caches, Depth};
+use super::options::{LEAST_BATCHES, Options};
+use super::sample::{Sample, images_ahead, images_for, sample};
+use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
+
+/// What a ladder is measured on.
+pub(super) trait Job {
+    /// Warms the job up with its data cached at `depth`. Answers how many images a sample has there, or why there can be
+    /// none.
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError>;
+
+    /// One run of `images` images with the data cached at `depth`.
+    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError>;
+}
+
+/// The job of a setting, with caches for every depth.
+pub(super) struct CachedJob<'a> {
+    lab: &'a Lab<'a>,
+    photos: &'a PhotoSet,
+    setting: &'a Setting,
+    options: &'a Options,
+    caches: Caches,
+    encoder: LentEncoder,
+    /// Knows every photo's vector once the job ran as it is.
+    expected: CheckedSink,
+}
+
+impl<'a> CachedJob<'a> {
+    pub(super) fn new(
+        lab: &'a Lab<'a>,
+        photos: &'a PhotoSet,
+        setting: &'a Setting,
+        options: &'a Options,
+    ) -> Result<Self, LabError> {
+        let caches = Caches::fill(lab, photos, setting)?;
+        let encoder = lab.encoder(setting)?;
+        let expected = lab.sink(&Output::Discard, photos)?;
+        Ok(Self { lab, photos, setting, options, caches, encoder, expected })
+    }
+
+    fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {
+        let output = if depth.writes() { Output::Sink(self.options.sink.clone()) } else { Output::Discard };
+        let inner = self.lab.open_output(&output)?;
+        // Of one batch over and over, what is in a slot is always the same.
+        Ok(if depth.tells_photos() { self.expected.anew(inner) } else { CheckedSink::new(inner, self.setting.batch) })
+    }
+}
+
+impl Job for CachedJob<'_> {
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
+        if depth == Depth::OnDevice
+            && let Some(reason) = self.caches.make_resident(&mut self.encoder)?
+        {
+            return Ok(Err(reason));
+        }
+        let batch = self.setting.batch as u64;
+        // Every photo once, where that is how its vector becomes known.
+        let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
+        let first = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
+        let images = images_for(self.options.seconds, &first, self.setting);
+        Ok(Ok(match depth {
+            Depth::Nothing => self.options.images_stored(images, self.photos, self.setting)?,
+            _ => images,
+        }))
+    }
+
+    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
+        let checked = self.sink(depth)?;
+        match depth {
+            Depth::OnDevice => self.caches.make_resident(&mut self.encoder).map(|_| ())?,
+            Depth::Nothing if self.options.cold => self.photos.forget()?,
+            _ => {}
+        }
+        let ahead = images_ahead(self.lab, self.setting, &self.encoder, self.options.cold);
+        let sampled = sample(self.lab, &checked, images, ahead, |sink, images| {
+            let source = self.photos.stored(images);
+            let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
+            self.caches.put_into(pipeline, depth, images, &self.encoder)
+        })?;
+        if depth == Depth::Nothing {
+            self.expected = checked;
+        }
+        Ok(sampled)
+    }
+}

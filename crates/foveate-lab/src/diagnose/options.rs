@@ -1,0 +1,113 @@
+//! How a diagnosis is made.
+
+use crate::{LabError, PhotoSet, Setting};
+
+/// Batches that a sample has at least: the first one is not timed, two are the least that tell a rate.
+pub(super) const LEAST_BATCHES: u64 = 3;
+
+/// How a diagnosis is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Samples at each depth, one a round, before the first look at the intervals. If these do not decide, the number of
+    /// rounds is doubled, up to `most_rounds`.
+    pub rounds: usize,
+    /// Rounds after which the diagnosis ends, decided or not.
+    pub most_rounds: usize,
+    /// Approximate length of a sample, in seconds; never less than three batches.
+    pub seconds: f64,
+    /// The least drop of throughput that matters, 0..1.
+    pub least_drop: f64,
+    /// Most bytes of decoded pixels in memory; photos beyond are left out.
+    pub most_bytes: u64,
+    /// The output's registry name.
+    pub sink: String,
+    /// Whether the system is asked to forget the photos' files before each sample that reads them. Such a sample reads a
+    /// photo once at most, so it is short.
+    pub cold: bool,
+    /// Whether the checklist is gone through, which measures every backend that it names.
+    pub remedies: bool,
+    /// Which remedy is tried.
+    pub verify: Option<Verify>,
+}
+
+/// Which remedy is tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// The one with the largest expected gain among those that change the vectors little or not at all.
+    Best,
+    /// The one with this name, or with this change.
+    Named(String),
+}
+
+impl Options {
+    /// Seven to 28 rounds of a second, 5 %, a gigabyte of pixels, the checklist without a trial.
+    pub fn new(sink: impl Into<String>) -> Self {
+        let sink = sink.into();
+        Self {
+            rounds: 7,
+            most_rounds: 28,
+            seconds: 1.0,
+            least_drop: 0.05,
+            most_bytes: 1 << 30,
+            sink,
+            cold: false,
+            remedies: true,
+            verify: None,
+        }
+    }
+
+    /// The same in less time: five to ten rounds of a third of a second.
+    #[must_use]
+    pub fn quick(self) -> Self {
+        Self { rounds: 5, most_rounds: 10, seconds: 0.3, ..self }
+    }
+
+    pub(super) fn check(&self) -> Result<(), LabError> {
+        let wrong = |what: &str| Err(LabError::Setting(what.to_owned()));
+        if self.rounds == 0 || self.most_rounds < self.rounds {
+            return wrong("a diagnosis needs at least one round, and no fewer at most");
+        }
+        if !(0.0..1.0).contains(&self.least_drop) {
+            return wrong("the least drop that matters is a part of the throughput, 0 or more and less than 1");
+        }
+        if self.verify.is_some() && !self.remedies {
+            return wrong("a remedy can be tried only with the checklist");
+        }
+        Ok(())
+    }
+
+    /// The numbers of rounds after which the intervals are looked at.
+    pub(super) fn looks(&self) -> Vec<usize> {
+        let next = |&rounds: &usize| (rounds < self.most_rounds).then(|| (2 * rounds).min(self.most_rounds));
+        std::iter::successors(Some(self.rounds), next).collect()
+    }
+
+    /// `images` of a sample that reads stored photos; no more than there are where reads are to be cold.
+    pub(super) fn images_stored(&self, images: u64, photos: &PhotoSet, setting: &Setting) -> Result<u64, LabError> {
+        if !self.cold {
+            return Ok(images);
+        }
+        let (photos, batch) = (photos.photos.len() as u64, setting.batch as u64);
+        let once = images.min(photos / batch * batch);
+        if once < LEAST_BATCHES * batch {
+            let needed = LEAST_BATCHES * batch;
+            return Err(LabError::Setting(format!(
+                "cold reads need {needed} photos at this batch; there are {photos}"
+            )));
+        }
+        Ok(once)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_doubled_up_to_the_most() {
+        let looks = |rounds, most_rounds| Options { rounds, most_rounds, ..Options::new("npy") }.looks();
+        assert_eq!(looks(7, 28), [7, 14, 28]);
+        assert_eq!(looks(7, 20), [7, 14, 20]);
+        assert_eq!(looks(3, 3), [3]);
+    }
+}

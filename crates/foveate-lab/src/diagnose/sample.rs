@@ -1,0 +1,251 @@
+//! One timed run of a pipeline.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use foveate_core::{PixelBatch, VectorBuf, lock};
+use foveate_encode::{
+    Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
+    host_allocator,
+};
+use foveate_pipeline::{Cancel, Pipeline};
+use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+
+use super::options::LEAST_BATCHES;
+use crate::wrap::overlap;
+use crate::{CheckedSink, Lab, LabError, LentEncoder, Setting};
+
+/// The fewest images that a sample can have.
+pub(super) fn least_images(setting: &Setting) -> u64 {
+    LEAST_BATCHES * setting.batch as u64
+}
+
+/// Images of a sample of about `seconds`, going by an earlier one.
+pub(super) fn images_for(seconds: f64, earlier: &Sample, setting: &Setting) -> u64 {
+    let batches = (earlier.overall * seconds / setting.batch as f64).round() as u64;
+    batches.max(LEAST_BATCHES) * setting.batch as u64
+}
+
+/// One run of the pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Images per second in the steady state.
+    pub(super) rate: f64,
+    /// Images per second of all of it. Of few batches, some held up, `rate` may be too high by much;
+    /// this is never more than can be done.
+    pub(super) overall: f64,
+    /// Share of the processor that was at work.
+    pub(super) busy: Option<f64>,
+}
+
+/// Images that the stages before the encoder may be ahead of it, and some more; none where reads are to be cold: a photo
+/// that is read again no longer is.
+pub(super) fn images_ahead(lab: &Lab<'_>, setting: &Setting, encoder: &LentEncoder, cold: bool) -> u64 {
+    if cold {
+        return 0;
+    }
+    let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
+    (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64
+}
+
+/// Runs the pipeline that `make` makes around `checked` for so many images, until `images` of them are timed. The run has
+/// `ahead` more, of which it is stopped: otherwise the last batches would have been prepared while the first was being
+/// encoded, and nobody would be at work beside the encoder in the time that counts.
+pub(super) fn sample(
+    lab: &Lab<'_>,
+    checked: &CheckedSink,
+    images: u64,
+    ahead: u64,
+    make: impl FnOnce(Box<dyn VectorSink>, u64) -> Pipeline,
+) -> Result<Sample, LabError> {
+    let clock = Arc::new(Mutex::new(Clock { images, ..Clock::default() }));
+    let stops = [lab.cancel.clone(), Cancel::default()];
+    let timed = Timed { inner: checked.clone(), clock: Arc::clone(&clock), stops: stops.clone() };
+    let mut pipeline = make(Box::new(timed), images + ahead);
+    let timed = |inner| Timed { inner, clock: Arc::clone(&clock), stops: stops.clone() };
+    pipeline.encoders = pipeline.encoders.into_iter().map(|encoder| Box::new(timed(encoder)) as _).collect();
+    let run = lab.carry_out_until(&stops[1], pipeline, checked, images)?;
+    let rate = lock(&clock).rate();
+    let rate = rate.ok_or_else(|| LabError::Work("a sample of a single batch has no rate".to_owned()))?;
+    Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy })
+}
+
+/// When batches left the encoder and came out at the end of the pipeline.
+#[derive(Debug, Default)]
+struct Clock {
+    /// How many are timed; what comes later is not looked at.
+    images: u64,
+    /// Rows that left the encoder.
+    encoded_rows: u64,
+    encoded: Ends,
+    written: Ends,
+    /// Rows of the first batch written, and of all.
+    first_rows: u64,
+    rows: u64,
+    /// Spent in the output since the first batch.
+    writing: Duration,
+}
+
+/// When the first and the last of something ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends(Option<(Instant, Instant)>);
+
+impl Ends {
+    fn note(&mut self, now: Instant) {
+        self.0 = Some((self.0.map_or(now, |(first, _)| first), now));
+    }
+
+    fn span(self) -> Duration {
+        self.0.map_or(Duration::ZERO, |(first, last)| last - first)
+    }
+}
+
+impl Clock {
+    /// Notes a batch, and says whether it was the last one that is timed.
+    fn encoded(&mut self, rows: u64) -> bool {
+        if self.encoded_rows < self.images {
+            self.encoded.note(Instant::now());
+        }
+        self.encoded_rows += rows;
+        self.encoded_rows >= self.images
+    }
+
+    fn wrote(&mut self, started: Instant, rows: u64) {
+        if self.rows >= self.images && rows > 0 {
+            return;
+        }
+        let now = Instant::now();
+        if self.written.0.is_some() {
+            self.writing += now - started;
+        } else {
+            self.first_rows = rows;
+        }
+        if rows > 0 {
+            self.rows += rows;
+            self.written.note(now);
+        }
+    }
+
+    /// Images per second from the end of the first batch to the end of the last, so that filling the pipeline, which a
+    /// long job does once as well, does not count as a cost of whatever fills it. Batches may pile up before an output that
+    /// was held up and come out together: by the encoder's clock they did not. The last commit comes after all of that; it
+    /// counts where the output is what everything waits for.
+    fn rate(&self) -> Option<f64> {
+        let seconds = self.written.span().max(self.encoded.span()).max(self.writing).as_secs_f64();
+        (self.rows > self.first_rows && seconds > 0.0).then(|| (self.rows - self.first_rows) as f64 / seconds)
+    }
+}
+
+/// Tells a clock of every batch that the stage in it has done.
+struct Timed<T> {
+    inner: T,
+    clock: Arc<Mutex<Clock>>,
+    /// What the user asks to stop, and what stops the run.
+    stops: [Cancel; 2],
+}
+
+impl Timed<CheckedSink> {
+    fn time<T>(&mut self, rows: u64, work: impl FnOnce(&mut CheckedSink) -> T) -> T {
+        let started = Instant::now();
+        let done = work(&mut self.inner);
+        lock(&self.clock).wrote(started, rows);
+        done
+    }
+}
+
+impl VectorSink for Timed<CheckedSink> {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.inner.begin(manifest, existing)
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        self.time(rows.index.len() as u64, |sink| sink.append(rows))
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.inner.fail(failures)
+    }
+
+    fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
+        self.time(0, |sink| sink.commit(watermark))
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        self.inner.finish()
+    }
+}
+
+impl Encoder for Timed<Box<dyn Encoder>> {
+    fn spec(&self) -> &EncoderSpec {
+        self.inner.spec()
+    }
+
+    fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
+        let times = self.inner.encode(batch, out);
+        self.encoded(batch.len() as u64);
+        times
+    }
+
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        self.inner.resident()
+    }
+
+    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
+        self.inner.overlap().is_some().then_some(self as _)
+    }
+}
+
+impl Overlap for Timed<Box<dyn Encoder>> {
+    fn depth(&mut self) -> usize {
+        self.inner.overlap().map_or(1, |inner| inner.depth())
+    }
+
+    fn allocator(&mut self, place: Place) -> Allocate {
+        self.inner.overlap().map_or_else(host_allocator, |inner| inner.allocator(place))
+    }
+
+    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
+        overlap(self.inner.as_mut())?.submit(batch)
+    }
+
+    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
+        let collected = overlap(self.inner.as_mut())?.collect(out)?;
+        self.encoded(collected.batch.images as u64);
+        Ok(collected)
+    }
+}
+
+impl Timed<Box<dyn Encoder>> {
+    fn encoded(&self, images: u64) {
+        let is_last = lock(&self.clock).encoded(images);
+        let [asked, stop] = &self.stops;
+        if is_last || asked.is_cancelled() {
+            stop.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_batch_is_not_timed_and_neither_pile_ups_nor_slow_commits_are_missed() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let ends = |span| Ends(Some((start, start + ms(span))));
+        let clock = |encoded, written, writing| Clock {
+            encoded: ends(encoded),
+            written: ends(written),
+            first_rows: 8,
+            rows: 24,
+            images: 24,
+            encoded_rows: 24,
+            writing: ms(writing),
+        };
+        assert_eq!(clock(90, 100, 20).rate(), Some(160.0));
+        assert_eq!(clock(100, 1, 1).rate(), Some(160.0), "came out together");
+        assert_eq!(clock(90, 100, 200).rate(), Some(80.0), "bound by the output");
+        assert_eq!(Clock { rows: 8, ..clock(0, 0, 0) }.rate(), None);
+    }
+}

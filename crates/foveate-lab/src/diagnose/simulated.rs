@@ -1,0 +1,216 @@
+//! Diagnoses of simulated pipelines: each stage in turn is slow, and the diagnosis has to name it. The simulation has the
+//! engine's threads, queues and batches, and no clock: what is concluded depends on costs, noise and seeds alone.
+
+#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+
+use foveate_plan::{Limits, LinearStep, Service, SimForward, SimStage, Simulation, Step};
+
+use super::depth::Depth;
+use super::interval::Interval;
+use super::job::Job;
+use super::ladder::Ladder;
+use super::options::Options;
+use super::sample::Sample;
+use super::verdict::Finding;
+use crate::order::SplitMix;
+use crate::{LabError, Watch};
+
+/// Milliseconds of an image in each stage, two threads each for reading and preparing.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    read: f64,
+    decode: f64,
+    resize: f64,
+    batch: f64,
+    copy_in: f64,
+    forward: f64,
+    write: f64,
+}
+
+const QUICK: Costs =
+    Costs { read: 0.05, decode: 0.05, resize: 0.05, batch: 0.05, copy_in: 0.0, forward: 1.0, write: 0.05 };
+
+/// A job whose stages take their time by the simulation's clock.
+struct SimulatedJob {
+    costs: Costs,
+    workers: u32,
+    /// Why no batch stays on the device.
+    on_host: Option<String>,
+    /// The standard deviation of a sample's rate, as a part of it.
+    noise: f64,
+    random: SplitMix,
+    samples: usize,
+}
+
+impl SimulatedJob {
+    fn new(costs: Costs, seed: u64) -> Self {
+        Self { costs, workers: 2, on_host: None, noise: 0.02, random: SplitMix(seed), samples: 0 }
+    }
+
+    /// With what is cached at `depth` costing nothing.
+    fn simulation(&self, depth: Depth, images: u64) -> Simulation {
+        let from = |first: Depth, ms: f64| if depth >= first { ms / 1e3 } else { 0.0 };
+        let Costs { read, decode, resize, batch, copy_in, forward, write } = self.costs;
+        let stage = |threads, seconds| SimStage { threads, seconds: Service::Constant(seconds), on_core: 0.0 };
+        let prepare = from(Depth::Samples, batch) + from(Depth::Pixels, resize) + from(Depth::Bytes, decode);
+        let per_item = forward / 1e3 + from(Depth::OnHost, copy_in);
+        Simulation {
+            images,
+            batch: 4,
+            read: stage(2, from(Depth::Nothing, read)),
+            prepare: stage(self.workers, prepare),
+            forward: SimForward {
+                encoders: 1,
+                step: Step::Linear(LinearStep { overhead: 1e-4, per_item }),
+                variation: Service::Constant(1.0),
+                cores: 0.0,
+            },
+            write: stage(1, from(Depth::Written, write)),
+            bytes: Service::Constant(1.0),
+            limits: Limits { read_ahead_images: 16, read_ahead_bytes: 1e9, batches: 8, write_ahead: 4 },
+            cores: None,
+            interference: 0.0,
+            seed: 1,
+            timeline: None,
+        }
+    }
+
+    /// About normally distributed, with mean 0 and variance 1.
+    fn normal(&mut self) -> f64 {
+        let uniform = |random: &mut SplitMix| (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        (0..12).map(|_| uniform(&mut self.random)).sum::<f64>() - 6.0
+    }
+}
+
+impl Job for SimulatedJob {
+    fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
+        let skipped = self.on_host.clone().filter(|_| depth == Depth::OnDevice);
+        Ok(skipped.map_or(Ok(64), Err))
+    }
+
+    fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError> {
+        let outcome = self.simulation(depth, images).run()?;
+        let noise = (self.noise * self.normal()).exp();
+        self.samples += 1;
+        Ok(Sample {
+            rate: outcome.steady_images_per_second * noise,
+            overall: outcome.images_per_second,
+            busy: Some(0.5),
+        })
+    }
+}
+
+struct Silent;
+
+impl Watch for Silent {
+    fn doing(&self, _: &str) {}
+}
+
+fn measure(job: &mut SimulatedJob, seed: u64) -> Ladder {
+    Ladder::measure(job, &Silent, seed, &Options::new("none")).unwrap()
+}
+
+/// Noise and orders differ from seed to seed.
+const SEEDS: u64 = 12;
+
+/// For every seed the stage is found, in the fewest rounds.
+#[track_caller]
+fn assert_named(stage: &str, change: impl Fn(&mut SimulatedJob)) {
+    for seed in 0..SEEDS {
+        let mut job = SimulatedJob::new(QUICK, seed);
+        change(&mut job);
+        let ladder = measure(&mut job, seed);
+        let finding = Finding::of(&ladder);
+        assert_eq!(finding.culprit().map(Depth::adds), Some(stage), "seed {seed}: {:?}", ladder.drops());
+        assert!(ladder.open().is_empty() && ladder.rounds() == 7, "seed {seed}: {} rounds", ladder.rounds());
+    }
+}
+
+#[test]
+fn each_stage_that_is_slow_is_named() {
+    assert_named("read", |job| job.costs.read = 6.0);
+    assert_named("decode", |job| job.costs.decode = 6.0);
+    assert_named("resize", |job| job.costs.resize = 6.0);
+    assert_named("batch", |job| job.costs.batch = 6.0);
+    assert_named("copy-in", |job| job.costs.copy_in = 3.0);
+    assert_named("write", |job| job.costs.write = 3.0);
+}
+
+#[test]
+fn of_two_slow_stages_the_slower_is_named() {
+    assert_named("decode", |job| (job.costs.resize, job.costs.decode) = (3.0, 15.0));
+}
+
+#[test]
+fn one_thread_is_diagnosed_as_well() {
+    assert_named("decode", |job| (job.workers, job.costs.decode) = (0, 3.0));
+}
+
+#[test]
+fn where_nothing_stays_on_a_device_the_next_depth_is_the_reference() {
+    assert_named("write", |job| {
+        job.on_host = Some("no device".to_owned());
+        job.costs.write = 3.0;
+    });
+}
+
+/// Decoding takes most of the forward's time beside it, and costs nothing.
+#[test]
+fn a_healthy_job_is_bound_by_the_forward() {
+    for seed in 0..SEEDS {
+        let mut job = SimulatedJob::new(Costs { decode: 1.6, ..QUICK }, seed);
+        let ladder = measure(&mut job, seed);
+        assert!(matches!(Finding::of(&ladder), Finding::Forward(_)), "seed {seed}: {:?}", ladder.drops());
+    }
+}
+
+/// Differences of the machine's own are no stage's fault. One diagnosis in 20 may be wrong.
+#[test]
+fn noise_is_no_difference() {
+    let named = |seed| {
+        let mut job = SimulatedJob { noise: 0.3, ..SimulatedJob::new(QUICK, seed) };
+        Finding::of(&measure(&mut job, seed)).culprit().is_some()
+    };
+    assert!((0..40).filter(|&seed| named(seed)).count() <= 2);
+}
+
+/// With more noise than the first look can see through, it goes on, and most diagnoses are right in the end.
+#[test]
+fn more_rounds_are_made_where_few_do_not_decide() {
+    let (mut more, mut right) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut job = SimulatedJob { noise: 0.25, ..SimulatedJob::new(Costs { decode: 3.2, ..QUICK }, seed) };
+        let ladder = measure(&mut job, seed);
+        assert_eq!(job.samples, 7 * ladder.rounds(), "a sample a round at each depth");
+        more += usize::from(ladder.rounds() > 7);
+        right += usize::from(Finding::of(&ladder).culprit() == Some(Depth::Bytes));
+    }
+    assert!(more >= 9 && right >= 9, "{more} went on, {right} are right of {SEEDS}");
+}
+
+#[test]
+fn stages_that_cost_the_same_are_not_decided_and_the_verdict_says_so() {
+    // Reading halves what decoding has left: both drops are a half.
+    let mut job = SimulatedJob::new(Costs { decode: 4.0, read: 8.0, ..QUICK }, 3);
+    let ladder = measure(&mut job, 3);
+    assert_eq!(ladder.rounds(), 28, "the most rounds");
+    let culprit = Finding::of(&ladder).culprit().unwrap();
+    let open: Vec<Depth> = ladder.open().iter().map(|drop| drop.depth).collect();
+    let mut both = [&[culprit], &open[..]].concat();
+    both.sort();
+    assert_eq!(both, [Depth::Bytes, Depth::Nothing]);
+}
+
+#[test]
+fn the_interval_holds_the_true_drop() {
+    for seed in 0..SEEDS {
+        let ladder = measure(&mut SimulatedJob::new(Costs { decode: 8.0, ..QUICK }, seed), seed);
+        let Interval { low, high, .. } = ladder.drops().iter().find(|drop| drop.depth == Depth::Bytes).unwrap().part;
+        let rate = |depth| {
+            let job = SimulatedJob::new(Costs { decode: 8.0, ..QUICK }, seed);
+            job.simulation(depth, 64).run().unwrap().steady_images_per_second
+        };
+        let drop = 1.0 - rate(Depth::Bytes) / rate(Depth::Pixels);
+        assert!(low <= drop && drop <= high, "seed {seed}: {drop} is not in {low} to {high}");
+    }
+}

@@ -1,0 +1,93 @@
+#![doc = include_str!("../README.md")]
+
+mod bodies;
+mod callbacks;
+mod latency;
+mod options;
+mod routes;
+mod site;
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+pub use callbacks::{Call, Callbacks};
+pub use latency::{Latency, LatencyError};
+pub use options::Options;
+use site::Site;
+
+/// Threads that answer. They wait for nothing but sockets.
+const THREADS: usize = 2;
+
+/// A server that is running. It stops, and closes its connections, when it is dropped.
+#[derive(Debug)]
+pub struct PhotoServer {
+    address: SocketAddr,
+    site: Arc<Site>,
+    runtime: Option<Runtime>,
+}
+
+impl PhotoServer {
+    /// Serves `photos`, at least one, on a free port of loopback.
+    ///
+    /// # Errors
+    /// When there is no photo, no port or no thread.
+    pub fn start(photos: Vec<Arc<[u8]>>, options: Options) -> io::Result<Self> {
+        if photos.is_empty() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "a photo server needs a photo"));
+        }
+        let threads =
+            Builder::new_multi_thread().worker_threads(THREADS).thread_name("photo-server").enable_all().build();
+        let runtime = threads?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = listener.local_addr()?;
+        // A system that cannot send at once sends later.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let site = Arc::new(Site::new(photos, options));
+        runtime.spawn(axum::serve(listener, routes::router(Arc::clone(&site))).into_future());
+        Ok(Self { address, site, runtime: Some(runtime) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of a path, which begins with `/`.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// How often a path was asked for.
+    pub fn requests(&self, path: &str) -> u64 {
+        self.site.counts().get(path).copied().unwrap_or(0)
+    }
+
+    /// How often each path was asked for.
+    pub fn all_requests(&self) -> BTreeMap<String, u64> {
+        self.site.counts().clone()
+    }
+
+    /// From now on nothing but callbacks is answered; or everything again, including what was asked in the meantime.
+    pub fn set_stalled(&self, stalled: bool) {
+        self.site.set_stalled(stalled);
+    }
+
+    /// The callbacks that came.
+    pub fn callbacks(&self) -> &Callbacks {
+        self.site.callbacks()
+    }
+}
+
+impl Drop for PhotoServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
