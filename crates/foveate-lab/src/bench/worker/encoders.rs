@@ -80,7 +80,7 @@ pub(super) struct Notes(Arc<Mutex<Work>>);
 
 impl Notes {
     fn add(&self, busy: Duration) {
-        let mut work = self.lock();
+        let mut work = lock(&self.0);
         work.busy += busy;
         work.batches += 1;
     }
