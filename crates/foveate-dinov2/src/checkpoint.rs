@@ -11,6 +11,7 @@ use safetensors::tensor::Metadata;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::hash::{hex, sha256_of};
 use crate::{Config, ModelError, Weights};
 
 /// The single file of an unsharded checkpoint.
@@ -175,7 +176,7 @@ impl Checkpoint {
             shards => {
                 let mut hash = Sha256::new();
                 shards.iter().for_each(|shard| hash.update(&shard.sha256));
-                crate::hex(&hash.finalize())
+                hex(&hash.finalize())
             }
         };
         Ok(())
@@ -311,34 +312,4 @@ fn read_as<const N: usize>(file: &mut File, count: usize, convert: fn([u8; N]) -
         values.extend(bytes.as_chunks::<N>().0.iter().map(|&value| convert(value)));
     }
     Ok(values)
-}
-
-/// SHA-256 of the file at `path`, lower-case hex.
-///
-/// # Errors
-/// [`ModelError::Read`].
-pub fn sha256_file(path: &Path) -> Result<String, ModelError> {
-    let hash = File::open(path).and_then(|mut file| sha256_of(&mut file));
-    hash.map_err(|cause| ModelError::read(path, cause))
-}
-
-/// SHA-256 of a whole file, lower-case hex.
-pub(crate) fn sha256_of(file: &mut File) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    for_each_chunk(file, |chunk| hash.update(chunk))?;
-    Ok(crate::hex(&hash.finalize()))
-}
-
-/// Reads a whole file in pieces.
-pub(crate) fn for_each_chunk(file: &mut File, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(n) => each(&buffer[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
 }

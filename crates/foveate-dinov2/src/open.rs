@@ -1,7 +1,23 @@
 use std::path::Path;
 
-use crate::hub::{self, Repository};
-use crate::{Card, Checkpoint, Config, Model, ModelError, OpenOptions, Preprocess, SeededWeights};
+use crate::hub::{self, HubOptions, NoProgress, Progress, Repository};
+use crate::{Card, Checkpoint, Config, Model, ModelError, Preprocess, SeededWeights};
+
+/// What [`Model::open`] may use besides the files it is pointed at.
+#[derive(Clone)]
+pub struct OpenOptions<'a> {
+    /// How the hub is reached.
+    pub hub: HubOptions,
+    /// Told of downloads.
+    pub progress: &'a dyn Progress,
+}
+
+impl OpenOptions<'static> {
+    /// The hub as the environment variables of Hugging Face's libraries describe it, and no report of progress.
+    pub fn from_env() -> Self {
+        Self { hub: HubOptions::from_env(), progress: &NoProgress }
+    }
+}
 
 /// What `seeded:` models start with.
 const SEEDED: &str = "seeded:";

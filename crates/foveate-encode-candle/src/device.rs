@@ -13,7 +13,7 @@ pub(crate) fn open(name: &str) -> Result<Device, EncodeError> {
     let opened = match name {
         "cpu" => Ok(Device::Cpu),
         name if name.starts_with("cuda") => cuda::open(name),
-        _ => Err("there is no such kind of device; use `cpu`, `cuda` or `cuda:N`".to_owned()),
+        _ => Err("there is no such kind of device; use `cpu`, `cuda` or `cuda:N`".into()),
     };
     opened.map_err(|reason| EncodeError::Device { device: name.to_owned(), reason })
 }
@@ -23,16 +23,17 @@ mod cuda {
     use candle_core::{DType, Device, Tensor};
     use foveate_core::Health;
     use foveate_cuda::{CudaError, preload};
+    use foveate_encode::Cause;
 
     /// The libraries are looked for first, because candle panics where one is missing.
-    pub(super) fn open(name: &str) -> Result<Device, String> {
+    pub(super) fn open(name: &str) -> Result<Device, Cause> {
         let ordinal = foveate_cuda::ordinal(name).ok_or("a device is called `cuda` or `cuda:N`")?;
-        let device = foveate_cuda::Device::open(ordinal).map_err(|error| error.to_string())?;
-        libraries().map_err(|error| error.to_string())?;
+        let device = foveate_cuda::Device::open(ordinal)?;
+        libraries()?;
         // The default is a stream per host thread, and an encoder may move to another thread.
         let opened = Device::new_cuda_with_stream(ordinal).and_then(|device| try_kernels(&device).map(|()| device));
         opened.map_err(|error| {
-            format!("{}: {error}; see the compute capability that candle was built for", device.name())
+            format!("{}: {error}; see the compute capability that candle was built for", device.name()).into()
         })
     }
 
@@ -58,9 +59,10 @@ mod cuda {
 mod cuda {
     use candle_core::Device;
     use foveate_core::Health;
+    use foveate_encode::Cause;
 
-    pub(super) fn open(_: &str) -> Result<Device, String> {
-        Err("built without candle's CUDA backend: rebuild with `-F candle-cuda`".to_owned())
+    pub(super) fn open(_: &str) -> Result<Device, Cause> {
+        Err("built without candle's CUDA backend: rebuild with `-F candle-cuda`".into())
     }
 
     pub(crate) fn health() -> Health {

@@ -99,5 +99,5 @@ fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
 
 fn pool(threads: usize) -> Result<rayon::ThreadPool, EncodeError> {
     let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("candle-{i}"));
-    builder.build().map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}")))
+    builder.build().map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}").into()))
 }

@@ -204,10 +204,10 @@ impl Load<'_> {
 }
 
 fn unusable(error: ModelError) -> EncodeError {
-    EncodeError::Model(error.to_string())
+    EncodeError::Model(error.into())
 }
 
 /// What an error of candle's means to the caller.
 pub(crate) fn engine(error: candle_core::Error) -> EncodeError {
-    EncodeError::Engine(error.to_string())
+    EncodeError::Engine(error.into())
 }

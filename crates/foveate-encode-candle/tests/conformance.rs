@@ -66,9 +66,10 @@ fn without_a_gpu_it_says_so_in_one_line() {
     match (open(tiny("tiny"), &on("cuda:0")), cfg!(feature = "cuda")) {
         (Err(EncodeError::Device { device, reason }), false) => {
             let expected = "built without candle's CUDA backend: rebuild with `-F candle-cuda`";
-            assert_eq!((&*device, &*reason), ("cuda:0", expected));
+            assert_eq!((&*device, &*reason.to_string()), ("cuda:0", expected));
         }
         (Err(EncodeError::Device { device, reason }), true) => {
+            let reason = reason.to_string();
             assert!(device == "cuda:0" && reason.starts_with("no "), "{reason}");
             assert!(!reason.contains('\n') && reason.contains("; "), "one line, with a remedy: {reason}");
         }

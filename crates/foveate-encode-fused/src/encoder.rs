@@ -140,8 +140,8 @@ impl Lane {
 fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
     options.settings(&[])?;
     if options.device != "cpu" {
-        let reason = "this forward is the CPU's; its device is `cpu`".to_owned();
-        return Err(EncodeError::Device { device: options.device.clone(), reason });
+        let reason = "this forward is the CPU's; its device is `cpu`";
+        return Err(EncodeError::Device { device: options.device.clone(), reason: reason.into() });
     }
     match options.dtype {
         DType::F32 => Ok(()),
@@ -167,7 +167,7 @@ pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
 }
 
 pub(crate) fn unusable(error: ModelError) -> EncodeError {
-    EncodeError::Model(error.to_string())
+    EncodeError::Model(error.into())
 }
 
 fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {
@@ -175,5 +175,5 @@ fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {
         return Ok(None);
     }
     let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("forward-{i}"));
-    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}")))
+    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}").into()))
 }

@@ -38,7 +38,7 @@ fn open(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, Enc
         device if device.starts_with("cuda") => open_cuda(model, options),
         device => Err(EncodeError::Device {
             device: device.to_owned(),
-            reason: "there is no such kind of device; it is `cpu`, `cuda` or `cuda:N`".to_owned(),
+            reason: "there is no such kind of device; it is `cpu`, `cuda` or `cuda:N`".into(),
         }),
     }
 }
@@ -50,7 +50,7 @@ fn open_cuda(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>
 
 #[cfg(not(feature = "cuda"))]
 fn open_cuda(_: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
-    let reason = "built without CUDA: rebuild with `-F cuda`".to_owned();
+    let reason = "built without CUDA: rebuild with `-F cuda`".into();
     Err(EncodeError::Device { device: options.device.clone(), reason })
 }
 

@@ -87,9 +87,10 @@ fn without_a_gpu_that_is_said_in_one_line() {
     let gpu = open(tiny("tiny"), &EncoderOptions { device: "cuda:0".to_owned(), ..options() });
     match (gpu, cfg!(feature = "cuda")) {
         (Err(EncodeError::Device { device, reason }), false) => {
-            assert_eq!((&*device, &*reason), ("cuda:0", "built without CUDA: rebuild with `-F cuda`"));
+            assert_eq!((&*device, &*reason.to_string()), ("cuda:0", "built without CUDA: rebuild with `-F cuda`"));
         }
         (Err(EncodeError::Device { device, reason }), true) => {
+            let reason = reason.to_string();
             assert!(device == "cuda:0" && reason.starts_with("no "), "{reason}");
             assert!(!reason.contains('\n') && reason.contains("; "), "one line, with a remedy: {reason}");
         }

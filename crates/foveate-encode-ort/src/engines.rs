@@ -42,7 +42,7 @@ impl Engines {
             Some((name, ValueType::Tensor { shape, .. })) => shapes(name, shape, max_batch),
             _ => None,
         };
-        let hash = files::hash(source).map_err(|error| EncodeError::Model(format!("cannot be read: {error}")))?;
+        let hash = files::hash(source).map_err(|error| EncodeError::Model(error.into()))?;
         let folder = root.join(name(&hash, dtype, tf32, max_batch));
         std::fs::create_dir_all(&folder).map_err(|error| {
             let problem = format!("the folder {} of TensorRT's engines cannot be made: {error}", folder.display());

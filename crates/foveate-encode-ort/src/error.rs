@@ -6,12 +6,12 @@ use foveate_encode::{EncodeError, Graph};
 
 /// A graph that cannot be used.
 pub(crate) fn malformed(graph: &Graph, problem: impl Display) -> EncodeError {
-    EncodeError::Model(format!("{}: {problem}", graph.name))
+    EncodeError::Model(format!("{}: {problem}", graph.name).into())
 }
 
 /// What ONNX Runtime says, in one line.
 pub(crate) fn engine(error: &ort::Error) -> EncodeError {
-    EncodeError::Engine(one_line(error))
+    EncodeError::Engine(one_line(error).into())
 }
 
 /// An error's words without line breaks.

@@ -41,7 +41,7 @@ impl Unavailable {
 
     /// The same for somebody who asked to run on `device`.
     pub(crate) fn on(self, device: &str) -> EncodeError {
-        EncodeError::Device { device: device.to_owned(), reason: self.to_string() }
+        EncodeError::Device { device: device.to_owned(), reason: self.to_string().into() }
     }
 }
 

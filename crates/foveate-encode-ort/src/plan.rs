@@ -86,7 +86,7 @@ impl<'a> Plan<'a> {
         // Before anything is read or written.
         crate::probe::probe(self.library, self.device)?;
         let folder = tempfile::tempdir();
-        let folder = folder.map_err(|error| EncodeError::Engine(format!("no folder for a profile: {error}")))?;
+        let folder = folder.map_err(|error| EncodeError::Engine(format!("no folder for a profile: {error}").into()))?;
         self.profile = Some(folder);
         #[cfg(feature = "tensorrt")]
         if let Device::TensorRt(_) = self.device {
@@ -148,7 +148,8 @@ impl<'a> Plan<'a> {
         let path = session.end_profiling().map_err(|error| engine(&error))?;
         crate::placement::check(Path::new(&path)).map_err(|problem| EncodeError::Device {
             device: self.device.to_string(),
-            reason: format!("{} cannot be computed there: {problem}; use cpu, or another export", self.graph.name),
+            reason: format!("{} cannot be computed there: {problem}; use cpu, or another export", self.graph.name)
+                .into(),
         })
     }
 }

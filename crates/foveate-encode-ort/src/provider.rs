@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use foveate_encode::EncodeError;
+use foveate_encode::{Cause, EncodeError};
 use ort::ep::ExecutionProviderDispatch;
 
 /// A device by its name in [`foveate_encode::EncoderOptions::device`].
@@ -150,7 +150,7 @@ fn message(words: &str) -> &str {
     words.rsplit_once(" : FAIL : ").map_or(words, |(_, message)| message)
 }
 
-fn unavailable(device: &str, reason: impl Into<String>) -> EncodeError {
+fn unavailable(device: &str, reason: impl Into<Cause>) -> EncodeError {
     EncodeError::Device { device: device.to_owned(), reason: reason.into() }
 }
 

@@ -64,7 +64,7 @@ impl Take {
         let n = rows.len() / dim;
         if values.len() < n * image {
             let problem = format!("{} has {} values for {n} images, not {image} each", of.name, values.len());
-            return Err(EncodeError::Engine(problem));
+            return Err(EncodeError::Engine(problem.into()));
         }
         for (values, row) in values.chunks_exact(image).zip(rows.chunks_exact_mut(dim)) {
             self.fill_row(values, row);

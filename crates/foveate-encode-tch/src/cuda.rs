@@ -94,7 +94,7 @@ impl Tf32 {
                 "tf32={wanted} beside an encoder with tf32={held}: libtorch has one switch for the whole process"
             )));
         }
-        set_tf32(wanted).map_err(EncodeError::Engine)?;
+        set_tf32(wanted).map_err(|error| EncodeError::Engine(error.into()))?;
         *held = (wanted, held.1 + 1);
         Ok(Self(()))
     }

@@ -8,7 +8,7 @@ use tch::{Cuda, Device};
 /// # Errors
 /// [`EncodeError::Device`], saying what is missing; never another device instead.
 pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
-    let unavailable = |reason: String| EncodeError::Device { device: name.to_owned(), reason };
+    let unavailable = |reason: String| EncodeError::Device { device: name.to_owned(), reason: reason.into() };
     if name == "cpu" {
         return Ok(Device::Cpu);
     }

@@ -277,5 +277,5 @@ fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {
         return Ok(None);
     }
     let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("forward-{i}"));
-    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}")))
+    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}").into()))
 }

@@ -292,12 +292,12 @@ fn side_by_side<'a>(mut first: parts::Linear<'a>, others: &[parts::Linear<'_>]) 
 }
 
 fn unusable(error: foveate_dinov2::ModelError) -> EncodeError {
-    EncodeError::Model(error.to_string())
+    EncodeError::Model(error.into())
 }
 
 /// An error of libtorch, without the C++ stack that follows its first line.
 pub(crate) fn engine(error: TchError) -> EncodeError {
-    EncodeError::Engine(first_line(&error))
+    EncodeError::Engine(first_line(&error).into())
 }
 
 /// What libtorch said, in one line.

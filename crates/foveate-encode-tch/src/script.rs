@@ -46,7 +46,7 @@ impl Script {
         };
         let black = vec![0; graph.input.pixels() as usize * CHANNELS];
         let batch = PixelBatch::new(&black, graph.input)
-            .ok_or_else(|| EncodeError::Model(format!("no image is {} pixels", graph.input)))?;
+            .ok_or_else(|| EncodeError::Model(format!("no image is {} pixels", graph.input).into()))?;
         let samples = script.upload(batch, &mut Staging::default())?;
         let tokens = script.tokens(&samples)?;
         match tokens.size()[..] {
@@ -139,7 +139,8 @@ fn load(graph: &Graph, device: Device) -> Result<CModule, EncodeError> {
         GraphSource::File(path) => CModule::load_on_device(path, device),
         GraphSource::Memory(bytes) => CModule::load_data_on_device(&mut &bytes[..], device),
     };
-    let mut module = module.map_err(|error| EncodeError::Model(format!("{}: {}", graph.name, first_line(&error))))?;
+    let mut module =
+        module.map_err(|error| EncodeError::Model(format!("{}: {}", graph.name, first_line(&error)).into()))?;
     module.f_set_eval().map_err(engine)?;
     Ok(module)
 }
@@ -203,7 +204,7 @@ fn patches(tokens: usize, input: Size, registers: Option<usize>) -> Result<Range
 }
 
 fn unusable(problem: String) -> EncodeError {
-    EncodeError::Model(format!("the TorchScript file cannot be used: {problem}"))
+    EncodeError::Model(format!("the TorchScript file cannot be used: {problem}").into())
 }
 
 #[cfg(test)]

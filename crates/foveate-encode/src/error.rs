@@ -2,20 +2,24 @@ use foveate_core::FaultScope;
 
 use crate::model::ModelForm;
 
+/// What went wrong beneath an encoder: a library's error, or a text where there is none.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a batch could not be encoded, or an encoder not be made. Always a run fault: the next batch would fail too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The model's files are missing, incomplete or of another architecture.
     #[error("model: {0}")]
-    Model(String),
+    Model(#[source] Cause),
     /// The device or its library is missing. There is no silent fallback to another one.
     #[error("device {device} unavailable: {reason}")]
     Device {
         /// The device asked for.
         device: String,
         /// Why it cannot be used, and what would help.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The backend does not take models in this form.
     #[error("'{backend}' does not take {form}{}", takers_note(takers))]
@@ -35,7 +39,7 @@ pub enum EncodeError {
     Batch(String),
     /// The engine failed.
     #[error("encoder failed: {0}")]
-    Engine(String),
+    Engine(#[source] Cause),
 }
 
 impl EncodeError {

@@ -13,7 +13,7 @@ mod times;
 
 pub use backend::{EncoderBackend, EncoderRegistry};
 pub use encoder::Encoder;
-pub use error::EncodeError;
+pub use error::{Cause, EncodeError};
 pub use model::{AnyModel, Graph, GraphFormat, GraphSource, ModelForm};
 pub use normalize::normalize_nchw;
 pub use options::EncoderOptions;

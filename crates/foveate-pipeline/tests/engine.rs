@@ -147,7 +147,7 @@ impl Encoder for NumberEncoder {
         for (i, row) in rows.chunks_exact_mut(2).enumerate() {
             let index = u64::from_le_bytes(batch.image(i)[..8].try_into().unwrap());
             if Some(index) == self.fails_at {
-                return Err(EncodeError::Engine("out of device memory".to_owned()));
+                return Err(EncodeError::Engine("out of device memory".into()));
             }
             row.fill(index as f32);
             if Some(index) == self.infinite_at {
@@ -224,12 +224,11 @@ impl Overlap for DeviceEncoder {
         self.under_way += 1;
         assert!(self.under_way <= self.depth());
         self.most.fetch_max(self.under_way, SeqCst);
-        self.to_device.send(batch).map_err(|_| EncodeError::Engine("the device is gone".to_owned()))
+        self.to_device.send(batch).map_err(|_| EncodeError::Engine("the device is gone".into()))
     }
     fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
         let started = Instant::now();
-        let (batch, rows) =
-            self.from_device.recv().map_err(|_| EncodeError::Engine("the device is gone".to_owned()))?;
+        let (batch, rows) = self.from_device.recv().map_err(|_| EncodeError::Engine("the device is gone".into()))?;
         self.under_way -= 1;
         *out = rows;
         Ok(Collected { batch, spans: EncodeSpans::in_turn(started, EncodeTimes::forward_since(started)) })

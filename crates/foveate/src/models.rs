@@ -134,7 +134,7 @@ fn as_onnx(model: &Model, options: &EncoderOptions) -> Result<Graph, EncodeError
         let what = "bf16 from a checkpoint: ONNX graphs are made in f32 and f16; `tch` computes in bf16".to_owned();
         return Err(EncodeError::Unsupported(what));
     }
-    let file = model.to_onnx(options.dtype, options.pooling).map_err(|e| EncodeError::Model(e.to_string()))?;
+    let file = model.to_onnx(options.dtype, options.pooling).map_err(|error| EncodeError::Model(error.into()))?;
     let (mean, std) = of_unit_samples(&model.preprocess);
     Ok(Graph {
         name: model.name.clone(),
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_network_in_a_file_goes_to_an_encoder_that_takes_it() {
         fn refuse<M>(_: &M, _: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
-            Err(EncodeError::Engine("never opened".to_owned()))
+            Err(EncodeError::Engine("never opened".into()))
         }
         let mut encoders = EncoderRegistry::new("encoder", &["plain", "graphs"]);
         encoders.register(EncoderBackend::new("plain", "takes checkpoints").taking_checkpoints(refuse)).unwrap();

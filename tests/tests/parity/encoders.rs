@@ -79,7 +79,7 @@ pub(super) fn open(backend: &str, model: Model, pooling: Pooling) -> Result<Box<
 
 fn open_as(backend: &str, model: &OpenModel, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
     let registry = encoders();
-    let backend = registry.get(backend).map_err(|error| EncodeError::Engine(error.to_string()))?;
+    let backend = registry.get(backend).map_err(|error| EncodeError::Engine(error.into()))?;
     backend.open(&model.for_backend(backend, &registry, options)?, options)
 }
 

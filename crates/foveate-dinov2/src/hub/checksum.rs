@@ -3,7 +3,7 @@ use std::io;
 
 use sha1::{Digest, Sha1};
 
-use crate::checkpoint::{for_each_chunk, sha256_of};
+use crate::hash::{for_each_chunk, hex, sha256_of};
 
 /// The checksum that the hub itself reports for a file, which is also the file's name in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Checksum {
                 let mut hash = Sha1::new();
                 hash.update(format!("blob {}\0", file.metadata()?.len()));
                 for_each_chunk(file, |chunk| hash.update(chunk))?;
-                Ok(crate::hex(&hash.finalize()))
+                Ok(hex(&hash.finalize()))
             }
         }
     }

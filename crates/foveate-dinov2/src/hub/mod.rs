@@ -9,6 +9,8 @@ mod checksum;
 mod client;
 mod error;
 mod options;
+mod progress;
+mod repository;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,68 +22,14 @@ use checksum::Checksum;
 use client::{Client, Content, Metadata, Refusal};
 pub use error::HubError;
 pub use options::{HubOptions, Token};
+pub use progress::{NoProgress, Progress};
+pub(crate) use repository::Repository;
 
 use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
 use crate::{Config, ModelError};
 
 /// Bytes between two reports of progress.
 const REPORT_BYTES: usize = 1 << 18;
-
-/// Learns how a download goes. The program shows it; the library prints nothing.
-pub trait Progress {
-    /// `done` of `total` bytes of `file` are here. Called at the start (above 0 when resumed), often, and at the end.
-    fn bytes(&self, file: &str, done: u64, total: Option<u64>);
-
-    /// Something the user should know that is no error, in one line.
-    fn notice(&self, message: &str);
-}
-
-/// Progress that nobody looks at.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoProgress;
-
-impl Progress for NoProgress {
-    fn bytes(&self, _file: &str, _done: u64, _total: Option<u64>) {}
-    fn notice(&self, _message: &str) {}
-}
-
-/// A repository of the hub at some revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Repository {
-    /// `owner/name`.
-    pub(crate) id: String,
-    /// Branch, tag or commit, if one was asked for.
-    pub(crate) revision: Option<String>,
-}
-
-impl Repository {
-    /// Parses `owner/name` or `owner/name@revision`.
-    pub(crate) fn parse(spec: &str) -> Option<Self> {
-        let (id, revision) = match spec.split_once('@') {
-            Some((id, revision)) => (id, Some(revision)),
-            None => (spec, None),
-        };
-        let (owner, name) = id.split_once('/')?;
-        let is_valid = is_name(owner) && is_name(name) && revision.is_none_or(is_revision);
-        is_valid.then(|| Self { id: id.to_owned(), revision: revision.map(str::to_owned) })
-    }
-}
-
-/// A name that the hub allows; it becomes part of a folder's name, with `--` between owner and name.
-fn is_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    !name.is_empty()
-        && name.bytes().all(allowed)
-        && !name.starts_with(['.', '-'])
-        && !name.contains("--")
-        && !name.contains("..")
-}
-
-/// A revision whose parts are safe as the names of a file and its folders.
-fn is_revision(revision: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+');
-    revision.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed))
-}
 
 /// A model's files in the cache.
 #[derive(Debug)]
@@ -338,26 +286,6 @@ impl Transfer<'_> {
             };
             self.output.write_all(&buffer[..n]).map_err(|cause| HubError::cache(self.partial, cause))?;
             done += n as u64;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repository_is_an_owner_and_a_name_and_maybe_a_revision() {
-        let parse = |spec: &str| Repository::parse(spec).map(|r| (r.id, r.revision));
-        let small = || "facebook/dinov2-small".to_owned();
-        assert_eq!(parse("facebook/dinov2-small"), Some((small(), None)));
-        assert_eq!(parse("facebook/dinov2-small@v1.0"), Some((small(), Some("v1.0".to_owned()))));
-        assert_eq!(parse("facebook/dinov2-small@refs/pr/7"), Some((small(), Some("refs/pr/7".to_owned()))));
-        for spec in [
-            "", "a", "a/", "/a", "a/b/c", "../b", "a/..", "a--b/c", "./b", "a/b@", "a/b@../x", "a/b@x//y", "a/b@/x",
-            "a b/c", "a/b?c",
-        ] {
-            assert_eq!(parse(spec), None, "{spec:?}");
         }
     }
 }

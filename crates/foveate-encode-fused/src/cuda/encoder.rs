@@ -346,7 +346,7 @@ impl<'a> Source<'a> {
 fn number(device: &str) -> Result<usize, EncodeError> {
     foveate_cuda::ordinal(device).ok_or_else(|| EncodeError::Device {
         device: device.to_owned(),
-        reason: "a device is called `cuda` or `cuda:N`".to_owned(),
+        reason: "a device is called `cuda` or `cuda:N`".into(),
     })
 }
 
@@ -355,7 +355,7 @@ fn element(device: &Device, options: &EncoderOptions) -> Result<Element, EncodeE
     let what = format!("{} (compute capability {major}.{minor})", device.name());
     if (major, minor) < OLDEST {
         let reason = format!("{what} is too old; {}.{} is the least", OLDEST.0, OLDEST.1);
-        return Err(EncodeError::Device { device: options.device.clone(), reason });
+        return Err(EncodeError::Device { device: options.device.clone(), reason: reason.into() });
     }
     match options.dtype {
         DType::F32 => Ok(Element::F32),

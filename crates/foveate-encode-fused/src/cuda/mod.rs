@@ -24,14 +24,14 @@ use foveate_encode::EncodeError;
 
 /// What a failing device means while an encoder is in use.
 fn fault(error: CudaError) -> EncodeError {
-    EncodeError::Engine(error.to_string())
+    EncodeError::Engine(error.into())
 }
 
 /// What it means while one is opened.
 fn unavailable(device: &str, error: CudaError) -> EncodeError {
     match error {
-        CudaError::OutOfMemory { .. } => EncodeError::Engine(format!("{error}; a smaller batch takes less")),
-        error => EncodeError::Device { device: device.to_owned(), reason: error.to_string() },
+        CudaError::OutOfMemory { .. } => EncodeError::Engine(format!("{error}; a smaller batch takes less").into()),
+        error => EncodeError::Device { device: device.to_owned(), reason: error.into() },
     }
 }
 

@@ -390,7 +390,7 @@ impl OneBatch {
     /// Memory that the device reads by itself, with the one batch in it.
     fn one_more(&mut self) -> Result<Box<dyn BatchMemory>, EncodeError> {
         let mut memory = (self.inner.allocator(Place::Host))(self.caches.batch.len())?;
-        let host = memory.host_mut().ok_or_else(|| EncodeError::Engine("no memory on the host".to_owned()))?;
+        let host = memory.host_mut().ok_or_else(|| EncodeError::Engine("no memory on the host".into()))?;
         host.copy_from_slice(&self.caches.batch);
         Ok(memory)
     }
