@@ -34,7 +34,7 @@ pub(crate) enum Role<'a> {
 
 const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
 /// What single crates may import besides.
-const EXCEPTIONS: [(&str, &[&str]); 5] = [
+const EXCEPTIONS: [(&str, &[&str]); 6] = [
     // Its trait stands for decoding and resizing as one.
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
     // It decodes whole batches, and resizes them where they are.
