@@ -58,6 +58,11 @@ pub fn load() -> Result<(), String> {
 
 type SetOrder = extern "C" fn(*const c_char) -> c_int;
 
+/// Those of `orders` that a test runs in: the first two, or with `FOVEATE_TESTS=full` all of them.
+pub fn tested<'a>(orders: &'a [&'a str]) -> &'a [&'a str] {
+    foveate_testkit::by_length(&orders[..orders.len().min(2)], orders)
+}
+
 /// Loads the emulator and sets the order in which this process's streams run from now on: what `CUDA_EMULATOR_ORDER`
 /// says at the start (`late`, `eager`, `random:SEED`).
 ///
