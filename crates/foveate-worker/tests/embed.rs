@@ -102,7 +102,7 @@ impl Overlap for Device {
         for (row, image) in out.reset(batch.images, 1).iter_mut().zip(samples.chunks_exact(3)) {
             if image[0] == BROKEN {
                 self.under_way.clear();
-                return Err(EncodeError::Engine("an illegal address".to_owned()));
+                return Err(EncodeError::Engine("an illegal address".into()));
             }
             *row = if image[0] == NAN { f32::NAN } else { f32::from(image[0]) };
         }
