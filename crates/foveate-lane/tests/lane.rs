@@ -145,7 +145,7 @@ impl Overlap for Device {
         for (at, (row, image)) in rows.zip(batch.memory.host().unwrap().chunks_exact(IMAGE)).enumerate() {
             if image[0] == BROKEN {
                 self.under_way.clear();
-                return Err(EncodeError::Engine("an illegal address".to_owned()));
+                return Err(EncodeError::Engine("an illegal address".into()));
             }
             row.copy_from_slice(&[if image[0] == INFINITE { f32::INFINITY } else { f32::from(image[0]) }, at as f32]);
         }
