@@ -2,20 +2,18 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use foveate::encode::{DType, Pooling};
-use foveate::lane::Normalize;
+use clap::{Args, Parser, Subcommand};
 use foveate::pipeline::FailurePolicy;
-use foveate::preprocess::OrientationPolicy;
-use foveate::sink::Element;
 use foveate::{DecodeScale, Recipe, Shard};
 
+use super::job_args::{DTypeArg, JobArgs, NormalizeArg, OrientationArg, PoolingArg, StorageArgs};
 use super::lab_args::{
     BENCH_EXAMPLES, DIAGNOSE_EXAMPLES, DiagnoseArgs, Experiment, PROFILE_EXAMPLES, ProfileArgs, REPORT_EXAMPLES,
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
 };
 use super::plan_args::{self, PlanArgs};
 use super::service_args::{self, EnqueueArgs, ServeArgs, WorkerArgs};
+use super::values::{parse_count, parse_positive, parse_seconds, parse_setting};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -24,7 +22,7 @@ Exit codes:
   2    the command line cannot work: an argument is wrong, an input does not exist, an output cannot be written, or this
        build lacks a backend or a device; nothing was done
   3    more inputs failed than --max-failures or --strict allow, or every one did
-  130  interrupted; what was done is kept, the same command continues it";
+  130  interrupted; what was done is kept, and the same command continues it";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,30 +54,30 @@ pub(crate) enum Command {
     /// Turn images into vectors.
     #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
     Embed(Box<EmbedArgs>),
-    /// Measure how far apart the vectors of two configurations are, on a sample of your own images.
+    /// Compare the vectors of two configurations on a sample of your images.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(Box<VerifyArgs>),
-    /// Show where the time of a job goes: every stage on one thread, and the same job with its workers.
+    /// Show where a job's time goes: each stage on one thread, then the same job with its workers.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
-    /// Measure decoders, resizers, encoders, sinks and whole jobs, alone and beside each other, on your own photos.
+    /// Measure decoders, resizers, encoders, sinks and whole jobs on your own photos.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench {
-        /// What is measured.
+        /// The experiment.
         #[command(subcommand)]
         experiment: Experiment,
     },
-    /// Find the stage that holds a job back, and what should help: the job as it is, its data cached at one depth after
-    /// the other.
+    /// Find the stage that limits a job's throughput, and what should help: run the job with its data cached at successive
+    /// depths.
     #[command(after_help = DIAGNOSE_EXAMPLES)]
     Diagnose(Box<DiagnoseArgs>),
-    /// Find the workers, threads, batch and queues that are fastest here, and write them to a file for `--config`.
+    /// Find the fastest workers, threads, batch and queues on this machine, and write them to a file for `--config`.
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(Box<TuneArgs>),
-    /// Make figures and one HTML page of what the other commands measured.
+    /// Turn the CSV files of the other commands into figures and one HTML page.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
-    /// Say what a job will take: how many workers, what batch, how long, how much.
+    /// Predict what a job takes: workers, batch, time and cost.
     #[command(after_help = plan_args::EXAMPLES)]
     Plan(Box<PlanArgs>),
     /// Embed images as messages of a queue name them, and call back.
@@ -93,8 +91,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// List the decoders, resizers, encoders, sinks, queues and stores of this build.
     Backends,
-    /// Show what each backend works with on this machine, and what would help where it does not. Exit code 1 when a
-    /// backend of this build cannot work here.
+    /// Show the library and the devices of each backend on this machine, and what to install if one is missing. Exit code
+    /// 1 if a backend of this build does not work.
     Doctor(DoctorArgs),
     /// List the models that have a card.
     Models,
@@ -111,137 +109,6 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// What to embed and how, as typed; [`super::job`] makes sense of it.
-#[derive(Args, Debug)]
-pub(crate) struct JobArgs {
-    /// Files, folders (searched recursively, sorted) and globs (quote them), in any mixture.
-    #[arg(value_name = "INPUT", required_unless_present = "from_list")]
-    pub(crate) inputs: Vec<PathBuf>,
-
-    /// A file with one path a line, taken after the INPUTs; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) from_list: Vec<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) embedding: EmbeddingArgs,
-
-    /// Do only the first N inputs.
-    #[arg(long, value_name = "N", help_heading = "Inputs")]
-    pub(crate) limit: Option<u64>,
-
-    /// Refuse files of more bytes than this (`256M`).
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
-    pub(crate) max_bytes: u64,
-
-    /// Threads that read files.
-    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) readers: usize,
-
-    /// Full batches that may wait for the encoder.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) prefetch: usize,
-}
-
-/// What becomes of an image.
-#[derive(Args, Debug)]
-pub(crate) struct EmbeddingArgs {
-    /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
-    /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
-    #[arg(short, long, default_value = "facebook/dinov2-small", help_heading = "Model")]
-    pub(crate) model: String,
-
-    /// How an image becomes the model's input: the model's own recipe, or plain stretching. Two different embeddings.
-    #[arg(long, value_name = "hf|squash", default_value = "hf", help_heading = "Model")]
-    pub(crate) preprocess: Recipe,
-
-    /// How tokens become one vector.
-    #[arg(long, value_enum, default_value = "cls", help_heading = "Model")]
-    pub(crate) pooling: PoolingArg,
-
-    /// Whether EXIF orientation is applied before anything else.
-    #[arg(long, value_enum, default_value = "apply", help_heading = "Model")]
-    pub(crate) orientation: OrientationArg,
-
-    /// Scale each vector to unit length.
-    #[arg(long, value_enum, default_value = "off", help_heading = "Model")]
-    pub(crate) normalize: NormalizeArg,
-
-    /// Precision of the forward.
-    #[arg(long, value_enum, default_value = "f32", help_heading = "Model")]
-    pub(crate) dtype: DTypeArg,
-
-    /// Where the forward runs: `cpu`, `cuda:0`, or several (`cuda:0,cuda:1`), which share the work; one that is named
-    /// twice has two batches in hand at once. There is no silent fallback.
-    #[arg(long, value_name = "DEVICE,…", default_value = "cpu", help_heading = "Model")]
-    pub(crate) device: String,
-
-    /// Refuse images of more pixels than this (`100M`, `2G`) before any memory is taken for them.
-    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
-    pub(crate) max_pixels: u64,
-
-    /// Accept files that end early, with what could be decoded of them.
-    #[arg(long, help_heading = "Inputs")]
-    pub(crate) allow_truncated: bool,
-
-    /// Decoder that is asked first (see `foveate backends`); others stand in for formats it cannot read.
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub(crate) decoder: Option<String>,
-
-    /// Whether JPEGs may be decoded at a fraction of their size: `fast` is quicker and changes the vectors a little
-    /// (`foveate verify` measures how much). Default: exact; of `verify`, fast.
-    #[arg(long, value_name = "exact|fast", help_heading = "Engine")]
-    pub(crate) decode_scale: Option<DecodeScale>,
-
-    /// Resizer.
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub(crate) resizer: Option<String>,
-
-    /// Encoder.
-    #[arg(long, value_name = "NAME", help_heading = "Engine")]
-    pub(crate) encoder: Option<String>,
-
-    /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
-    pub(crate) encoder_option: Vec<(String, String)>,
-
-    /// What only the decoder understands: `backend=hardware` of `nvjpeg`. Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
-    pub(crate) decoder_option: Vec<(String, String)>,
-
-    /// Images per batch.
-    #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) batch: usize,
-
-    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores; all of
-    /// them where the forward runs on a device of its own.
-    #[arg(short, long, value_name = "N", help_heading = "Engine")]
-    pub(crate) workers: Option<usize>,
-
-    /// Threads of the forward on a CPU. Default: all cores.
-    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
-
-    /// Take options from a TOML file (`batch = 16`), as `foveate tune` writes one; those given here win.
-    #[arg(long, value_name = "FILE", help_heading = "Engine")]
-    pub(crate) config: Option<PathBuf>,
-}
-
-/// How vectors are stored.
-#[derive(Args, Debug)]
-pub(crate) struct StorageArgs {
-    /// How vectors are stored.
-    #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
-    pub(crate) out_dtype: ElementArg,
-
-    /// Output format, where the extension does not tell.
-    #[arg(long, value_name = "NAME", requires = "output", help_heading = "Output")]
-    pub(crate) sink: Option<String>,
-
-    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "output", help_heading = "Output")]
-    pub(crate) sink_option: Vec<(String, String)>,
 }
 
 /// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
@@ -262,20 +129,20 @@ pub(crate) struct EmbedArgs {
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
     pub(crate) part_items: u64,
 
-    /// Continue an interrupted run of the same job. This is the default: the same command again continues, and once
-    /// the output is complete it does nothing.
+    /// Continue an interrupted run of the same job. This is the default: the same command continues the run, and does
+    /// nothing once the output is complete.
     #[arg(long, conflicts_with = "overwrite", help_heading = "Output")]
     pub(crate) resume: bool,
 
-    /// Replace an output that exists, or start an interrupted run anew.
+    /// Replace an existing output, or restart an interrupted run.
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
 
-    /// Seconds between commits: what a crash can cost.
+    /// Seconds between commits; a crash loses at most this much work.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output")]
     pub(crate) commit_every: Duration,
 
-    /// Do only part I of N of the inputs (I from 0). `auto` reads Slurm's array variables; `auto/N` also those of
+    /// Process only part I of N of the inputs (I counts from 0). `auto` reads Slurm's array variables; `auto/N` also those of
     /// Kubernetes indexed jobs.
     #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Inputs")]
     pub(crate) shard: Option<Shard>,
@@ -292,7 +159,7 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "FILE", help_heading = "Display")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long, help_heading = "Display")]
     pub(crate) quiet: bool,
 
@@ -307,25 +174,24 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// What to compare with: `exact` or `fast` (the same with that decode scale), or what is different about it, as
-    /// `NAME=VALUE,…` with the long options' names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`,
-    /// `model=other/`.
+    /// The other configuration: `exact` or `fast` for another decode scale, or the options that differ as `NAME=VALUE,…`,
+    /// by their long names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`, `model=other/`.
     #[arg(long, value_name = "CONFIG", default_value = "exact", value_parser = Overrides::parse, help_heading = "Comparison")]
     pub(crate) against: Overrides,
 
-    /// Most images to compare, drawn at random.
+    /// Maximum number of images to compare, drawn at random.
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count, help_heading = "Comparison")]
     pub(crate) sample: u64,
 
-    /// Decides which images are drawn.
+    /// Seed of the random draw.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Comparison")]
     pub(crate) seed: u64,
 
-    /// A CSV file with the columns `file` (or `id`) and `label`: recall@1 under both configurations is reported too.
+    /// A CSV file with the columns `file` (or `id`) and `label`: adds recall@1 under both configurations.
     #[arg(long, value_name = "FILE", help_heading = "Comparison")]
     pub(crate) labels: Option<PathBuf>,
 
-    /// Exit with 3 when an image's cosine is below this, or fails under one configuration only.
+    /// Exit with 3 if an image's cosine is below this, or if an image fails under one configuration only.
     #[arg(long, value_name = "COSINE", help_heading = "Comparison")]
     pub(crate) min_cosine: Option<f64>,
 
@@ -391,68 +257,8 @@ impl Overrides {
     }
 }
 
-/// A closed set of words on the command line for a type of the library.
-macro_rules! words {
-    ($name:ident => $target:ty { $($variant:ident $word:literal => $value:expr),+ $(,)? }) => {
-        #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-        pub(crate) enum $name {
-            $(#[value(name = $word)] $variant,)+
-        }
-        impl From<$name> for $target {
-            fn from(word: $name) -> Self {
-                match word {
-                    $($name::$variant => $value,)+
-                }
-            }
-        }
-    };
-}
-
-words!(PoolingArg => Pooling { Cls "cls" => Self::Cls, Mean "mean" => Self::Mean, ClsMean "cls+mean" => Self::ClsMean });
-words!(OrientationArg => OrientationPolicy { Apply "apply" => Self::Apply, Ignore "ignore" => Self::Ignore });
-words!(NormalizeArg => Normalize { Off "off" => Self::Off, L2 "l2" => Self::L2 });
-words!(DTypeArg => DType { F32 "f32" => Self::F32, F16 "f16" => Self::F16, Bf16 "bf16" => Self::Bf16 });
-words!(ElementArg => Element { F32 "f32" => Self::F32, F16 "f16" => Self::F16 });
-
 fn parse_shard(text: &str) -> Result<Shard, String> {
     Shard::parse(text, |name| std::env::var(name).ok()).map_err(|error| error.to_string())
-}
-
-pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("expected NAME=VALUE".to_owned()),
-    }
-}
-
-pub(crate) fn parse_positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("expected a whole number from 1".to_owned()),
-        Ok(number) => Ok(number),
-    }
-}
-
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = f64::from_str(text).map_err(|error| error.to_string())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-/// A number with an optional suffix: K, M and G are thousands, millions and thousand millions.
-pub(crate) fn suffixed(text: &str) -> Option<f64> {
-    let text = text.trim();
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
-        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
-        _ => (text, 1.0),
-    };
-    f64::from_str(digits).ok().map(|number| number * unit).filter(|number| number.is_finite())
-}
-
-/// A whole number from 1, with an optional suffix.
-pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
-    let refused = || "expected a number from 1, such as 100000000, 100M or 2G".to_owned();
-    suffixed(text).filter(|&number| number >= 1.0).map(|number| number as u64).ok_or_else(refused)
 }
 
 fn parse_failures(text: &str) -> Result<FailurePolicy, String> {
@@ -469,16 +275,6 @@ fn parse_failures(text: &str) -> Result<FailurePolicy, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_take_suffixes_and_refuse_nonsense() {
-        assert_eq!(parse_count("100M"), Ok(100_000_000));
-        assert_eq!(parse_count("1.5k"), Ok(1_500));
-        assert_eq!(parse_count("7"), Ok(7));
-        for bad in ["", "0", "-1", "M", "inf", "nan", "12x"] {
-            assert!(parse_count(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn the_other_configuration_is_words_or_options() {

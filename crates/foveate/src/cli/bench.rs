@@ -8,9 +8,10 @@ use foveate::lab::plan_check::{self, Check};
 use foveate::lab::{Calibration, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema};
 
 use super::diagnose as diagnosing;
+use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::{BenchArgs, Experiment, SinksArgs, WorkerBenchArgs};
-use super::{Exit, plan};
+use super::plan;
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
     match experiment {

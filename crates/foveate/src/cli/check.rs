@@ -13,23 +13,13 @@ use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
 use foveate::source::Input;
 
-use super::args::{Command, EmbedArgs, JobArgs, VerifyArgs};
+use super::args::{Command, EmbedArgs, VerifyArgs};
+use super::exit::Usage;
+use super::job_args::JobArgs;
 use super::lab_args::{Experiment, LabArgs, ProfileArgs, ReportArgs, TuneArgs};
 use super::plan_args::PlanArgs;
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
-
-/// A command line that cannot work: exit code 2. Nothing was written for it.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(crate) struct Usage(#[from] anyhow::Error);
-
-impl Usage {
-    /// The error itself, where it is one of these: its causes are to be told, not that it is about the command line.
-    pub(crate) fn unwrap(error: &anyhow::Error) -> &anyhow::Error {
-        error.downcast_ref::<Self>().map_or(error, |usage| &usage.0)
-    }
-}
 
 /// Checks what a command names.
 pub(crate) fn command(command: &Command) -> Result<(), Usage> {
@@ -47,7 +37,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Serve(args) => serve(args),
         Command::Backends | Command::Doctor(_) | Command::Models | Command::Completions { .. } => Ok(()),
     };
-    checked.map_err(Usage)
+    checked.map_err(Usage::from)
 }
 
 fn embed(args: &EmbedArgs) -> anyhow::Result<()> {

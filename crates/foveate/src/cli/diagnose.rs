@@ -5,7 +5,7 @@ use std::io::Write;
 use foveate::lab::diagnose::{self, Diagnosis, Options, Verdict, Verify};
 use serde_json::json;
 
-use super::Exit;
+use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::DiagnoseArgs;
 

@@ -6,8 +6,8 @@ use foveate::backends;
 use foveate::core::{Backend, Health, Problem, Registry};
 use serde_json::{Value, json};
 
-use super::Exit;
 use super::args::DoctorArgs;
+use super::exit::Exit;
 
 /// One backend of the table.
 struct Finding {

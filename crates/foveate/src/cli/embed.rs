@@ -1,16 +1,17 @@
 //! `foveate embed`.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, Job, has_cpu};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
-use foveate::sink::{Existing, SinkError};
+use foveate::sink::{Existing, Published, SinkError};
 
 use super::args::EmbedArgs;
-use super::{Exit, job, progress, summary, trace};
+use super::exit::Exit;
+use super::{job, progress, remedy, summary, trace};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
@@ -102,7 +103,7 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
         Err(RunError::Sink(SinkError::AlreadyComplete(file))) => return already_complete(args, &file),
         Err(error) => {
             let exit = if matches!(error, RunError::TooManyFailures { .. }) { Exit::Failures } else { Exit::Fault };
-            super::tell(&error.into());
+            remedy::tell(&error.into());
             return Ok(exit);
         }
     };
@@ -115,12 +116,27 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
     Ok(match &report.published {
         None => Exit::Interrupted,
         Some(published) if published.rows == 0 => {
-            let failures = published.files.first().map(|file| file.display().to_string()).unwrap_or_default();
-            eprintln!("error: none of the {} inputs gave a vector; the reasons are in {failures}", report.inputs);
+            eprintln!(
+                "error: none of the {} inputs gave a vector; the reasons are in {}",
+                report.inputs,
+                failures_file(published)
+            );
             Exit::Failures
+        }
+        Some(published) if published.failures > 0 && !args.quiet => {
+            eprintln!(
+                "note: the reasons of the failures are in {}; --max-pixels, --max-bytes and --allow-truncated accept more",
+                failures_file(published)
+            );
+            Exit::Complete
         }
         Some(_) => Exit::Complete,
     })
+}
+
+/// Sinks list it last.
+fn failures_file(published: &Published) -> std::path::Display<'_> {
+    published.files.last().map_or(Path::new(""), PathBuf::as_path).display()
 }
 
 /// The same command after a run that reached its end: done, as a job queue that repeats a task expects.
@@ -129,7 +145,7 @@ fn already_complete(args: &EmbedArgs, file: &Path) -> anyhow::Result<Exit> {
     if args.json {
         writeln!(out, "{}", serde_json::json!({ "status": "already complete", "output": file.display().to_string() }))?;
     } else if !args.quiet {
-        writeln!(out, "{} is already complete; --overwrite makes it anew", file.display())?;
+        writeln!(out, "{} is already complete; pass --overwrite to replace it", file.display())?;
     }
     Ok(Exit::Complete)
 }

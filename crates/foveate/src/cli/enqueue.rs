@@ -12,8 +12,9 @@ use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueOptions, o
 use foveate::source::{Input, Listing, Source};
 use foveate::worker::Backoff;
 
+use super::exit::Exit;
 use super::service_args::EnqueueArgs;
-use super::{Exit, job, service};
+use super::{job, service};
 
 /// Messages per call.
 const TOGETHER: usize = 500;

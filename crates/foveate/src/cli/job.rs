@@ -10,8 +10,8 @@ use foveate::embed::{Backends, EmbedOptions};
 use foveate::pipeline::Cancel;
 use foveate::source::{Input, Listing, Source};
 
-use super::args::{EmbeddingArgs, JobArgs};
-use super::check::Usage;
+use super::exit::Usage;
+use super::job_args::{EmbeddingArgs, JobArgs};
 
 /// What the arguments tell of a job that writes to `output`.
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
@@ -56,10 +56,12 @@ pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
     }
 }
 
-/// Permission that nobody can use is worth a word.
+/// Says that `fast` has no effect in this build.
 pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
     if options.decode_scale == DecodeScale::Fast && backends.scaling_decoder().is_none() {
-        eprintln!("note: no decoder of this build can decode at a smaller scale, so `fast` is exact; see -F turbojpeg");
+        eprintln!(
+            "note: no decoder of this build decodes at a reduced scale, so `fast` is `exact`; rebuild with `-F turbojpeg`"
+        );
     }
 }
 
@@ -98,7 +100,7 @@ pub(crate) fn left_out(listing: &Listing) -> Option<String> {
 
 /// The first signal asks the run to commit and stop, the second ends the process at once.
 pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
-    on_signal(cancel, || eprintln!("\ninterrupted: finishing the batch in hand; once more to stop at once"))
+    on_signal(cancel, || eprintln!("\ninterrupted: finishing the current batch; interrupt again to stop at once"))
 }
 
 /// The same, saying so by `tell`.

@@ -130,7 +130,7 @@ fn note_left_out(photos: &PhotoSet) {
         eprintln!("note: measuring with {kept} photos; {count} cannot be used, the first {id}: {reason}");
     }
     if photos.photos.len() == 1 {
-        eprintln!("note: one photo, over and over, says little about others");
+        eprintln!("note: one photo says little about others");
     }
 }
 

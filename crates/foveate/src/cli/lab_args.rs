@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::args::{JobArgs, parse_count, parse_positive, parse_seconds};
+use super::job_args::JobArgs;
+use super::values::{parse_count, parse_positive, parse_seconds};
 
 pub(crate) const PROFILE_EXAMPLES: &str = "\
 Examples:
@@ -34,33 +35,33 @@ pub(crate) const REPORT_EXAMPLES: &str = "\
 Examples:
   foveate bench all photos/ --quick && foveate report foveate-run";
 
-/// What the commands that measure have in common.
+/// Arguments that the commands that measure share.
 #[derive(Args, Debug)]
 pub(crate) struct LabArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// Photos to measure with, drawn at random from the inputs and used over and over.
+    /// Number of photos to measure with, drawn at random from the inputs and reused.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) n: u64,
 
-    /// Decides which photos are drawn, and the order of whatever takes turns.
+    /// Seed of the random choices: the photos, and the order of the candidates.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
     pub(crate) seed: u64,
 
-    /// Measure with the photos as they are only, not also with small ones made of them.
+    /// Measure the photos as given only, without downscaled copies.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) as_given: bool,
 
-    /// The sink of whole runs.
+    /// Sink of whole runs.
     #[arg(long, value_name = "NAME", help_heading = "Measuring")]
     pub(crate) sink: Option<String>,
 
-    /// Folder for CSV files; those of the same name are replaced, so that `foveate report` finds the latest of each.
+    /// Folder for CSV files. Files of the same name are replaced, so that `foveate report` finds the latest ones.
     #[arg(short, long, value_name = "DIR", default_value = "foveate-run", help_heading = "Display")]
     pub(crate) out: PathBuf,
 
-    /// Say nothing on the way.
+    /// Print no progress.
     #[arg(short, long, help_heading = "Display")]
     pub(crate) quiet: bool,
 }
@@ -71,16 +72,16 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) lab: LabArgs,
 
-    /// A decoder and a resizer to profile, besides others; default: those of a plain run. Repeatable.
+    /// A decoder and a resizer to profile. Default: those of a plain run. Repeatable.
     #[arg(long, value_name = "DECODER+RESIZER", value_parser = parse_pair, help_heading = "Measuring")]
     pub(crate) pair: Vec<(String, String)>,
 
-    /// Images of each run; default: as many as take about four seconds.
+    /// Images per run. Default: as many as take about four seconds.
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) images: Option<u64>,
 
-    /// Also normalize on the CPU, as pipelines do whose encoder does not: shows the classic breakdown's stage, which
-    /// this program does not need.
+    /// Also normalize on the CPU: adds the stage of pipelines whose encoder does not normalize. This program does not need
+    /// it.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) normalize_on_cpu: bool,
 
@@ -103,35 +104,35 @@ pub(crate) struct BenchArgs {
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
 
-    /// Images of each sample of a whole run; default: as many as take a second or two.
+    /// Images per sample of a whole run. Default: as many as take a second or two.
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) images: Option<u64>,
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Experiment {
-    /// Every experiment, one after the other, then the diagnosis and the model's predictions.
+    /// Run every experiment, then the diagnosis and the model's predictions.
     All(Box<BenchArgs>),
-    /// Decoders alone: bytes in memory to pixels in memory.
+    /// Measure decoders alone: bytes in memory to pixels in memory.
     Decoders(Box<BenchArgs>),
-    /// Resizers alone: pixels in memory to the model's input.
+    /// Measure resizers alone: pixels in memory to the model's input.
     Resizers(Box<BenchArgs>),
-    /// Sinks alone: vectors in memory to a finished output.
+    /// Measure sinks alone: vectors in memory to a finished output.
     Sinks(Box<SinksArgs>),
-    /// Encoders alone, in every precision.
+    /// Measure encoders alone, in every precision.
     Forward(Box<ForwardArgs>),
-    /// The encoder alone at growing batches: throughput and memory.
+    /// Measure the encoder's throughput and memory at growing batch sizes.
     BatchSweep(Box<BenchArgs>),
-    /// The whole job with a growing number of workers.
+    /// Measure the whole job with a growing number of workers.
     WorkerSweep(Box<BenchArgs>),
-    /// From a slow configuration to the fastest, each step measured end to end.
+    /// Measure each step from a slow configuration to the fastest, end to end.
     Headline(Box<BenchArgs>),
-    /// What a sample says about a million images, checked against a longer run.
+    /// Extrapolate a sample to a million images, checked against a longer run.
     Extrapolation(Box<BenchArgs>),
-    /// A dozen configurations, each predicted by the model and then measured.
+    /// Predict a dozen configurations with the model, then measure them.
     Predictions(Box<BenchArgs>),
-    /// The queue worker: everything in turn, then downloads, preparation and batches side by side, with the encoder and
-    /// with a stub for a device.
+    /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel, with
+    /// the encoder and with a stub in place of a device.
     Worker(Box<WorkerBenchArgs>),
 }
 
@@ -141,19 +142,19 @@ pub(crate) struct WorkerBenchArgs {
     #[command(flatten)]
     pub(crate) bench: BenchArgs,
 
-    /// Median and 99th percentile, in milliseconds, of the time until a photo begins to come from the server.
+    /// Median and 99th percentile of the photo server's time to the first byte, in milliseconds.
     #[arg(long, value_name = "MEDIAN,P99", default_value = "50,200", value_parser = parse_latency, help_heading = "Measuring")]
     pub(crate) photo_ms: (Duration, Duration),
 
-    /// Median and 99th percentile, in milliseconds, of the time until a callback is taken.
+    /// Median and 99th percentile of the callback receiver's response time, in milliseconds.
     #[arg(long, value_name = "MEDIAN,P99", default_value = "20,80", value_parser = parse_latency, help_heading = "Measuring")]
     pub(crate) callback_ms: (Duration, Duration),
 
-    /// Milliseconds that the stub sleeps for a batch of any size, in the place of a device's forward.
+    /// Milliseconds that the stub sleeps per batch, in place of a device's forward.
     #[arg(long, value_name = "MS", default_value = "5", value_parser = parse_ms, help_heading = "Measuring")]
     pub(crate) forward_ms: Duration,
 
-    /// Most images of a dynamic batch.
+    /// Maximum size of a dynamic batch.
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_positive, help_heading = "Measuring")]
     pub(crate) dynamic_batch: usize,
 
@@ -173,7 +174,7 @@ pub(crate) struct SinksArgs {
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
 
-    /// Decides the order in which sinks take turns.
+    /// Seed of the order of the sinks.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
     pub(crate) seed: u64,
 
@@ -181,7 +182,7 @@ pub(crate) struct SinksArgs {
     #[arg(short, long, value_name = "DIR", default_value = "foveate-run", help_heading = "Display")]
     pub(crate) out: PathBuf,
 
-    /// Say nothing on the way.
+    /// Print no progress.
     #[arg(short, long, help_heading = "Display")]
     pub(crate) quiet: bool,
 
@@ -215,11 +216,11 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
 
-    /// Apply the most promising remedy, or the one named, and measure what it gives.
+    /// Apply the most promising remedy, or the named one, and measure its effect.
     #[arg(long, value_name = "REMEDY", num_args = 0..=1, default_missing_value = "", help_heading = "Measuring")]
     pub(crate) verify: Option<String>,
 
-    /// Take the photos out of the system's cache before each sample that reads them.
+    /// Drop the photos from the page cache before each sample that reads them.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) cold: bool,
 
@@ -234,7 +235,7 @@ pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) lab: LabArgs,
 
-    /// Seconds to spend.
+    /// Time budget in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds, help_heading = "Measuring")]
     pub(crate) budget: Duration,
 

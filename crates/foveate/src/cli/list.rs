@@ -6,7 +6,7 @@ use foveate::backends;
 use foveate::core::{Backend, Registry};
 use foveate::dinov2::Card;
 
-use super::Exit;
+use super::exit::Exit;
 
 pub(crate) fn backends() -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();

@@ -9,7 +9,9 @@ mod diagnose;
 mod doctor;
 mod embed;
 mod enqueue;
+mod exit;
 mod job;
+mod job_args;
 mod lab;
 mod lab_args;
 mod list;
@@ -26,71 +28,25 @@ mod service_args;
 mod summary;
 mod trace;
 mod tune;
+mod values;
 mod verify;
 mod worker;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use foveate::lab::LabError;
 
 use args::{Cli, Command};
-use check::Usage;
-
-/// How the program ends, as documented in `--help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// The job is complete; failures of single inputs, if any, are recorded.
-    Complete,
-    /// Something stopped the job, or kept it from starting.
-    Fault,
-    /// The command line cannot work; nothing was done.
-    Usage,
-    /// More inputs failed than was allowed, or all of them.
-    Failures,
-    /// Interrupted by a signal; what was finished is committed.
-    Interrupted,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Complete => 0,
-            Exit::Fault => 1,
-            // As clap does when it cannot understand the arguments.
-            Exit::Usage => 2,
-            Exit::Failures => 3,
-            Exit::Interrupted => 130,
-        })
-    }
-}
+use exit::{Exit, Usage};
 
 pub(crate) fn main() -> ExitCode {
     let done = config::expand(std::env::args_os().collect()).map_err(|error| Usage::from(error).into());
     let done = done.map(Cli::parse_from).and_then(|cli| run(cli.command));
     done.unwrap_or_else(|error| {
-        tell(Usage::unwrap(&error));
-        exit_of(&error)
+        remedy::tell(Usage::unwrap(&error));
+        Exit::of(&error)
     })
     .into()
-}
-
-/// What failed, why, and what to do: one line on standard error.
-pub(crate) fn tell(error: &anyhow::Error) {
-    match remedy::of(error) {
-        Some(remedy) => eprintln!("error: {}; {remedy}", chain(error)),
-        None => eprintln!("error: {}", chain(error)),
-    }
-}
-
-fn exit_of(error: &anyhow::Error) -> Exit {
-    if error.is::<Usage>() {
-        return Exit::Usage;
-    }
-    match error.downcast_ref::<LabError>() {
-        Some(LabError::Interrupted) => Exit::Interrupted,
-        _ => Exit::Fault,
-    }
 }
 
 fn run(command: Command) -> anyhow::Result<Exit> {
@@ -117,19 +73,6 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// An error and its causes in one line, without repeating a cause that a message already contains.
-pub(crate) fn chain(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if line.is_empty() {
-            line = cause;
-        } else if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
-        }
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,11 +80,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn causes_are_told_once() {
-        let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("run failed");
-        assert_eq!(chain(&error), "run failed: cannot write x: disk full");
     }
 }

@@ -12,7 +12,7 @@ use foveate::plan::{
 };
 use serde::Serialize;
 
-use super::Exit;
+use super::exit::Exit;
 use super::measured_run::MeasuredRun;
 use super::plan_args::PlanArgs;
 

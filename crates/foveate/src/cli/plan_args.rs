@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::args::{parse_count, parse_positive, suffixed};
+use super::values::{parse_count, parse_positive, suffixed};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use foveate::lab::{Setting, Table, profile};
 
+use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::ProfileArgs;
-use super::{Exit, trace};
+use super::trace;
 
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;

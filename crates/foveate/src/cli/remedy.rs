@@ -1,4 +1,5 @@
-//! What a person can do about an error. Libraries say what failed and why; only this program knows its options.
+//! Errors for people: what failed and why, as the libraries say it, and what to do, as only this program with its options
+//! knows it.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -8,8 +9,29 @@ use foveate::pipeline::RunError;
 use foveate::source::SourceError;
 use foveate::verify::VerifyError;
 
+/// What failed, why, and what to do: one line on standard error.
+pub(crate) fn tell(error: &anyhow::Error) {
+    match of(error) {
+        Some(remedy) => eprintln!("error: {}; {remedy}", chain(error)),
+        None => eprintln!("error: {}", chain(error)),
+    }
+}
+
+/// An error and its causes in one line, without repeating a cause that a message already contains.
+fn chain(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
 /// The remedy for the first cause that has one.
-pub(crate) fn of(error: &anyhow::Error) -> Option<&'static str> {
+fn of(error: &anyhow::Error) -> Option<&'static str> {
     error.chain().find_map(of_cause)
 }
 
@@ -65,5 +87,16 @@ fn of_reading(error: &io::Error) -> Option<&'static str> {
         ErrorKind::NotFound => Some("check the path"),
         ErrorKind::PermissionDenied => Some("run with read access or exclude it"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("run failed");
+        assert_eq!(chain(&error), "run failed: cannot write x: disk full");
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use foveate::report::{Missing, Report};
 
-use super::Exit;
+use super::exit::Exit;
 use super::lab_args::ReportArgs;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {

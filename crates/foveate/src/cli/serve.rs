@@ -9,7 +9,7 @@ use foveate::queue::QueueOptions;
 use foveate::serve::{Api, CallbackCheck, Server, ServerOptions};
 use foveate::worker::Engine;
 
-use super::Exit;
+use super::exit::Exit;
 use super::service::{self, Service};
 use super::service_args::{CallbackArgs, ServeArgs};
 

@@ -9,7 +9,8 @@ use foveate::queue::{Job, QueueOptions};
 use foveate::telemetry::Format;
 use foveate::worker::Encoding;
 
-use super::args::{EmbeddingArgs, StorageArgs, parse_count, parse_positive, parse_seconds, parse_setting};
+use super::job_args::{EmbeddingArgs, StorageArgs};
+use super::values::{parse_count, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
 Examples:

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use foveate::lab::{Rig as _, Setting, tune};
 
+use super::config;
+use super::exit::Exit;
 use super::lab::{Bench, Sizes};
 use super::lab_args::TuneArgs;
-use super::{Exit, config};
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::AsGiven)?;

@@ -15,7 +15,8 @@ use foveate::verify::{Comparison, VerifyError, quantile, recall_at_1, run as com
 use serde_json::json;
 
 use super::args::{Overrides, VerifyArgs};
-use super::{Exit, job, progress};
+use super::exit::Exit;
+use super::{job, progress};
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();

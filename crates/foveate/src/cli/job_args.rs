@@ -1,0 +1,168 @@
+//! Arguments that several commands share: the images, their embedding, the storage of vectors.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use foveate::encode::{DType, Pooling};
+use foveate::lane::Normalize;
+use foveate::preprocess::OrientationPolicy;
+use foveate::sink::Element;
+use foveate::{DecodeScale, Recipe};
+
+use super::values::{parse_count, parse_positive, parse_setting};
+
+/// The images and their embedding, as typed; [`super::job`] turns them into options.
+#[derive(Args, Debug)]
+pub(crate) struct JobArgs {
+    /// Files, folders (searched recursively, sorted) and globs (quote them), in any mixture.
+    #[arg(value_name = "INPUT", required_unless_present = "from_list")]
+    pub(crate) inputs: Vec<PathBuf>,
+
+    /// A file with one path per line, read after the INPUTs; `-` is standard input. A listed path that does not exist is
+    /// one recorded failure.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_list: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) embedding: EmbeddingArgs,
+
+    /// Process only the first N inputs.
+    #[arg(long, value_name = "N", help_heading = "Inputs")]
+    pub(crate) limit: Option<u64>,
+
+    /// Refuse files larger than this (`256M`).
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_bytes: u64,
+
+    /// Threads that read files.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) readers: usize,
+
+    /// Full batches queued for the encoder.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) prefetch: usize,
+}
+
+/// The embedding of an image.
+#[derive(Args, Debug)]
+pub(crate) struct EmbeddingArgs {
+    /// A card's name (see `foveate models`), a Hugging Face repository `org/name[@revision]`, a folder in Hugging
+    /// Face layout, or `seeded:<card>` for generated weights (no network; vectors without meaning).
+    #[arg(short, long, default_value = "facebook/dinov2-small", help_heading = "Model")]
+    pub(crate) model: String,
+
+    /// Preprocessing: the model's own recipe (`hf`), or stretching to the input size (`squash`). The two give different
+    /// embeddings.
+    #[arg(long, value_name = "hf|squash", default_value = "hf", help_heading = "Model")]
+    pub(crate) preprocess: Recipe,
+
+    /// How tokens become one vector.
+    #[arg(long, value_enum, default_value = "cls", help_heading = "Model")]
+    pub(crate) pooling: PoolingArg,
+
+    /// Whether EXIF orientation is applied before anything else.
+    #[arg(long, value_enum, default_value = "apply", help_heading = "Model")]
+    pub(crate) orientation: OrientationArg,
+
+    /// Scale each vector to unit length.
+    #[arg(long, value_enum, default_value = "off", help_heading = "Model")]
+    pub(crate) normalize: NormalizeArg,
+
+    /// Precision of the forward.
+    #[arg(long, value_enum, default_value = "f32", help_heading = "Model")]
+    pub(crate) dtype: DTypeArg,
+
+    /// Device of the forward: `cpu`, `cuda:0`, or several that share the batches (`cuda:0,cuda:1`). A device that is named
+    /// twice works on two batches at once. There is no silent fallback.
+    #[arg(long, value_name = "DEVICE,…", default_value = "cpu", help_heading = "Model")]
+    pub(crate) device: String,
+
+    /// Refuse images with more pixels than this (`100M`, `2G`), before memory is allocated for them.
+    #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_pixels: u64,
+
+    /// Accept truncated JPEGs, with the part that can be decoded.
+    #[arg(long, help_heading = "Inputs")]
+    pub(crate) allow_truncated: bool,
+
+    /// Preferred decoder (see `foveate backends`); the others decode the formats that it cannot read.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) decoder: Option<String>,
+
+    /// Decode JPEGs at their full size (`exact`), or at a fraction of it (`fast`), which is faster and changes the vectors
+    /// slightly (`foveate verify` measures how much). Default: exact; for `verify`, fast.
+    #[arg(long, value_name = "exact|fast", help_heading = "Engine")]
+    pub(crate) decode_scale: Option<DecodeScale>,
+
+    /// Resizer.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) resizer: Option<String>,
+
+    /// Encoder.
+    #[arg(long, value_name = "NAME", help_heading = "Engine")]
+    pub(crate) encoder: Option<String>,
+
+    /// A setting that only this encoder has, such as `optimization=basic` of `ort` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    pub(crate) encoder_option: Vec<(String, String)>,
+
+    /// A setting that only this decoder has, such as `backend=hardware` of `nvjpeg`. Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Engine")]
+    pub(crate) decoder_option: Vec<(String, String)>,
+
+    /// Images per batch.
+    #[arg(short, long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) batch: usize,
+
+    /// Threads that decode and resize; 0 runs every stage in turn on one thread. Default: a quarter of the cores if the
+    /// forward runs on the CPU, otherwise all cores.
+    #[arg(short, long, value_name = "N", help_heading = "Engine")]
+    pub(crate) workers: Option<usize>,
+
+    /// Threads of the forward on a CPU. Default: all cores.
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) threads: Option<usize>,
+
+    /// Read options from a TOML file (`batch = 16`), such as `foveate tune` writes; the command line overrides them.
+    #[arg(long, value_name = "FILE", help_heading = "Engine")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// How vectors are stored.
+#[derive(Args, Debug)]
+pub(crate) struct StorageArgs {
+    /// How vectors are stored.
+    #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
+    pub(crate) out_dtype: ElementArg,
+
+    /// Output format. Default: by the extension.
+    #[arg(long, value_name = "NAME", requires = "output", help_heading = "Output")]
+    pub(crate) sink: Option<String>,
+
+    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "output", help_heading = "Output")]
+    pub(crate) sink_option: Vec<(String, String)>,
+}
+
+/// A closed set of words on the command line for a type of the library.
+macro_rules! words {
+    ($name:ident => $target:ty { $($variant:ident $word:literal => $value:expr),+ $(,)? }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+        pub(crate) enum $name {
+            $(#[value(name = $word)] $variant,)+
+        }
+        impl From<$name> for $target {
+            fn from(word: $name) -> Self {
+                match word {
+                    $($name::$variant => $value,)+
+                }
+            }
+        }
+    };
+}
+
+words!(PoolingArg => Pooling { Cls "cls" => Self::Cls, Mean "mean" => Self::Mean, ClsMean "cls+mean" => Self::ClsMean });
+words!(OrientationArg => OrientationPolicy { Apply "apply" => Self::Apply, Ignore "ignore" => Self::Ignore });
+words!(NormalizeArg => Normalize { Off "off" => Self::Off, L2 "l2" => Self::L2 });
+words!(DTypeArg => DType { F32 "f32" => Self::F32, F16 "f16" => Self::F16, Bf16 "bf16" => Self::Bf16 });
+words!(ElementArg => Element { F32 "f32" => Self::F32, F16 "f16" => Self::F16 });
