@@ -4,7 +4,7 @@ use foveate_core::BatchMemory;
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
 use foveate_preprocess::PreprocessError;
 
-use crate::fault;
+use crate::fault::fault;
 
 /// The way from the device to a batch's memory on the host, kept from batch to batch.
 #[derive(Default)]

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admission;
+mod fault;
 mod flight;
 mod landing;
 mod preprocessor;
@@ -9,7 +10,7 @@ mod settings;
 
 use foveate_core::{Health, RegistryError};
 use foveate_cuda::{CudaError, Device, nvjpeg};
-use foveate_preprocess::{DeviceOptions, PreprocessError, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
+use foveate_preprocess::{DeviceOptions, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
 
 pub use preprocessor::NvjpegPreprocessor;
 
@@ -33,9 +34,4 @@ fn health() -> Health {
         Err(CudaError::Library { name, reason, remedy }) => Health::broken(format!("no {name}: {reason}"), remedy),
         Err(error) => Health::broken(error.to_string(), "decode on the CPU, or install what is named"),
     }
-}
-
-/// What a failing device means while it is in use.
-fn fault(error: CudaError) -> PreprocessError {
-    PreprocessError::Engine(error.into())
 }

@@ -8,7 +8,7 @@ use foveate_preprocess::{
 };
 
 use crate::admission::Admitted;
-use crate::fault;
+use crate::fault::fault;
 use crate::flight::{Decoded, Flight, Item, Lanes};
 use crate::landing::Landing;
 use crate::resample::{Job, Method, Resampler};
