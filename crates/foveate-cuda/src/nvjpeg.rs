@@ -289,9 +289,9 @@ impl Drop for Object {
     }
 }
 
-/// Decodes images one by one: the host's part before [`Self::decode`] returns, the device's part behind it. Two lanes
+/// Decodes images one by one: the host's part before [`Self::decode`] returns, the device's part behind it. Two decoders
 /// that take turns keep both at work.
-pub struct Lane {
+pub struct ImageDecoder {
     handle: Handle,
     state: Object,
     pinned: Object,
@@ -303,7 +303,7 @@ pub struct Lane {
     done: Event,
 }
 
-impl Lane {
+impl ImageDecoder {
     /// One with its own memory between host and device, which grows to the largest image's.
     ///
     /// # Errors
@@ -426,7 +426,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for ImageDecoder {
     fn drop(&mut self) {
         // An error means that the context is lost, and the work with it.
         let _ = self.done.synchronize();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use foveate_core::{Size, Stage};
-use foveate_cuda::nvjpeg::{Engines, Handle, Lane, Target};
+use foveate_cuda::nvjpeg::{Engines, Handle, ImageDecoder, Target};
 use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
 use foveate_preprocess::StageClock;
 
@@ -109,7 +109,7 @@ impl Flight {
     pub(crate) fn decode(
         &mut self,
         device: &Device,
-        lanes: &mut Lanes,
+        decoders: &mut Decoders,
         items: &[Item<'_>],
     ) -> Result<Vec<Decoded>, CudaError> {
         let bytes = items.iter().map(Item::bytes_on_device).fold(0, usize::saturating_add);
@@ -126,7 +126,7 @@ impl Flight {
             rooms.push([free, free + pixels]);
             free += pixels + between;
         }
-        let is_decoded = self.decode_into(lanes, items, &rooms)?;
+        let is_decoded = self.decode_into(decoders, items, &rooms)?;
         self.decodes = is_decoded.contains(&true);
         self.stream.record(&self.moments[1])?;
         let decoded = |(room, is_decoded)| if is_decoded { Decoded::Device(room) } else { Decoded::No };
@@ -135,7 +135,7 @@ impl Flight {
 
     fn decode_into(
         &mut self,
-        lanes: &mut Lanes,
+        decoders: &mut Decoders,
         items: &[Item<'_>],
         rooms: &[[usize; 2]],
     ) -> Result<Vec<bool>, CudaError> {
@@ -163,7 +163,7 @@ impl Flight {
         }
         for (at, bytes, target) in admitted() {
             if !is_decoded[at] {
-                is_decoded[at] = lanes.next().decode(&self.stream, bytes, &target)?;
+                is_decoded[at] = decoders.next().decode(&self.stream, bytes, &target)?;
             }
         }
         Ok(is_decoded)
@@ -198,14 +198,14 @@ impl Flight {
 }
 
 /// Two that take turns, so that the host's part of an image and the device's part of the one before are done at once.
-pub(crate) struct Lanes([Lane; 2]);
+pub(crate) struct Decoders([ImageDecoder; 2]);
 
-impl Lanes {
-    pub(crate) fn new(lanes: [Lane; 2]) -> Self {
-        Self(lanes)
+impl Decoders {
+    pub(crate) fn new(decoders: [ImageDecoder; 2]) -> Self {
+        Self(decoders)
     }
 
-    fn next(&mut self) -> &mut Lane {
+    fn next(&mut self) -> &mut ImageDecoder {
         self.0.swap(0, 1);
         &mut self.0[0]
     }

@@ -1,7 +1,7 @@
 use std::error::Error;
 
 use foveate_core::{BatchMemory, Size};
-use foveate_cuda::nvjpeg::{Handle, Lane};
+use foveate_cuda::nvjpeg::{Handle, ImageDecoder};
 use foveate_cuda::{Buffer, CudaError, Device};
 use foveate_preprocess::{
     CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock,
@@ -9,7 +9,7 @@ use foveate_preprocess::{
 
 use crate::admission::Admitted;
 use crate::fault::fault;
-use crate::flight::{Decoded, Flight, Item, Lanes};
+use crate::flight::{Decoded, Decoders, Flight, Item};
 use crate::landing::Landing;
 use crate::resample::{Job, Method, Resampler};
 use crate::settings::Backend;
@@ -32,7 +32,7 @@ const MOST_IMAGES: usize = 64;
 /// those of the fallback.
 pub struct NvjpegPreprocessor {
     flights: [Flight; 2],
-    lanes: Lanes,
+    decoders: Decoders,
     resampler: Resampler,
     landing: Landing,
     fallback: CpuPreprocessor,
@@ -69,12 +69,12 @@ impl NvjpegPreprocessor {
             let reason = format!("{} has no JPEG engines; backend=auto does without", device.name());
             return Err(unavailable(reason.into()));
         }
-        let lane = || Lane::new(&handle, backend.huffman()).map_err(missing);
+        let decoder = || ImageDecoder::new(&handle, backend.huffman()).map_err(missing);
         let flight = || Flight::new(&device, &handle).map_err(missing);
         let (free, _) = device.memory().map_err(missing)?;
         Ok(Self {
             flights: [flight()?, flight()?],
-            lanes: Lanes::new([lane()?, lane()?]),
+            decoders: Decoders::new([decoder()?, decoder()?]),
             resampler: Resampler::new(&device).map_err(missing)?,
             landing: Landing::default(),
             image: vec![0; options.options.geometry.output().rgb_len().unwrap_or(0)],
@@ -107,7 +107,7 @@ impl NvjpegPreprocessor {
     ) -> Result<usize, PreprocessError> {
         let flight = &mut self.flights[which];
         flight.finish(clock).map_err(fault)?;
-        let decoded = flight.decode(&self.device, &mut self.lanes, items).map_err(fault)?;
+        let decoded = flight.decode(&self.device, &mut self.decoders, items).map_err(fault)?;
         let mut job = Job::default();
         for (item, decoded) in items.iter().zip(decoded) {
             let to = made * self.image.len();

@@ -25,13 +25,13 @@ pub struct FusedEncoder {
     /// `None` for one thread, which is the caller's.
     pool: Option<rayon::ThreadPool>,
     /// One per thread.
-    whole: Vec<Lane>,
+    whole: Vec<Scratch>,
     /// Each shared by the threads that divide an image among them.
-    divided: Vec<Lane>,
+    divided: Vec<Scratch>,
 }
 
 /// Memory for one image on its way through the network.
-struct Lane {
+struct Scratch {
     parts: Vec<Part>,
     key_values: Vec<KeyValues>,
 }
@@ -52,8 +52,8 @@ impl FusedEncoder {
         Ok(Self {
             spec: spec(model, options),
             pool: pool(threads)?,
-            whole: (0..threads).map(|_| Lane::new(&network, 1)).collect(),
-            divided: (0..divided).map(|_| Lane::new(&network, parts)).collect(),
+            whole: (0..threads).map(|_| Scratch::new(&network, 1)).collect(),
+            divided: (0..divided).map(|_| Scratch::new(&network, parts)).collect(),
             network,
         })
     }
@@ -91,22 +91,22 @@ impl Encoder for FusedEncoder {
     }
 }
 
-/// Lets every lane take the next image until there is none.
-fn share<'a, I>(network: &Network, lanes: &mut [Lane], images: I)
+/// Hands images to threads, one for each scratch memory, until there is none.
+fn share<'a, I>(network: &Network, scratch: &mut [Scratch], images: I)
 where
     I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
 {
     let images = Mutex::new(images);
-    // A poisoned lock means that another lane panicked, and rayon passes that on.
+    // A poisoned lock means that another thread panicked, and rayon passes that on.
     let next = || images.lock().ok().and_then(|mut images| images.next());
-    lanes.par_iter_mut().with_max_len(1).for_each(|lane| {
+    scratch.par_iter_mut().with_max_len(1).for_each(|own| {
         while let Some((image, row)) = next() {
-            lane.run(network, image, row);
+            own.run(network, image, row);
         }
     });
 }
 
-impl Lane {
+impl Scratch {
     /// Memory for images whose tokens are divided into `parts`, each a whole number of tiles.
     fn new(network: &Network, parts: usize) -> Self {
         const TILE: usize = 8;
