@@ -11,9 +11,9 @@ pub enum Outcome {
     Failed(String),
 }
 
-impl<E: std::error::Error> From<E> for Outcome {
+impl<E: std::error::Error + 'static> From<E> for Outcome {
     fn from(error: E) -> Self {
-        Self::Failed(error.to_string())
+        Self::Failed(foveate_core::error_chain(&error))
     }
 }
 

@@ -51,7 +51,7 @@ fn main() {
 /// What could not be measured, and whether that is this machine's doing or a defect.
 fn refusal(error: &(dyn std::error::Error + 'static)) -> Value {
     let outcome = if is_unavailable(error) { "unavailable" } else { "failed" };
-    json!({ "outcome": outcome, "reason": error.to_string() })
+    json!({ "outcome": outcome, "reason": foveate::core::error_chain(error) })
 }
 
 fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {

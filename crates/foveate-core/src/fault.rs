@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::fmt;
 
 /// How far an error reaches.
@@ -54,8 +55,56 @@ impl fmt::Display for Stage {
     }
 }
 
+/// A cause of any type. Strings turn into one, too, where a backend has nothing but a message.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// An error and its causes on one line: `a: b: c`. A cause that the line already has is left out, because many libraries
+/// repeat theirs.
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
 /// What a panic said, from what `catch_unwind` caught.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says what it is given, and has a cause.
+    #[derive(Debug)]
+    struct Because(&'static str, BoxError);
+
+    impl fmt::Display for Because {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Because {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(self.1.as_ref())
+        }
+    }
+
+    #[test]
+    fn a_chain_has_every_cause_once() {
+        let repeats = Because("cannot write x: disk full", "disk full".into());
+        assert_eq!(error_chain(&Because("run failed", repeats.into())), "run failed: cannot write x: disk full");
+        let plain = Because("cannot write x", Because("no room", "disk full".into()).into());
+        assert_eq!(error_chain(&plain), "cannot write x: no room: disk full");
+        assert_eq!(error_chain(&Because("several", "lines:\n  one\n  two".into())), "several: lines: one two");
+    }
 }

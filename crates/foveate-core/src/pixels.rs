@@ -58,11 +58,9 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty { size } => write!(f, "image has no pixels ({size})"),
-            Self::TooManyPixels { size, max_pixels } => write!(
-                f,
-                "image is {size} = {} pixels, more than the limit of {max_pixels} (raise it with --max-pixels)",
-                size.pixels()
-            ),
+            Self::TooManyPixels { size, max_pixels } => {
+                write!(f, "image is {size} = {} pixels, more than the limit of {max_pixels}", size.pixels())
+            }
             Self::OutOfMemory { size } => write!(f, "no memory for an image of {size}"),
         }
     }

@@ -137,7 +137,7 @@ fn gif_fault(error: DecodingError) -> DecodeError {
             DecodeError::truncated(format, "the file ends early")
         }
         DecodingError::MemoryLimit | DecodingError::OutOfMemory => {
-            DecodeError::TooCostly("GIF takes too much memory to decode (raise the limit with --max-pixels)".to_owned())
+            DecodeError::TooCostly("GIF takes too much memory to decode".to_owned())
         }
         other => DecodeError::corrupt(format, other),
     }

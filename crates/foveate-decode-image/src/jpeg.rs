@@ -32,7 +32,7 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
 fn fault(error: Error) -> DecodeError {
     let format = ImageFormat::Jpeg;
     match error {
-        Error::Unsupported(feature) => DecodeError::unsupported(format, format_args!("{feature:?}")),
+        Error::Unsupported(feature) => DecodeError::unsupported(format, format!("{feature:?}")),
         Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             DecodeError::truncated(format, "the data ends early")
         }

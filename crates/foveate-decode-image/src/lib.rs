@@ -96,7 +96,7 @@ impl GenericDecoder {
         let (bytes, budget) = (decoder.total_bytes(), memory::budget(out.limits()));
         if bytes > budget {
             return Err(DecodeError::TooCostly(format!(
-                "{format} of {size} takes {} MiB to decode, more than {} MiB (raise the limit with --max-pixels)",
+                "{format} of {size} takes {} MiB to decode, more than {} MiB",
                 bytes >> 20,
                 budget >> 20
             )));
@@ -111,7 +111,7 @@ impl GenericDecoder {
             self.native.resize(bytes as usize, 0);
             decoder.read_image(&mut self.native).map_err(fault)?;
             convert::to_rgb(color, gray16, &self.native, pixels)
-                .ok_or_else(|| DecodeError::unsupported(format, format_args!("{color:?} samples")))?;
+                .ok_or_else(|| DecodeError::unsupported(format, format!("{color:?} samples")))?;
         }
         Ok(size)
     }

@@ -1,9 +1,8 @@
 //! The OpenCV that this program is linked with.
 
-use std::fmt::Display;
 use std::sync::OnceLock;
 
-use foveate_core::{CHANNELS, Health, Size};
+use foveate_core::{BoxError, CHANNELS, Health, Size, error_chain};
 use foveate_decode::{DecodeError, ImageFormat};
 use opencv::boxed_ref::BoxedRef;
 use opencv::core::{CV_8UC3, Mat, Vec3b};
@@ -28,14 +27,16 @@ const PROBE_SIZE: Size = Size::new(37, 21);
 /// The library, set up for an engine that has threads of its own.
 pub(crate) fn get() -> Result<&'static Library, DecodeError> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    let unavailable = |reason: &String| DecodeError::Unavailable(reason.clone());
+    let unavailable = |reason: &String| DecodeError::Unavailable(reason.as_str().into());
     LIBRARY.get_or_init(set_up).as_ref().map_err(unavailable)
 }
 
 fn set_up() -> Result<Library, String> {
     opencv::core::set_num_threads(1).map_err(|error| format!("OpenCV: {error}"))?;
     let mut rgb = vec![0; PROBE_RGB.len()];
-    probe(PROBE, PROBE_SIZE).decode(&mut rgb).map_err(|error| format!("this OpenCV cannot decode JPEG ({error})"))?;
+    probe(PROBE, PROBE_SIZE)
+        .decode(&mut rgb)
+        .map_err(|error| format!("this OpenCV cannot decode JPEG ({})", error_chain(&error)))?;
     Ok(Library { has_libjpeg_turbos_pixels: rgb == PROBE_RGB })
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn health() -> Health {
             let pixels = if library.has_libjpeg_turbos_pixels { "pixels" } else { "pixels are not those" };
             Health::library(format!("OpenCV {version}, shared; {pixels} of libjpeg-turbo"))
         }
-        (Err(error), _) => Health::broken(error.to_string(), remedy),
+        (Err(error), _) => Health::broken(error_chain(&error), remedy),
         (_, Err(error)) => Health::broken(error.to_string(), remedy),
     }
 }
@@ -112,7 +113,7 @@ impl Request<'_> {
         let (width, height) = (pixels.cols(), pixels.rows());
         let expected = (self.side(self.size.width)?, self.side(self.size.height)?);
         if (width, height) != expected || pixels.typ() != CV_8UC3 {
-            return Err(self.corrupt(format_args!("its header is read as {width}x{height} and as {}", self.size)));
+            return Err(self.corrupt(format!("its header is read as {width}x{height} and as {}", self.size)));
         }
         Ok(())
     }
@@ -130,7 +131,7 @@ impl Request<'_> {
         i32::try_from(pixels).map_err(|e| self.corrupt(e))
     }
 
-    fn corrupt(&self, reason: impl Display) -> DecodeError {
+    fn corrupt(&self, reason: impl Into<BoxError>) -> DecodeError {
         DecodeError::corrupt(self.format, reason)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn readable_size(encoded: &[u8], limits: PixelLimits) -> Result<Size,
     let budget = limits.max_pixels.saturating_mul(4).max(LEAST_BUDGET);
     if bytes > budget {
         return Err(DecodeError::TooCostly(format!(
-            "PNG of {size} takes {} MiB to decode, more than {} MiB (raise the limit with --max-pixels)",
+            "PNG of {size} takes {} MiB to decode, more than {} MiB",
             bytes >> 20,
             budget >> 20
         )));

@@ -177,7 +177,7 @@ impl Decoder for TurboJpegDecoder {
 const READ: [Process; 4] = [Process::Baseline, Process::Extended, Process::Progressive, Process::Arithmetic];
 
 fn open_library() -> Result<Decompressor, DecodeError> {
-    Decompressor::new().map_err(|error| DecodeError::Unavailable(messages::text(&error)))
+    Decompressor::new().map_err(|error| DecodeError::Unavailable(messages::text(&error).into()))
 }
 
 fn image(size: Size, format: PixelFormat, pixels: &mut [u8]) -> Image<&mut [u8]> {

@@ -92,6 +92,6 @@ mod tests {
         for text in ["Fractional sampling not implemented yet", "Unsupported JPEG data precision 12"] {
             assert!(matches!(verdict(text), DecodeError::Unsupported { .. }), "{text}");
         }
-        assert_eq!(verdict("Bogus marker length").to_string(), "corrupt JPEG: Bogus marker length");
+        assert_eq!(foveate_core::error_chain(&verdict("Bogus marker length")), "corrupt JPEG: Bogus marker length");
     }
 }

@@ -100,7 +100,7 @@ fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -
 fn fault(error: DecodeErrors) -> DecodeError {
     let format = ImageFormat::Jpeg;
     match error {
-        DecodeErrors::Unsupported(scheme) => DecodeError::unsupported(format, format_args!("{scheme:?}")),
+        DecodeErrors::Unsupported(scheme) => DecodeError::unsupported(format, format!("{scheme:?}")),
         DecodeErrors::ExhaustedData => DecodeError::truncated(format, "its data is used up"),
         other => DecodeError::corrupt(format, other),
     }

@@ -49,7 +49,7 @@ impl Decoder for ByFormat {
 
 #[cfg(test)]
 mod tests {
-    use foveate_core::Size;
+    use foveate_core::{Size, error_chain};
 
     use super::*;
 
@@ -72,7 +72,7 @@ mod tests {
     }
 
     fn unsupported(reason: &str) -> DecodeError {
-        DecodeError::Unsupported { format: ImageFormat::Jpeg, reason: reason.to_owned() }
+        DecodeError::unsupported(ImageFormat::Jpeg, reason)
     }
 
     fn chain(first: fn() -> Result<u32, DecodeError>, second: fn() -> Result<u32, DecodeError>) -> ByFormat {
@@ -86,7 +86,7 @@ mod tests {
 
     fn decode(mut decoder: ByFormat, bytes: &[u8]) -> String {
         let outcome = decoder.decode(bytes, DecodeHint::default(), &mut PixelBuf::default());
-        outcome.map_or_else(|error| error.to_string(), |decoded| decoded.native.to_string())
+        outcome.map_or_else(|error| error_chain(&error), |decoded| decoded.native.to_string())
     }
 
     const JPEG: &[u8] = b"\xFF\xD8\xFF";
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_next_one_is_asked_only_about_what_is_unsupported() {
-        let corrupt = || Err(DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: "damaged".to_owned() });
+        let corrupt = || Err(DecodeError::corrupt(ImageFormat::Jpeg, "damaged"));
         assert_eq!(decode(chain(|| Err(unsupported("CMYK")), || Ok(2)), JPEG), "2x2");
         assert_eq!(decode(chain(corrupt, || Ok(2)), JPEG), "corrupt JPEG: damaged");
         assert_eq!(decode(chain(|| Err(unsupported("CMYK")), corrupt), JPEG), "corrupt JPEG: damaged");

@@ -1,6 +1,4 @@
-use std::fmt;
-
-use foveate_core::{FaultScope, LimitError};
+use foveate_core::{BoxError, FaultScope, LimitError};
 
 use crate::ImageFormat;
 
@@ -24,28 +22,28 @@ pub enum DecodeError {
         name: &'static str,
     },
     /// A format or a variant of it that this decoder cannot read.
-    #[error("unsupported {format}: {reason}")]
+    #[error("unsupported {format}")]
     Unsupported {
         /// The container.
         format: ImageFormat,
         /// What about it is not supported.
-        reason: String,
+        source: BoxError,
     },
     /// The file ends before the image does.
-    #[error("truncated {format}: {reason}{}", if *.format == ImageFormat::Jpeg { " (--allow-truncated accepts what is there)" } else { "" })]
+    #[error("truncated {format}")]
     Truncated {
         /// The container.
         format: ImageFormat,
         /// Where it ends.
-        reason: String,
+        source: BoxError,
     },
     /// The content violates the format.
-    #[error("corrupt {format}: {reason}")]
+    #[error("corrupt {format}")]
     Corrupt {
         /// The container.
         format: ImageFormat,
         /// What is wrong.
-        reason: String,
+        source: BoxError,
     },
     /// Too large to be decoded under the limits in force.
     #[error(transparent)]
@@ -54,24 +52,24 @@ pub enum DecodeError {
     #[error("{0}")]
     TooCostly(String),
     /// The backend's library is missing or could not be started: nothing can be decoded at all.
-    #[error("decoder unavailable: {0}")]
-    Unavailable(String),
+    #[error("decoder unavailable")]
+    Unavailable(#[source] BoxError),
 }
 
 impl DecodeError {
-    /// [`DecodeError::Corrupt`], with what a library said made into one line.
-    pub fn corrupt(format: ImageFormat, reason: impl fmt::Display) -> Self {
-        Self::Corrupt { format, reason: one_line(reason) }
+    /// [`DecodeError::Corrupt`], because of a message or of a library's error.
+    pub fn corrupt(format: ImageFormat, source: impl Into<BoxError>) -> Self {
+        Self::Corrupt { format, source: source.into() }
     }
 
-    /// [`DecodeError::Unsupported`], with what a library said made into one line.
-    pub fn unsupported(format: ImageFormat, reason: impl fmt::Display) -> Self {
-        Self::Unsupported { format, reason: one_line(reason) }
+    /// [`DecodeError::Unsupported`], because of a message or of a library's error.
+    pub fn unsupported(format: ImageFormat, source: impl Into<BoxError>) -> Self {
+        Self::Unsupported { format, source: source.into() }
     }
 
-    /// [`DecodeError::Truncated`], with what a library said made into one line.
-    pub fn truncated(format: ImageFormat, reason: impl fmt::Display) -> Self {
-        Self::Truncated { format, reason: one_line(reason) }
+    /// [`DecodeError::Truncated`], because of a message or of a library's error.
+    pub fn truncated(format: ImageFormat, source: impl Into<BoxError>) -> Self {
+        Self::Truncated { format, source: source.into() }
     }
 
     /// Every decode error loses one item, except a missing library.
@@ -80,29 +78,5 @@ impl DecodeError {
             Self::Unavailable(_) => FaultScope::Run,
             _ => FaultScope::Item,
         }
-    }
-}
-
-/// Failure records are lines, and libraries put line breaks and quotation marks around their messages.
-fn one_line(reason: impl fmt::Display) -> String {
-    let text = reason.to_string();
-    let words: Vec<&str> = text.trim_matches(|c: char| c == '"' || c.is_whitespace()).split_whitespace().collect();
-    words.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reason_is_one_line() {
-        let error = DecodeError::corrupt(ImageFormat::Jpeg, "\"bad length: 1\n at  offset 7\"\n");
-        assert_eq!(error.to_string(), "corrupt JPEG: bad length: 1 at offset 7");
-    }
-
-    #[test]
-    fn only_jpeg_is_told_of_the_option_for_truncated_files() {
-        let hint = |format| DecodeError::truncated(format, "short").to_string().contains("--allow-truncated");
-        assert!(hint(ImageFormat::Jpeg) && !hint(ImageFormat::Png));
     }
 }

@@ -7,9 +7,8 @@
 mod rewrite;
 
 use std::borrow::Cow;
-use std::fmt::Display;
 
-use foveate_core::{PixelLimits, Size};
+use foveate_core::{BoxError, PixelLimits, Size};
 use memchr::memchr;
 
 use crate::{DecodeError, DecoderOptions, ImageFormat};
@@ -163,7 +162,7 @@ impl Structure {
         let visits = u128::from(self.size.pixels()) * u128::from(self.component_scans) / u128::from(self.components);
         if visits > u128::from(Self::MAX_VISITS) * u128::from(limits.max_pixels) {
             return Err(DecodeError::TooCostly(format!(
-                "JPEG of {} in {} scans would take too long to decode (raise the limit with --max-pixels)",
+                "JPEG of {} in {} scans would take too long to decode",
                 self.size, self.scans
             )));
         }
@@ -438,11 +437,11 @@ fn progression_is_possible(components: u8, start: u8, end: u8, approximation: u8
     band && low <= 13 && (high == 0 || high == low + 1)
 }
 
-fn corrupt(reason: impl Display) -> DecodeError {
+fn corrupt(reason: impl Into<BoxError>) -> DecodeError {
     DecodeError::corrupt(ImageFormat::Jpeg, reason)
 }
 
-fn truncated(reason: impl Display) -> DecodeError {
+fn truncated(reason: impl Into<BoxError>) -> DecodeError {
     DecodeError::truncated(ImageFormat::Jpeg, reason)
 }
 

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use foveate_core::{ImageViewMut, PixelBuf, Size, lock};
+use foveate_core::{ImageViewMut, PixelBuf, Size, error_chain, lock};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
 use foveate_source::{Fetch, FileFetch, Input, Item, Listing, Source};
@@ -58,10 +58,10 @@ impl PhotoSet {
             }
             let fetched = match &item.fault {
                 Some(fault) => Err(fault.clone()),
-                None => fetch.fetch(&item, &mut bytes).map_err(|error| error.to_string()),
+                None => fetch.fetch(&item, &mut bytes).map_err(|error| error_chain(&error)),
             };
             let decoded = fetched.and_then(|()| {
-                decoder.decode(&bytes, DecodeHint::default(), &mut pixels).map_err(|error| error.to_string())
+                decoder.decode(&bytes, DecodeHint::default(), &mut pixels).map_err(|error| error_chain(&error))
             });
             match decoded {
                 Ok(decoded) => {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use foveate_core::Stage;
+use foveate_core::{Stage, error_chain};
 use foveate_profile::{StageProfiler, Trace};
 use foveate_sink::{Failure, VectorSink, Watermark};
 use foveate_source::{Fetch, Item};
@@ -67,7 +67,7 @@ pub(crate) fn read(
     }
     let read = timed(profiler, Stage::Read, || fetch.fetch(item, bytes));
     progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
-    read.map_err(|error| failure(item, Stage::Read, &error.to_string(), None))
+    read.map_err(|error| failure(item, Stage::Read, &error_chain(&error), None))
 }
 
 /// Stores batches in order, commits from time to time, and enforces the failure policy.

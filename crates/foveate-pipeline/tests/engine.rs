@@ -80,7 +80,7 @@ impl Decoder for NumberDecoder {
         std::thread::sleep(Duration::from_micros(index * 7919 % 300));
         assert!(index % 17 != 16, "a defect\nin the decoder");
         if index % 7 == 6 {
-            return Err(DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: "bad\nmarker".to_owned() });
+            return Err(DecodeError::corrupt(ImageFormat::Jpeg, "bad\nmarker"));
         }
         out.reset(SIDE)?.copy_from_slice(&spread(index));
         Ok(Decoded { format: ImageFormat::Bmp, native: SIDE })

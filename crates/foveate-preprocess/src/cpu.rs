@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, panic_message};
+use foveate_core::{BatchMemory, FaultScope, ImageViewMut, PixelBuf, Size, Stage, error_chain, panic_message};
 use foveate_decode::{Decoder, Orientation, orientation};
 use foveate_resize::Resizer;
 
@@ -81,14 +81,14 @@ impl CpuPreprocessor {
     fn decode(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let decoded =
             self.decoder.decode(bytes, self.options.hint, &mut self.pixels).map_err(|error| match error.scope() {
-                FaultScope::Item => Fault::Item(Stage::Decode, error.to_string()),
+                FaultScope::Item => Fault::Item(Stage::Decode, error_chain(&error)),
                 FaultScope::Run => Fault::Run(error.into()),
             })?;
         let turn = match self.options.orientation {
             OrientationPolicy::Apply => orientation(bytes, decoded.format),
             OrientationPolicy::Ignore => Orientation::Normal,
         };
-        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| Fault::Item(Stage::Decode, error.to_string()))
+        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| Fault::Item(Stage::Decode, error_chain(&error)))
     }
 
     fn resize(&mut self, out: &mut [u8]) -> Result<(), Fault> {
@@ -97,7 +97,7 @@ impl CpuPreprocessor {
             return Err(Fault::Run(PreprocessError::Unsupported(format!("the recipe gives {}", plan.output))));
         };
         self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| match error.scope() {
-            FaultScope::Item => Fault::Item(Stage::Resize, error.to_string()),
+            FaultScope::Item => Fault::Item(Stage::Resize, error_chain(&error)),
             FaultScope::Run => Fault::Run(error.into()),
         })
     }

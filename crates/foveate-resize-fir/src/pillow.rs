@@ -125,6 +125,6 @@ fn image_mut(samples: &mut [u8], size: Size) -> Result<Image<'_>, ResizeError> {
     Image::from_slice_u8(size.width, size.height, samples, PixelType::U8x3).map_err(backend)
 }
 
-fn backend(error: impl std::error::Error) -> ResizeError {
-    ResizeError::Backend(error.to_string())
+fn backend(error: impl std::error::Error + Send + Sync + 'static) -> ResizeError {
+    ResizeError::Backend(error.into())
 }

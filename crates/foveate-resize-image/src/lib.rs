@@ -47,7 +47,7 @@ impl Resizer for ImageResizer {
         }
         let (width, height) = (src.size().width, src.size().height);
         let source = ImageBuffer::<Rgb<u8>, _>::from_raw(width, height, src.as_slice())
-            .ok_or_else(|| ResizeError::Backend("no image of these samples".to_owned()))?;
+            .ok_or_else(|| ResizeError::Backend("no image of these samples".into()))?;
         let scaled = imageops::resize(&source, steps.scaled.width, steps.scaled.height, filter);
         keep(scaled.as_raw(), steps, plan, dst);
         Ok(())

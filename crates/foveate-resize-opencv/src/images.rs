@@ -19,7 +19,7 @@ pub(crate) fn writable(rgb: &mut [u8], size: Size) -> Result<BoxedRefMut<'_, Mat
 
 /// As much of `scratch` as an image of `size` needs.
 pub(crate) fn scratch(scratch: &mut Vec<u8>, size: Size) -> Result<&mut [u8], ResizeError> {
-    let no_memory = || ResizeError::Backend(format!("no memory for an image of {size}"));
+    let no_memory = || ResizeError::Backend(format!("no memory for an image of {size}").into());
     let len = size.rgb_len().ok_or_else(no_memory)?;
     if let Some(more) = len.checked_sub(scratch.len()) {
         scratch.try_reserve_exact(more).map_err(|_| no_memory())?;
@@ -43,5 +43,5 @@ fn rectangle([x, y]: [u32; 2], size: Size) -> Result<Rect, ResizeError> {
 }
 
 fn side(pixels: u32) -> Result<i32, ResizeError> {
-    i32::try_from(pixels).map_err(|_| ResizeError::Backend(format!("OpenCV has no side of {pixels} pixels")))
+    i32::try_from(pixels).map_err(|_| ResizeError::Backend(format!("OpenCV has no side of {pixels} pixels").into()))
 }

@@ -1,4 +1,4 @@
-use foveate_core::FaultScope;
+use foveate_core::{BoxError, FaultScope};
 
 use crate::Filter;
 
@@ -26,11 +26,11 @@ pub enum ResizeError {
         reason: String,
     },
     /// The backend's library failed.
-    #[error("resize failed: {0}")]
-    Backend(String),
+    #[error("resize failed")]
+    Backend(#[source] BoxError),
     /// The backend's library is missing.
-    #[error("resizer unavailable: {0}")]
-    Unavailable(String),
+    #[error("resizer unavailable")]
+    Unavailable(#[source] BoxError),
 }
 
 impl ResizeError {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use foveate_core::BoxError;
 use foveate_sink::{RunManifest, SinkError};
 use lmdb::{Cursor, Error, RoTransaction, Transaction};
 
@@ -119,7 +120,7 @@ impl Vectors {
         failed("read", &self.store.path)(error)
     }
 
-    fn damaged(&self, reason: impl Into<String>) -> SinkError {
+    fn damaged(&self, reason: impl Into<BoxError>) -> SinkError {
         SinkError::damaged(&self.store.path, reason)
     }
 }

@@ -122,7 +122,7 @@ impl Store {
         let grown = size.checked_mul(2).ok_or(Error::MapFull).and_then(|size| self.env.set_map_size(size));
         grown.map_err(|error| SinkError::Format {
             path: self.path.clone(),
-            reason: format!("its map of {size} bytes is full and cannot grow: {error}"),
+            source: format!("its map of {size} bytes is full and cannot grow: {error}").into(),
         })
     }
 
@@ -211,8 +211,8 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl Fn(Error) -> Sin
     move |error| match error {
         Error::Other(code) if code > 0 => SinkError::io(action, path)(io::Error::from_raw_os_error(code)),
         Error::Invalid | Error::VersionMismatch => SinkError::damaged(path, "it is not a database of LMDB 0.9"),
-        Error::Corrupted | Error::PageNotFound => SinkError::damaged(path, error.to_string()),
-        _ => SinkError::Format { path: path.to_owned(), reason: format!("LMDB cannot {action} it: {error}") },
+        Error::Corrupted | Error::PageNotFound => SinkError::damaged(path, error),
+        _ => SinkError::Format { path: path.to_owned(), source: format!("LMDB cannot {action} it: {error}").into() },
     }
 }
 

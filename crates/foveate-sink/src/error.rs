@@ -1,49 +1,45 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use foveate_core::FaultScope;
+use foveate_core::{BoxError, FaultScope};
 
 /// Why nothing can be stored. Always a run fault; what was committed stays.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
     /// The output exists and may not be touched.
-    #[error("{} already exists; pass --overwrite to replace it", .0.display())]
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
     /// The output is there, complete, and of this very job: nothing is left to do.
     #[error("{} is already complete", .0.display())]
     AlreadyComplete(PathBuf),
     /// An interrupted run is there and resuming was not asked for.
-    #[error("{} holds an interrupted run; pass --resume to continue it or --overwrite to start anew", .0.display())]
+    #[error("{} holds an interrupted run", .0.display())]
     Interrupted(PathBuf),
     /// The interrupted run was another job.
-    #[error("cannot resume {}: it was started with other settings:\n{difference}", .path.display())]
+    #[error("cannot resume {}: it was started with other settings: {difference}", .path.display())]
     OtherRun {
         /// The output.
         path: PathBuf,
-        /// One line per setting: name, then, now.
+        /// Each setting that differs, as `name: then → now`.
         difference: String,
     },
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]
     Locked(PathBuf),
     /// The output cannot be what the options say.
-    #[error("cannot write to {}: {reason}", .path.display())]
+    #[error("cannot write to {}", .path.display())]
     BadOutput {
         /// The output.
         path: PathBuf,
-        /// Why, and what to do about it.
-        reason: String,
+        /// Why.
+        source: BoxError,
     },
     /// The sink cannot do what the options ask for.
     #[error("not supported by this sink: {0}")]
     Unsupported(String),
     /// The disk or the quota is full.
-    #[error(
-        "no space left to write {}: {source}; make room and run the same command again, it continues after the last \
-         commit",
-        .path.display()
-    )]
+    #[error("no space left to write {}", .path.display())]
     NoSpace {
         /// The file being written.
         path: PathBuf,
@@ -51,7 +47,7 @@ pub enum SinkError {
         source: std::io::Error,
     },
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}{}", .path.display(), remedy(source))]
+    #[error("cannot {action} {}", .path.display())]
     Io {
         /// What was being done ("write", "sync").
         action: &'static str,
@@ -61,34 +57,24 @@ pub enum SinkError {
         source: std::io::Error,
     },
     /// What is on disk is not what this program wrote.
-    #[error("{} is damaged: {reason}", .path.display())]
+    #[error("{} is damaged", .path.display())]
     Damaged {
         /// Which file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        source: BoxError,
     },
     /// A library that writes the format failed.
-    #[error("cannot write {}: {reason}", .path.display())]
+    #[error("cannot write {}", .path.display())]
     Format {
         /// Which file.
         path: PathBuf,
         /// What it said.
-        reason: String,
+        source: BoxError,
     },
     /// Methods were called out of order, or the rows do not fit the manifest.
     #[error("sink misused: {0}")]
     Misuse(String),
-}
-
-/// What a person can do about it, where that is clear.
-fn remedy(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; choose an output folder that you may write to"
-        }
-        _ => "",
-    }
 }
 
 impl SinkError {
@@ -101,8 +87,8 @@ impl SinkError {
     }
 
     /// A file that is not as this program wrote it.
-    pub fn damaged(path: &Path, reason: impl Into<String>) -> Self {
-        Self::Damaged { path: path.to_owned(), reason: reason.into() }
+    pub fn damaged(path: &Path, source: impl Into<BoxError>) -> Self {
+        Self::Damaged { path: path.to_owned(), source: source.into() }
     }
 
     /// Always [`FaultScope::Run`].

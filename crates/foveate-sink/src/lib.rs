@@ -39,7 +39,8 @@ pub trait VectorSink: Send {
     /// Makes everything taken so far durable, atomically: after a crash either all of it or none of it is there.
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError>;
 
-    /// Commits nothing further; publishes the complete output under its final names.
+    /// Commits nothing further; publishes the complete output under its final names. If every item failed, that is the
+    /// failures file alone: an empty output would pass for a result.
     fn finish(&mut self) -> Result<Published, SinkError>;
 }
 
@@ -90,7 +91,7 @@ pub struct Failure {
 /// What a finished run left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
-    /// Files, the main one first.
+    /// Files, the main one first, the failures file last.
     pub files: Vec<std::path::PathBuf>,
     /// Vectors in the output, earlier sessions of a resumed run included.
     pub rows: u64,

@@ -16,11 +16,11 @@ pub struct RunManifest {
 }
 
 impl RunManifest {
-    /// One line per fingerprint entry that differs (`name: was → now`), or `None` when the runs are the same.
+    /// Each fingerprint entry that differs (`name: was → now`), separated by commas, or `None` when the runs are the same.
     pub fn difference(&self, now: &Self) -> Option<String> {
-        let mut lines: Vec<String> = Vec::new();
+        let mut differences: Vec<String> = Vec::new();
         if self.dim != now.dim {
-            lines.push(format!("  dim: {} → {}", self.dim, now.dim));
+            differences.push(format!("dim: {} → {}", self.dim, now.dim));
         }
         let absent = || "(none)".to_owned();
         let names =
@@ -29,10 +29,10 @@ impl RunManifest {
             let (was, is) = (self.fingerprint.get(name), now.fingerprint.get(name));
             if was != is {
                 let show = |value: Option<&String>| value.cloned().unwrap_or_else(absent);
-                lines.push(format!("  {name}: {} → {}", show(was), show(is)));
+                differences.push(format!("{name}: {} → {}", show(was), show(is)));
             }
         }
-        (!lines.is_empty()).then(|| lines.join("\n"))
+        (!differences.is_empty()).then(|| differences.join(", "))
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
             info: BTreeMap::from([("host".into(), model.into())]),
         };
         assert_eq!(run("a").difference(&run("a")), None);
-        assert_eq!(run("a").difference(&run("b")).unwrap(), "  model: a → b");
+        assert_eq!(run("a").difference(&run("b")).unwrap(), "model: a → b");
         let wider = RunManifest { dim: 5, fingerprint: BTreeMap::new(), ..run("a") };
-        assert_eq!(run("a").difference(&wider).unwrap(), "  dim: 4 → 5\n  model: a → (none)");
+        assert_eq!(run("a").difference(&wider).unwrap(), "dim: 4 → 5, model: a → (none)");
     }
 }

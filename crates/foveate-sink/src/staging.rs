@@ -74,7 +74,7 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
 /// no folder to put the file in. Makes nothing, so that a program may ask long before it begins.
 pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
     let output = &options.output;
-    let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), reason: reason.to_owned() });
+    let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), source: reason.into() });
     match options.layout {
         Layout::File if output.is_dir() => bad("it is a folder; name a file in it"),
         Layout::File if !parent_of(output).is_dir() => {

@@ -71,9 +71,9 @@ pub trait Fetch: Send {
 #[non_exhaustive]
 pub enum SourceError {
     /// An operating-system error with what was being done.
-    #[error("{action}: {source}")]
+    #[error("cannot {action}")]
     Io {
-        /// What was being done, with the path.
+        /// What was being done, with the path: "read photos".
         action: String,
         /// The cause.
         source: std::io::Error,
@@ -88,10 +88,10 @@ pub enum SourceError {
 #[non_exhaustive]
 pub enum FetchError {
     /// An operating-system error.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] std::io::Error),
     /// Larger than the limit on encoded bytes.
-    #[error("{bytes} bytes, more than the limit of {limit} for one file (raise it with --max-bytes)")]
+    #[error("{bytes} bytes, more than the limit of {limit} for one file")]
     TooLarge {
         /// Its size.
         bytes: u64,

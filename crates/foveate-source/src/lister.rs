@@ -107,7 +107,7 @@ impl<'a> Lister<'a> {
         for number in 1_u64.. {
             line.clear();
             let read = (&mut list).take(MAX_LINE + 1).read_until(b'\n', &mut line);
-            let read = read.map_err(|source| SourceError::Io { action: format!("reading {name}"), source })?;
+            let read = read.map_err(|source| SourceError::Io { action: format!("read {name}"), source })?;
             if read == 0 {
                 break;
             }
@@ -247,5 +247,5 @@ pub(crate) fn open_list(path: &Path) -> Result<fs::File, SourceError> {
 }
 
 fn list_error(path: &Path, source: io::Error) -> SourceError {
-    SourceError::Io { action: format!("opening the list {}", path.display()), source }
+    SourceError::Io { action: format!("open the list {}", path.display()), source }
 }

@@ -42,7 +42,7 @@ impl Input {
 }
 
 fn check_path(path: &Path) -> Result<(), SourceError> {
-    let unreadable = |source| SourceError::Io { action: format!("reading {}", path.display()), source };
+    let unreadable = |source| SourceError::Io { action: format!("read {}", path.display()), source };
     match (fs::metadata(path), path.to_str().filter(|text| has_wildcard(text))) {
         (Ok(data), _) if data.is_dir() => fs::read_dir(path).map(drop).map_err(unreadable),
         (Ok(_), _) => Ok(()),

@@ -157,7 +157,7 @@ fn read_field(file: &mut impl Read, bytes: &mut Vec<u8>) -> Result<(), SourceErr
 
 fn spool_error(source: std::io::Error) -> SourceError {
     SourceError::Io {
-        action: format!("keeping the listing in a temporary file under {}", std::env::temp_dir().display()),
+        action: format!("keep the listing in a temporary file under {}", std::env::temp_dir().display()),
         source,
     }
 }

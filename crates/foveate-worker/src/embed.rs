@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use foveate_core::{BatchMemory, Size, VectorBuf};
+use foveate_core::{BatchMemory, Size, VectorBuf, error_chain};
 use foveate_encode::{Allocate, Encoder, EncoderSpec};
 use foveate_lane::{Landed, Lane, Normalize, batch_memory};
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, Untimed};
@@ -232,5 +232,5 @@ fn known(prepared: Result<Size, ItemFault>, xxh3: u64) -> Known {
 }
 
 fn machine(error: &dyn std::error::Error) -> TaskError {
-    TaskError::machine(error.to_string())
+    TaskError::machine(error_chain(error))
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use foveate_core::error_chain;
 use foveate_decode::sniff;
 use foveate_pipeline::Popped;
 use foveate_queue::ImageRef;
@@ -175,7 +176,7 @@ impl Stages {
                 objects.fetch(&object, &mut bytes).map_err(|error| Failure {
                     stage: Stage::Download,
                     transient: error.is_transient(),
-                    reason: error.to_string(),
+                    reason: error_chain(&error),
                     retry_after: None,
                 })?;
             }
@@ -197,7 +198,7 @@ impl Stages {
         let start = Instant::now();
         // What is no image at all is told before a task sees it: something else was at the address, or was sent.
         let stage = if file.is_downloaded() { Stage::Download } else { Stage::Within("decode") };
-        let sniffed = sniff(&file).map_err(|error| Failure::permanent(stage, error.to_string()));
+        let sniffed = sniff(&file).map_err(|error| Failure::permanent(stage, error_chain(&error)));
         let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
         let task = &self.shared.tasks[item.task].task;
         let prepared = sniffed.and_then(|_| task.prepare(received).map_err(|error| failure(error, Stage::Preprocess)));

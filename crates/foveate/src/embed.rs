@@ -22,7 +22,7 @@ use foveate_sink::{
 use foveate_source::{Input, Listing, Source, SourceError};
 
 use crate::models::OpenModel;
-use crate::{DecodeScale, Recipe, Shard, recipe};
+use crate::{DecodeScale, Recipe, RecipeError, Shard, recipe};
 
 /// The registries a job chooses from. A value: add a backend of your own before passing it on.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Backends {
         preferred: Option<&str>,
         options: &DecoderOptions,
     ) -> Result<Box<dyn Decoder>, DecodeError> {
-        let unavailable = |error: EmbedError| DecodeError::Unavailable(error.to_string());
+        let unavailable = |error: EmbedError| DecodeError::Unavailable(error.into());
         let names = preferred_first(&self.decoders, preferred).map_err(unavailable)?;
         let open = |name: &String| self.decoders.get(name).map_err(|error| unavailable(error.into()))?.open(options);
         Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
@@ -88,7 +88,7 @@ impl Backends {
 
     /// The resizer called `name`, or the first one.
     pub fn open_resizer(&self, name: Option<&str>) -> Result<Box<dyn Resizer>, ResizeError> {
-        let unavailable = |error: EmbedError| ResizeError::Unavailable(error.to_string());
+        let unavailable = |error: EmbedError| ResizeError::Unavailable(error.into());
         let name = name_or_first(&self.resizers, name).map_err(unavailable)?;
         self.resizers.get(&name).map_err(|error| unavailable(error.into()))?.open()
     }
@@ -307,7 +307,7 @@ impl EmbedOptions {
     /// The backends, the model in them, and nothing of inputs or output.
     pub(crate) fn open(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<Chosen, EmbedError> {
         let (names, model) = self.choose(backends, model)?;
-        let geometry = self.recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?;
+        let geometry = self.recipe.geometry(model.preprocess())?;
         let encoders = self.open_encoders(&names.encoder, &model, backends)?;
         let decoder = self.decoder_opener(names.decoders.first().cloned(), backends);
         let resizer = self.resizer_opener(Some(names.resizer.clone()), backends);
@@ -524,7 +524,7 @@ impl Names {
         let Backends { decoders, resizers, encoders, .. } = backends;
         let batched = options.decoder.as_ref().filter(|name| backends.is_batched(name));
         if let (None, Some(setting)) = (batched, options.decoder_settings.keys().next()) {
-            return Err(EmbedError::Options(format!("decoder setting '{setting}': this decoder has no settings")));
+            return Err(EmbedError::DecoderSetting(setting.clone()));
         }
         Ok(Self {
             batched: batched
@@ -561,11 +561,8 @@ fn sink_for(output: &std::path::Path, sinks: &SinkRegistry) -> Result<String, Em
     let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let by_extension = sinks.iter().find(|sink| sink.extension() == extension);
     by_extension.map(|sink| sink.name().to_owned()).ok_or_else(|| {
-        let known: Vec<_> = sinks.iter().map(|sink| format!(".{}", sink.extension())).collect();
-        let known = known.join(", ");
-        EmbedError::Options(format!(
-            "no sink writes '.{extension}' files; compiled in: {known}; a folder (`-o out/`) and `--sink NAME` work too"
-        ))
+        let known = sinks.iter().map(|sink| format!(".{}", sink.extension())).collect();
+        EmbedError::Extension { extension: extension.to_owned(), known }
     })
 }
 
@@ -684,7 +681,18 @@ pub enum EmbedError {
         /// The devices that it has.
         has: Vec<String>,
     },
-    /// Options that contradict each other or make no sense.
-    #[error("{0}")]
-    Options(String),
+    /// No sink of this build writes files of the output's extension.
+    #[error("no sink writes '.{extension}' files; compiled in: {}", .known.join(", "))]
+    Extension {
+        /// The output's extension.
+        extension: String,
+        /// Those that a sink has, each with its dot.
+        known: Vec<String>,
+    },
+    /// A setting for a decoder that has none.
+    #[error("decoder setting '{0}': this decoder has no settings")]
+    DecoderSetting(String),
+    /// The model's preprocessing settings cannot be carried out.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
 }

@@ -41,7 +41,7 @@ pub use foveate_telemetry as telemetry;
 #[cfg(feature = "worker")]
 pub use foveate_worker as worker;
 
-pub use recipe::Recipe;
+pub use recipe::{Recipe, RecipeError};
 pub use scale::DecodeScale;
 pub use shard::{Shard, ShardError};
 

@@ -25,7 +25,10 @@ impl Recipe {
     }
 
     /// The geometry of this recipe for a model's preprocessing settings.
-    pub fn geometry(self, preprocess: &Preprocess) -> Result<Geometry, String> {
+    ///
+    /// # Errors
+    /// [`RecipeError::Resample`] for a filter that no resizer has.
+    pub fn geometry(self, preprocess: &Preprocess) -> Result<Geometry, RecipeError> {
         match self {
             Self::Squash => Ok(Geometry::Stretch { output: preprocess.crop, filter: Filter::OpenCvLinear }),
             Self::Hf => {
@@ -40,14 +43,26 @@ impl Recipe {
     }
 }
 
+/// A recipe that does not exist, or cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecipeError {
+    /// There is no recipe of this name.
+    #[error("no recipe '{0}'; there are: hf, squash")]
+    Unknown(String),
+    /// The model asks for one of Pillow's filters that is not supported.
+    #[error("preprocessor_config.json: resample {0} is not supported (1, 2, 3 or 4 are)")]
+    Resample(u8),
+}
+
 /// Pillow's `Resampling` numbers.
-fn pillow_filter(resample: u8) -> Result<Filter, String> {
+fn pillow_filter(resample: u8) -> Result<Filter, RecipeError> {
     match resample {
         1 => Ok(Filter::Lanczos3),
         2 => Ok(Filter::Bilinear),
         3 => Ok(Filter::Bicubic),
         4 => Ok(Filter::Box),
-        other => Err(format!("preprocessor_config.json: resample {other} is not supported (1, 2, 3 or 4 are)")),
+        other => Err(RecipeError::Resample(other)),
     }
 }
 
@@ -70,13 +85,13 @@ impl fmt::Display for Recipe {
 }
 
 impl FromStr for Recipe {
-    type Err = String;
+    type Err = RecipeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "hf" => Ok(Self::Hf),
             "squash" => Ok(Self::Squash),
-            other => Err(format!("no recipe '{other}'; there are: hf, squash")),
+            other => Err(RecipeError::Unknown(other.to_owned())),
         }
     }
 }

@@ -17,7 +17,7 @@ use foveate_source::{Source, SourceError};
 use crate::collect::Sample;
 use crate::embed::{Backends, EmbedError, EmbedOptions};
 use crate::models::OpenModel;
-use crate::{DecodeScale, Recipe};
+use crate::{DecodeScale, Recipe, RecipeError};
 
 /// Backends, a model, and photos to try them on.
 pub struct Rig {
@@ -50,7 +50,7 @@ impl Rig {
         let (mut names, model) = options.choose(&backends, model)?;
         let mut geometries = BTreeMap::new();
         for recipe in [Recipe::Hf, Recipe::Squash] {
-            geometries.insert(recipe.name(), recipe.geometry(model.preprocess()).map_err(EmbedError::Options)?);
+            geometries.insert(recipe.name(), recipe.geometry(model.preprocess())?);
         }
         let base = Setting {
             decoder: names.batched.unwrap_or_else(|| names.decoders.swap_remove(0)),
@@ -73,7 +73,7 @@ impl Rig {
     ///
     /// # Errors
     /// When its recipe is none.
-    pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, String> {
+    pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
         Ok(EmbedOptions {
             decoder: Some(setting.decoder.clone()),
             decode_scale: if setting.fast { DecodeScale::Fast } else { DecodeScale::Exact },
@@ -130,7 +130,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
-        let unavailable = |error: foveate_core::UnknownBackend| DecodeError::Unavailable(error.to_string());
+        let unavailable = |error: foveate_core::UnknownBackend| DecodeError::Unavailable(error.into());
         self.backends.decoders.get(name).map_err(unavailable)?.open(&self.options.decoding)
     }
 
@@ -149,7 +149,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
-        let options = self.options(setting).map_err(EncodeError::Unsupported)?;
+        let options = self.options(setting).map_err(|error| EncodeError::Unsupported(error.to_string()))?;
         let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
         let mut encoders = opened.map_err(|error| match error {
             EmbedError::Encode(error) => error,
@@ -160,7 +160,7 @@ impl foveate_lab::Rig for Rig {
 
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
         let path = options.output.clone();
-        let unknown = |error: foveate_core::UnknownBackend| SinkError::BadOutput { path, reason: error.to_string() };
+        let unknown = |error: foveate_core::UnknownBackend| SinkError::BadOutput { path, source: error.into() };
         self.backends.sinks.get(name).map_err(unknown)?.open(options)
     }
 

@@ -20,14 +20,14 @@ impl Shard {
     /// environment variable up.
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ShardError> {
         let (index, count) = match text.split_once('/') {
-            Some(("auto", count)) => (array_index(&variable)?, number("--shard", count)?),
-            Some((index, count)) => (number("--shard", index)?, number("--shard", count)?),
+            Some(("auto", count)) => (array_index(&variable)?, number("number of shards", count)?),
+            Some((index, count)) => (number("index", index)?, number("number of shards", count)?),
             None if text == "auto" => (array_index(&variable)?, array_count(&variable)?),
-            None => return Err(ShardError(format!("--shard '{text}': expected i/n, auto or auto/n"))),
+            None => return Err(ShardError(format!("'{text}' is not i/n, auto or auto/n"))),
         };
         if index >= count {
             let range = count.saturating_sub(1);
-            return Err(ShardError(format!("--shard {index}/{count}: the index counts from 0, so it goes to {range}")));
+            return Err(ShardError(format!("{index}/{count}: the index counts from 0, so it goes to {range}")));
         }
         Ok(Self { index, count })
     }
@@ -49,13 +49,12 @@ fn array_index(variable: &impl Fn(&str) -> Option<String>) -> Result<u32, ShardE
     if let Some(index) = variable(KUBERNETES_INDEX) {
         return number(KUBERNETES_INDEX, &index);
     }
-    Err(ShardError(format!("--shard auto: neither {SLURM_ID} nor {KUBERNETES_INDEX} is set; say --shard i/n")))
+    Err(ShardError(format!("auto: neither {SLURM_ID} nor {KUBERNETES_INDEX} is set; give i/n")))
 }
 
 fn array_count(variable: &impl Fn(&str) -> Option<String>) -> Result<u32, ShardError> {
-    let count = variable(SLURM_COUNT).ok_or_else(|| {
-        ShardError(format!("--shard auto: {SLURM_COUNT} is not set; say how many shards there are with --shard auto/n"))
-    })?;
+    let count = variable(SLURM_COUNT)
+        .ok_or_else(|| ShardError(format!("auto: {SLURM_COUNT} is not set; give the number of shards, auto/n")))?;
     number(SLURM_COUNT, &count)
 }
 
@@ -99,6 +98,6 @@ mod tests {
         let job = [(KUBERNETES_INDEX, "5")];
         assert_eq!(parse("auto/10", &job), Ok((5, 10)));
         assert!(parse("auto", &job).unwrap_err().contains("auto/n"));
-        assert!(parse("auto/10", &[]).unwrap_err().contains("say --shard i/n"));
+        assert!(parse("auto/10", &[]).unwrap_err().contains("give i/n"));
     }
 }

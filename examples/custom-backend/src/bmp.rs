@@ -43,7 +43,7 @@ impl Decoder for ToyBmp {
 
 /// The size, and the bytes of all rows.
 fn header(encoded: &[u8]) -> Result<(Size, &[u8]), DecodeError> {
-    let truncated = || DecodeError::Truncated { format: ImageFormat::Bmp, reason: format!("{} bytes", encoded.len()) };
+    let truncated = || DecodeError::truncated(ImageFormat::Bmp, format!("{} bytes", encoded.len()));
     let head: &[u8; 54] = encoded.first_chunk().ok_or_else(truncated)?;
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (start, size) = (number(10) as usize, Size::new(number(18), number(22)));

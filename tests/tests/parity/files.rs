@@ -65,7 +65,7 @@ impl Combination {
         orient: bool,
         paths: &[PathBuf],
     ) -> Result<Vec<Vec<f32>>, Outcome> {
-        let geometry = recipe.geometry(&model.preprocess).map_err(Outcome::Failed)?;
+        let geometry = recipe.geometry(&model.preprocess)?;
         let mut preprocessor = self.preprocessor(geometry, orient)?;
         let inputs: Vec<Vec<u8>> = paths.iter().map(|path| preprocessor.input(path)).collect::<Result<_, _>>()?;
         let mut encoder = open(&self.encoder, model, Pooling::Cls)?;
@@ -219,7 +219,7 @@ fn opencv_equals_pillow() -> Result<Vec<String>, Outcome> {
 
 fn from_pixels(of: &Combination, subject: Subject, recipe: Recipe, key: &str) -> Result<(), Outcome> {
     let (model, goldens, photos) = (subject.model()?, subject.goldens()?, photos_with("decoded")?);
-    let geometry = recipe.geometry(&model.preprocess).map_err(Outcome::Failed)?;
+    let geometry = recipe.geometry(&model.preprocess)?;
     let mut resizer = resizers().get(&of.resizer)?.open()?;
     let input = |photo: &String| resize(resizer.as_mut(), &pixels("decoded", photo)?, geometry);
     let inputs: Vec<Vec<u8>> = photos.iter().map(input).collect::<Result<_, _>>()?;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use foveate_core::error_chain;
+
 use crate::stats::{Spread, mean, median, quantile};
 use crate::{Candidate, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table};
 
@@ -108,7 +110,7 @@ pub(crate) fn attempt<T>(lab: &Lab<'_>, result: Result<T, LabError>) -> Result<A
     lab.go_on()?;
     match result {
         Err(LabError::Interrupted) => Err(LabError::Interrupted),
-        other => Ok(other.map_err(|error| error.to_string())),
+        other => Ok(other.map_err(|error| error_chain(&error))),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use foveate_core::{PixelBuf, Size};
+use foveate_core::{PixelBuf, Size, error_chain};
 use foveate_decode::{DecodeHint, Decoder, ImageFormat, sniff};
 
 use super::cells::{Attempt, Difference, Effort, Sets, attempt, rates, row, times, usable, wrong};
@@ -112,7 +112,7 @@ struct Job {
 
 impl Job {
     fn new(lab: &Lab<'_>, name: &str, setting: &Setting, format: Option<ImageFormat>) -> Attempt<Self> {
-        let decoder = lab.rig.open_decoder(name).map_err(|error| error.to_string())?;
+        let decoder = lab.rig.open_decoder(name).map_err(|error| error_chain(&error))?;
         let (preprocess, capability) = (lab.rig.preprocess(setting), decoder.capability());
         if let Some(format) = format.filter(|&format| !capability.formats.contains(format)) {
             return Err(format!("it does not read {}", format.name()));
@@ -208,7 +208,7 @@ fn agreed<'a>(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], photos: Vec<&'a Photo>) 
             match decoder.decode_checked(photo) {
                 Ok(()) => {}
                 Err(LabError::Work(problem)) => *job = attempt(lab, Err(LabError::Work(problem)))?,
-                Err(error) => refused.push((at, format!("{}: {error}", photo.id))),
+                Err(error) => refused.push((at, format!("{}: {}", photo.id, error_chain(&error)))),
             }
         }
         compare(jobs, &refused, at);

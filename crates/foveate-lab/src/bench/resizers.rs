@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size};
+use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size, error_chain};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Geometry, Resizer};
 
@@ -135,7 +135,7 @@ impl Job {
     fn new(lab: &Lab<'_>, name: &str, geometry: Geometry) -> Attempt<Self> {
         Ok(Self {
             name: name.to_owned(),
-            resizer: lab.rig.open_resizer(name).map_err(|error| error.to_string())?,
+            resizer: lab.rig.open_resizer(name).map_err(|error| error_chain(&error))?,
             geometry,
             out: vec![0; geometry.output().rgb_len().unwrap_or(0)],
             pixels: Difference::default(),

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use foveate_core::error_chain;
 use foveate_sink::{Existing, Published, Rows, RunManifest, SinkOptions, VectorSink, Watermark};
 
 use super::cells::{Attempt, Effort, not_available, usable, wrong};
@@ -128,7 +129,7 @@ impl Job {
         let folder = lab.scratch.join("sink/");
         let options = SinkOptions { settings: variant.settings.clone(), ..SinkOptions::new(&folder) };
         // What it cannot do it says when it is opened.
-        lab.rig.open_sink(&sink, &options).map_err(|error| error.to_string())?;
+        lab.rig.open_sink(&sink, &options).map_err(|error| error_chain(&error))?;
         Ok(Self { what: format!("{sink} {}", variant.name()), sink, options, folder, seconds: Vec::new(), bytes: 0 })
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 
-use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
+use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf, error_chain};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, Orientation, orientation};
 use foveate_encode::{
     Allocate, Batch, Collected, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident,
@@ -229,16 +229,16 @@ impl<'a> Prepare<'a> {
 
     fn one(&mut self, photo: &Photo) -> Result<(Pixels, Vec<u8>), String> {
         let decoded = self.decoder.decode(&photo.bytes, self.options.hint, &mut self.pixels);
-        let turn = match (decoded.map_err(|error| error.to_string())?.format, self.options.orientation) {
+        let turn = match (decoded.map_err(|error| error_chain(&error))?.format, self.options.orientation) {
             (format, OrientationPolicy::Apply) => orientation(&photo.bytes, format),
             (_, OrientationPolicy::Ignore) => Orientation::Normal,
         };
-        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| error.to_string())?;
+        turn.apply(&mut self.pixels, &mut self.turned).map_err(|error| error_chain(&error))?;
         let size = self.pixels.size();
         let plan = self.options.geometry.plan(size);
         let mut sample = vec![0; plan.output.rgb_len().unwrap_or(0)];
         let out = ImageViewMut::new(&mut sample, plan.output).ok_or("the recipe gives no pixels")?;
-        self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error.to_string())?;
+        self.resizer.resize(self.pixels.view(), &plan, out).map_err(|error| error_chain(&error))?;
         Ok((Pixels { data: self.pixels.as_slice().to_vec(), size }, sample))
     }
 }

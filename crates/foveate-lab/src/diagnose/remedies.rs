@@ -1,5 +1,7 @@
 //! What the fitted model expects of each remedy, and whether it is so.
 
+use foveate_core::error_chain;
+
 use super::checklist::{Attempt, Facts, REMEDIES, Remedy};
 use super::interval::{Interval, median_of};
 use super::options::{Options, Verify};
@@ -194,7 +196,7 @@ impl Model<'_> {
                 }
                 Ok(_) => {}
                 Err(LabError::Interrupted) => return Err(LabError::Interrupted),
-                Err(error) => first_reason = first_reason.or(Some(error.to_string())),
+                Err(error) => first_reason = first_reason.or(Some(error_chain(&error))),
             }
         }
         Ok(match best {

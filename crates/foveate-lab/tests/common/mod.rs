@@ -140,13 +140,13 @@ impl FakeRig {
 
     fn decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError> {
         let labour = self.labour("decode", self.costs.decode, &self.decoders, name);
-        let labour = labour.ok_or_else(|| DecodeError::Unavailable(name.to_owned()))?;
+        let labour = labour.ok_or_else(|| DecodeError::Unavailable(name.into()))?;
         Ok(Box::new(FakeDecoder { labour, fast: self.fast }))
     }
 
     fn resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError> {
         let labour = self.labour("resize", self.costs.resize, &self.resizers, name);
-        Ok(Box::new(FakeResizer { labour: labour.ok_or_else(|| ResizeError::Unavailable(name.to_owned()))? }))
+        Ok(Box::new(FakeResizer { labour: labour.ok_or_else(|| ResizeError::Unavailable(name.into()))? }))
     }
 }
 
@@ -453,8 +453,7 @@ impl Decoder for FakeDecoder {
 }
 
 fn decode_jpeg(encoded: &[u8], out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
-    let corrupt =
-        |error: image::ImageError| DecodeError::Corrupt { format: ImageFormat::Jpeg, reason: error.to_string() };
+    let corrupt = |error: image::ImageError| DecodeError::corrupt(ImageFormat::Jpeg, error);
     let image = image::load_from_memory_with_format(encoded, image::ImageFormat::Jpeg).map_err(corrupt)?.to_rgb8();
     let size = Size::new(image.width(), image.height());
     out.reset(size)?.copy_from_slice(&image);
@@ -590,7 +589,7 @@ impl VectorSink for FakeSink {
     fn finish(&mut self) -> Result<Published, SinkError> {
         let folder = self.path.parent().unwrap();
         let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&self.path, &self.bytes));
-        written.map_err(|error| SinkError::BadOutput { path: self.path.clone(), reason: error.to_string() })?;
+        written.map_err(|error| SinkError::BadOutput { path: self.path.clone(), source: error.into() })?;
         Ok(Published { files: vec![self.path.clone()], rows: self.rows, failures: self.failures })
     }
 }

@@ -172,7 +172,7 @@ impl<F: PartFormat> PartSink<F> {
             return Err(SinkError::OtherRun { path: self.options.output.clone(), difference });
         }
         if !state.staged {
-            self.check_parts(&names, staging.folder(), &state)?;
+            self.check_parts(staging.folder(), &state)?;
         }
         self.step("reopen journal");
         let journal = Journal::reopen(&staging.join(JOURNAL), &state)?;
@@ -191,17 +191,13 @@ impl<F: PartFormat> PartSink<F> {
     }
 
     /// Every sealed part must be there, as long as it was.
-    fn check_parts(&self, names: &OutputNames, staging: &Path, state: &State) -> Result<(), SinkError> {
+    fn check_parts(&self, staging: &Path, state: &State) -> Result<(), SinkError> {
         for file in state.sealed.iter().flat_map(|part| &part.files) {
             let path = self.part_folder(staging).join(&file.name);
             let found = fs::metadata(&path).map(|metadata| metadata.len());
             if found.as_ref().ok() != Some(&file.bytes) {
                 let what = found.map_or_else(|error| error.to_string(), |bytes| format!("{bytes} bytes long"));
-                let reason = format!(
-                    "it was completed with {} bytes and is now: {what}; start anew with --overwrite ({})",
-                    file.bytes,
-                    names.main().display()
-                );
+                let reason = format!("it was completed with {} bytes and is now: {what}", file.bytes);
                 return Err(SinkError::damaged(&path, reason));
             }
         }

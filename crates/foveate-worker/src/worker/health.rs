@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use foveate_core::error_chain;
 use foveate_queue::{JobQueue, QueueError};
 use foveate_sink::SinkError;
 
@@ -49,10 +50,11 @@ impl Health {
 
     /// Records whether the sink writes.
     pub(super) fn sink(&self, fault: Option<&SinkError>) {
-        if let Some(error) = fault {
+        let fault = fault.map(|error| error_chain(error));
+        if let Some(error) = &fault {
             tracing::error!(%error, "cannot publish a segment; the worker retries");
         }
-        *lock(&self.sink) = fault.map(ToString::to_string);
+        *lock(&self.sink) = fault;
     }
 
     /// Says why the worker should be restarted.

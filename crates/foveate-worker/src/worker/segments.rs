@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foveate_core::error_chain;
 use foveate_pipeline::{Popped, Queue};
 use foveate_sink::{Existing, Rows, RunManifest, SinkError, VectorSink, Watermark};
 
@@ -189,7 +190,7 @@ impl Publisher<'_> {
             // A sink that never wrote anything is more likely at fault than its first row.
             1 if !self.has_written => rows,
             1 => {
-                let failure = Failure::permanent(Stage::Sink, error.to_string());
+                let failure = Failure::permanent(Stage::Sink, error_chain(error));
                 rows.into_iter().for_each(|row| self.writer.settler.fail(*row.ticket, failure.clone()));
                 Vec::new()
             }

@@ -4,30 +4,19 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
+use foveate::core::error_chain;
 use foveate::embed::EmbedError;
 use foveate::pipeline::RunError;
+use foveate::sink::SinkError;
 use foveate::source::SourceError;
 use foveate::verify::VerifyError;
 
 /// What failed, why, and what to do: one line on standard error.
 pub(crate) fn tell(error: &anyhow::Error) {
     match of(error) {
-        Some(remedy) => eprintln!("error: {}; {remedy}", chain(error)),
-        None => eprintln!("error: {}", chain(error)),
+        Some(remedy) => eprintln!("error: {}; {remedy}", error_chain(error.as_ref())),
+        None => eprintln!("error: {}", error_chain(error.as_ref())),
     }
-}
-
-/// An error and its causes in one line, without repeating a cause that a message already contains.
-fn chain(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if line.is_empty() {
-            line = cause;
-        } else if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
-        }
-    }
-    line
 }
 
 /// The remedy for the first cause that has one.
@@ -45,6 +34,9 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = cause.downcast_ref() {
         return of_run(error);
     }
+    if let Some(error) = cause.downcast_ref() {
+        return of_sink(error);
+    }
     cause.downcast_ref().and_then(of_source)
 }
 
@@ -61,7 +53,9 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
         EmbedError::Device { .. } => {
             Some("`foveate doctor` lists the devices of each encoder; NVIDIA GPUs need a build with `-F cuda`")
         }
+        EmbedError::Extension { .. } => Some("name a folder (`-o out/`) or a format (`--sink NAME`)"),
         EmbedError::NoDevice(_) => Some("give --device a name such as cpu or cuda:0"),
+        EmbedError::Sink(error) => of_sink(error),
         EmbedError::Source(error) => of_source(error),
         _ => None,
     }
@@ -69,8 +63,26 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
 
 fn of_run(error: &RunError) -> Option<&'static str> {
     match error {
-        RunError::Source(error) => of_source(error),
         RunError::TooManyFailures { .. } => Some("repair the inputs or raise --max-failures"),
+        RunError::Sink(error) => of_sink(error),
+        RunError::Source(error) => of_source(error),
+        _ => None,
+    }
+}
+
+fn of_sink(error: &SinkError) -> Option<&'static str> {
+    match error {
+        SinkError::Exists(_) => Some("pass --overwrite to replace it"),
+        SinkError::OtherRun { .. } | SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
+        SinkError::NoSpace { .. } => {
+            Some("make room and run the same command again: it continues after the last commit")
+        }
+        SinkError::Io { source, .. } => match source.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                Some("choose an output folder that you may write to")
+            }
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -87,16 +99,5 @@ fn of_reading(error: &io::Error) -> Option<&'static str> {
         ErrorKind::NotFound => Some("check the path"),
         ErrorKind::PermissionDenied => Some("run with read access or exclude it"),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_told_once() {
-        let error = anyhow::anyhow!("disk full").context("cannot write x: disk full").context("run failed");
-        assert_eq!(chain(&error), "run failed: cannot write x: disk full");
     }
 }

@@ -12,7 +12,7 @@ use foveate::serve::{self, Server};
 use foveate::sink::{SinkError, SinkOptions, VectorSink};
 use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Worker, WorkerOptions};
 
-use super::Exit;
+use super::exit::Exit;
 use super::service::{self, Lasting, Service};
 use super::service_args::WorkerArgs;
 
@@ -106,7 +106,8 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
     let open = move |segment: &str| -> Result<Box<dyn VectorSink>, SinkError> {
         let output = folder.join(format!("{segment}.{extension}"));
         let options = SinkOptions { element, settings: settings.clone(), ..SinkOptions::new(&output) };
-        let unknown = |error: foveate::core::UnknownBackend| SinkError::Unsupported(error.to_string());
+        let unknown =
+            |error: foveate::core::UnknownBackend| SinkError::BadOutput { path: output.clone(), source: error.into() };
         backends.sinks.get(&name).map_err(unknown)?.open(&options)
     };
     Ok(Segments {
