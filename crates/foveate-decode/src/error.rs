@@ -8,35 +8,35 @@ use crate::ImageFormat;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// No bytes at all.
+    /// The input has no bytes.
     #[error("empty file (0 bytes)")]
     Empty,
-    /// The bytes are no image format we know; `what` says what they look like, if that can be told.
+    /// The bytes are not an image in a known format; `what` names what they look like, if recognized.
     #[error("not an image{}", .what.map(|w| format!(" (looks like {w})")).unwrap_or_default())]
     NotAnImage {
-        /// What the bytes look like instead ("HTML", "PDF").
+        /// The format that the bytes look like ("HTML", "PDF").
         what: Option<&'static str>,
     },
-    /// An image, of a format that no decoder of this engine reads.
+    /// An image in a format that no decoder of this engine reads.
     #[error("{name} images are not supported")]
     UnsupportedFormat {
         /// The format's usual name ("AVIF", "HEIC").
         name: &'static str,
     },
-    /// A format or a variant of it that this decoder cannot read.
+    /// A format, or a variant of it, that this decoder cannot read.
     #[error("unsupported {format}: {reason}")]
     Unsupported {
         /// The container.
         format: ImageFormat,
-        /// What about it is not supported.
+        /// The unsupported property.
         reason: String,
     },
-    /// The file ends before the image does.
+    /// The file ends before its image does.
     #[error("truncated {format}: {reason}{}", if *.format == ImageFormat::Jpeg { " (--allow-truncated accepts what is there)" } else { "" })]
     Truncated {
         /// The container.
         format: ImageFormat,
-        /// Where it ends.
+        /// Where the file ends.
         reason: String,
     },
     /// The content violates the format.
@@ -47,34 +47,34 @@ pub enum DecodeError {
         /// What is wrong.
         reason: String,
     },
-    /// Too large to be decoded under the limits in force.
+    /// The image exceeds the pixel limits in force.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// A cost other than size is over its limit (number of scans, memory while decoding).
+    /// A cost other than size exceeds its limit (number of scans, memory while decoding).
     #[error("{0}")]
     TooCostly(String),
-    /// The backend's library is missing or could not be started: nothing can be decoded at all.
+    /// The backend's library is missing or could not be started, so no image can be decoded.
     #[error("decoder unavailable: {0}")]
     Unavailable(String),
 }
 
 impl DecodeError {
-    /// [`DecodeError::Corrupt`], with what a library said made into one line.
+    /// Makes a [`DecodeError::Corrupt`] with a library's message put on one line.
     pub fn corrupt(format: ImageFormat, reason: impl fmt::Display) -> Self {
         Self::Corrupt { format, reason: one_line(reason) }
     }
 
-    /// [`DecodeError::Unsupported`], with what a library said made into one line.
+    /// Makes a [`DecodeError::Unsupported`] with a library's message put on one line.
     pub fn unsupported(format: ImageFormat, reason: impl fmt::Display) -> Self {
         Self::Unsupported { format, reason: one_line(reason) }
     }
 
-    /// [`DecodeError::Truncated`], with what a library said made into one line.
+    /// Makes a [`DecodeError::Truncated`] with a library's message put on one line.
     pub fn truncated(format: ImageFormat, reason: impl fmt::Display) -> Self {
         Self::Truncated { format, reason: one_line(reason) }
     }
 
-    /// Every decode error loses one item, except a missing library.
+    /// How far this error reaches: one item, except for a missing library, which stops the run.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::Unavailable(_) => FaultScope::Run,
@@ -83,7 +83,7 @@ impl DecodeError {
     }
 }
 
-/// Failure records are lines, and libraries put line breaks and quotation marks around their messages.
+/// Failure records are single lines, and libraries put line breaks and quotation marks around their messages.
 fn one_line(reason: impl fmt::Display) -> String {
     let text = reason.to_string();
     let words: Vec<&str> = text.trim_matches(|c: char| c == '"' || c.is_whitespace()).split_whitespace().collect();
