@@ -1,6 +1,6 @@
 use crate::{CHANNELS, Size};
 
-/// A borrowed batch of images, `[n, height, width, 3]` u8 RGB (NHWC), contiguous: what an encoder eats.
+/// A borrowed batch of images, `[n, height, width, 3]` u8 RGB (NHWC), contiguous: an encoder's input.
 #[derive(Clone, Copy, Debug)]
 pub struct PixelBatch<'a> {
     data: &'a [u8],
@@ -21,7 +21,7 @@ impl<'a> PixelBatch<'a> {
         self.len
     }
 
-    /// Size of every image in it.
+    /// Size of every image in the batch.
     pub fn size(self) -> Size {
         self.size
     }
@@ -37,7 +37,7 @@ impl<'a> PixelBatch<'a> {
         &self.data[i * image..(i + 1) * image]
     }
 
-    /// Images `range` as a batch of their own; `None` when empty or out of range.
+    /// Returns images `range` as a batch of their own; `None` when empty or out of range.
     pub fn slice(self, range: std::ops::Range<usize>) -> Option<Self> {
         let image = self.size.width as usize * self.size.height as usize * CHANNELS;
         Self::new(self.data.get(range.start * image..range.end * image)?, self.size)
@@ -57,14 +57,14 @@ impl VectorBuf {
         Self::default()
     }
 
-    /// Makes room for `rows` vectors of `dim` and lends them to be overwritten (content unspecified).
+    /// Makes room for `rows` vectors of `dim` components and returns them for overwriting (content unspecified).
     pub fn reset(&mut self, rows: usize, dim: usize) -> &mut [f32] {
         self.dim = dim;
         self.data.resize(rows * dim, 0.0);
         &mut self.data
     }
 
-    /// Takes out the vectors at `rows`; the others move together, in order.
+    /// Removes the vectors at `rows`; the others keep their order and close the gaps.
     pub fn remove(&mut self, rows: &[usize]) {
         let (dim, mut kept) = (self.dim, 0);
         for row in (0..self.rows()).filter(|row| !rows.contains(row)) {
@@ -74,7 +74,7 @@ impl VectorBuf {
         self.truncate(kept);
     }
 
-    /// Leaves the first `rows` vectors, or all when there are no more.
+    /// Keeps the first `rows` vectors, or all of them if there are fewer.
     pub fn truncate(&mut self, rows: usize) {
         self.data.truncate(rows * self.dim);
     }
@@ -99,7 +99,7 @@ impl VectorBuf {
         &self.data
     }
 
-    /// All components, to be changed in place.
+    /// All components, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         &mut self.data
     }

@@ -6,7 +6,7 @@ use std::fmt;
 pub enum FaultScope {
     /// Only this item is lost: it is recorded as failed and the run goes on.
     Item,
-    /// Nothing more can be done: the run stops, with what was committed kept.
+    /// The run cannot continue: it stops and keeps what was committed.
     Run,
 }
 
@@ -73,7 +73,7 @@ pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// What a panic said, from what `catch_unwind` caught.
+/// Extracts a panic's message from the value that `catch_unwind` returned.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

@@ -1,27 +1,27 @@
 use std::any::Any;
 
-/// The memory of a batch of images, `[n, height, width, 3]` u8 RGB: on the host, where anybody may fill it, or on a
-/// device, where only that device's own code can.
+/// The memory of a batch of images, `[n, height, width, 3]` u8 RGB, on the host or on a device. Host memory is open to
+/// any code; device memory only to that device's own code.
 ///
-/// Whoever owns it may write to it; it changes hands by value, so a device that still reads it also owns it.
+/// Only the owner writes. Ownership moves by value, so a device that still reads the memory also owns it.
 pub trait BatchMemory: Send {
-    /// Bytes that it holds.
+    /// Length in bytes.
     fn bytes(&self) -> usize;
 
-    /// All of it, where the host can read it.
+    /// All bytes, if the host can read them.
     fn host(&self) -> Option<&[u8]>;
 
-    /// All of it, where the host can write to it.
+    /// All bytes, if the host can write them.
     fn host_mut(&mut self) -> Option<&mut [u8]>;
 
-    /// For the code of the device that it lies on.
+    /// Lets the device's own code downcast to its type.
     fn as_any(&self) -> &dyn Any;
 
-    /// For the code of the device that it lies on.
+    /// Lets the device's own code downcast to its type, mutably.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// Ordinary memory of the host.
+/// Ordinary host memory.
 impl BatchMemory for Vec<u8> {
     fn bytes(&self) -> usize {
         self.len()

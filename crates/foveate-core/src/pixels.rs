@@ -13,7 +13,7 @@ impl PixelLimits {
     /// 100 megapixels: above any ordinary camera, below what a decompression bomb needs.
     pub const DEFAULT: Self = Self { max_pixels: 100_000_000 };
 
-    /// Refuses an empty size and one with more than `max_pixels` pixels; reads no pixel and allocates nothing.
+    /// Refuses an empty size and a size of more than `max_pixels` pixels. Reads no pixel and does not allocate.
     pub fn check(self, size: Size) -> Result<(), LimitError> {
         if size.is_empty() {
             Err(LimitError::Empty { size })
@@ -31,25 +31,25 @@ impl Default for PixelLimits {
     }
 }
 
-/// Why a size was refused before any memory was taken for it.
+/// Why a size was refused before memory was allocated for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
     /// Width or height is zero.
     Empty {
-        /// The size asked for.
+        /// The requested size.
         size: Size,
     },
     /// More pixels than the limit allows.
     TooManyPixels {
-        /// The size asked for.
+        /// The requested size.
         size: Size,
         /// The limit in force.
         max_pixels: u64,
     },
-    /// The allocator had no memory left for it.
+    /// The allocator could not provide the memory.
     OutOfMemory {
-        /// The size asked for.
+        /// The requested size.
         size: Size,
     },
 }
@@ -70,7 +70,7 @@ impl std::error::Error for LimitError {}
 
 /// A reusable RGB8 image, `[height, width, 3]`, rows without padding, samples in 0..=255.
 ///
-/// Owned by the caller of a decoder and handed to it for each image; its memory is kept from image to image.
+/// The caller of a decoder owns it and passes it for each image, so its memory is reused from image to image.
 #[derive(Debug, Default)]
 pub struct PixelBuf {
     data: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct PixelBuf {
     limits: PixelLimits,
 }
 
-/// Memory above this is given back by [`PixelBuf::shrink`], so that one huge image does not pin its peak forever.
+/// [`PixelBuf::shrink`] frees memory above this, so that one huge image does not pin its peak forever.
 const KEEP_BYTES: usize = 64 << 20;
 
 impl PixelBuf {
@@ -92,8 +92,8 @@ impl PixelBuf {
         self.limits
     }
 
-    /// Sets the size, **checking the limits before it allocates**, and lends the samples to be overwritten.
-    /// Their content is unspecified (left over from earlier images). On error the buffer is empty.
+    /// Sets the size, **checking the limits before it allocates**, and returns the samples for overwriting. Their
+    /// content is unspecified (left over from earlier images). On error the buffer is empty.
     pub fn reset(&mut self, size: Size) -> Result<&mut [u8], LimitError> {
         self.clear();
         self.limits.check(size)?;
@@ -111,7 +111,7 @@ impl PixelBuf {
         self.size = Size::default();
     }
 
-    /// Gives memory beyond a fixed allowance back to the allocator.
+    /// Returns memory beyond a fixed allowance to the allocator.
     pub fn shrink(&mut self) {
         if self.data.len() > KEEP_BYTES {
             self.clear();
@@ -129,7 +129,7 @@ impl PixelBuf {
         &self.data[..self.len()]
     }
 
-    /// The samples, to be changed in place.
+    /// The samples, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.len();
         &mut self.data[..len]

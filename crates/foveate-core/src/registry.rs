@@ -1,19 +1,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a registry stores: a named way to make something.
+/// An entry of a registry: a named way to make something.
 pub trait Backend {
     /// Its name on the command line, equal to its cargo feature and its crate's suffix.
     fn name(&self) -> &str;
     /// One line for people.
     fn about(&self) -> &str;
-    /// What it works with on this machine, and what keeps it from working. Cheap enough to ask of every backend, and
-    /// never a panic.
+    /// The libraries and devices that it uses on this machine, or the problem that keeps it from working. Never panics,
+    /// and is cheap enough to call for every backend.
     fn health(&self) -> Health;
 }
 
-/// Implements [`Backend`] and `Debug` for a type with the fields `name`, `about` and `health: fn() -> Health`, as the entries
-/// of every registry have them.
+/// Implements [`Backend`] and `Debug` for a type with the fields `name`, `about` and `health: fn() -> Health`. The
+/// entries of every registry have these fields.
 #[macro_export]
 macro_rules! named_backend {
     ($backend:ident $(<$parameter:ident>)?) => {
@@ -37,10 +37,10 @@ macro_rules! named_backend {
     };
 }
 
-/// What only a backend understands, by name, once every one of the names is among those that it has (`known`).
+/// Reads settings that only one backend understands, by name, after checking that every name is in `known`.
 ///
 /// # Errors
-/// A message that names the setting and those there are.
+/// A message that names the unknown setting and lists the known ones.
 pub fn known_settings<'a>(
     settings: &'a BTreeMap<String, String>,
     known: &[&str],
@@ -52,34 +52,34 @@ pub fn known_settings<'a>(
     }
 }
 
-/// What a backend works with on this machine.
+/// A backend's state on this machine: its library, its devices, its problem if any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Library that does the work, with its version (`libjpeg-turbo 3.1.0, vendored`); `None` when it is all Rust.
+    /// Library that does the work, with its version (`libjpeg-turbo 3.1.0, vendored`); `None` for pure Rust.
     pub library: Option<String>,
-    /// Where an encoder can run (`cpu`, `cuda:0`); empty for the other stages, which run on the CPU.
+    /// Devices that an encoder can run on (`cpu`, `cuda:0`); empty for the other stages, which run on the CPU.
     pub devices: Vec<String>,
-    /// What keeps it from working.
+    /// The problem that keeps it from working.
     pub problem: Option<Problem>,
 }
 
 impl Health {
-    /// A backend that is all Rust: nothing can be missing.
+    /// A backend in pure Rust, which cannot lack a library.
     pub const fn all_rust() -> Self {
         Self { library: None, devices: Vec::new(), problem: None }
     }
 
-    /// A backend that works, with `library`.
+    /// A working backend that uses `library`.
     pub fn library(library: impl Into<String>) -> Self {
         Self { library: Some(library.into()), ..Self::all_rust() }
     }
 
-    /// A backend that cannot work here.
+    /// A backend that does not work on this machine.
     pub fn broken(cause: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { problem: Some(Problem { cause: cause.into(), remedy: remedy.into() }), ..Self::all_rust() }
     }
 
-    /// The same, able to run on `devices`.
+    /// Adds the `devices` that it can run on.
     #[must_use]
     pub fn on(self, devices: impl IntoIterator<Item = String>) -> Self {
         Self { devices: devices.into_iter().collect(), ..self }
@@ -91,12 +91,12 @@ impl Health {
 pub struct Problem {
     /// What is wrong, in one line.
     pub cause: String,
-    /// What would help, in one line.
+    /// The remedy, in one line.
     pub remedy: String,
 }
 
-/// The backends of one kind that are compiled into a program. A value, not a global: the program builds it and
-/// passes it on, and another program can add its own.
+/// The backends of one kind that are compiled into a program. It is a value, not a global: the program builds it and
+/// passes it on, and another program can add its own backends.
 #[derive(Debug)]
 pub struct Registry<B> {
     kind: &'static str,
@@ -105,13 +105,13 @@ pub struct Registry<B> {
 }
 
 impl<B: Backend> Registry<B> {
-    /// An empty registry for a `kind` of backend ("decoder"). `known` are the names that exist in some build of
-    /// the program, so that a missing one can be told from a misspelt one.
+    /// An empty registry for a `kind` of backend ("decoder"). `known` lists the names that exist in any build of the
+    /// program, so that a backend missing from this build can be told from a misspelt name.
     pub const fn new(kind: &'static str, known: &'static [&'static str]) -> Self {
         Self { kind, known, entries: Vec::new() }
     }
 
-    /// Adds a backend; a second one of the same name is an error, never a silent replacement.
+    /// Adds a backend. A second one of the same name is an error, never a silent replacement.
     pub fn register(&mut self, backend: B) -> Result<(), RegistryError> {
         if self.entries.iter().any(|entry| entry.name() == backend.name()) {
             return Err(RegistryError { kind: self.kind, name: backend.name().to_owned() });
@@ -146,7 +146,7 @@ impl<B: Backend> Registry<B> {
     }
 }
 
-/// Two backends of one kind claim the same name.
+/// Two backends of one kind have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryError {
     kind: &'static str,
@@ -161,14 +161,14 @@ impl fmt::Display for RegistryError {
 
 impl std::error::Error for RegistryError {}
 
-/// A backend was asked for that this program does not contain.
+/// The requested backend is not compiled into this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownBackend {
     /// Kind of backend ("decoder").
     pub kind: &'static str,
-    /// The name asked for.
+    /// The requested name.
     pub name: String,
-    /// What could have been asked for.
+    /// The compiled backends' names.
     pub compiled: Vec<String>,
     /// Whether another build of the program has it.
     pub is_known: bool,

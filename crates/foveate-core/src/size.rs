@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Samples per pixel: everything in the engine is RGB.
+/// Samples per pixel: every image in the engine is RGB.
 pub const CHANNELS: usize = 3;
 
 /// Width and height of an image in pixels.
@@ -28,7 +28,7 @@ impl Size {
         self.width as u64 * self.height as u64
     }
 
-    /// Bytes of an RGB8 image of this size, or `None` when that exceeds the address space.
+    /// Bytes of an RGB8 image of this size, or `None` if they exceed the address space.
     pub fn rgb_len(self) -> Option<usize> {
         usize::try_from(self.pixels()).ok()?.checked_mul(CHANNELS)
     }
@@ -38,12 +38,12 @@ impl Size {
         if self.width < self.height { self.width } else { self.height }
     }
 
-    /// Whether there is no pixel at all.
+    /// Whether the image has no pixels.
     pub const fn is_empty(self) -> bool {
         self.width == 0 || self.height == 0
     }
 
-    /// Width and height exchanged.
+    /// Width and height swapped.
     #[must_use]
     pub const fn transposed(self) -> Self {
         Self::new(self.height, self.width)

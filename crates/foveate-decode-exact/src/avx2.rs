@@ -1,7 +1,7 @@
-//! [`crate::idct::block`] and [`crate::color::ycbcr`] for AVX2, with the same results on every input.
+//! AVX2 versions of [`crate::idct::block`] and [`crate::color::ycbcr`], with the same results on every input.
 //!
-//! Everything here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not, so they
-//! are not used.
+//! Every function here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not
+//! inlined that way, so this module avoids them.
 
 use core::arch::x86_64::{__m128i, __m256i};
 
@@ -23,15 +23,15 @@ fn interleave(simd: V3, a: __m128i, b: __m128i) -> __m256i {
     simd.avx2._mm256_inserti128_si256::<1>(simd.avx._mm256_castsi128_si256(low), high)
 }
 
-/// One direction of the transform on eight columns at once: rows of 16-bit samples in, rows out, divided by
-/// 2^`BITS` with rounding and clipped to 16 bits.
+/// One direction of the transform on eight columns at once: rows of 16-bit samples in and out, divided by 2^`BITS` with
+/// rounding and clipped to 16 bits.
 #[inline(always)]
 fn transform<const BITS: i32>(simd: V3, s: [__m128i; 8]) -> [__m128i; 8] {
     let madd = |pair, first, second| simd.avx2._mm256_madd_epi16(pair, factors(simd, first, second));
     let add = |a, b| simd.avx2._mm256_add_epi32(a, b);
     let sub = |a, b| simd.avx2._mm256_sub_epi32(a, b);
 
-    // The constants are those of `idct`, of which every product of the algorithm uses a sum or a difference.
+    // The constants are those of `idct`; every product of the algorithm uses a sum or a difference of them.
     let outer = interleave(simd, simd.sse2._mm_add_epi16(s[0], s[4]), simd.sse2._mm_sub_epi16(s[0], s[4]));
     let inner = interleave(simd, s[2], s[6]);
     let half = simd.avx._mm256_set1_epi32(1 << (BITS - 1));
@@ -100,7 +100,7 @@ pub(crate) fn block(simd: V3, coefficients: &[i16; 64], quantization: &[i16; 64]
 /// Pixels converted at once.
 const GROUP: usize = 16;
 
-/// For each of the three 16-byte parts of 16 interleaved pixels: where its bytes come from in each channel.
+/// For each of the three 16-byte parts of 16 interleaved pixels: the index of each byte's source in each channel.
 const PLACES: [[[i8; GROUP]; 3]; 3] = {
     let mut places = [[[-1; GROUP]; 3]; 3];
     let mut i = 0;
@@ -129,7 +129,7 @@ pub(crate) fn ycbcr(simd: V3, [y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
     color::ycbcr([&y[done..n], &cb[done..n], &cr[done..n]], rest);
 }
 
-/// 16 pixels. Products are formed so that 16 bits hold them and rounding is the same as with 16 fraction bits.
+/// 16 pixels. The products are arranged to fit in 16 bits and to round as with 16 fraction bits.
 #[inline(always)]
 fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m128i; 3] {
     let wide = |samples: &[u8; GROUP]| simd.avx2._mm256_cvtepu8_epi16(cast(*samples));
@@ -155,7 +155,7 @@ fn rgb(simd: V3, y: &[u8; GROUP], cb: &[u8; GROUP], cr: &[u8; GROUP]) -> [__m128
     [narrowed(simd, red), narrowed(simd, green), narrowed(simd, blue)]
 }
 
-/// 16 samples clipped to bytes.
+/// Clips 16 samples to bytes.
 #[inline(always)]
 fn narrowed(simd: V3, channel: __m256i) -> __m128i {
     let (low, high) = (simd.avx._mm256_castsi256_si128(channel), simd.avx2._mm256_extracti128_si256::<1>(channel));

@@ -1,34 +1,34 @@
-//! Entropy-coded bytes as bits.
+//! A bit reader for entropy-coded bytes.
 
-/// Reads bits, most significant first, out of one scan's data. At a marker, and at the end of the bytes, it goes on
-/// with zeros, like libjpeg; [`Bits::exhausted`] tells.
+/// Reads bits, most significant first, from one scan's data. At a marker and at the end of the bytes, it continues with
+/// zeros, like libjpeg; [`Bits::exhausted`] reports that.
 ///
-/// A small `Copy` value on purpose: a decoding loop works on its own copy, which the compiler keeps in registers.
+/// It is a small `Copy` value on purpose: a decoding loop works on its own copy, which the compiler keeps in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Bits<'a> {
     data: &'a [u8],
     at: usize,
-    /// The next bits, from the top. Below the `count` valid ones there may be bits of the byte at `at` already.
+    /// The next bits, from the top. Bits below the `count` valid ones may already hold part of the byte at `at`.
     buffer: u64,
     count: u32,
-    /// Zeros put behind the end of the data so far.
+    /// Zero bits appended after the end of the data so far.
     invented: u64,
 }
 
 impl<'a> Bits<'a> {
-    /// Bits that are there after [`Bits::refill`]: enough for a Huffman code and the value that follows it.
+    /// Bits available after [`Bits::refill`]: enough for a Huffman code and the value that follows it.
     pub(crate) const REFILLED: u32 = 32;
 
     pub(crate) fn new(data: &'a [u8], at: usize) -> Self {
         Self { data, at, buffer: 0, count: 0, invented: 0 }
     }
 
-    /// Where the data not yet loaded begins. Once [`Bits::exhausted`], that is the marker that ended it.
+    /// Start of the data not yet loaded. Once [`Bits::exhausted`], this is the marker that ended the data.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// Whether bits have been used that the data does not have.
+    /// Whether more bits were used than the data has.
     #[inline(always)]
     pub(crate) fn exhausted(&self) -> bool {
         self.invented > u64::from(self.count)
@@ -43,8 +43,8 @@ impl<'a> Bits<'a> {
         if let Some(&bytes) = self.data.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
             let word = u64::from_be_bytes(bytes);
             if has_no_ff(word) {
-                // Whole bytes are counted; the part of the next byte that also fits is loaded again by the next
-                // refill, to the same place.
+                // Count whole bytes only. The next refill loads the part of the next byte that also fits again, into
+                // the same place.
                 self.buffer |= word >> self.count;
                 self.at += ((63 - self.count) >> 3) as usize;
                 self.count |= 56;
@@ -71,7 +71,7 @@ impl<'a> Bits<'a> {
         self
     }
 
-    /// The next `n` bits, of which there are at least 1 and at most 32.
+    /// The next `n` bits, 1 to 32.
     #[inline(always)]
     pub(crate) fn peek(&self, n: u32) -> u32 {
         (self.buffer >> (64 - n)) as u32
@@ -83,7 +83,7 @@ impl<'a> Bits<'a> {
         self.count = self.count.wrapping_sub(n);
     }
 
-    /// Takes `n` bits, of 0 to 16, that [`Bits::refill`] has made available.
+    /// Takes `n` bits, 0 to 16, that [`Bits::refill`] has made available.
     #[inline(always)]
     pub(crate) fn take(&mut self, n: u32) -> u32 {
         let bits = (self.buffer >> 1 >> (63 - n)) as u32;
@@ -91,13 +91,13 @@ impl<'a> Bits<'a> {
         bits
     }
 
-    /// Takes the `n` bits that stand for a signed value whose magnitude has `n` bits (ITU-T T.81, F.2.2.1 EXTEND).
+    /// Takes the `n` bits of a signed value whose magnitude has `n` bits (ITU-T T.81, F.2.2.1 EXTEND).
     #[inline(always)]
     pub(crate) fn take_signed(&mut self, n: u32) -> i32 {
         extend(self.take(n), n)
     }
 
-    /// Takes one bit, refilling if need be.
+    /// Takes one bit, refilling if needed.
     #[inline(always)]
     pub(crate) fn bit(&mut self) -> bool {
         self.refill();
@@ -105,7 +105,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// What `n` bits, 0 to 16, stand for: the upper half of their values themselves, the lower half negative ones.
+/// The value of `n` bits, 0 to 16: the upper half stands for itself, the lower half for negative values.
 #[inline(always)]
 pub(crate) fn extend(bits: u32, n: u32) -> i32 {
     let value = bits as i32;
@@ -121,13 +121,13 @@ fn has_no_ff(word: u64) -> bool {
     (!word).wrapping_sub(ONES) & word & HIGH == 0
 }
 
-/// The data byte at `at` and where the next one begins; none at a marker and at the end.
+/// The data byte at `at` and the start of the next one; none at a marker and at the end.
 fn next_byte(data: &[u8], at: usize) -> Option<(u8, usize)> {
     let byte = *data.get(at)?;
     if byte != 0xFF {
         return Some((byte, at + 1));
     }
-    // Any number of fill bytes may stand between 0xFF and what it introduces.
+    // Any number of fill bytes may stand between 0xFF and the marker code.
     let behind = at + data.get(at..)?.iter().position(|&byte| byte != 0xFF)?;
     (data[behind] == 0).then_some((0xFF, behind + 1))
 }

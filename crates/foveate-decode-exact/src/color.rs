@@ -1,10 +1,10 @@
-//! Component samples to RGB: libjpeg's conversions, followed for CMYK by Pillow's `convert("RGB")`.
+//! Component samples to RGB: libjpeg's conversions, and for CMYK then Pillow's `convert("RGB")`.
 
 use foveate_decode::jpeg::cmyk_to_rgb;
 
 use crate::kernels::Kernels;
 
-/// What the components mean.
+/// The components' meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColorSpace {
     Gray,
@@ -32,8 +32,8 @@ pub(crate) fn ycbcr([y, cb, cr]: [&[u8]; 3], out: &mut [[u8; 3]]) {
     }
 }
 
-/// Converts one row. `rows` holds each component's samples, at least as many as `out` has pixels; those beyond the
-/// colour space's number of components are not read.
+/// Converts one row. `rows` holds each component's samples, at least as many as `out` has pixels; rows beyond the
+/// colour space's components are not read.
 #[inline(always)]
 pub(crate) fn convert(kernels: impl Kernels, space: ColorSpace, rows: [&[u8]; 4], out: &mut [[u8; 3]]) {
     let [a, b, c, d] = rows;
@@ -54,7 +54,7 @@ pub(crate) fn convert(kernels: impl Kernels, space: ColorSpace, rows: [&[u8]; 4]
                 *pixel = cmyk_to_rgb([c, m, y, k]);
             }
         }
-        // libjpeg inverts what the colour transform gives.
+        // libjpeg inverts the colour transform's result.
         ColorSpace::Ycck => {
             for (pixel, (((&y, &cb), &cr), &k)) in out.iter_mut().zip(a.iter().zip(b).zip(c).zip(d)) {
                 let [c, m, y] = rgb([y, cb, cr]).map(|light| 255 - light);

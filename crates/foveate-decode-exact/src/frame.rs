@@ -1,4 +1,4 @@
-//! The frame: what the image's components are and how large everything is.
+//! The frame: the image's components and the sizes derived from them.
 
 use foveate_decode::jpeg::Structure;
 use foveate_decode::{DecodeError, ImageFormat};
@@ -16,29 +16,29 @@ pub(crate) const MAX_COMPONENTS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Component {
     pub(crate) id: u8,
-    /// Blocks of it in a unit (MCU) of an interleaved scan, across and down.
+    /// Its blocks in a unit (MCU) of an interleaved scan, across and down.
     pub(crate) h: usize,
     pub(crate) v: usize,
     pub(crate) quantization: usize,
     /// Size in samples.
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// Blocks in a row and in all, with those that only fill up the last units.
+    /// Blocks in a row and in total, including those that only pad the last units.
     pub(crate) blocks_across: usize,
     pub(crate) blocks: usize,
-    /// Where its blocks begin among those of all components.
+    /// Index of its first block among the blocks of all components.
     pub(crate) first_block: usize,
     pub(crate) upsampling: Upsampling,
 }
 
-/// The frame header, with what follows from it.
+/// The frame header and the values derived from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) width: usize,
     pub(crate) height: usize,
     components: [Component; MAX_COMPONENTS],
     count: usize,
-    /// The largest number of rows of blocks in a unit.
+    /// The largest number of block rows in a unit.
     pub(crate) max_v: usize,
     /// Units of an interleaved scan, across and down.
     pub(crate) units_across: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Reads the payload of a frame header that [`foveate_decode::jpeg::inspect`] has found acceptable.
+    /// Parses the payload of a frame header that [`foveate_decode::jpeg::inspect`] has accepted.
     pub(crate) fn parse(payload: &[u8], structure: &Structure) -> Result<Self, DecodeError> {
         let (width, height) = (structure.size.width as usize, structure.size.height as usize);
         let specs = payload.get(6..).unwrap_or_default().as_chunks::<3>().0;
@@ -118,7 +118,7 @@ impl Component {
     };
 }
 
-/// What is said about colours before the first scan.
+/// Colour information found before the first scan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ColorHints {
     pub(crate) jfif: bool,

@@ -1,23 +1,23 @@
-//! Huffman tables, in the form that decodes fastest.
+//! Huffman tables, laid out for fast decoding.
 
 use crate::bits::{Bits, extend};
 
-/// Codes up to this long are looked up at once.
+/// Codes up to this length are decoded with one lookup.
 const LOOKAHEAD: u32 = 10;
 
 /// A table of codes.
 pub(crate) struct Table {
     /// For the next [`LOOKAHEAD`] bits: the code's length below, the symbol above; 0 for longer codes.
     codes: [u16; 1 << LOOKAHEAD],
-    /// The same for codes together with the signed value that follows: bits 0..8 hold the length of both, bits 8..12
-    /// the symbol's upper half (the run of zeros), bits 16..32 the value. 0 when both do not fit or there is none.
+    /// The same for codes combined with the signed value that follows. Bits 0..8 hold the length of both, bits 8..12
+    /// the symbol's upper half (the run of zeros), bits 16..32 the value. 0 if both do not fit or there is no value.
     coefficients: [u32; 1 << LOOKAHEAD],
     /// The first code longer than `n` bits, in the upper 16 of 17 bits.
     limits: [u32; 18],
-    /// What to add to a code of `n` bits for the index of its symbol.
+    /// Added to a code of `n` bits to give its symbol's index.
     offsets: [i32; 17],
     symbols: [u8; 256],
-    /// Whether the codes are possible at all; checked when a scan uses the table.
+    /// Whether the codes are valid; checked when a scan uses the table.
     pub(crate) usable: bool,
     /// The largest symbol.
     pub(crate) largest: u8,
@@ -41,7 +41,7 @@ impl Table {
         largest: 0,
     };
 
-    /// Takes the content of a DHT segment: the number of codes of each length, and their symbols in order.
+    /// Loads the content of a DHT segment: the number of codes of each length, and their symbols in order.
     pub(crate) fn define(&mut self, counts: &[u8; 16], symbols: &[u8]) {
         self.codes.fill(0);
         self.coefficients.fill(0);
@@ -54,7 +54,7 @@ impl Table {
         for length in 1..=16u32 {
             let count = u32::from(counts[length as usize - 1]);
             self.offsets[length as usize] = index as i32 - code as i32;
-            // The code of all ones is no code, but files use it and libjpeg accepts it.
+            // The standard reserves the code of all ones, but files use it and libjpeg accepts it.
             self.usable &= code + count <= 1 << length && index + count as usize <= known;
             if !self.usable {
                 return;
@@ -86,7 +86,7 @@ impl Table {
         }
     }
 
-    /// The next coefficient when its code and value are short; the bits must have been refilled.
+    /// The next coefficient if its code and value are short; the bits must have been refilled.
     #[inline(always)]
     pub(crate) fn coefficient(&self, bits: &mut Bits<'_>) -> Option<Coefficient> {
         let entry = self.coefficients[bits.peek(LOOKAHEAD) as usize];
@@ -97,7 +97,7 @@ impl Table {
         Some(Coefficient { run: (entry >> 8 & 0xFF) as usize, value: entry as i32 >> 16 })
     }
 
-    /// The next symbol; the bits must have been refilled. What is no code is symbol 0, as in libjpeg.
+    /// The next symbol; the bits must have been refilled. An invalid code is symbol 0, as in libjpeg.
     #[inline(always)]
     pub(crate) fn symbol(&self, bits: &mut Bits<'_>) -> u8 {
         let entry = self.codes[bits.peek(LOOKAHEAD) as usize];

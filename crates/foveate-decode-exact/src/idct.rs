@@ -1,6 +1,6 @@
 //! The inverse DCT that libjpeg calls "islow": Loeffler, Ligtenberg and Moschytz, "Practical Fast 1-D DCT Algorithms
-//! with 11 Multiplications" (ICASSP 1989), in integers with 13-bit constants, columns first, two more bits kept
-//! between the passes. Its rounding is part of what "the same pixels" means.
+//! with 11 Multiplications" (ICASSP 1989), in integers with 13-bit constants. Columns come first, and two more bits are
+//! kept between the passes. Equal pixels require equal rounding.
 
 const CONST_BITS: u32 = 13;
 const PASS1_BITS: u32 = 2;
@@ -21,7 +21,7 @@ const F_3_072: i32 = 25172;
 /// Eight samples in one direction, scaled up by 2^[`CONST_BITS`].
 #[inline(always)]
 fn transform(s: [i32; 8]) -> [i32; 8] {
-    // Of 16 bits, as in libjpeg-turbo's vector code and in ours; only damaged files have larger ones.
+    // 16-bit sums, as in libjpeg-turbo's vector code and in ours; only damaged files exceed them.
     let sum = |a: i32, b: i32| i32::from(a.wrapping_add(b) as i16);
     let z1 = s[2].wrapping_add(s[6]).wrapping_mul(F_0_541);
     let even2 = z1.wrapping_sub(s[6].wrapping_mul(F_1_847));
@@ -81,8 +81,8 @@ pub(crate) fn block(coefficients: &[i16; 64], quantization: &[i16; 64], samples:
     }
 }
 
-/// The same for a block of which only the first coefficient is not zero: one value for all samples, with the rounding
-/// of the whole transform.
+/// The same for a block in which only the first coefficient is not zero: one value for all samples, with the whole
+/// transform's rounding.
 #[inline(always)]
 pub(crate) fn flat_block(coefficient: i16, quantization: i16, samples: &mut [u8], stride: usize) {
     let column = i32::from(coefficient.wrapping_mul(quantization) << PASS1_BITS);

@@ -1,4 +1,4 @@
-//! The same code compiled for several instruction sets, chosen at run time; without `unsafe`, thanks to `pulp`.
+//! Compiles the same code for several instruction sets, chosen at run time; without `unsafe`, thanks to `pulp`.
 
 #[cfg(target_arch = "x86_64")]
 use pulp::{NullaryFnOnce, x86::V3};
@@ -35,7 +35,7 @@ impl Kernels for V3 {
     }
 }
 
-/// Work to be compiled for each instruction set: `run` and what it calls must be `#[inline(always)]`.
+/// Work to compile for each instruction set: `run` and the functions it calls must be `#[inline(always)]`.
 pub(crate) trait Task {
     fn run(self, kernels: impl Kernels);
 }
@@ -43,15 +43,15 @@ pub(crate) trait Task {
 /// The instruction set in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Isa {
-    /// What the program was compiled for.
+    /// The program's compile target.
     Plain,
-    /// AVX2 and BMI2. (AVX-512 has nothing to give here.)
+    /// AVX2 and BMI2. AVX-512 brings no gain here.
     #[cfg(target_arch = "x86_64")]
     V3(V3),
 }
 
 impl Isa {
-    /// Every one that this processor can run, the best first.
+    /// Every instruction set that this processor can run, the best first.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let better = V3::try_new().map(Self::V3);
@@ -60,7 +60,7 @@ impl Isa {
         better.into_iter().chain([Self::Plain])
     }
 
-    /// Runs `task` compiled for this instruction set.
+    /// Runs `task`, compiled for this instruction set.
     pub(crate) fn run(self, task: impl Task) {
         match self {
             Self::Plain => task.run(Plain),
@@ -87,7 +87,7 @@ impl<T: Task> NullaryFnOnce for Compiled<T> {
 mod tests {
     use super::*;
 
-    /// Keeps what each kernel gives.
+    /// Records each kernel's results.
     struct Record<'a> {
         blocks: &'a [[i16; 64]],
         rows: [&'a [u8]; 3],
@@ -115,7 +115,7 @@ mod tests {
         result
     }
 
-    /// Numbers that follow from each other (xorshift).
+    /// Pseudo-random numbers (xorshift).
     fn noise() -> impl FnMut() -> u32 {
         let mut state = 0x2545_F491u32;
         move || {
@@ -131,12 +131,12 @@ mod tests {
         let mut next = noise();
         let blocks: Vec<[i16; 64]> = (0..5000)
             .map(|n| {
-                // Ordinary ones, large ones, and such as only damaged files have.
+                // Ordinary coefficients, large ones, and ones that only damaged files have.
                 let range = [21, 401, 1 << 16][n % 3];
                 std::array::from_fn(|_| ((next() % range) as i32 - range as i32 / 2) as i16)
             })
             .collect();
-        // Every pair of chroma values, at a length that is no multiple of a vector's.
+        // Every pair of chroma values, at a length that is not a multiple of a vector's.
         let chroma = || (0..=255u8).flat_map(|cb| (0..=255u8).map(move |cr| (cb, cr))).chain([(0, 0); 5]);
         let (cb, cr): (Vec<u8>, Vec<u8>) = chroma().unzip();
         let y: Vec<u8> = cb.iter().map(|_| next() as u8).collect();

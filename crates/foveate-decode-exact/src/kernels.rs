@@ -1,6 +1,6 @@
-//! What every instruction set has code of its own for.
+//! The functions with a separate version for each instruction set.
 
-/// The two computations that a compiler does not turn into good vector code by itself.
+/// The two computations that a compiler does not vectorize well by itself.
 pub(crate) trait Kernels: Copy {
     /// [`crate::idct::block`].
     fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize);

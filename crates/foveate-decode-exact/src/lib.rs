@@ -28,7 +28,7 @@ pub const NAME: &str = "exact";
 /// Adds the backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |options: &DecoderOptions| Ok(Box::new(ExactDecoder::new(*options)) as Box<dyn Decoder>);
     registry.register(DecoderBackend::new(NAME, "JPEG with libjpeg-turbo's pixels, in safe Rust", open))
@@ -36,7 +36,7 @@ pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::Regi
 
 /// Decodes JPEG to the same pixels as libjpeg-turbo, straight into the caller's buffer.
 ///
-/// All memory is kept from image to image, except what an unusually large one needed.
+/// Its memory is reused from image to image, except for an unusually large image's excess.
 pub struct ExactDecoder {
     options: DecoderOptions,
     isa: Isa,
@@ -44,7 +44,7 @@ pub struct ExactDecoder {
 }
 
 impl ExactDecoder {
-    /// A decoder that treats doubtful files as `options` say.
+    /// A decoder that treats questionable files as `options` say.
     pub fn new(options: DecoderOptions) -> Self {
         Self { options, isa: Isa::all().next().unwrap_or(Isa::Plain), picture: Box::new(Picture::EMPTY) }
     }
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Other tests see only what the best instruction set here gives.
+    /// Other tests cover only the best instruction set of this processor.
     #[test]
     fn every_instruction_set_gives_libjpegs_pixels() {
         let mut out = PixelBuf::default();

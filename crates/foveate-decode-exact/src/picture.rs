@@ -1,4 +1,4 @@
-//! One picture, from marker segments to pixels: what is known so far, and the memory for it.
+//! One picture, from marker segments to pixels: the state so far, and its memory.
 
 use foveate_core::{LimitError, PixelBuf};
 use foveate_decode::DecodeError;
@@ -12,38 +12,38 @@ use crate::scan::{self, Block, Cursor, Scan, Tables, natural};
 use crate::upsample::{self, Upsampling};
 use crate::{error::corrupt, idct};
 
-/// Memory beyond this is given back after the picture that needed it.
+/// Memory beyond this is freed after the picture that needed it.
 const KEEP_BYTES: usize = 64 << 20;
 
-/// Everything that decoding one picture needs; its memory serves the next one.
+/// The state for decoding one picture; its memory is reused for the next one.
 pub(crate) struct Picture {
     tables: Tables,
     /// The quantization tables in force, in natural order.
     quantization: [Option<Block>; 4],
-    /// The one of each component, fixed by the first scan that has the component.
+    /// Each component's table, fixed by the component's first scan.
     latched: [Option<Block>; MAX_COMPONENTS],
     restart_interval: u32,
     hints: ColorHints,
-    /// Coefficients of the whole picture, where more than one scan gives them.
+    /// Coefficients of the whole picture, if several scans provide them.
     coefficients: Vec<Block>,
     canvas: Canvas,
 }
 
-/// Samples on their way to pixels.
+/// Samples on their way to becoming pixels.
 struct Canvas {
     planes: [Plane; MAX_COMPONENTS],
     /// A row of each component at the picture's width.
     wide: [Vec<u8>; MAX_COMPONENTS],
     sums: Vec<u16>,
-    /// Rows of pixels already finished.
+    /// Number of finished pixel rows.
     finished: usize,
 }
 
-/// The samples of two successive rows of units of one component: a row needs its neighbours, and no more.
+/// The samples of two successive unit rows of one component; upsampling a row needs only its direct neighbours.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
-    /// Rows in a row of units.
+    /// Sample rows in a unit row.
     rows: usize,
 }
 
@@ -56,14 +56,14 @@ impl Plane {
         self.samples.resize(self.stride * self.rows * 2, 0);
     }
 
-    /// A row of the component, which has been decoded not long ago.
+    /// A recently decoded row of the component.
     #[inline(always)]
     fn row(&self, y: usize) -> &[u8] {
         let start = y % (self.rows * 2) * self.stride;
         &self.samples[start..start + self.stride]
     }
 
-    /// The samples from a block's first on.
+    /// The samples from a block's first one on.
     #[inline(always)]
     fn block(&mut self, x: usize, y: usize) -> (&mut [u8], usize) {
         let start = y * BLOCK % (self.rows * 2) * self.stride + x * BLOCK;
@@ -87,7 +87,7 @@ impl Picture {
         },
     };
 
-    /// Decodes `encoded`, whose `structure` has been admitted, into `out`.
+    /// Decodes `encoded` into `out`; its `structure` must have been admitted.
     pub(crate) fn decode(
         &mut self,
         isa: Isa,
@@ -187,7 +187,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Decodes one scan, whose data begins at `at`; returns where it ends.
+    /// Decodes one scan, whose data begins at `at`; returns the data's end.
     fn scan(
         &mut self,
         isa: Isa,
@@ -230,7 +230,7 @@ impl Picture {
         Ok(cursor.bits.position())
     }
 
-    /// Gives memory beyond the usual back.
+    /// Frees memory beyond the usual amount.
     pub(crate) fn shrink(&mut self) {
         if self.coefficients.capacity() * size_of::<Block>() > KEEP_BYTES {
             self.coefficients = Vec::new();
@@ -238,12 +238,12 @@ impl Picture {
     }
 }
 
-/// Whether the picture's only scan holds everything, so that blocks become samples as they are decoded.
+/// Whether the picture's only scan holds all components, so that blocks become samples as they are decoded.
 fn is_streamed(structure: &Structure) -> bool {
     structure.scans == 1 && structure.interleaved && structure.process != Process::Progressive
 }
 
-/// The payload of the segment whose length stands at `start`.
+/// The payload of the segment whose length field is at `start`.
 fn segment(encoded: &[u8], start: usize) -> Result<&[u8], DecodeError> {
     let length = encoded.get(start..).and_then(|rest| rest.first_chunk()).map(|&length| u16::from_be_bytes(length));
     length
@@ -251,7 +251,7 @@ fn segment(encoded: &[u8], start: usize) -> Result<&[u8], DecodeError> {
         .ok_or_else(|| corrupt("a segment is cut short"))
 }
 
-/// Decodes the only scan of a sequential picture, row of units by row of units, down to pixels.
+/// Decodes a sequential picture's only scan to pixels, one unit row at a time.
 struct Stream<'t, 'd> {
     frame: &'t Frame,
     scan: &'t Scan,
@@ -298,7 +298,7 @@ impl Task for Stream<'_, '_> {
     }
 }
 
-/// Decodes one of several scans into the coefficients of the whole picture.
+/// Decodes one of several scans into the whole picture's coefficients.
 struct Collect<'t, 'd> {
     frame: &'t Frame,
     scan: &'t Scan,
@@ -364,7 +364,7 @@ impl Collect<'_, '_> {
     }
 }
 
-/// Turns the coefficients of a whole picture into pixels.
+/// Turns a whole picture's coefficients into pixels.
 struct Finish<'t> {
     frame: &'t Frame,
     space: ColorSpace,
@@ -409,7 +409,7 @@ impl Canvas {
         self.sums.resize(widest, 0);
     }
 
-    /// Makes pixels of all rows whose samples are there, now that the row `y` of units is.
+    /// Converts all rows whose samples are ready, now that unit row `y` is decoded.
     #[inline(always)]
     fn finish_rows(
         &mut self,
@@ -445,13 +445,13 @@ impl Canvas {
     }
 }
 
-/// Row `y` of the picture, of one component.
+/// Row `y` of the picture, from one component.
 #[inline(always)]
 fn full_width<'a>(component: &Component, plane: &'a Plane, y: usize, wide: &'a mut [u8], sums: &mut [u16]) -> &'a [u8] {
     let last = component.height - 1;
     let own = (y / component.upsampling.rows()).min(last);
     let row = |y: usize| &plane.row(y)[..component.width];
-    // The neighbour on the side of this row's half; rows beyond the edges are copies of the outermost ones.
+    // The neighbour on the side of this row's half; rows beyond the edges repeat the outermost ones.
     let is_upper = y.is_multiple_of(2);
     let far = if is_upper { own.saturating_sub(1) } else { (own + 1).min(last) };
     match component.upsampling {

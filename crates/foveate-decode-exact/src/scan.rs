@@ -1,4 +1,4 @@
-//! Scans: entropy-coded data to coefficients.
+//! Decodes scans: entropy-coded data to coefficients.
 
 use foveate_decode::DecodeError;
 
@@ -10,7 +10,7 @@ use crate::huffman::Table;
 /// The coefficients of a block, in natural order.
 pub(crate) type Block = [i16; 64];
 
-/// Natural order of the coefficients as they are coded; beyond the last one for runs that lead out of the block.
+/// Natural order of the coefficients as they are coded; the entries past the last one serve runs that leave the block.
 const ZIGZAG: [u8; 128] = {
     let mut order = [63; 128];
     let (mut x, mut y, mut k) = (0usize, 0usize, 0usize);
@@ -36,7 +36,7 @@ const ZIGZAG: [u8; 128] = {
     order
 };
 
-/// The place of coefficient `k` in a block.
+/// The natural index of coefficient `k` in a block.
 #[inline(always)]
 pub(crate) fn natural(k: usize) -> usize {
     usize::from(ZIGZAG[k & 127] & 63)
@@ -51,7 +51,7 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) const EMPTY: Self = Self { dc: [Table::EMPTY; 4], ac: [Table::EMPTY; 4] };
 
-    /// Takes a DHT segment, which may hold several tables.
+    /// Loads a DHT segment, which may hold several tables.
     pub(crate) fn define(&mut self, mut payload: &[u8]) -> Result<(), DecodeError> {
         while let Some((&head, rest)) = payload.split_first() {
             let bad = || corrupt("bad Huffman table");
@@ -84,12 +84,12 @@ pub(crate) struct Scan {
     last: usize,
     /// Whether earlier scans gave these coefficients' upper bits.
     refines: bool,
-    /// Position of the bits given.
+    /// Position of the bits in this scan.
     shift: u32,
 }
 
 impl Scan {
-    /// Reads the payload of a scan header that [`foveate_decode::jpeg::inspect`] has found acceptable.
+    /// Parses the payload of a scan header that [`foveate_decode::jpeg::inspect`] has accepted.
     pub(crate) fn parse(payload: &[u8], frame: &Frame) -> Result<Self, DecodeError> {
         let bad = || corrupt("bad scan header");
         let (&count, rest) = payload.split_first().ok_or_else(bad)?;
@@ -112,7 +112,7 @@ impl Scan {
         &self.parts[..self.count]
     }
 
-    /// Refuses tables whose codes are impossible.
+    /// Refuses tables with invalid codes.
     pub(crate) fn check_tables(&self, tables: &Tables, progressive: bool) -> Result<(), DecodeError> {
         let wants_dc = !progressive || (self.first == 0 && !self.refines);
         let wants_ac = !progressive || self.first > 0;
@@ -126,18 +126,18 @@ impl Scan {
     }
 }
 
-/// Where a scan stands: its bits and what is carried from block to block.
+/// A position in a scan: its bits and the state carried from block to block.
 pub(crate) struct Cursor<'a> {
     data: &'a [u8],
     pub(crate) bits: Bits<'a>,
     /// The last DC value of each component.
     pub(crate) dc: [i32; MAX_COMPONENTS],
-    /// Blocks to come that have no further coefficient in this band.
+    /// Number of following blocks without a further coefficient in this band.
     skip: u32,
     restart_interval: u32,
     units_to_restart: u32,
     next_restart: u8,
-    /// The data has run out before its time: nothing more until the next restart marker.
+    /// The data ended early; no further bits until the next restart marker.
     pub(crate) dry: bool,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// To be called before every unit: goes over a restart marker where one is due.
+    /// Skips a restart marker if one is due; call it before every unit.
     #[inline(always)]
     pub(crate) fn begin_unit(&mut self) {
         if self.restart_interval == 0 {
@@ -179,8 +179,8 @@ impl<'a> Cursor<'a> {
         self.dry = !found;
     }
 
-    /// Where data goes on after the restart marker that is due. A marker that is none, or that belongs further on,
-    /// stays where it is; one that comes too late is passed over: libjpeg's way to make the most of damaged data.
+    /// The position where data continues after the due restart marker. An invalid marker, or one that belongs further
+    /// on, stays in place; a late one is skipped. libjpeg handles damaged data the same way.
     fn find_restart(&self) -> (bool, usize) {
         let mut at = self.bits.position();
         loop {
@@ -198,7 +198,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The next marker at or after `at` and where its segment begins.
+/// The next marker at or after `at`, and the start of its segment.
 pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
     loop {
         at += data.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
@@ -210,8 +210,8 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
     }
 }
 
-/// Decodes a block of a sequential scan into `block`, which is all zero. Returns the place, in coding order, of the
-/// last coefficient other than zero.
+/// Decodes a block of a sequential scan into `block`, which must be all zero. Returns the index, in coding order, of
+/// the last non-zero coefficient.
 #[inline(always)]
 pub(crate) fn sequential(cursor: &mut Cursor<'_>, slot: usize, dc: &Table, ac: &Table, block: &mut Block) -> usize {
     let mut bits = cursor.bits;
@@ -257,7 +257,7 @@ fn dc_difference(bits: &mut Bits<'_>, table: &Table) -> i32 {
     }
 }
 
-/// The four kinds of progressive scans, on one block.
+/// Decodes one block of any of the four kinds of progressive scans.
 #[inline(always)]
 pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tables: &Tables, block: &mut Block) {
     let part = scan.parts[slot];
@@ -273,7 +273,7 @@ pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tab
     }
 }
 
-/// Upper bits of the coefficients of a band.
+/// Decodes the upper bits of a band's coefficients.
 #[inline(always)]
 fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Block) {
     if cursor.skip > 0 {
@@ -306,7 +306,7 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut B
     cursor.bits = bits;
 }
 
-/// One more bit of the coefficients of a band, and those that become other than zero by it.
+/// Decodes one more bit of a band's coefficients, including those that it makes non-zero.
 #[inline(always)]
 fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Block) {
     let mut bits = cursor.bits;
@@ -324,7 +324,7 @@ fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut 
                 cursor.skip = (1 << run) + bits.take(run as u32);
                 break;
             }
-            // Over `run` zeros, refining what is not zero on the way.
+            // Skip `run` zeros, refining non-zero coefficients on the way.
             while k <= scan.last {
                 let coefficient = &mut block[natural(k)];
                 if *coefficient != 0 {
@@ -355,7 +355,7 @@ fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut 
 
 #[inline(always)]
 fn refine(coefficient: &mut i16, bit: i16, bits: &mut Bits<'_>) {
-    // A second refinement of the same bit, in a damaged file, changes nothing.
+    // In a damaged file, a second refinement of the same bit has no effect.
     if bits.bit() && *coefficient & bit == 0 {
         *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { bit.wrapping_neg() });
     }

@@ -1,9 +1,9 @@
-//! Subsampled components to full size, with libjpeg's filters.
+//! Brings subsampled components to full size, with libjpeg's filters.
 
-/// How one component reaches the size of the image.
+/// How one component reaches the image's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upsampling {
-    /// It has it.
+    /// It already has it.
     None,
     /// Twice as wide: 3:1 between neighbours.
     FancyH2V1,
@@ -21,8 +21,8 @@ impl Upsampling {
         matches!(self, Self::FancyH1V2 | Self::FancyH2V2)
     }
 
-    /// libjpeg's choice for a component of `h` x `v` samples where the largest has `max_h` x `max_v`; `None` for a
-    /// ratio that is no whole number, which libjpeg refuses.
+    /// libjpeg's choice for a component of `h` x `v` samples when the largest has `max_h` x `max_v`. `None` for a ratio
+    /// that is not a whole number, which libjpeg refuses.
     pub(crate) fn choose((h, v): (usize, usize), (max_h, max_v): (usize, usize), width: usize) -> Option<Self> {
         if max_h % h != 0 || max_v % v != 0 {
             return None;
@@ -36,7 +36,7 @@ impl Upsampling {
         })
     }
 
-    /// Rows of the image for each row of the component.
+    /// Image rows per component row.
     pub(crate) fn rows(self) -> usize {
         match self {
             Self::None | Self::FancyH2V1 => 1,
@@ -46,7 +46,7 @@ impl Upsampling {
     }
 }
 
-/// `near` at twice the width.
+/// Doubles `near`'s width.
 #[inline(always)]
 pub(crate) fn fancy_h2v1(near: &[u8], out: &mut [u8]) {
     let (pairs, _) = out.as_chunks_mut::<2>();
@@ -84,7 +84,7 @@ pub(crate) fn fancy_h2v2(near: &[u8], far: &[u8], sums: &mut [u16], out: &mut [u
     pairs[n - 1] = [((sums[n - 1] * 3 + sums[n - 2] + 8) >> 4) as u8, ((sums[n - 1] * 4 + 7) >> 4) as u8];
 }
 
-/// Every sample `times` times.
+/// Repeats every sample `times` times.
 #[inline(always)]
 pub(crate) fn repeat(near: &[u8], times: usize, out: &mut [u8]) {
     for (copies, &sample) in out.chunks_exact_mut(times).zip(near) {

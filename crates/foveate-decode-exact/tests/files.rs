@@ -1,4 +1,4 @@
-//! Every file that there is a hash of libjpeg-turbo's or Pillow's pixels for.
+//! Decodes every file for which a hash of libjpeg-turbo's or Pillow's pixels exists.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn sha256(parts: &[&[u8]]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What `djpeg -pnm` writes, hashed: PPM, and PGM as well where every pixel is gray.
+/// Hashes of the output of `djpeg -pnm`: PPM, and also PGM if every pixel is gray.
 fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     let size = pixels.size();
     let header = |magic: &str| format!("{magic}\n{} {}\n255\n", size.width, size.height);
@@ -40,7 +40,7 @@ fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     hashes
 }
 
-/// The lines of a table with a header, as functions from a column's name to its value.
+/// A table's rows below its header, as functions from a column's name to its value.
 fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let header = reader.headers().expect("a header").clone();
@@ -82,7 +82,7 @@ fn committed_conformance_files_have_pillows_pixels() {
     assert!(compared >= 30, "only {compared} files were compared");
 }
 
-/// All sampling factors, at sizes around the edges of blocks and units, in every coding.
+/// All sampling factors, at sizes around the edges of blocks and units, in every coding mode.
 #[test]
 fn edges_have_djpegs_pixels() {
     let folder = Path::new(CRATE).join("tests/edges");
@@ -96,7 +96,7 @@ fn edges_have_djpegs_pixels() {
     assert_eq!(files.len(), 66);
 }
 
-/// The large set beside the repository. Damaged files are left out: what is shown of them is not promised.
+/// The large set outside the repository. Damaged files are left out because their pixels are unspecified.
 #[test]
 fn shared_files_have_djpegs_pixels() {
     for (set, least) in [("conformance", 130), ("photos", 100), ("labelled", 400)] {

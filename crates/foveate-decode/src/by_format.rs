@@ -2,8 +2,8 @@ use foveate_core::PixelBuf;
 
 use crate::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, sniff};
 
-/// A decoder made of several: each image goes to the first that reads its format, and on to the next one that does
-/// when the first says [`DecodeError::Unsupported`] (a CMYK JPEG, say).
+/// A decoder made of several: each image goes to the first decoder that reads its format. If that one returns
+/// [`DecodeError::Unsupported`] (for a CMYK JPEG, say), the next one that reads the format takes over.
 ///
 /// ```
 /// # use foveate_decode::*;
@@ -16,7 +16,7 @@ pub struct ByFormat {
 }
 
 impl ByFormat {
-    /// The preferred decoder first.
+    /// Combines `decoders`, the preferred one first.
     pub fn new(decoders: Vec<Box<dyn Decoder>>) -> Self {
         Self { decoders }
     }
@@ -29,7 +29,7 @@ impl Decoder for ByFormat {
         let mut unsupported = None;
         for decoder in self.decoders.iter_mut().filter(|d| d.capability().formats.contains(format)) {
             match decoder.decode(encoded, hint, out) {
-                // The preferred decoder's words are kept: the others are asked only because of them.
+                // Keep the preferred decoder's error: the others run only because of it.
                 Err(error @ DecodeError::Unsupported { .. }) => unsupported = unsupported.or(Some(error)),
                 outcome => return outcome,
             }
@@ -38,7 +38,7 @@ impl Decoder for ByFormat {
         Err(unsupported.unwrap_or_else(nobody))
     }
 
-    /// All formats of all decoders; what is said of scaling and exactness is said by the preferred JPEG decoder.
+    /// All decoders' formats; scaling and exactness are the preferred JPEG decoder's.
     fn capability(&self) -> Capability {
         let mut all = self.decoders.iter().map(|decoder| decoder.capability());
         let formats = all.clone().fold(FormatSet::EMPTY, |union, c| union.union(c.formats));

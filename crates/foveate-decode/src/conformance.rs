@@ -1,4 +1,5 @@
-//! What every [`Decoder`] must do, as a suite that a backend's tests call (cargo feature `conformance`).
+//! The conformance suite: the behaviour required of every [`Decoder`], for backends' tests (cargo feature
+//! `conformance`).
 //!
 //! ```ignore
 //! #[test]
@@ -7,15 +8,15 @@
 //! }
 //! ```
 //!
-//! The suite is gated by [`Decoder::capability`]: a format that a backend does not read must be refused as
-//! unsupported, one that it reads must give the sample's pixels.
+//! [`Decoder::capability`] gates the suite: the backend must refuse a format that it does not read as unsupported, and
+//! must return the sample's pixels for a format that it reads.
 
 use foveate_core::{FaultScope, LimitError, PixelBuf, PixelLimits, Size, error_chain};
 
 use crate::{Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderOptions, ImageFormat};
 
-/// Small files of one picture, made for this suite: 24 × 16 pixels, red grows to the right, green downwards, blue
-/// towards the upper left ([`expected`](samples::expected)).
+/// Small files that show the same picture, made for this suite: 24 × 16 pixels, red grows to the right, green
+/// downwards, blue towards the upper left ([`expected`](samples::expected)).
 pub mod samples {
     use foveate_core::Size;
 
@@ -33,7 +34,7 @@ pub mod samples {
     pub const PNG: &[u8] = include_bytes!("../samples/gradient.png");
     /// PNG, gray.
     pub const PNG_GRAY: &[u8] = include_bytes!("../samples/gray.png");
-    /// PNG, RGBA: the upper half wholly transparent, with colours under it.
+    /// PNG, RGBA: the upper half fully transparent, with colours under it.
     pub const PNG_TRANSPARENT: &[u8] = include_bytes!("../samples/transparent.png");
     /// WebP, lossless.
     pub const WEBP: &[u8] = include_bytes!("../samples/gradient.webp");
@@ -44,7 +45,7 @@ pub mod samples {
     /// TIFF, LZW.
     pub const TIFF: &[u8] = include_bytes!("../samples/gradient.tif");
 
-    /// What libjpeg-turbo (islow DCT, fancy upsampling) makes of the JPEG samples, RGB8.
+    /// The JPEG samples as libjpeg-turbo (islow DCT, fancy upsampling) decodes them, RGB8.
     pub const LIBJPEG: [(&[u8], &[u8]); 4] = [
         (JPEG, include_bytes!("../samples/gradient.rgb")),
         (JPEG_PROGRESSIVE, include_bytes!("../samples/gradient_420_progressive.rgb")),
@@ -69,14 +70,15 @@ pub mod samples {
     }
 }
 
-/// Largest difference of one sample that a JPEG decoder may have from libjpeg-turbo on the samples of this suite, when
-/// it does not claim [`Capability::exact_jpeg`]: the standard leaves chroma upsampling open and lets the inverse DCT
-/// and the colour transform round either way.
+/// Largest difference of one sample between a JPEG decoder without [`Capability::exact_jpeg`] and libjpeg-turbo, on the
+/// samples of this suite. The standard leaves chroma upsampling open and lets the inverse DCT and the colour transform
+/// round either way.
 pub const JPEG_TOLERANCE: u8 = 5;
 
 /// Largest difference of one sample between a JPEG sample decoded at reduced scale and the mean over the same area of
-/// the sample decoded at full size, on pictures without fine detail. libjpeg's reduced transforms make just these means
-/// of luma, up to rounding, but interpolate chroma otherwise; measured with libjpeg-turbo: 5, at 1/2 of the 4:2:0 sample.
+/// the full-size decode, on pictures without fine detail. For luma, libjpeg's reduced transforms give exactly these
+/// means, up to rounding; chroma is interpolated differently. Measured with libjpeg-turbo: 5, at 1/2 of the 4:2:0
+/// sample.
 pub const SCALED_TOLERANCE: u8 = 6;
 
 /// Makes one decoder.
@@ -85,7 +87,7 @@ pub type Make<'a> = &'a dyn Fn(&DecoderOptions) -> Result<Box<dyn Decoder>, Deco
 /// Runs the whole suite.
 ///
 /// # Panics
-/// When the decoder breaks a promise of the trait; the message says which.
+/// If the decoder breaks a rule of the trait; the message says which.
 pub fn check(make: Make<'_>) {
     let suite = Suite { make, capability: open(make, &DecoderOptions::default()).capability() };
     suite.lossless_formats_are_exact();
@@ -248,13 +250,13 @@ impl Suite<'_> {
         let whole = pixels(samples::JPEG);
         let cut = pixels(&samples::JPEG[..samples::JPEG.len() - 20]);
         assert_eq!(cut.size(), whole.size());
-        // The cut is in the second and last row of blocks.
+        // The cut is in the second and last block row.
         let upper = whole.as_slice().len() / 2;
         assert!(cut.as_slice()[..upper] == whole.as_slice()[..upper], "the rows before the cut differ");
         assert!(cut.as_slice() != whole.as_slice(), "the cut shows nowhere");
     }
 
-    /// Frames of Motion JPEG leave the standard Huffman tables out.
+    /// Motion JPEG frames omit the standard Huffman tables.
     fn standard_huffman_tables_are_supplied(&self) {
         if !self.reads(ImageFormat::Jpeg) {
             return;
@@ -277,7 +279,7 @@ impl Suite<'_> {
         }
     }
 
-    /// Same bytes, same pixels: from another instance, after errors, and into a buffer that held something else.
+    /// Same bytes, same pixels: from another instance, after errors, and into a buffer that held another image.
     fn results_do_not_depend_on_history(&self) {
         let mut used = self.decoder();
         let mut out = PixelBuf::default();
@@ -308,8 +310,9 @@ impl Suite<'_> {
         }
     }
 
-    /// Every side asked for: one scale of N/8 for both sides, rounded up, whose shorter side suffices and whose pixels
-    /// are means of the whole picture's; and the very pixels of the whole picture where no smaller one suffices.
+    /// For every requested side: one scale of N/8 for both sides, rounded up, whose shorter side suffices and whose
+    /// pixels are means of the full-size picture's. If no smaller scale suffices, the pixels equal the full-size
+    /// decode.
     fn reduced_jpegs_show_the_same_picture(&self) {
         if !self.reads(ImageFormat::Jpeg) || !self.capability.scaled {
             return;
@@ -337,11 +340,11 @@ impl Suite<'_> {
         }
     }
 
-    /// Every sample cut at every length, and with every byte inverted in turn. Whatever came of it, the next file is
-    /// decoded as if nothing had been.
+    /// Every sample cut at every length, and with every byte inverted in turn. Whatever the outcome, the next file
+    /// decodes normally.
     fn damaged_files_do_no_damage(&self) {
         let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
-        // Large enough for any sample and small enough that a damaged header cannot ask for much time.
+        // Large enough for any sample, and small enough that a damaged header cannot cost much time.
         let limits = PixelLimits { max_pixels: 1 << 20 };
         let mut decoder = open(self.make, &lenient);
         let mut out = PixelBuf::new(limits);
@@ -366,7 +369,7 @@ impl Suite<'_> {
     }
 }
 
-/// Decodes and checks what holds for every outcome.
+/// Decodes and checks the conditions that hold for every outcome.
 fn attempt(decoder: &mut dyn Decoder, bytes: &[u8], out: &mut PixelBuf) {
     match decoder.decode(bytes, DecodeHint::default(), out) {
         Ok(decoded) => assert_eq!(out.size(), decoded.native, "without a hint the size is the native one"),
@@ -389,8 +392,8 @@ fn reduced(native: Size, eighths: u32) -> Size {
     Size::new((native.width * eighths).div_ceil(8), (native.height * eighths).div_ceil(8))
 }
 
-/// Largest difference of a picture at `eighths` of 8 to the means over the same areas of the `whole` one, except in the
-/// last row and column, whose areas reach beyond the picture.
+/// Largest difference between a picture at scale `eighths`/8 and the means over the same areas of the `whole` picture.
+/// Skips the last row and column, whose areas reach beyond the picture.
 fn difference_to_means(small: &PixelBuf, whole: &PixelBuf, eighths: u32) -> u8 {
     let (size, native) = (small.size(), whole.size());
     let area = |at: u32| at * 8 / eighths..((at + 1) * 8).div_ceil(eighths);

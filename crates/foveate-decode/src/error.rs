@@ -6,16 +6,16 @@ use crate::ImageFormat;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// No bytes at all.
+    /// The input has no bytes.
     #[error("empty file (0 bytes)")]
     Empty,
-    /// The bytes are no image format we know; `what` says what they look like, if that can be told.
+    /// The bytes are not an image in a known format; `what` names what they look like, if recognized.
     #[error("not an image{}", .what.map(|w| format!(" (looks like {w})")).unwrap_or_default())]
     NotAnImage {
-        /// What the bytes look like instead ("HTML", "PDF").
+        /// The format that the bytes look like ("HTML", "PDF").
         what: Option<&'static str>,
     },
-    /// An image, of a format that no decoder of this engine reads.
+    /// An image in a format that no decoder of this engine reads.
     #[error("{name} images are not supported")]
     UnsupportedFormat {
         /// The format's usual name ("AVIF", "HEIC").
@@ -45,10 +45,10 @@ pub enum DecodeError {
         /// What is wrong.
         source: BoxError,
     },
-    /// Too large to be decoded under the limits in force.
+    /// The image exceeds the pixel limits in force.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// A cost other than size is over its limit (number of scans, memory while decoding).
+    /// A cost other than size exceeds its limit (number of scans, memory while decoding).
     #[error("{0}")]
     TooCostly(String),
     /// The backend's library is missing or could not be started: nothing can be decoded at all.
@@ -72,7 +72,7 @@ impl DecodeError {
         Self::Truncated { format, source: source.into() }
     }
 
-    /// Every decode error loses one item, except a missing library.
+    /// How far this error reaches: one item, except for a missing library, which stops the run.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::Unavailable(_) => FaultScope::Run,

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Image containers the engine knows.
+/// Image containers that the engine recognizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ImageFormat {
@@ -50,7 +50,7 @@ impl fmt::Display for ImageFormat {
 pub struct FormatSet(u8);
 
 impl FormatSet {
-    /// No format.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// The set of `formats`.
@@ -63,12 +63,12 @@ impl FormatSet {
         Self(bits)
     }
 
-    /// Whether `format` is in it.
+    /// Whether the set contains `format`.
     pub const fn contains(self, format: ImageFormat) -> bool {
         self.0 & format.bit() != 0
     }
 
-    /// Formats in either.
+    /// Formats in either set.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

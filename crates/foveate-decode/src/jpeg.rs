@@ -1,4 +1,4 @@
-//! What a JPEG file says about itself, read by walking its markers: nothing is decoded and no memory is taken.
+//! A JPEG file's structure, read by walking its markers, without decoding and without allocating.
 //!
 //! The walk accepts what libjpeg accepts (fill bytes, junk between segments, anything after EOI) and refuses what
 //! libjpeg calls a fatal error (a second SOI or SOF, reserved markers, impossible scan parameters), so that every
@@ -58,7 +58,7 @@ impl Process {
     }
 }
 
-/// How the walk ended.
+/// How the marker walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// At the end-of-image marker.
@@ -70,10 +70,10 @@ pub enum Ending {
     },
 }
 
-/// What the markers of a JPEG file say.
+/// A JPEG file's structure, from its markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Structure {
-    /// Size in the frame header; a height of 0 means that it is given later (DNL), which nobody supports.
+    /// Size in the frame header; a height of 0 means that DNL gives it later, which no decoder here supports.
     pub size: Size,
     /// Coding process.
     pub process: Process,
@@ -89,16 +89,15 @@ pub struct Structure {
     pub adobe_transform: Option<u8>,
     /// Scans in the file.
     pub scans: u32,
-    /// Components summed over all scans: how often a decoder walks over one component's blocks.
+    /// Components summed over all scans: how many passes a decoder makes over one component's blocks.
     pub component_scans: u32,
-    /// Whether a scan uses Huffman tables that the file leaves out, as frames of Motion JPEG do; see
-    /// [`completed`].
+    /// Whether a scan uses Huffman tables that the file omits, as Motion JPEG frames do; see [`completed`].
     pub needs_standard_tables: bool,
-    /// Whether the file is whole.
+    /// Whether the file is complete.
     pub ending: Ending,
 }
 
-/// Walks over the markers of a JPEG file, to its end-of-image marker or the end of `bytes`.
+/// Walks a JPEG file's markers, up to its end-of-image marker or the end of `bytes`.
 ///
 /// Time is linear in `bytes`, and the walk stops at `max_scans`.
 ///
@@ -119,8 +118,8 @@ pub fn inspect(bytes: &[u8], max_scans: u32) -> Result<Structure, DecodeError> {
 }
 
 impl Structure {
-    /// Refuses, before anything is decoded, what is over a limit, cut short, or of a kind that no Huffman-coded
-    /// 8-bit decoder reads.
+    /// Refuses files that exceed a limit, are cut short, or are of a kind that no Huffman-coded 8-bit decoder reads,
+    /// before any decoding.
     ///
     /// # Errors
     /// [`DecodeError::Limit`], [`DecodeError::TooCostly`], [`DecodeError::Truncated`] (unless permitted) and
@@ -153,9 +152,9 @@ impl Structure {
         Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
     }
 
-    /// Scans cost time in proportion to the image's size, so the number of scans alone is no bound: what is bounded
-    /// is the pixels visited by all scans together, at this many times the pixels of the largest permitted image.
-    /// Encoders' own progressive scripts visit every pixel about five times.
+    /// Scans cost time in proportion to the image's size, so the number of scans alone is no bound. The bound is on the
+    /// pixels visited by all scans together: this many times the pixels of the largest permitted image. Encoders' usual
+    /// progressive scripts visit every pixel about five times.
     const MAX_VISITS: u64 = 16;
 
     fn check_cost(&self, limits: PixelLimits) -> Result<(), DecodeError> {
@@ -170,9 +169,9 @@ impl Structure {
     }
 }
 
-/// `bytes` as any library can read them: with the standard Huffman tables where
-/// [`Structure::needs_standard_tables`] says so, and with an end-of-image marker after the usable part of a truncated
-/// file. Whole files, which is nearly all of them, are not copied.
+/// Returns `bytes` in a form that any library can read. Adds the standard Huffman tables where
+/// [`Structure::needs_standard_tables`] is set, and an end-of-image marker after the usable part of a truncated file.
+/// Whole files, the vast majority, are not copied.
 pub fn completed<'a>(bytes: &'a [u8], structure: &Structure) -> Cow<'a, [u8]> {
     const EOI: &[u8] = &[0xFF, 0xD9];
     let (usable, ending) = match structure.ending {
@@ -191,8 +190,8 @@ pub fn completed<'a>(bytes: &'a [u8], structure: &Structure) -> Cow<'a, [u8]> {
 /// The typical tables of ISO/IEC 10918-1 K.3.3, as DHT segments (DC 0, AC 0, DC 1, AC 1).
 const STANDARD_TABLES: &[u8] = include_bytes!("standard_tables.dht");
 
-/// The payloads of the header segments called `marker` (`0xE1` for APP1), up to the first scan; stops quietly where
-/// the file is damaged.
+/// The payloads of the header segments called `marker` (`0xE1` for APP1), up to the first scan. Stops without an error
+/// where the file is damaged.
 pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> {
     let mut markers = Markers::new(bytes).ok();
     std::iter::from_fn(move || match markers.as_mut()?.advance() {
@@ -202,8 +201,8 @@ pub fn header_segments(bytes: &[u8], marker: u8) -> impl Iterator<Item = &[u8]> 
     .filter_map(move |(found, payload)| (found == marker).then_some(payload))
 }
 
-/// Pillow's `convert("RGB")` of one pixel of a CMYK file, given as the file stores it. Like Pillow, takes every such file
-/// to be Adobe's, which stores 255 for no ink. For YCCK files, `stored` is what libjpeg converts them to.
+/// Pillow's `convert("RGB")` of one pixel of a CMYK file, given as the file stores it. Like Pillow, assumes that every
+/// such file is Adobe's, which stores 255 for no ink. For YCCK files, `stored` is libjpeg's conversion to CMYK.
 #[inline(always)]
 pub fn cmyk_to_rgb(stored: [u8; 4]) -> [u8; 3] {
     let [c, m, y, light] = stored;
@@ -214,15 +213,15 @@ pub fn cmyk_to_rgb(stored: [u8; 4]) -> [u8; 3] {
 }
 
 enum Step<'a> {
-    /// A marker's code and its payload, without the length; empty for markers that have none.
+    /// A marker's code and its payload, without the length; the payload is empty for markers that have none.
     Marker(u8, &'a [u8]),
-    /// No further marker, or one whose payload is cut off; where the usable bytes end.
+    /// No further marker, or a marker whose payload is cut off; holds the end of the usable bytes.
     End(usize),
 }
 
 struct Markers<'a> {
     bytes: &'a [u8],
-    /// Where the last marker begins, and where to look for the next.
+    /// Start of the last marker, and where to look for the next one.
     start: usize,
     at: usize,
 }
@@ -253,7 +252,7 @@ impl<'a> Markers<'a> {
         Ok(Step::Marker(marker, payload))
     }
 
-    /// The next marker's code, over entropy-coded data, stuffed zeros, fill bytes and junk.
+    /// Finds the next marker's code, past entropy-coded data, stuffed zeros, fill bytes and junk.
     fn next_code(&mut self) -> Option<u8> {
         loop {
             self.at += memchr(0xFF, self.bytes.get(self.at..)?)?;
@@ -276,7 +275,7 @@ struct Walk<'a> {
     interleaved: bool,
     scans: u32,
     component_scans: u32,
-    /// Bit `id` of entry 0 (DC) or 1 (AC): the table has been defined.
+    /// Bit `id` of entry 0 (DC) or 1 (AC) is set once the table is defined.
     huffman_tables: [u8; 2],
     needs_standard_tables: bool,
     max_scans: u32,
@@ -384,8 +383,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether the tables that a scan refers to exist. Like libjpeg, takes missing tables 0 and 1 of a sequential
-    /// scan to be the standard ones.
+    /// Whether the tables that a scan refers to exist. Like libjpeg, assumes the standard tables for missing tables 0
+    /// and 1 of a sequential scan.
     fn check_tables(&mut self, selectors: &[u8], wanted: [bool; 2], progressive: bool) -> Result<(), DecodeError> {
         for selector in selectors.chunks_exact(2) {
             for (class, id) in [(0, selector[1] >> 4), (1, selector[1] & 15)] {
@@ -486,7 +485,7 @@ mod tests {
     #[test]
     fn a_whole_file_is_described() {
         let adobe = segment(0xEE, b"Adobe\0\x64\0\0\0\0\x01");
-        // Fill bytes, junk between segments and anything after EOI are nothing to object to.
+        // Fill bytes, junk between segments and bytes after EOI are acceptable.
         let file = join(&[SOI, &adobe, b"junk\xFF", &tables(), &frame(0xC0, 640, 480), &scan(), EOI, b"\xFF\xD8 more"]);
         let structure = inspect(&file, 10).unwrap();
         let expected = Structure {
@@ -600,7 +599,7 @@ mod tests {
         let structure = inspect(cut, 10).unwrap();
         let whole = completed(cut, &structure);
         assert_eq!(inspect(&whole, 10).unwrap(), Structure { ending: Ending::Complete, ..structure });
-        // STANDARD_TABLES are four segments, of which the last is cut.
+        // STANDARD_TABLES holds four segments; the last one is cut.
         assert!(whole.len() < cut.len() && cut.starts_with(&whole[..whole.len() - 2]));
     }
 

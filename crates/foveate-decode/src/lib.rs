@@ -26,7 +26,7 @@ pub trait Decoder: Send {
     /// Without a hint the image has its native size, exactly. [`DecodeHint::min_side`] *permits* a smaller one.
     fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError>;
 
-    /// What this backend can do; selects its conformance tests.
+    /// The backend's capabilities; selects its conformance tests.
     fn capability(&self) -> Capability;
 }
 
@@ -37,16 +37,16 @@ pub struct DecodeHint {
     pub min_side: Option<u32>,
 }
 
-/// What was decoded.
+/// A decoded image's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The container that the bytes turned out to be.
+    /// The container, found by content.
     pub format: ImageFormat,
     /// Size stored in the file, before any scaling and before orientation.
     pub native: Size,
 }
 
-/// What a decoder backend can do.
+/// A decoder backend's capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// Containers it reads.
@@ -57,13 +57,13 @@ pub struct Capability {
     pub exact_jpeg: bool,
 }
 
-/// How a decoder treats doubtful input.
+/// How a decoder treats questionable input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderOptions {
-    /// Accept a truncated JPEG with what could be decoded of it; otherwise it is [`DecodeError::Truncated`].
-    /// Truncated files of other formats are refused either way.
+    /// Accepts a truncated JPEG and keeps the part that could be decoded; otherwise it is [`DecodeError::Truncated`].
+    /// Truncated files of other formats are always refused.
     pub allow_truncated: bool,
-    /// Most scans of one progressive JPEG: half a megabyte of scans can keep a decoder busy for a minute.
+    /// Most scans of one progressive JPEG; half a megabyte of scans can keep a decoder busy for a minute.
     pub max_scans: u32,
 }
 
@@ -92,7 +92,7 @@ impl DecoderBackend {
         Self { name, about, open: Box::new(open), health: Health::all_rust }
     }
 
-    /// The same, answering [`foveate_core::Backend::health`] with `health`; without it, it counts as all Rust.
+    /// Makes [`foveate_core::Backend::health`] call `health`; without it, the backend counts as pure Rust.
     #[must_use]
     pub fn with_health(self, health: fn() -> Health) -> Self {
         Self { health, ..self }

@@ -2,7 +2,7 @@ use foveate_core::{CHANNELS, LimitError, PixelBuf, Size};
 
 use crate::{ImageFormat, jpeg};
 
-/// How a stored image must be turned to be seen upright: the EXIF `Orientation` tag, 1 to 8.
+/// How to turn a stored image upright: the EXIF `Orientation` tag, 1 to 8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Orientation {
     /// 1: as stored.
@@ -10,21 +10,21 @@ pub enum Orientation {
     Normal,
     /// 2: mirror left and right.
     FlipHorizontal,
-    /// 3: turn by half.
+    /// 3: rotate by 180°.
     Rotate180,
     /// 4: mirror top and bottom.
     FlipVertical,
     /// 5: exchange rows and columns.
     Transpose,
-    /// 6: turn clockwise by a quarter.
+    /// 6: rotate clockwise by 90°.
     Rotate90,
     /// 7: exchange rows and columns over the other diagonal.
     Transverse,
-    /// 8: turn counter-clockwise by a quarter.
+    /// 8: rotate counter-clockwise by 90°.
     Rotate270,
 }
 
-/// Side of the square that a transposition moves at once: its source rows and target rows stay in the L1 cache.
+/// Side of the tile that a transposition moves at once, so that its source and target rows stay in the L1 cache.
 const TILE: usize = 32;
 
 impl Orientation {
@@ -50,7 +50,7 @@ impl Orientation {
         self as u8 + 1
     }
 
-    /// Whether width and height change places.
+    /// Whether width and height are swapped.
     pub const fn transposes(self) -> bool {
         matches!(self, Self::Transpose | Self::Rotate90 | Self::Transverse | Self::Rotate270)
     }
@@ -61,11 +61,11 @@ impl Orientation {
         if self.transposes() { size.transposed() } else { size }
     }
 
-    /// Turns `pixels` upright. `scratch` lends the memory that a transposition needs and is exchanged with it; its
-    /// content afterwards is unspecified. Nothing is allocated once `scratch` has been this large before.
+    /// Turns `pixels` upright. A transposition writes into `scratch`'s memory and swaps the two buffers; the content of
+    /// `scratch` is unspecified afterwards. Does not allocate once `scratch` has been this large.
     ///
     /// # Errors
-    /// When `scratch` may not become as large as the image; `pixels` is unchanged then.
+    /// If `scratch` may not become as large as the image; `pixels` is then unchanged.
     pub fn apply(self, pixels: &mut PixelBuf, scratch: &mut PixelBuf) -> Result<(), LimitError> {
         let size = pixels.size();
         if size.is_empty() {
@@ -123,9 +123,9 @@ fn transpose(src: &[u8], size: Size, dst: &mut [u8], flip_x: bool, flip_y: bool)
     }
 }
 
-/// The orientation that a file's metadata asks for: the EXIF tag of JPEG, PNG, WebP and TIFF, or where EXIF has none
-/// the `tiff:Orientation` of its XMP, as Pillow's `ImageOps.exif_transpose` finds it. Absent, damaged or invalid
-/// metadata means [`Orientation::Normal`]; no input makes it fail.
+/// The orientation in a file's metadata, found as Pillow's `ImageOps.exif_transpose` finds it: the EXIF tag of JPEG,
+/// PNG, WebP and TIFF, or `tiff:Orientation` in its XMP if EXIF has none. Absent, damaged or invalid metadata means
+/// [`Orientation::Normal`]; never fails.
 pub fn orientation(bytes: &[u8], format: ImageFormat) -> Orientation {
     let (exif, xmp) = match format {
         ImageFormat::Jpeg => jpeg_metadata(bytes),
@@ -136,7 +136,7 @@ pub fn orientation(bytes: &[u8], format: ImageFormat) -> Orientation {
     };
     let tags = exif.map(Tags::read).unwrap_or_default();
     match tags.orientation {
-        // A tag with an invalid value counts as a tag: XMP is not asked then.
+        // A tag with an invalid value still counts as present, so XMP is not read.
         Some(value) => Orientation::from_exif(value).unwrap_or_default(),
         None => tags.xmp.or(xmp).and_then(xmp_orientation).unwrap_or_default(),
     }
@@ -203,9 +203,9 @@ fn xmp_orientation(xmp: &[u8]) -> Option<Orientation> {
     })
 }
 
-/// The two tags wanted of a TIFF structure's first directory.
+/// The two tags needed from a TIFF structure's first directory.
 ///
-/// Read by hand because the maintained EXIF crate parses every directory of the file: a hostile 64 KB block whose
+/// Hand-written because the maintained EXIF crate parses every directory of the file: a hostile 64 KB block whose
 /// entries all point to one shared directory costs it gigabytes. This reads each entry of one directory once.
 #[derive(Default)]
 struct Tags<'a> {
@@ -214,14 +214,14 @@ struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// What can be read; empty for anything that is no TIFF structure.
+    /// Reads the tags; empty if `block` is not a TIFF structure.
     fn read(mut block: &'a [u8]) -> Self {
         while let Some(rest) = block.strip_prefix(b"Exif\0\0") {
             block = rest;
         }
         let mut tags = Self::default();
         if let Some(tiff) = Tiff::new(block) {
-            // `None` is how the walk ends early at a damaged place; what was found before it counts.
+            // `None` ends the walk early at a damaged place; tags found before it count.
             let _ = tiff.first_directory(&mut tags);
         }
         tags
@@ -268,7 +268,7 @@ impl<'a> Tiff<'a> {
 
     fn take(&self, entry: &Entry, word: usize, tags: &mut Tags<'a>) -> Option<()> {
         match (entry.tag, entry.kind) {
-            // SHORT, LONG and their signed kinds. Other types are no number for Pillow either.
+            // SHORT, LONG and their signed kinds. Pillow does not accept other types as numbers either.
             (0x0112, 3 | 8) if entry.count == 1 => tags.orientation = Some(self.uint(entry.value_at, 2)?),
             (0x0112, 4 | 9) if entry.count == 1 => tags.orientation = Some(self.uint(entry.value_at, 4)?),
             (0x02BC, 1 | 7) if entry.count > word as u64 => {
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(read(std::slice::from_ref(&attribute)), Orientation::Rotate90);
         assert_eq!(read(std::slice::from_ref(&element)), Orientation::Rotate270);
         assert_eq!(read(&[app1(&tiff(true, &[(0x0112, 3, 1, 3)])), attribute.clone()]), Orientation::Rotate180);
-        // An invalid value in EXIF is a value: Pillow does not ask XMP then either.
+        // An invalid EXIF value still counts as a value: Pillow does not read XMP then either.
         assert_eq!(read(&[app1(&tiff(true, &[(0x0112, 3, 1, 0)])), attribute.clone()]), Orientation::Normal);
         assert_eq!(read(&[app1(&tiff(true, &[(0x010F, 3, 1, 3)])), attribute]), Orientation::Rotate90);
     }
@@ -475,8 +475,8 @@ mod tests {
         assert_eq!(orientation(&far, ImageFormat::Tiff), Orientation::Normal);
     }
 
-    /// The attack that a full EXIF parser falls for: every entry of the directory points to the directory. Following them
-    /// would never end.
+    /// The attack that defeats a full EXIF parser: every entry of the directory points back to the directory. Following
+    /// the pointers would never end.
     #[test]
     fn a_directory_of_pointers_to_itself_is_not_followed() {
         let entries = vec![(0x8769, 4, 1, 8); 5000];

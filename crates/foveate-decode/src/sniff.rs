@@ -1,15 +1,15 @@
-//! What bytes are, told from the bytes: file names lie.
+//! Format detection by content, because file names are unreliable.
 
 use crate::{DecodeError, ImageFormat};
 
-/// How far into a file text and embedded images are looked for.
+/// How many leading bytes are searched for text and embedded images.
 const WINDOW: usize = 1024;
 
-/// The container of `bytes`, by content; names and extensions are not looked at.
+/// Detects the container of `bytes` by content, ignoring names and extensions.
 ///
 /// # Errors
-/// [`DecodeError::Empty`] for no bytes, [`DecodeError::UnsupportedFormat`] for an image format that the engine does
-/// not read (AVIF, HEIC, JPEG XL, …), otherwise [`DecodeError::NotAnImage`], which says what it looks like if known.
+/// [`DecodeError::Empty`] for no bytes, [`DecodeError::UnsupportedFormat`] for an image format that the engine does not
+/// read (AVIF, HEIC, JPEG XL, …), otherwise [`DecodeError::NotAnImage`], with the detected format if known.
 pub fn sniff(bytes: &[u8]) -> Result<ImageFormat, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
@@ -43,7 +43,7 @@ fn supported(bytes: &[u8]) -> Option<ImageFormat> {
     is_bmp(bytes).then_some(ImageFormat::Bmp)
 }
 
-/// "BM" begins many texts too, so the size of the information header must be one that exists.
+/// "BM" also begins many texts, so the size of the information header must be a valid one.
 fn is_bmp(bytes: &[u8]) -> bool {
     const HEADER_SIZES: [u32; 8] = [12, 16, 40, 52, 56, 64, 108, 124];
     let header_size = bytes.get(14..18).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
@@ -139,7 +139,7 @@ fn text(head: &[u8]) -> Option<&'static str> {
         ("ivborw0kggo", "a PNG in base64"),
     ];
     let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
-    // A cut at the window's end may split a character, which is no reason to call the text binary.
+    // The window's end may split a character, which does not make the text binary.
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => std::str::from_utf8(&head[..error.valid_up_to()]).ok()?,

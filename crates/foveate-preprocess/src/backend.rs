@@ -4,23 +4,23 @@ use foveate_core::{Health, Registry, known_settings, named_backend};
 
 use crate::{CpuPreprocessor, PreprocessError, PreprocessOptions, Preprocessor};
 
-/// What a device's preprocessor is opened with.
+/// Settings for opening a device's preprocessor.
 pub struct DeviceOptions {
-    /// `cuda:0`, ….
+    /// The device's name: `cuda:0`, ….
     pub device: String,
     /// How an image becomes the encoder's input.
     pub options: PreprocessOptions,
-    /// Does what the device cannot.
+    /// Prepares the images that the device cannot handle.
     pub fallback: CpuPreprocessor,
-    /// What only the backend understands (`backend` of `nvjpeg`), by name; see [`Self::settings`].
+    /// Settings that only the backend understands (`backend` of `nvjpeg`), by name; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
 impl DeviceOptions {
-    /// The settings, once every one of them is among those that the backend has (`known`).
+    /// Returns the settings, after checking that every name is in `known`.
     ///
     /// # Errors
-    /// [`PreprocessError::Unsupported`], naming the setting and those there are.
+    /// [`PreprocessError::Unsupported`], which names the unknown setting and lists the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, PreprocessError> {
         known_settings(&self.settings, known).map_err(PreprocessError::Unsupported)
     }
@@ -48,7 +48,7 @@ impl PreprocessorBackend {
     /// Makes a preprocessor for one thread.
     ///
     /// # Errors
-    /// When the device or its library is missing, or cannot do what the options ask for.
+    /// If the device or its library is missing, or does not support the options.
     pub fn open(&self, options: DeviceOptions) -> Result<Box<dyn Preprocessor>, PreprocessError> {
         (self.open)(options)
     }
@@ -56,5 +56,5 @@ impl PreprocessorBackend {
 
 named_backend!(PreprocessorBackend);
 
-/// The preprocessors of devices that are compiled into a program.
+/// The device preprocessors compiled into a program.
 pub type PreprocessorRegistry = Registry<PreprocessorBackend>;

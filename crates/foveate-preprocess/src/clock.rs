@@ -2,16 +2,16 @@ use std::time::Duration;
 
 use foveate_core::Stage;
 
-/// Is told what the stages of preprocessing cost.
+/// Records the time that each preprocessing stage takes.
 pub trait StageClock {
-    /// Does `work` as one span of `stage`.
+    /// Runs `work` as one span of `stage`.
     fn time(&self, stage: Stage, work: &mut dyn FnMut());
 
-    /// Notes what somebody else measured: a device, by its own clock.
+    /// Records a time measured elsewhere, for example by a device's own clock.
     fn record(&self, stage: Stage, time: Duration);
 }
 
-/// Measures nothing.
+/// A clock that records nothing.
 pub struct Untimed;
 
 impl StageClock for Untimed {

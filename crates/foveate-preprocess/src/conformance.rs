@@ -1,4 +1,5 @@
-//! What every [`Preprocessor`] must do, as a suite that its tests call (cargo feature `conformance`).
+//! The conformance suite: the behaviour required of every [`Preprocessor`], for its tests (cargo feature
+//! `conformance`).
 //!
 //! ```ignore
 //! #[test]
@@ -7,7 +8,7 @@
 //! }
 //! ```
 //!
-//! It must read baseline and progressive JPEG and have the filter [`Filter::Bilinear`].
+//! The preprocessor must read baseline and progressive JPEG and have the filter [`Filter::Bilinear`].
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -19,21 +20,21 @@ use foveate_resize::{Filter, Geometry};
 
 use crate::{ItemFault, OrientationPolicy, PreprocessError, PreprocessOptions, Preprocessor, StageClock, Untimed};
 
-/// Opens one.
+/// Opens a preprocessor.
 pub type Open<'a> = &'a dyn Fn(PreprocessOptions) -> Result<Box<dyn Preprocessor>, PreprocessError>;
 
-/// What is tested, and in which memory.
+/// The preprocessor under test, and the memory that it writes to.
 pub struct Subject<'a> {
     /// Opens the preprocessor.
     pub open: Open<'a>,
-    /// Makes the memory of a batch of so many bytes.
+    /// Makes a batch's memory of this many bytes.
     pub memory: &'a dyn Fn(usize) -> Box<dyn BatchMemory>,
-    /// The bytes of such memory.
+    /// Reads such memory's bytes.
     pub read: &'a dyn Fn(&dyn BatchMemory) -> Vec<u8>,
 }
 
 impl<'a> Subject<'a> {
-    /// In ordinary memory of the host.
+    /// Tests with ordinary host memory.
     pub fn on_host(open: Open<'a>) -> Self {
         Self {
             open,
@@ -46,7 +47,7 @@ impl<'a> Subject<'a> {
 /// Runs the whole suite.
 ///
 /// # Panics
-/// When the preprocessor breaks a promise of the trait; the message says which.
+/// If the preprocessor breaks a rule of the trait; the message says which.
 pub fn check(subject: &Subject<'_>) {
     subject.pixels_are_those_of_the_image();
     subject.what_fails_leaves_no_gap();
@@ -60,10 +61,11 @@ pub fn check(subject: &Subject<'_>) {
 }
 
 const GOOD: [&[u8]; 4] = [samples::JPEG, samples::WAVES, samples::JPEG_GRAY, samples::JPEG_PROGRESSIVE];
-/// No image at all, one that ends in its header, and one that ends in its data.
+/// An empty image, one cut off in its header, and one cut off in its data.
 const BAD: [&[u8]; 4] =
     [b"", b"no image at all", samples::JPEG.split_at(60).0, samples::WAVES.split_at(samples::WAVES.len() / 2).0];
-/// Largest difference of a sample when an image is turned before it is resampled instead of behind it: each of two passes
+/// Largest difference of a sample between turning an image before and after resampling. Each of the two passes may
+/// round the other way.
 /// may round the other way.
 const TURNED_TOLERANCE: u8 = 2;
 
@@ -74,11 +76,11 @@ impl Subject<'_> {
         (self.open)(options).unwrap_or_else(|error| panic!("it cannot be opened: {error}"))
     }
 
-    /// Prepares a batch in memory that has just room for it, and gives the images that were made.
+    /// Prepares a batch in memory of exactly its size, and returns the prepared images.
     fn run(&self, preprocessor: &mut dyn Preprocessor, output: Size, images: &[&[u8]]) -> (Prepared, Vec<Vec<u8>>) {
         let image = output.rgb_len().unwrap_or(0);
         let mut memory = (self.memory)(image * images.len());
-        // What was there before is gone.
+        // Earlier entries must be gone afterwards.
         let mut prepared = vec![Ok(Size::square(1)); 3];
         preprocessor
             .preprocess(images, memory.as_mut(), &mut prepared, &Untimed)
@@ -95,7 +97,7 @@ impl Subject<'_> {
         (prepared.remove(0), made.pop())
     }
 
-    /// Where nothing is resampled, what comes out is what the decoder makes.
+    /// Without resampling, the output equals the decoder's pixels.
     fn pixels_are_those_of_the_image(&self) {
         for (jpeg, expected) in &samples::LIBJPEG[..3] {
             let (outcome, pixels) = self.alone(stretch(samples::SIZE), jpeg);
@@ -105,7 +107,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Images that succeed lie side by side, in order, whichever of the others fail.
+    /// Prepared images lie side by side, in order, whichever others fail.
     fn what_fails_leaves_no_gap(&self) {
         let mut preprocessor = self.opened(small());
         let alone: Vec<Vec<u8>> = GOOD.iter().filter_map(|good| self.alone(small(), good).1).collect();
@@ -120,7 +122,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Sizes are those before resizing, and what is wrong is said where it is found.
+    /// Reported sizes are those before resizing, and each fault names the stage that found it.
     fn every_image_has_its_outcome(&self) {
         let sizes = [samples::SIZE, samples::WAVES_SIZE, samples::SIZE, samples::SIZE];
         let images = [GOOD, BAD].concat();
@@ -132,7 +134,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The same preprocessor makes the same of an image, whatever it was given before and beside it.
+    /// The same preprocessor prepares an image identically, regardless of earlier images and of the rest of the batch.
     fn an_image_does_not_depend_on_its_batch(&self) {
         let mut preprocessor = self.opened(small());
         let images: Vec<&[u8]> = (0..97).map(|at| GOOD[at * at % 4]).collect();
@@ -207,7 +209,7 @@ fn stretch(output: Size) -> PreprocessOptions {
     PreprocessOptions::new(Geometry::Stretch { output, filter: Filter::Bilinear })
 }
 
-/// The largest difference between two samples; the largest there is for images of different lengths.
+/// The largest difference between two samples; the maximum for images of different lengths.
 fn furthest(a: &[u8], b: &[u8]) -> u8 {
     if a.len() != b.len() {
         return u8::MAX;
@@ -224,7 +226,7 @@ fn with_orientation(jpeg: &[u8], turn: Orientation) -> Vec<u8> {
     [&jpeg[..2], &[0xFF, 0xE1], &length, &payload, &jpeg[2..]].concat()
 }
 
-/// Notes which stages were timed.
+/// Records which stages were timed.
 #[derive(Default)]
 struct Stages(RefCell<Vec<Stage>>);
 

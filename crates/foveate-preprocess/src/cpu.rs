@@ -10,7 +10,7 @@ use crate::{
     PreprocessorOpener, ResizerOpener, StageClock,
 };
 
-/// Decodes, turns upright and resizes on the CPU, one image after the other.
+/// Decodes, turns upright and resizes on the CPU, one image at a time.
 pub struct CpuPreprocessor {
     open_decoder: DecoderOpener,
     open_resizer: ResizerOpener,
@@ -31,7 +31,7 @@ impl CpuPreprocessor {
     /// Opens a decoder and a resizer.
     ///
     /// # Errors
-    /// When one of them cannot be opened.
+    /// If one of them cannot be opened.
     pub fn open(
         open_decoder: DecoderOpener,
         open_resizer: ResizerOpener,
@@ -48,7 +48,7 @@ impl CpuPreprocessor {
         })
     }
 
-    /// Opens such preprocessors, one for each thread that needs one.
+    /// Returns an opener that makes such a preprocessor for each thread.
     pub fn opener(
         open_decoder: DecoderOpener,
         open_resizer: ResizerOpener,
@@ -60,7 +60,7 @@ impl CpuPreprocessor {
         })
     }
 
-    /// Prepares one image; a panic is this image's fault too.
+    /// Prepares one image; a panic counts as this image's fault.
     fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, Fault> {
         let done = catch_unwind(AssertUnwindSafe(|| self.try_one(bytes, out, clock)));
         self.pixels.shrink();
@@ -145,7 +145,7 @@ impl Preprocessor for CpuPreprocessor {
     }
 }
 
-/// Times what `work` does as one span of `stage`.
+/// Times `work` as one span of `stage`.
 fn timed<T>(clock: &dyn StageClock, stage: Stage, work: impl FnOnce() -> T) -> T {
     let (mut work, mut done) = (Some(work), None);
     clock.time(stage, &mut || done = work.take().map(|work| work()));

@@ -2,12 +2,12 @@ use foveate_core::{Stage, UnknownBackend};
 use foveate_decode::DecodeError;
 use foveate_resize::ResizeError;
 
-/// Why one image was not prepared. The others are not affected.
+/// Why one image was not prepared. Other images are not affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemFault {
-    /// Where it failed.
+    /// The stage that failed.
     pub stage: Stage,
-    /// What was wrong.
+    /// The cause.
     pub reason: String,
 }
 
@@ -15,24 +15,24 @@ pub struct ItemFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreprocessError {
-    /// The decoder cannot be used at all.
+    /// The decoder is unusable.
     #[error("decode: {0}")]
     Decode(#[from] DecodeError),
-    /// The resizer cannot be used at all.
+    /// The resizer is unusable.
     #[error("resize: {0}")]
     Resize(#[from] ResizeError),
-    /// The device or its library is missing. There is no silent fallback to another one.
+    /// The device or its library is missing. There is no silent fallback to another device.
     #[error("preprocess: device {device} unavailable: {source}")]
     Device {
-        /// The device asked for.
+        /// The requested device.
         device: String,
-        /// Why it cannot be used, and what would help.
+        /// The cause and the remedy.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A preprocessor that the program does not contain.
+    /// The requested preprocessor is not compiled in.
     #[error(transparent)]
     Unknown(#[from] UnknownBackend),
-    /// The options or the memory are none that it can work with.
+    /// The preprocessor does not support the options or the memory.
     #[error("preprocess: {0}")]
     Unsupported(String),
     /// The device failed.

@@ -7,23 +7,23 @@ use foveate_resize::{ResizeError, Resizer};
 
 use crate::{PreprocessError, Preprocessor};
 
-/// Makes what a thread needs for itself; asked again after a panic, which leaves a decoder in an unknown state.
+/// Makes a thread's own instance; called again after a panic, which leaves a decoder in an unknown state.
 pub type Opener<T, E> = Arc<dyn Fn() -> Result<T, E> + Send + Sync>;
 /// Makes decoders.
 pub type DecoderOpener = Opener<Box<dyn Decoder>, DecodeError>;
 /// Makes resizers.
 pub type ResizerOpener = Opener<Box<dyn Resizer>, ResizeError>;
 
-/// How many images a preprocessor wants in one call.
+/// How many images a preprocessor takes per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
-    /// One. Several threads prepare the images of a batch side by side, each with a preprocessor of its own.
+    /// One. Several threads prepare a batch's images in parallel, each with its own preprocessor.
     Image,
-    /// All of a batch: a device works on them at once, and needs them gathered first.
+    /// A whole batch: a device works on all images at once, so they must be gathered first.
     Batch,
 }
 
-/// Makes a preprocessor for each thread that needs one. All of them prepare an image alike.
+/// Makes a preprocessor for each thread. All of them prepare an image identically.
 #[derive(Clone)]
 pub struct PreprocessorOpener {
     granularity: Granularity,
@@ -32,7 +32,7 @@ pub struct PreprocessorOpener {
 }
 
 impl PreprocessorOpener {
-    /// Preprocessors that `open` makes, which give images of the size `output`.
+    /// Wraps `open`, whose preprocessors produce images of size `output`.
     pub fn new<F>(granularity: Granularity, output: Size, open: F) -> Self
     where
         F: Fn() -> Result<Box<dyn Preprocessor>, PreprocessError> + Send + Sync + 'static,
@@ -40,20 +40,20 @@ impl PreprocessorOpener {
         Self { granularity, output, open: Arc::new(open) }
     }
 
-    /// How many images they want in one call.
+    /// How many images its preprocessors take per call.
     pub fn granularity(&self) -> Granularity {
         self.granularity
     }
 
-    /// The size of every image that they give.
+    /// Size of every prepared image.
     pub fn output(&self) -> Size {
         self.output
     }
 
-    /// Makes one.
+    /// Makes a preprocessor.
     ///
     /// # Errors
-    /// When its decoder, resizer or device cannot be opened.
+    /// If its decoder, resizer or device cannot be opened.
     pub fn open(&self) -> Result<Box<dyn Preprocessor>, PreprocessError> {
         (self.open)()
     }

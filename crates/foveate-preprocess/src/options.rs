@@ -5,7 +5,7 @@ use foveate_resize::Geometry;
 /// How an image becomes the encoder's input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreprocessOptions {
-    /// Which part of the image is resampled to which size, and how.
+    /// The part of the image to resample, its target size and the filter.
     pub geometry: Geometry,
     /// Whether EXIF orientation is applied.
     pub orientation: OrientationPolicy,
@@ -16,7 +16,7 @@ pub struct PreprocessOptions {
 }
 
 impl PreprocessOptions {
-    /// Full-size decoding, upright, with the usual limits.
+    /// Full-size decoding, upright, with the default limits.
     pub fn new(geometry: Geometry) -> Self {
         Self {
             geometry,
@@ -27,12 +27,12 @@ impl PreprocessOptions {
     }
 }
 
-/// What to do with the orientation that a camera noted in the file.
+/// How to treat the orientation stored by the camera.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrientationPolicy {
-    /// Turn the pixels upright, as image loaders do.
+    /// Turns the pixels upright, as image loaders do.
     #[default]
     Apply,
-    /// Take the pixels as stored, as `transformers`' processors do when given raw pixels.
+    /// Keeps the pixels as stored, as `transformers`' processors do for raw pixels.
     Ignore,
 }

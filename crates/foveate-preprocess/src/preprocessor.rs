@@ -2,15 +2,18 @@ use foveate_core::{BatchMemory, Size};
 
 use crate::{ItemFault, PreprocessError, StageClock};
 
-/// Makes an encoder's input of encoded images. One per thread; it owns what it needs between calls.
+/// Turns encoded images into an encoder's input. One per thread; it owns its state between calls.
 pub trait Preprocessor: Send {
-    /// Prepares `images`, at most as many as `out` has room for. Of those that succeed, the first lies at the start of
-    /// `out` and each next one behind it, `[h, w, 3]` u8 RGB of the [`output`](foveate_resize::Geometry::output) size, in the order of `images`.
-    /// `prepared` is cleared and gets one entry for each image: its size upright and before resizing, or what was wrong
-    /// with it. All is done when this returns, on a device too.
+    /// Prepares `images`, at most as many as fit into `out`. Successful images are packed from the start of `out`
+    /// without gaps, in the order of `images`. Each is `[h, w, 3]` u8 RGB of the
+    /// [`output`](foveate_resize::Geometry::output) size.
+    ///
+    /// `prepared` is cleared and gets one entry per image: its upright size before resizing, or its fault. All work is
+    /// complete on return, on a device too.
     ///
     /// # Errors
-    /// Only what concerns every image: a library that is missing, a device that failed, memory that is on no place that
+    /// Only errors that affect every image: a missing library, a failed device, or memory that this preprocessor cannot
+    /// write.
     /// this one can write to.
     fn preprocess(
         &mut self,

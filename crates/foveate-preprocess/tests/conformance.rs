@@ -1,4 +1,4 @@
-//! The suite, over the preprocessor of the CPU.
+//! The conformance suite on the CPU preprocessor.
 
 use std::sync::Arc;
 

@@ -7,10 +7,10 @@ use foveate_resize::axis::{Axis, axes, vertical_first};
 
 use crate::rows::{Out, source_row};
 
-/// Bits after the point in a weight.
+/// Fractional bits of a weight.
 const PRECISION: u32 = 22;
 
-/// The run of source pixels `[first, end)` whose mean an output pixel is.
+/// The run of source pixels `[first, end)` whose mean is an output pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     first: u32,
@@ -20,13 +20,13 @@ struct Run {
 }
 
 impl Run {
-    /// The mean of what sums up to `sum`.
+    /// The run's mean, given its `sum`.
     fn mean(self, sum: u64) -> u8 {
         ((sum * u64::from(self.weight) + (1 << (PRECISION - 1))) >> PRECISION).min(255) as u8
     }
 }
 
-/// The runs of one axis, kept until another geometry comes.
+/// One axis's runs, reused until the geometry changes.
 #[derive(Debug, Default)]
 struct Runs {
     axis: Option<Axis>,
@@ -45,7 +45,7 @@ impl Runs {
     }
 }
 
-/// Where output pixels lie. A crop of a resized image is computed as a part of the whole resize, with the same
+/// The output pixels' positions. A crop of a resized image is computed as a part of the whole resize, with the same
 /// operations on the same numbers as in Pillow.
 struct Grid {
     scale: f64,
@@ -100,7 +100,7 @@ pub(crate) struct BoxMean {
 }
 
 impl BoxMean {
-    /// Resamples into the plan's placement. The plan has been checked.
+    /// Resamples into the plan's placement; the plan must have been checked.
     pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
         let (size, [x, y]) = (src.size(), axes(plan, src.size()));
         let mut out = Out::new(plan, dst);

@@ -22,11 +22,12 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 
 /// Resamples RGB8 images on one thread, with SIMD where the processor has it.
 ///
-/// - [`Filter::Bilinear`], [`Filter::Bicubic`], [`Filter::Lanczos3`]: fast_image_resize's convolutions, one axis at a time in Pillow's order with u8 between, and its 16-bit coefficients where Pillow has 22 bits: within
-///   1 step of Pillow on at least 99.9 % of samples and never more than 2 off
+/// - [`Filter::Bilinear`], [`Filter::Bicubic`], [`Filter::Lanczos3`]: fast_image_resize's convolutions, one axis at a
+///   time in Pillow's order with u8 between. Its coefficients have 16 bits where Pillow's have 22. Within 1 step of
+///   Pillow on at least 99.9 % of samples and never more than 2 off
 ///   (`foveate_resize::conformance::Tolerance::PILLOW_U8`).
-/// - [`Filter::Box`]: means of whole pixels in Pillow's arithmetic, every sample equal. A box's edge may lie exactly on
-///   a pixel's centre, and then the last bit of the arithmetic decides whether the pixel counts.
+/// - [`Filter::Box`]: means of whole pixels in Pillow's arithmetic, every sample equal. If a box's edge lies exactly on
+///   a pixel's centre, the last bit of the arithmetic decides whether the pixel counts.
 /// - [`Filter::OpenCvLinear`]: OpenCV's fixed-point arithmetic, every sample equal.
 #[derive(Debug, Default)]
 pub struct FirResizer {
@@ -36,7 +37,7 @@ pub struct FirResizer {
 }
 
 impl FirResizer {
-    /// A resizer with no scratch yet.
+    /// A resizer without scratch memory yet.
     pub fn new() -> Self {
         Self::default()
     }

@@ -7,7 +7,7 @@ use foveate_resize::opencv_linear::{Edge, Tap, tap};
 
 use crate::rows::{Out, source_row};
 
-/// The taps of one axis, kept until another geometry comes.
+/// One axis's taps, reused until the geometry changes.
 #[derive(Debug, Default)]
 struct Taps {
     key: Option<(Axis, Edge)>,
@@ -41,7 +41,7 @@ struct Line {
 }
 
 impl Linear {
-    /// Resamples into the plan's placement. The plan has been checked.
+    /// Resamples into the plan's placement; the plan must have been checked.
     pub(crate) fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) {
         let [x, y] = axes(plan, src.size());
         let start = (x.at as usize, y.at as usize);
@@ -59,7 +59,7 @@ impl Linear {
         self.columns.prepare(x, Edge::Snap);
         self.rows.prepare(y, Edge::Repeat);
         for line in &mut self.lines {
-            line.source_row = None; // whatever is there is another image's
+            line.source_row = None; // any content is from another image
             line.samples.resize(x.target as usize * CHANNELS, 0);
         }
         self.gathered.prepare(&self.columns.taps);
@@ -89,8 +89,8 @@ impl Line {
     }
 }
 
-/// The neighbours of every sample of a horizontally resampled row, and their weights: gathering them first leaves
-/// arithmetic without any indexing, which the compiler turns into SIMD.
+/// The neighbours of every sample of a horizontally resampled row, and their weights. Gathering them first leaves
+/// arithmetic without indexing, which the compiler vectorizes.
 #[derive(Debug, Default)]
 struct Gathered {
     first: Vec<u8>,
@@ -118,7 +118,7 @@ impl Gathered {
         }
     }
 
-    /// 11-bit weights; the low 4 bits of the 19-bit result are dropped, as OpenCV's vertical pass does.
+    /// Blends with 11-bit weights; the low 4 bits of the 19-bit result are dropped, as in OpenCV's vertical pass.
     fn blend(&self, line: &mut [i16]) {
         let first = self.first.iter().zip(&self.weights[0]);
         let second = self.second.iter().zip(&self.weights[1]);

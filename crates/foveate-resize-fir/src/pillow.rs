@@ -1,8 +1,7 @@
 //! Pillow's resize on fast_image_resize's SIMD convolutions.
 //!
-//! fast_image_resize alone runs the vertical pass first and so clamps and rounds to u8 between the passes at another
-//! place than Pillow: up to 5 steps apart on photos, more on noise. Here every call resamples along one axis only, in
-//! the order that Pillow 13 chooses.
+//! fast_image_resize alone runs the vertical pass first, so it clamps and rounds to u8 at another point than Pillow: up
+//! to 5 steps apart on photos, more on noise. Here every call resamples along one axis only, in Pillow 13's order.
 
 use fast_image_resize::images::{CroppedImageMut, Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions};
@@ -46,7 +45,7 @@ pub(crate) struct TwoPass {
 }
 
 impl TwoPass {
-    /// Resamples into the plan's placement. The plan has been checked.
+    /// Resamples into the plan's placement; the plan must have been checked.
     pub(crate) fn resize(
         &mut self,
         src: ImageView<'_>,

@@ -1,4 +1,4 @@
-//! Rows of samples.
+//! Row access.
 
 use foveate_core::{CHANNELS, ImageView, ImageViewMut};
 use foveate_resize::{Placement, ResizePlan};
@@ -6,7 +6,7 @@ use foveate_resize::{Placement, ResizePlan};
 /// The part of an output that a plan fills.
 pub(crate) struct Out<'a> {
     samples: &'a mut [u8],
-    /// Samples of a whole row of the output.
+    /// Samples in a whole output row.
     stride: usize,
     place: Placement,
 }
@@ -22,7 +22,7 @@ impl<'a> Out<'a> {
         &mut self.samples[start..][..self.place.size.width as usize * CHANNELS]
     }
 
-    /// How many rows it has.
+    /// The part's number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.place.size.height as usize
     }

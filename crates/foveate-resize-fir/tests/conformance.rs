@@ -1,4 +1,4 @@
-//! The trait's own suite, and photos as Pillow decoded them against what Pillow and OpenCV make of them.
+//! The trait crate's suite, and photos decoded by Pillow, compared with Pillow's and OpenCV's results.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests may panic and talk, too
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn read(path: &Path) -> (Vec<u8>, Size) {
     (image.into_raw(), size)
 }
 
-/// Every photo whose decoded pixels and result are both there, through `geometry`.
+/// Resizes every photo for which both decoded pixels and a result exist, through `geometry`.
 fn photos(results: &str, geometry: Geometry, tolerance: Tolerance) {
     let mut resizer = FirResizer::new();
     let mut compared = 0;
@@ -29,7 +29,7 @@ fn photos(results: &str, geometry: Geometry, tolerance: Tolerance) {
         let photo = entry.unwrap().path();
         let golden = goldens().join(results).join(photo.file_name().unwrap());
         if !golden.exists() {
-            continue; // the same picture in another encoding is there
+            continue; // the same picture exists in another encoding
         }
         let (pixels, size) = read(&photo);
         let (expected, output) = read(&golden);

@@ -1,4 +1,4 @@
-//! A plan, one axis at a time: for resizers that do one pass along each.
+//! A plan split by axis, for resizers that make one pass along each.
 
 use foveate_core::Size;
 
@@ -7,19 +7,19 @@ use crate::ResizePlan;
 /// One axis of a resample: `len` source pixels from `at`, in a source of `whole`, become `target` pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
-    /// First source pixel; between two in general.
+    /// First source pixel; may lie between two pixels.
     pub at: f64,
-    /// Source pixels, of which the last may be a part.
+    /// Number of source pixels; the last may be partial.
     pub len: f64,
-    /// Pixels of the source.
+    /// Pixels of the source along this axis.
     pub whole: u32,
-    /// Pixels of the result.
+    /// Pixels of the result along this axis.
     pub target: u32,
 }
 
 impl Axis {
-    /// The part of a plan along one axis, with what rounding let stick out of the image cut off: fast_image_resize
-    /// refuses a box that leaves the image by the last bit.
+    /// The part of a plan along one axis, clipped to the image. Rounding can push a box beyond the image by the last
+    /// bit, and fast_image_resize refuses such a box.
     pub fn new(at: f64, len: f64, whole: u32, target: u32) -> Self {
         let at = at.max(0.0);
         let mut len = len.min(f64::from(whole) - at);
@@ -34,12 +34,12 @@ impl Axis {
         Self { at: 0.0, len: f64::from(len), whole: len, target: len }
     }
 
-    /// Whether it only copies pixels.
+    /// Whether the resample only copies pixels.
     pub fn is_copy(self) -> bool {
         self.len == f64::from(self.target) && self.at.fract() == 0.0
     }
 
-    /// The source pixels `[first, end)` that any output pixel may read, through a kernel that reaches `support` output
+    /// The source pixels `[first, end)` that any output pixel may read through a kernel that reaches `support` output
     /// pixels to each side.
     pub fn reads(self, support: f64) -> (u32, u32) {
         let scale = self.len / f64::from(self.target);
@@ -49,12 +49,12 @@ impl Axis {
         (first, end)
     }
 
-    /// The same samples in an image that holds only pixels `[first, end)` of the source.
+    /// The same samples, addressed in an image that holds only pixels `[first, end)` of the source.
     pub fn within(self, (first, end): (u32, u32)) -> Self {
         Self { at: self.at - f64::from(first), whole: end - first, ..self }
     }
 
-    /// A shrink by two on whole pixel pairs.
+    /// Whether this is a shrink by two on whole pixel pairs.
     pub fn halves(self) -> bool {
         self.len == 2.0 * f64::from(self.target) && self.at.fract() == 0.0
     }
@@ -65,7 +65,7 @@ impl Axis {
     }
 }
 
-/// Both axes of a plan for a `source` that it fits ([`ResizePlan::check`]): columns, then rows.
+/// Both axes of a plan that fits its `source` ([`ResizePlan::check`]): columns, then rows.
 pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
     let (part, target) = (plan.source, plan.placement.size);
     [
@@ -74,7 +74,7 @@ pub fn axes(plan: &ResizePlan, source: Size) -> [Axis; 2] {
     ]
 }
 
-/// Whether Pillow (since 13) runs the vertical pass first, for a whole image of `source` that becomes `scaled`.
+/// Whether Pillow (since 13) runs the vertical pass first when a whole image of size `source` becomes `scaled`.
 pub fn vertical_first(source: Size, scaled: Size) -> bool {
     let shrink = |from: u32, to: u32| i64::from(from) - i64::from(to);
     let height = shrink(source.height, scaled.height);

@@ -2,27 +2,27 @@ use foveate_core::{BoxError, FaultScope};
 
 use crate::Filter;
 
-/// A resample that cannot be done.
+/// A resample that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
     /// The plan does not fit the image or the output.
     #[error("resize plan does not fit: {0}")]
     Plan(String),
-    /// The backend cannot do this filter.
+    /// The backend does not have this filter.
     #[error("resizer '{resizer}' has no filter {filter:?}")]
     Unsupported {
         /// The backend.
         resizer: &'static str,
-        /// The filter asked for.
+        /// The requested filter.
         filter: Filter,
     },
-    /// The backend has the filter and cannot do this plan with it.
+    /// The backend has the filter but cannot run this plan with it.
     #[error("resizer '{resizer}' cannot do this resize: {reason}")]
     UnsupportedPlan {
         /// The backend.
         resizer: &'static str,
-        /// What about the plan it cannot do.
+        /// The part of the plan that it cannot do.
         reason: String,
     },
     /// The backend's library failed.
@@ -34,7 +34,7 @@ pub enum ResizeError {
 }
 
 impl ResizeError {
-    /// A missing library or filter stops the run, the rest loses one item.
+    /// How far this error reaches: a missing library or filter stops the run, other errors lose one item.
     pub fn scope(&self) -> FaultScope {
         match self {
             Self::Unavailable(_) | Self::Unsupported { .. } => FaultScope::Run,

@@ -10,11 +10,11 @@ pub enum Filter {
     Lanczos3,
     /// Pillow's BOX, widened when shrinking.
     Box,
-    /// OpenCV's `INTER_LINEAR`: two by two neighbours whatever the scale, 11-bit fixed-point weights, no antialiasing.
+    /// OpenCV's `INTER_LINEAR`: two by two neighbours at any scale, 11-bit fixed-point weights, no antialiasing.
     OpenCvLinear,
-    /// OpenCV's `INTER_AREA`: the mean of the covered area when both axes shrink, a kind of linear interpolation
-    /// otherwise.
+    /// OpenCV's `INTER_AREA`: the mean of the covered area if both axes shrink, otherwise a variant of linear
+    /// interpolation.
     OpenCvArea,
-    /// OpenCV's `INTER_CUBIC`: a = -0.75, four by four neighbours whatever the scale, no antialiasing.
+    /// OpenCV's `INTER_CUBIC`: a = -0.75, four by four neighbours at any scale, no antialiasing.
     OpenCvCubic,
 }

@@ -6,9 +6,9 @@ use crate::{Filter, Placement, ResizePlan, SourceBox};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Geometry {
-    /// Resize so that the shorter side is `edge` (the longer one truncated), then crop the centre: the `hf` recipe.
-    /// Where the crop is larger than the resized image (`edge` below a side of `crop`) the image is centred on black,
-    /// as `transformers` does.
+    /// The `hf` recipe: resizes so that the shorter side is `edge` (the longer one truncated), then crops the centre.
+    /// If the crop is larger than the resized image (`edge` below a side of `crop`), the image is centred on black, as
+    /// in `transformers`.
     ShortestEdgeCrop {
         /// Length of the shorter side after resizing.
         edge: u32,
@@ -17,7 +17,7 @@ pub enum Geometry {
         /// The interpolation.
         filter: Filter,
     },
-    /// Stretch the whole image to `output`, ignoring its aspect: the `squash` recipe.
+    /// The `squash` recipe: stretches the whole image to `output`, ignoring its aspect ratio.
     Stretch {
         /// Size of the output.
         output: Size,
@@ -42,11 +42,11 @@ impl Geometry {
         }
     }
 
-    /// The one resample that turns a `source` image into the output. Equals resizing and cropping in two steps, with
+    /// The one resample that turns a `source` image into the output. It equals resizing and cropping in two steps, with
     /// the rounding of `transformers`' `BitImageProcessor` (Pillow backend): `get_resize_output_image_size` and
     /// `center_crop`.
     ///
-    /// A pure function for any size: of an empty source it makes a plan that [`ResizePlan::check`] refuses.
+    /// A pure function for any size; for an empty source it makes a plan that [`ResizePlan::check`] refuses.
     pub fn plan(self, source: Size) -> ResizePlan {
         match self {
             Self::Stretch { output, filter } => ResizePlan::new(SourceBox::whole(source), output, filter),
@@ -65,12 +65,12 @@ impl Geometry {
     }
 }
 
-/// Width and height after resizing the shorter side to `edge`; the longer becomes `int(edge * long / short)`.
-/// 64 bits wide: a 1 × 100 000 000 image has a longer side that no image could have, of which the crop needs little.
+/// Width and height after resizing the shorter side to `edge`; the longer becomes `int(edge * long / short)`. 64 bits
+/// wide: a 1 × 100 000 000 image's longer side exceeds any image's, but the crop needs little of it.
 fn shortest_edge(source: Size, edge: u32) -> [u64; 2] {
     let (short, long) = (source.width.min(source.height), source.width.max(source.height));
     let new_short = u64::from(edge);
-    // Both factors are below 2^32, so the product and the truncated quotient are exact; Python's `int(a * b / c)` is
+    // Both factors are below 2^32, so the product and the truncated quotient are exact. Python's `int(a * b / c)` gives
     // the same number for every image that has fewer than 2^52 / edge pixels on a side.
     let new_long = (new_short * u64::from(long)).checked_div(u64::from(short)).unwrap_or(0);
     if source.width <= source.height { [new_short, new_long] } else { [new_long, new_short] }
@@ -89,7 +89,7 @@ fn center_crop(source: u32, resized: u64, crop: u32) -> AxisCrop {
     if resized >= u64::from(crop) {
         let scale = source / resized as f64;
         let at = (resized - u64::from(crop)) / 2;
-        // The whole side stays exactly whole, so that an unchanged size is recognized as one.
+        // Keep the whole side exactly whole, so that an unchanged size is recognized.
         let source_len = if resized == u64::from(crop) { source } else { f64::from(crop) * scale };
         AxisCrop { source_at: at as f64 * scale, source_len, place_at: 0, place_len: crop }
     } else {
@@ -106,7 +106,7 @@ mod tests {
         Geometry::ShortestEdgeCrop { edge, crop: Size::square(crop), filter: Filter::Bicubic }
     }
 
-    /// Resized size and crop origin by `transformers` 5.23 for (width, height), edge 256, crop 224.
+    /// Resized size and crop origin from `transformers` 5.23 for (width, height), edge 256, crop 224.
     #[test]
     fn sizes_and_origins_are_those_of_transformers() {
         for (w, h, resized, left, top) in [
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_crop_larger_than_the_image_is_centred_on_black() {
-        // 100 × 150 becomes 32 × 48; `transformers` pads the short side by ceil(9 / 2) in front and crops the long.
+        // 100 × 150 becomes 32 × 48; `transformers` pads the short side by ceil(9 / 2) in front and crops the long one.
         let plan = Geometry::ShortestEdgeCrop { edge: 32, crop: Size::square(41), filter: Filter::Bicubic }
             .plan(Size::new(100, 150));
         assert_eq!(plan.placement, Placement { x: 5, y: 0, size: Size::new(32, 41) });

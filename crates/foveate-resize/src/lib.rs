@@ -16,32 +16,31 @@ pub use filter::Filter;
 pub use geometry::Geometry;
 pub use plan::{Placement, ResizePlan, SourceBox, TwoSteps};
 
-/// Resamples images. One instance per thread; owns its scratch and keeps it from image to image.
+/// Resamples images. Each thread has its own instance, which reuses its scratch memory from image to image.
 pub trait Resizer: Send {
-    /// Resamples `plan.source` of `src` into `plan.placement` of `dst`, whose size must be `plan.output`, and makes
-    /// the rest of `dst` black. RGB8 in and out, `[height, width, 3]`, 0..=255, in the images' own (gamma) encoding,
-    /// as Pillow and OpenCV do.
+    /// Resamples `plan.source` of `src` into `plan.placement` of `dst` and makes the rest of `dst` black. The size of
+    /// `dst` must be `plan.output`. RGB8 in and out, `[height, width, 3]`, 0..=255, in the images' own (gamma)
+    /// encoding, as in Pillow and OpenCV.
     ///
-    /// Every sample of `dst` is written when it succeeds; after an error its content is unspecified. The result is a
-    /// function of the arguments alone, whatever was resized before. A plan that does not fit the images
-    /// ([`ResizePlan::check`]) is refused with [`ResizeError::Plan`].
+    /// On success every sample of `dst` is written; after an error its content is unspecified. The result depends on
+    /// the arguments alone, not on earlier calls. A plan that does not fit the images ([`ResizePlan::check`]) is
+    /// refused with [`ResizeError::Plan`].
     fn resize(&mut self, src: ImageView<'_>, plan: &ResizePlan, dst: ImageViewMut<'_>) -> Result<(), ResizeError>;
 
-    /// How near its samples are to the originals'; selects the tolerances of its tests.
+    /// How close its samples are to the original libraries'; selects its tests' tolerances.
     fn capability(&self) -> Capability;
 }
 
-/// How near a resizer's samples are to those of the libraries that its filters are named after.
+/// How close a resizer's samples are to those of the libraries that its filters are named after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Those of Pillow's filters that it has give Pillow's samples: within one step on 99.9 % of them and never more
-    /// than two off.
+    /// Its Pillow filters give Pillow's samples: within one step on 99.9 % of them and never more than two off.
     pub pillow_exact: bool,
-    /// Those of Pillow's filters that it has use Pillow's kernels, in whatever arithmetic. Otherwise they are the
-    /// library's nearest kernels for the same purpose; the backend's page says which.
+    /// Its Pillow filters use Pillow's kernels, in any arithmetic. Otherwise they are the library's nearest kernels for
+    /// the same purpose; the backend's page names them.
     pub pillow_kernels: bool,
-    /// Those of OpenCV's filters that it has give OpenCV's samples, every one equal; within one step with
-    /// [`Filter::OpenCvCubic`], by which OpenCV's own builds differ.
+    /// Its OpenCV filters give OpenCV's samples, every one equal; within one step for [`Filter::OpenCvCubic`], by which
+    /// OpenCV's own builds differ.
     pub opencv_exact: bool,
 }
 
@@ -64,7 +63,7 @@ impl ResizerBackend {
         Self { name, about, open: Box::new(open), health: Health::all_rust }
     }
 
-    /// The same, answering [`foveate_core::Backend::health`] with `health`; without it, it counts as all Rust.
+    /// Makes [`foveate_core::Backend::health`] call `health`; without it, the backend counts as pure Rust.
     #[must_use]
     pub fn with_health(self, health: fn() -> Health) -> Self {
         Self { health, ..self }

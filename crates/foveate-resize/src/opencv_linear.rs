@@ -1,5 +1,4 @@
-//! Where OpenCV's `resize(…, INTER_LINEAR)` on u8 looks, and how much each neighbour counts: one tap per output pixel and
-//! axis.
+//! Positions and weights of OpenCV's `resize(…, INTER_LINEAR)` on u8: one tap per output pixel and axis.
 
 use crate::axis::Axis;
 
@@ -11,18 +10,19 @@ const ONE: f32 = 2048.0;
 pub struct Tap {
     /// The source pixel before it.
     pub first: u32,
-    /// The source pixel behind it; the same one at an edge.
+    /// The source pixel after it; the same one at an edge.
     pub second: u32,
-    /// How much each counts, in 2048ths.
+    /// Weight of each, in 2048ths.
     pub weights: [i16; 2],
 }
 
-/// What happens to a tap that reaches over the image's edge. Both repeat the edge pixel, with different rounding.
+/// How a tap that reaches over the image's edge is handled. Both variants repeat the edge pixel, with different
+/// rounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Edge {
     /// All weight on the edge pixel (OpenCV's columns).
     Snap,
-    /// The edge pixel twice, the weights as they are (OpenCV's rows).
+    /// The edge pixel twice, with unchanged weights (OpenCV's rows).
     Repeat,
 }
 

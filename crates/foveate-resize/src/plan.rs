@@ -2,23 +2,23 @@ use foveate_core::Size;
 
 use crate::{Filter, ResizeError};
 
-/// One resample: a fractional box of the source, where in the output it goes, and the filter. Resize followed by a
-/// crop is one such box, so no pixel that the crop drops is ever computed.
+/// One resample: a fractional box of the source, its place in the output, and the filter. A resize followed by a crop
+/// is one such box, so pixels that the crop drops are never computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResizePlan {
-    /// The part of the source that is resampled, in source pixels.
+    /// The part of the source to resample, in source pixels.
     pub source: SourceBox,
     /// Size of the output.
     pub output: Size,
-    /// The part of the output that `source` becomes: all of it, except when a crop is larger than the resized image.
-    /// The rest of the output is black (0).
+    /// The part of the output that `source` fills: all of it, unless a crop is larger than the resized image. The rest
+    /// of the output is black (0).
     pub placement: Placement,
     /// The interpolation.
     pub filter: Filter,
 }
 
-/// A rectangle in source pixels, edges not on whole pixels in general. The filter's support may reach outside of
-/// the box into the rest of the image (as in a resize of the whole image that is cropped afterwards).
+/// A rectangle in source pixels; its edges may lie between pixels. The filter's support may reach beyond the box into
+/// the rest of the image, as when the whole image is resized and then cropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SourceBox {
     /// Left edge.
@@ -56,21 +56,20 @@ impl Placement {
     }
 }
 
-/// A plan as libraries do it that have no fractional boxes: the whole source is resized, and a part of the result is
-/// kept.
+/// A plan for libraries without fractional boxes: resize the whole source, then keep a part of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoSteps {
-    /// What the whole source becomes.
+    /// Size of the resized whole source.
     pub scaled: Size,
-    /// Column and row of the first pixel that is kept, of as many as the plan's placement has.
+    /// Column and row of the first kept pixel; the kept part has the placement's size.
     pub keep_from: [u32; 2],
 }
 
-/// How far a box may stick out of its image by rounding, as a part of the image's side.
+/// How far rounding may push a box beyond its image, as a fraction of the image's side.
 const EDGE_SLACK: f64 = 1e-9;
 
 impl ResizePlan {
-    /// A plan that fills all of `output` from `source`.
+    /// A plan that fills the whole `output` from `source`.
     pub const fn new(source: SourceBox, output: Size, filter: Filter) -> Self {
         Self { source, output, placement: Placement::whole(output), filter }
     }
@@ -80,11 +79,11 @@ impl ResizePlan {
         self.placement != Placement::whole(self.output)
     }
 
-    /// What the *whole* source would become at this plan's scale: for a resize followed by a crop, the size between
-    /// the two. Each side at least 1, saturating.
+    /// The size of the *whole* source at this plan's scale: for a resize followed by a crop, the size between the two.
+    /// Each side is at least 1, saturating.
     pub fn scaled(&self, source: Size) -> Size {
         let side = |source: u32, target: u32, part: f64| {
-            // `as` saturates, which is wanted here.
+            // `as` saturates, as intended here.
             (f64::from(source) * f64::from(target) / part).round().max(1.0) as u32
         };
         Size::new(
@@ -93,9 +92,9 @@ impl ResizePlan {
         )
     }
 
-    /// The two steps that this plan, of a `source` that it fits, is the short form of; `None` for a box that lies
-    /// between the pixels of the resized image. Every plan that a [`Geometry`](crate::Geometry) makes has them, unless
-    /// the image between the steps would have more than `u32::MAX` pixels on a side.
+    /// Splits this plan, which must fit `source`, into two steps; `None` for a box that lies between the resized
+    /// image's pixels. Every plan made by a [`Geometry`](crate::Geometry) has them, unless the image between the steps
+    /// would have more than `u32::MAX` pixels on a side.
     pub fn two_steps(&self, source: Size) -> Option<TwoSteps> {
         let (part, target) = (self.source, self.placement.size);
         let (width, x) = steps(part.x, part.width, source.width, target.width)?;
@@ -104,7 +103,7 @@ impl ResizePlan {
     }
 
     /// Refuses a plan that does not fit a source image and an output of these sizes. Resizers call it first, so that
-    /// every backend refuses the same plans with the same words.
+    /// every backend refuses the same plans with the same message.
     pub fn check(&self, source: Size, output: Size) -> Result<(), ResizeError> {
         let refuse = |reason: String| Err(ResizeError::Plan(reason));
         if source.is_empty() || self.output.is_empty() || self.placement.size.is_empty() {
@@ -133,7 +132,7 @@ impl ResizePlan {
     }
 }
 
-/// One axis of [`TwoSteps`]: its length between the steps, and the first pixel that is kept.
+/// One axis of [`TwoSteps`]: its length between the steps, and the first kept pixel.
 fn steps(at: f64, len: f64, source: u32, target: u32) -> Option<(u32, u32)> {
     let (whole, kept) = (f64::from(source), f64::from(target));
     let scaled = (whole * kept / len).round();
@@ -141,7 +140,7 @@ fn steps(at: f64, len: f64, source: u32, target: u32) -> Option<(u32, u32)> {
     let skipped = (at / scale).round();
     let is_close = |a: f64, b: f64| (a - b).abs() <= whole * EDGE_SLACK;
     let is_cut = is_close(skipped * scale, at) && is_close(kept * scale, len) && skipped + kept <= scaled;
-    // Both are whole numbers and at least 0, so that a cast is exact where they are in range.
+    // Both are whole numbers and at least 0, so a cast in range is exact.
     (is_cut && scaled <= f64::from(u32::MAX)).then_some((scaled as u32, skipped as u32))
 }
 

@@ -1,4 +1,4 @@
-//! The conformance suite must fail for resizers that are nearly right.
+//! The conformance suite must fail for resizers that are almost right.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,18 +6,18 @@ use foveate_core::{ImageView, ImageViewMut};
 use foveate_resize::conformance::{Promise, Tolerance, check};
 use foveate_resize::{Capability, ResizeError, ResizePlan, Resizer};
 
-/// Nearest neighbour, with one thing wrong.
+/// Nearest neighbour, with one defect.
 struct Nearest(Wrong);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
-    /// Nothing but the filter.
+    /// No defect but the filter.
     Filter,
-    /// Takes any plan.
+    /// Accepts any plan.
     Check,
-    /// Leaves padding as it was.
+    /// Leaves padding unwritten.
     Padding,
-    /// Says that it equals Pillow.
+    /// Claims to equal Pillow.
     Claim,
 }
 
@@ -51,7 +51,7 @@ impl Resizer for Nearest {
     }
 }
 
-/// What the suite says about a resizer, when it may differ as much as it likes from Pillow.
+/// The suite's message about a resizer that may differ from Pillow by any amount.
 fn complaint(wrong: Wrong, tolerance: Tolerance) -> Option<String> {
     let promise = Promise { pillow: tolerance, opencv: tolerance };
     let run = || check(promise, || Box::new(Nearest(wrong)));

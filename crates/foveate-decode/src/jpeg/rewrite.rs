@@ -1,16 +1,16 @@
-//! The same picture in other bytes, for libraries that would stumble over these or take longer with them.
+//! Rewrites a JPEG file into other bytes with the same picture, for libraries that would reject it or decode it slowly.
 
 use super::{Markers, Process, SOI, Step, Structure};
 use crate::DecodeError;
 
-/// Writes the file again with a header that gives a library no cause to complain: without junk between the segments,
-/// without segments that do not concern the pixels (ICC profiles, EXIF, comments), with JFIF and Adobe segments of
-/// known versions that mean the same. From the first scan on, bytes are copied as they are.
+/// Rewrites the file with a header that no library complains about. Drops junk between the segments and segments that
+/// do not affect the pixels (ICC profiles, EXIF, comments). Replaces JFIF and Adobe segments by known versions with the
+/// same meaning. Bytes from the first scan on are copied unchanged.
 ///
-/// `out` is overwritten; its memory serves the next file.
+/// Overwrites `out`, whose memory is reused from file to file.
 ///
 /// # Errors
-/// As [`super::inspect`], which comes first.
+/// As [`super::inspect`], which runs first.
 pub fn with_plain_header(bytes: &[u8], structure: &Structure, out: &mut Vec<u8>) -> Result<(), DecodeError> {
     out.clear();
     out.extend_from_slice(SOI);
@@ -37,8 +37,8 @@ fn concerns_pixels(marker: u8) -> bool {
     matches!(marker, 0xC0..=0xCF | 0xDB | 0xDD | 0xE0 | 0xEE)
 }
 
-/// Gives a JFIF segment a version that libraries know, and an Adobe segment the colour transform that libjpeg takes an
-/// unknown one for.
+/// Gives a JFIF segment a version that libraries know. Gives an Adobe segment with an unknown colour transform the one
+/// that libjpeg assumes for it.
 fn make_known(marker: u8, components: u8, payload: &mut [u8]) {
     match (marker, payload) {
         (0xE0, [b'J', b'F', b'I', b'F', 0, major, ..]) => *major = 1,
@@ -49,30 +49,30 @@ fn make_known(marker: u8, components: u8, payload: &mut [u8]) {
     }
 }
 
-/// Writes a progressive file again without the scans that do not show when libjpeg decodes it at 1/8 of its size;
-/// `Ok(false)` when there is none, or when leaving it out could show: then the file is to be decoded as it is.
+/// Rewrites a progressive file without the scans that cannot affect libjpeg's decode at 1/8 scale. Returns `Ok(false)`
+/// if there is no such scan, or if dropping one could affect the pixels; then decode the original file.
 ///
-/// At 1/8, libjpeg makes one sample of a block from its DC coefficient alone, so all AC scans of a component that is
-/// decoded like this can go. Components with half the samples in both directions (chroma of 4:2:0) are made four
-/// samples of, instead of being upsampled, and keep their scans. At 1/4 and larger scales no scan can go: libjpeg's
-/// reduced transforms use rows and columns 0, 1, 3, 5 and 7 of a block (1/4), or all but 4 (1/2), and encoders put no
-/// scan between those.
+/// At 1/8, libjpeg makes one sample of a block from its DC coefficient alone, so all AC scans of a component decoded
+/// this way can go. Components with half the samples in both directions (chroma of 4:2:0) become four samples per block
+/// instead of being upsampled, and keep their scans. At 1/4 and larger scales no scan can go. libjpeg's reduced
+/// transforms use rows and columns 0, 1, 3, 5 and 7 of a block (1/4), or all but 4 (1/2), and encoders do not split
+/// scans between those.
 ///
-/// libjpeg smooths pictures whose low AC coefficients are not complete, and with scans left out it would begin to.
-/// So files that are not complete are left alone, and in others quantization entry (2, 0) becomes zero: no transform
-/// to one or to four samples reads that coefficient, and libjpeg smooths nothing where the entry is zero.
+/// libjpeg smooths pictures whose low AC coefficients are incomplete, so dropped scans would trigger smoothing.
+/// Incomplete files are therefore left alone. In the others, quantization entry (2, 0) becomes zero: no transform to
+/// one or four samples reads that coefficient, and libjpeg does not smooth where the entry is zero.
 ///
-/// Damage to a scan that is left out goes unnoticed.
+/// Damage inside a dropped scan goes unnoticed.
 ///
-/// `out` is overwritten; its memory serves the next file.
+/// Overwrites `out`, whose memory is reused from file to file.
 ///
 /// # Errors
-/// As [`super::inspect`], which comes first.
+/// As [`super::inspect`], which runs first.
 pub fn without_unused_scans(bytes: &[u8], structure: &Structure, out: &mut Vec<u8>) -> Result<bool, DecodeError> {
     out.clear();
     let Some(mut picture) = Picture::new(structure) else { return Ok(false) };
     let mut markers = Markers::new(bytes)?;
-    // Bytes from here on have been neither copied nor left out.
+    // Bytes from here on have been neither copied nor dropped.
     let mut pending = 0;
     let mut in_unused_scan = false;
     let mut dropped = false;
@@ -109,7 +109,7 @@ pub fn without_unused_scans(bytes: &[u8], structure: &Structure, out: &mut Vec<u
     }
 }
 
-/// Position in zigzag order of the coefficient in row 2 and column 0.
+/// Zigzag position of the coefficient in row 2, column 0.
 const ENTRY_2_0: usize = 3;
 
 /// Whether all tables of the segment are well-formed.
@@ -123,20 +123,21 @@ fn clear_entry_2_0(mut tables: &mut [u8]) -> bool {
     true
 }
 
-/// Coefficients, from the first, that libjpeg looks at when it decides about smoothing.
+/// Number of leading coefficients that libjpeg checks to decide about smoothing.
 const WATCHED: usize = 10;
 
-/// What the scans so far have told of a progressive picture.
+/// What the scans so far say about a progressive picture.
 struct Picture<'a> {
     structure: &'a Structure,
-    /// Of each component, once the frame header has been read.
+    /// Each component's id, once the frame header has been read.
     ids: [u8; 4],
-    /// Bits that are still missing of the first coefficients of each component; `None` if all are.
+    /// Number of bits still missing in each component's first coefficients; `None` if all are missing.
     missing_bits: [[Option<u8>; WATCHED]; 4],
 }
 
 impl<'a> Picture<'a> {
-    /// `None` if every component of it shows all its coefficients, or more than we know of.
+    /// `None` if every component uses all its coefficients at 1/8, or if there are more components than this code
+    /// handles.
     fn new(structure: &'a Structure) -> Option<Self> {
         let sides = || (0..usize::from(structure.components)).map(|component| samples_at_eighth(structure, component));
         let suits = structure.process == Process::Progressive && structure.components <= 4;
@@ -144,7 +145,7 @@ impl<'a> Picture<'a> {
         suits.then_some(Self { structure, ids: [0; 4], missing_bits: [[None; WATCHED]; 4] })
     }
 
-    /// Takes note of the components' ids; false if they are not told apart.
+    /// Records the components' ids; returns false if they are not distinct.
     fn frame(&mut self, header: &[u8]) -> bool {
         let (specs, _) = header.get(6..).unwrap_or_default().as_chunks::<3>();
         for (i, [id, ..]) in specs.iter().enumerate().take(4) {
@@ -156,7 +157,7 @@ impl<'a> Picture<'a> {
         true
     }
 
-    /// Whether a scan shows at 1/8; `None` if nothing can be said of this picture.
+    /// Whether a scan affects the pixels at 1/8; `None` if that cannot be decided for this picture.
     fn scan(&mut self, header: &[u8]) -> Option<bool> {
         let (selectors, &[start, end, approximation]) = header.get(1..)?.split_last_chunk()?;
         let mut shows = start == 0;
@@ -182,8 +183,8 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Samples on a side that libjpeg makes of a component's block at 1/8: components with fewer samples than others get
-/// more, by powers of two, as long as the ratio allows it in both directions.
+/// Samples per side that libjpeg makes of a component's block at 1/8. Subsampled components get more, in powers of two,
+/// as long as the ratio allows it in both directions.
 fn samples_at_eighth(structure: &Structure, component: usize) -> u8 {
     let all = &structure.sampling[..usize::from(structure.components)];
     let (h, v) = all[component];
@@ -207,7 +208,7 @@ mod tests {
         without_unused_scans(bytes, &structure, &mut out).unwrap().then_some(out)
     }
 
-    /// Every segment's marker and payload.
+    /// Each segment's marker and payload.
     fn segments(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         let mut markers = Markers::new(bytes).unwrap();
         std::iter::from_fn(|| match markers.advance().unwrap() {
@@ -273,7 +274,7 @@ mod tests {
         ];
         for (what, bytes) in cases {
             let mut out = Vec::new();
-            // Not all of them have a structure of their own.
+            // Some of these files have no valid structure of their own.
             let structure = inspect(&bytes, 500).unwrap_or_else(|_| inspect(PROGRESSIVE, 500).unwrap());
             assert!(!matches!(without_unused_scans(&bytes, &structure, &mut out), Ok(true)), "{what}");
         }

@@ -31,6 +31,6 @@ pub(crate) fn some(names: &[&str]) -> tempfile::TempDir {
 
 /// The page as a tree. It is written so that an XML parser reads it.
 pub(crate) fn tree(html: &str) -> roxmltree::Document<'_> {
-    let body = html.strip_prefix("<!DOCTYPE html>\n").unwrap();
+    let body = html.strip_prefix("<!DOCTYPE html>").unwrap();
     roxmltree::Document::parse(body).unwrap()
 }

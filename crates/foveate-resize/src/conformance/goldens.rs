@@ -1,19 +1,19 @@
-//! What Pillow 13.0.0 and OpenCV 5.0.0 make of small noise images; `goldens.py` writes `goldens.bin`.
+//! Results of Pillow 13.0.0 and OpenCV 5.0.0 on small noise images; `goldens.py` writes `goldens.bin`.
 
 use foveate_core::{CHANNELS, Size};
 
 use crate::{Filter, Geometry};
 
-/// One image, what is done to it, and what comes out.
+/// One image, its resample and the expected result.
 pub(super) struct Golden {
-    /// Size of the source, which is [`noise`](super::noise) of that size.
+    /// The source's size; its samples are [`noise`](super::noise) of that size.
     pub(super) source: Size,
     pub(super) geometry: Geometry,
     /// The output's samples, `[height, width, 3]`.
     pub(super) expected: &'static [u8],
 }
 
-/// Sources and geometries for each of Pillow's filters, in the order of `goldens.py`.
+/// Sources and geometries for each Pillow filter, in the order of `goldens.py`.
 fn pillow(filter: Filter) -> [(Size, Geometry); 7] {
     let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
     let crop = |edge, side| Geometry::ShortestEdgeCrop { edge, crop: Size::square(side), filter };
@@ -28,7 +28,7 @@ fn pillow(filter: Filter) -> [(Size, Geometry); 7] {
     ]
 }
 
-/// The same for each of OpenCV's filters.
+/// Sources and geometries for each OpenCV filter.
 fn opencv(filter: Filter) -> [(Size, Geometry); 6] {
     let stretch = |width, height| Geometry::Stretch { output: Size::new(width, height), filter };
     [

@@ -1,7 +1,7 @@
-//! What every resizer must do, as checks that a backend's tests call.
+//! The conformance suite: the behaviour required of every resizer, for backends' tests.
 //!
-//! [`check`] runs all of them. Results are judged against Pillow and OpenCV within a named [`Tolerance`]; a filter that
-//! a backend refuses with [`ResizeError::Unsupported`] is left out, and returned by name so that the test can say so.
+//! [`check`] runs all checks. It compares results with Pillow and OpenCV within a named [`Tolerance`]. A filter that a
+//! backend refuses with [`ResizeError::Unsupported`] is skipped and returned by name, so that the test can report it.
 
 mod goldens;
 mod tolerance;
@@ -12,7 +12,7 @@ use crate::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resizer, Sour
 
 pub use tolerance::{Difference, Tolerance};
 
-/// Every filter there is.
+/// All filters.
 pub const FILTERS: [Filter; 7] = [
     Filter::Box,
     Filter::Bilinear,
@@ -23,13 +23,13 @@ pub const FILTERS: [Filter; 7] = [
     Filter::OpenCvCubic,
 ];
 
-/// How close a backend's results are to the originals'.
+/// How close a backend's results must be to the original libraries'.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// Of Bilinear, Bicubic, Lanczos3 and Box to Pillow's.
+    /// Bilinear, Bicubic, Lanczos3 and Box, against Pillow.
     pub pillow: Tolerance,
-    /// Of OpenCvLinear and OpenCvArea to OpenCV's. OpenCvCubic may be one step off where this is exact, because OpenCV's
-    /// own builds differ by as much.
+    /// OpenCvLinear and OpenCvArea, against OpenCV. OpenCvCubic may be one step off even where this is exact, because
+    /// OpenCV's own builds differ by as much.
     pub opencv: Tolerance,
 }
 
@@ -42,7 +42,7 @@ impl Promise {
         }
     }
 
-    /// A backend that claims to be exact is held to it here, however loose the promise.
+    /// Fails a backend that claims to be exact and is not, however loose the promise.
     fn keeps(&self, capability: Capability) {
         let claim = |exact: bool, promised: Tolerance, least: Tolerance| {
             let kept = promised.max <= least.max && promised.within_one >= least.within_one;
@@ -53,10 +53,10 @@ impl Promise {
     }
 }
 
-/// Runs every check on resizers that `make` gives. Returns the filters that the backend does not have.
+/// Runs every check on resizers made by `make`. Returns the filters that the backend lacks.
 ///
 /// # Panics
-/// When a resizer does not conform, saying how.
+/// If a resizer does not conform; the message says how.
 pub fn check(promise: Promise, make: impl Fn() -> Box<dyn Resizer>) -> Vec<Filter> {
     let (has, has_not): (Vec<_>, Vec<_>) = FILTERS.into_iter().partition(|&filter| supports(make().as_mut(), filter));
     assert!(!has.is_empty(), "a resizer without any filter");
@@ -76,7 +76,7 @@ pub fn check(promise: Promise, make: impl Fn() -> Box<dyn Resizer>) -> Vec<Filte
     has_not
 }
 
-/// Noise of `size`, `[height, width, 3]`; the same for the same size everywhere (xorshift32).
+/// Noise of `size`, `[height, width, 3]`; the same for the same size on every machine (xorshift32).
 pub fn noise(size: Size) -> Vec<u8> {
     let mut state = size.width.wrapping_mul(1009).wrapping_add(size.height);
     let next = |_| {
@@ -88,7 +88,7 @@ pub fn noise(size: Size) -> Vec<u8> {
     (0..samples(size)).map(next).collect()
 }
 
-/// Resamples `pixels` into an output that was full of 0xA5 before.
+/// Resamples `pixels` into an output that was filled with 0xA5.
 pub fn resized(resizer: &mut dyn Resizer, pixels: &[u8], size: Size, plan: &ResizePlan) -> Vec<u8> {
     try_resized(resizer, pixels, size, plan)
         .unwrap_or_else(|error| panic!("{size} by {plan:?} must work, but: {error}"))
@@ -149,7 +149,7 @@ fn constant_images_stay_constant(resizer: &mut dyn Resizer, filter: Filter) {
     }
 }
 
-/// One resample of a box equals resizing the whole image and cutting the result.
+/// One resample of a box equals resizing the whole image and cropping the result.
 fn crops_are_parts_of_the_whole(resizer: &mut dyn Resizer, filter: Filter, tolerance: Tolerance) {
     for (size, edge) in [(Size::new(67, 45), 30), (Size::new(19, 31), 40), (Size::square(60), 30)] {
         let pixels = noise(size);
@@ -236,7 +236,7 @@ fn equals_the_goldens(has: &[Filter], promise: Promise, make: &impl Fn() -> Box<
     }
 }
 
-/// A used resizer gives the same samples as a new one, whatever came before, errors included.
+/// A used resizer gives the same samples as a new one, whatever it did before, errors included.
 fn history_does_not_matter(has: &[Filter], make: &impl Fn() -> Box<dyn Resizer>) {
     let mut used = make();
     for round in 0..2 {
@@ -251,7 +251,7 @@ fn history_does_not_matter(has: &[Filter], make: &impl Fn() -> Box<dyn Resizer>)
     }
 }
 
-/// Whole pixels from `[x, y]` on.
+/// The part of the image that starts at pixel `[x, y]`.
 fn cut(pixels: &[u8], size: Size, [x, y]: [u32; 2], part: Size) -> Vec<u8> {
     let rows = pixels.chunks_exact(size.width as usize * CHANNELS).skip(y as usize).take(part.height as usize);
     rows.flat_map(|row| &row[x as usize * CHANNELS..][..part.width as usize * CHANNELS]).copied().collect()

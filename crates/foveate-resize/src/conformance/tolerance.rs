@@ -5,27 +5,27 @@ use std::fmt;
 pub struct Tolerance {
     /// Its name in messages.
     pub name: &'static str,
-    /// No sample may differ by more steps.
+    /// Largest difference of any sample, in steps.
     pub max: u8,
-    /// At least this share of the samples is within one step.
+    /// Least share of the samples within one step.
     pub within_one: f64,
 }
 
 impl Tolerance {
-    /// Every sample equal.
+    /// Every sample is equal.
     pub const EXACT: Self = Self { name: "exact", max: 0, within_one: 1.0 };
 
-    /// No sample more than one step off.
+    /// No sample is more than one step off.
     pub const ONE_STEP: Self = Self { name: "one-step", max: 1, within_one: 1.0 };
 
-    /// Within 1 step on at least 99.9 % of the samples and never more than 2: what the `hf` recipe must keep from
-    /// Pillow, from the same decoded pixels.
+    /// Within 1 step on at least 99.9 % of the samples and never more than 2: the `hf` recipe's limit against Pillow,
+    /// from the same decoded pixels.
     pub const PILLOW_U8: Self = Self { name: "pillow-u8", max: 2, within_one: 0.999 };
 
-    /// What the difference is, or an error that names it when it is too large.
+    /// Returns the difference, or an error that names it if it is too large.
     ///
     /// # Panics
-    /// When the images have different lengths.
+    /// If the images have different lengths.
     pub fn compare(&self, actual: &[u8], expected: &[u8]) -> Result<Difference, String> {
         let difference = Difference::between(actual, expected);
         if difference.max <= self.max && difference.within_one >= self.within_one {
@@ -35,7 +35,7 @@ impl Tolerance {
         }
     }
 
-    /// Panics, saying `what`, when samples are too far apart.
+    /// Panics with `what` if samples are too far apart.
     #[track_caller]
     pub fn assert(&self, what: &str, actual: &[u8], expected: &[u8]) {
         if let Err(reason) = self.compare(actual, expected) {
@@ -47,7 +47,7 @@ impl Tolerance {
 /// How far samples are from the expected ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// Of the sample that is farthest off, in steps.
+    /// Largest difference of any sample, in steps.
     pub max: u8,
     /// Share of equal samples.
     pub equal: f64,
@@ -56,10 +56,10 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Between two images of one size.
+    /// Compares two images of the same size.
     ///
     /// # Panics
-    /// When the images have different lengths.
+    /// If the images have different lengths.
     pub fn between(actual: &[u8], expected: &[u8]) -> Self {
         assert_eq!(actual.len(), expected.len(), "images of different sizes");
         let steps = || actual.iter().zip(expected).map(|(a, b)| a.abs_diff(*b));
