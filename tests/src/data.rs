@@ -1,4 +1,4 @@
-//! Where test data is.
+//! Where the committed test data is; `foveate_testkit::data` has the shared one.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,4 @@ pub fn root() -> PathBuf {
 /// A committed fixture, always there.
 pub fn fixture(path: &str) -> PathBuf {
     root().join("tests/fixtures").join(path)
-}
-
-/// A file or folder of the shared data set, which lies beside the checkout and is too large (or not licensed) to be
-/// committed.
-///
-/// # Errors
-/// The reason for a trial to be ignored, when it is not there.
-pub fn shared(path: &str) -> Result<PathBuf, String> {
-    let found = root().join("../shared/data").join(path);
-    if found.exists() { Ok(found) } else { Err(format!("../shared/data/{path} is not there")) }
 }

@@ -1,11 +1,11 @@
-//! Trials that are reported as ignored, with the reason, where they cannot run.
+//! Trials whose outcome is a value.
 
-use libtest_mimic::{Completion, Failed, Trial};
+use foveate_testkit::{Trial, ignore};
 
 /// Why a trial did not pass.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It could not run here: data or a backend is not there.
+    /// It has nothing to check here: a backend is not compiled in, or says that it cannot do this.
     Ignored(String),
     /// It ran and found something wrong.
     Failed(String),
@@ -24,13 +24,12 @@ impl Outcome {
     }
 }
 
-/// A trial called `name`. Whatever `run` needs and does not find is an [`Outcome::Ignored`]: visible in the summary,
-/// never absent and never a pass.
+/// A trial called `name`.
 pub fn trial(name: impl Into<String>, run: impl FnOnce() -> Result<(), Outcome> + Send + 'static) -> Trial {
-    Trial::ignorable_test(name, move || match run() {
-        Ok(()) => Ok(Completion::Completed),
-        Err(Outcome::Ignored(reason)) => Ok(Completion::ignored_with(reason)),
-        Err(Outcome::Failed(message)) => Err(Failed::from(message)),
+    foveate_testkit::trial(name, move || match run() {
+        Ok(()) => Ok(()),
+        Err(Outcome::Ignored(reason)) => ignore(reason),
+        Err(Outcome::Failed(message)) => Err(message),
     })
 }
 

@@ -1,17 +1,13 @@
 """moto's server, at work on one request for SQS at a time: its queues are not made for several threads at once, so that
-one deletion may undo another, and two receivers get the same message. Exit code 77 when moto is not there.
+one deletion may undo another, and two receivers get the same message.
 """
 
 import functools
 import sys
 import threading
 
-try:
-    from moto.server import main
-    from moto.sqs.models import Queue, SQSBackend
-except ImportError as error:
-    print(error)
-    sys.exit(77)
+from moto.server import main
+from moto.sqs.models import Queue, SQSBackend
 
 lock = threading.RLock()
 

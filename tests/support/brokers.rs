@@ -1,17 +1,18 @@
 //! Brokers for tests, included by each of them (`#[path]`): real servers on a free loopback port, with a store of their
 //! own, stopped when they are dropped.
 
-// Not every test uses everything, tests may unwrap, and what was skipped is worth seeing.
-#![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
+// Not every test uses everything, and tests may unwrap.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foveate_testkit::{Resource, program, python};
 use tempfile::TempDir;
 
 /// A server that has not answered by then never will.
@@ -29,36 +30,18 @@ struct Server {
 }
 
 impl Server {
-    /// Starts `command`, which listens on `port`, and waits until it says `greeting` to who says `hello`. `None`, with a
-    /// line on the terminal, where the program is not installed, or says so by exit code 77.
-    fn start(command: &mut Command, port: u16, hello: &str, greeting: &str) -> Option<Self> {
-        let child = match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            Ok(child) => child,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                println!("skipped: there is no {}", command.get_program().display());
-                return None;
-            }
-            Err(error) => panic!("{}: {error}", command.get_program().display()),
-        };
+    /// Starts `command`, which listens on `port`, and waits until it says `greeting` to who says `hello`.
+    fn start(command: &mut Command, port: u16, hello: &str, greeting: &str) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
-        if !server.answers(hello, greeting) {
-            println!("skipped: {} has not what it needs", command.get_program().display());
-            return None;
-        }
-        Some(server)
-    }
-
-    fn answers(&mut self, hello: &str, greeting: &str) -> bool {
         let give_up = Instant::now() + PATIENCE;
-        while !greets(self.address, hello, greeting) {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert_eq!(status.code(), Some(77), "the server on port {} ended", self.address.port());
-                return false;
-            }
-            assert!(Instant::now() < give_up, "the server on port {} does not answer", self.address.port());
+        while !greets(server.address, hello, greeting) {
+            let ended = server.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the server on port {port} ended ({ended:?})");
+            assert!(Instant::now() < give_up, "the server on port {port} does not answer");
             thread::sleep(Duration::from_millis(50));
         }
-        true
+        server
     }
 
     /// As a power failure ends it.
@@ -85,7 +68,7 @@ fn greets(address: SocketAddr, hello: &str, greeting: &str) -> bool {
         && answer == greeting.as_bytes()
 }
 
-/// `nats-server` with JetStream.
+/// `nats-server` with JetStream. Starting it ends the trial where it is not installed.
 pub(crate) struct NatsServer {
     server: Server,
     store: TempDir,
@@ -93,20 +76,20 @@ pub(crate) struct NatsServer {
 }
 
 impl NatsServer {
-    pub(crate) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Self {
         Self::start_with(&["--jetstream"])
     }
 
     /// With these arguments besides those that say where it listens and stores.
-    pub(crate) fn start_with(arguments: &[&str]) -> Option<Self> {
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let store = tempfile::tempdir().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let server = Self::run(store.path(), free_port(), &arguments)?;
-        Some(Self { server, store, arguments })
+        let server = Self::run(store.path(), free_port(), &arguments);
+        Self { server, store, arguments }
     }
 
-    fn run(store: &Path, port: u16, arguments: &[String]) -> Option<Server> {
-        let mut command = Command::new(nats_server());
+    fn run(store: &Path, port: u16, arguments: &[String]) -> Server {
+        let mut command = program(Resource::Nats, "nats-server");
         command.args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--store_dir"]).arg(store).args(arguments);
         Server::start(&mut command, port, "", "INFO {")
     }
@@ -124,31 +107,28 @@ impl NatsServer {
     /// Starts it again on the same port and store, after [`Self::kill`].
     pub(crate) fn restart(&mut self) {
         let port = self.server.address.port();
-        self.server = Self::run(self.store.path(), port, &self.arguments).unwrap();
+        self.server = Self::run(self.store.path(), port, &self.arguments);
     }
 }
 
-/// Debian puts it where only root looks for programs.
-fn nats_server() -> &'static str {
-    if Path::new("/usr/sbin/nats-server").exists() { "/usr/sbin/nats-server" } else { "nats-server" }
-}
-
-/// Python's moto, which answers as SQS and S3 do; what it keeps is gone when it ends.
+/// Python's moto, which answers as SQS and S3 do; what it keeps is gone when it ends. Starting it ends the trial where it
+/// is not installed.
 pub(crate) struct AwsServer {
     server: Server,
     home: TempDir,
 }
 
 impl AwsServer {
-    pub(crate) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Self {
+        // The server of moto is a program of flask.
+        let mut command = python(&["moto", "flask"]);
         let home = tempfile::tempdir().unwrap();
         let credentials = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing-secret\n";
         std::fs::write(home.path().join("credentials"), credentials).unwrap();
         let port = free_port();
-        let mut command = Command::new("python3");
         command.args(["-c", include_str!("aws_server.py"), "--host", "127.0.0.1", "--port", &port.to_string()]);
         let hello = "GET /moto-api/ HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-        Some(Self { server: Server::start(&mut command, port, hello, "HTTP/1.1 200")?, home })
+        Self { server: Server::start(&mut command, port, hello, "HTTP/1.1 200"), home }
     }
 
     /// Ends it at once (SIGKILL), and with it all that it kept.
@@ -180,20 +160,9 @@ impl AwsServer {
     }
 }
 
-/// Runs a Python script. Its exit code 77 says that a library is not there: `None`, with a line on the terminal, as where
-/// Python is not.
-pub(crate) fn python(command: &mut Command) -> Option<Output> {
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) => {
-            println!("skipped: there is no Python ({error})");
-            return None;
-        }
-    };
-    if output.status.code() == Some(77) {
-        println!("skipped: {}", String::from_utf8_lossy(&output.stdout).trim());
-        return None;
-    }
+/// What a command prints. It has to succeed.
+pub(crate) fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(output)
+    String::from_utf8(output.stdout).unwrap()
 }

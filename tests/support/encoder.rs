@@ -1,7 +1,7 @@
 //! What the tests of every encoder need, included by each of them (`#[path]`): the goldens of `transformers` and the
 //! crops that they are of.
 
-// Not every test uses everything, tests may unwrap, and what was skipped is worth seeing.
+// Not every test uses everything, tests may unwrap, and what was compared is worth seeing.
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -13,16 +13,6 @@ use safetensors::{Dtype, SafeTensors};
 
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
-}
-
-/// The project's shared data, which is not part of a clone; `None` with a line on the terminal without it.
-pub(crate) fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !path.exists() {
-        println!("skipped: no {}", path.display());
-        return None;
-    }
-    Some(path)
 }
 
 /// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.
@@ -141,24 +131,20 @@ pub(crate) fn check(
 }
 
 /// Compares vectors of the fixture model `name` with every golden that there is.
-pub(crate) fn check_tiny(name: &str, encoder: &mut dyn Encoder, tier: Tier) {
-    let sources = [Some(fixtures().join("goldens")), shared("goldens/hf")];
-    for folder in sources.iter().flatten() {
-        let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
-        for recipe in ["hf_pil", "squash"] {
-            let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
-            let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
-            assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
-            check(name, encoder, &goldens, [&class, &mean], &folder.join(format!("crop_{recipe}")), tier);
-        }
+pub(crate) fn check_tiny(name: &str, encoder: &mut dyn Encoder, folder: &Path, tier: Tier) {
+    let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
+    for recipe in ["hf_pil", "squash"] {
+        let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
+        let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
+        assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
+        check(name, encoder, &goldens, [&class, &mean], &folder.join(format!("crop_{recipe}")), tier);
     }
 }
 
 /// Compares vectors of a model with generated weights, which the goldens call `name`.
-pub(crate) fn check_seeded(name: &str, encoder: &mut dyn Encoder, tier: Tier) {
-    let crops = shared("goldens/hf").unwrap_or_else(|| fixtures().join("goldens"));
-    let file = "goldens/seeded_embeddings.safetensors";
-    let goldens = Goldens::read(&shared(file).unwrap_or_else(|| fixtures().join(file)));
+/// `crops` has the crops.
+pub(crate) fn check_seeded(name: &str, encoder: &mut dyn Encoder, goldens: &Path, crops: &Path, tier: Tier) {
+    let goldens = Goldens::read(goldens);
     for recipe in ["hf_pil", "squash"] {
         let class = keys(&format!("{name}.{recipe}"), [".cls", ".cls64"]);
         let mean = [format!("{name}.{recipe}.patch_mean")];

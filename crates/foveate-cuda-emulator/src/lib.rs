@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use foveate_testkit::{Resource, program};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -35,8 +36,7 @@ const ALIASES: [(&str, &str); 2] = [("libcuda.so", DRIVER), ("libcublasLt.so.13"
 ///
 /// # Errors
 ///
-/// Says why they cannot be built: no compiler, or what it said. A test that gets this error should report itself as
-/// skipped, with the reason.
+/// Says why they cannot be built: no compiler, or what it said.
 pub fn folder() -> Result<PathBuf, String> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOLDER.get_or_init(build_once).clone()
@@ -94,6 +94,26 @@ pub fn load_nvjpeg() -> Result<(), String> {
         return Ok(());
     }
     Err("the emulated nvJPEG needs libjpeg's headers (Debian: libjpeg-dev)".to_owned())
+}
+
+/// Whether trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` asks for a real device.
+pub fn is_chosen() -> bool {
+    std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")
+}
+
+/// What one of this crate's functions gives, for a trial. The trial ends as ignored without a C++ compiler, and fails where
+/// there is one and the emulator cannot be built.
+pub fn for_trial<T>(function: impl FnOnce() -> Result<T, String>) -> T {
+    drop(program(Resource::Compiler, "c++"));
+    function().unwrap_or_else(|reason| panic!("{reason}"))
+}
+
+/// Like [`for_trial`] with [`load`], for trials of nvJPEG, which end as ignored without libjpeg's headers too.
+pub fn load_nvjpeg_for_trial() {
+    for_trial(load);
+    if let Err(reason) = load_nvjpeg() {
+        Resource::Libjpeg.missing(reason);
+    }
 }
 
 /// Opens every library for all to find, and gives the driver's.

@@ -12,7 +12,44 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, PinnedHostSlice};
 use cudarc::nvrtc::Ptx;
+use foveate_testkit::{run, trials};
+use std::process::ExitCode;
 use std::sync::Arc;
+
+fn main() -> ExitCode {
+    run(trials![
+        a_device_says_what_it_is,
+        no_device_is_an_error,
+        copies_arrive,
+        fresh_memory_is_not_a_number,
+        a_stream_that_waits_reads_what_was_written,
+        a_missing_wait_shows,
+        pinned_memory_that_is_reused_too_early_shows,
+        pinned_memory_that_is_freed_too_early_ends_the_process,
+        a_copy_beyond_its_memory_ends_the_process,
+        memory_that_was_freed_ends_the_process,
+        host_memory_in_the_place_of_device_memory_ends_the_process,
+        the_host_cannot_read_device_memory,
+        devices_have_memories_of_their_own,
+        memory_of_another_device_ends_the_process,
+        memory_runs_out_and_comes_back,
+        events_tell_the_time,
+        whoever_asks_twice_has_waited,
+        the_default_stream_and_blocking_streams_wait_for_each_other,
+        a_graph_runs_what_was_captured_again,
+        a_capture_follows_events_into_other_streams,
+        a_capture_refuses_what_it_cannot_hold,
+        host_functions_run_in_their_stream_and_may_not_call,
+        modules_need_ptx_for_this_device,
+        a_kernel_runs_with_the_arguments_of_its_launch,
+        a_kernel_that_leaves_its_memory_crashes,
+        a_stream_that_goes_takes_its_capture_along,
+        launches_are_held_to_the_shared_memory_that_was_asked_for,
+        launches_of_one_graph_follow_each_other,
+        old_ptx_ends_the_process,
+        threads_share_a_device,
+    ])
+}
 
 const N: usize = 1000;
 const SIGSEGV: i32 = 11;
@@ -40,7 +77,6 @@ fn timed(context: &Arc<CudaContext>) -> CudaEvent {
     context.new_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).unwrap()
 }
 
-#[test]
 fn a_device_says_what_it_is() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
@@ -59,7 +95,6 @@ fn a_device_says_what_it_is() {
     in_every_order("a_device_says_what_it_is", &variables, body);
 }
 
-#[test]
 fn no_device_is_an_error() {
     fn body() {
         assert_eq!(CudaContext::new(0).unwrap_err().0, CUresult::CUDA_ERROR_NO_DEVICE);
@@ -67,7 +102,6 @@ fn no_device_is_an_error() {
     in_every_order("no_device_is_an_error", &[("CUDA_EMULATOR_DEVICES", "0")], body);
 }
 
-#[test]
 fn copies_arrive() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
@@ -91,7 +125,6 @@ fn copies_arrive() {
     in_every_order("copies_arrive", &[], body);
 }
 
-#[test]
 fn fresh_memory_is_not_a_number() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
@@ -139,7 +172,6 @@ fn copy_out(stream: &Arc<CudaStream>, from: &CudaSlice<u32>, to: &mut PinnedHost
     unsafe { result::memcpy_dtoh_async(values, address, stream.cu_stream()) }.unwrap();
 }
 
-#[test]
 fn a_stream_that_waits_reads_what_was_written() {
     fn body() {
         for _ in 0..20 {
@@ -149,7 +181,6 @@ fn a_stream_that_waits_reads_what_was_written() {
     in_every_order("a_stream_that_waits_reads_what_was_written", &[], body);
 }
 
-#[test]
 fn a_missing_wait_shows() {
     if inside() {
         let right = (0..20).all(|_| write_here_read_there(false) == numbers(500));
@@ -158,12 +189,11 @@ fn a_missing_wait_shows() {
     }
     // In order `eager` the mistake stays hidden: that order alone proves nothing.
     for (order, shows) in [("late", true), ("random:1", true), ("random:2", true), ("eager", false)] {
-        let Some(output) = child("a_missing_wait_shows", &[("CUDA_EMULATOR_ORDER", order)]) else { return };
+        let output = child("a_missing_wait_shows", &[("CUDA_EMULATOR_ORDER", order)]);
         assert_eq!(text(&output).contains("stale values"), shows, "{order}: {}", text(&output));
     }
 }
 
-#[test]
 fn pinned_memory_that_is_reused_too_early_shows() {
     fn body() {
         let context = plain_context();
@@ -177,11 +207,9 @@ fn pinned_memory_that_is_reused_too_early_shows() {
     if inside() {
         return body();
     }
-    let Some(output) = child("pinned_memory_that_is_reused_too_early_shows", &[]) else { return };
-    passed(&output);
+    passed(&child("pinned_memory_that_is_reused_too_early_shows", &[]));
 }
 
-#[test]
 fn pinned_memory_that_is_freed_too_early_ends_the_process() {
     dies(
         "pinned_memory_that_is_freed_too_early_ends_the_process",
@@ -198,7 +226,6 @@ fn pinned_memory_that_is_freed_too_early_ends_the_process() {
     );
 }
 
-#[test]
 fn a_copy_beyond_its_memory_ends_the_process() {
     dies("a_copy_beyond_its_memory_ends_the_process", "leave an allocation of 4000", || {
         let stream = plain_context().new_stream().unwrap();
@@ -209,7 +236,6 @@ fn a_copy_beyond_its_memory_ends_the_process() {
     });
 }
 
-#[test]
 fn memory_that_was_freed_ends_the_process() {
     dies("memory_that_was_freed_ends_the_process", "was freed", || {
         let stream = plain_context().new_stream().unwrap();
@@ -223,7 +249,6 @@ fn memory_that_was_freed_ends_the_process() {
     });
 }
 
-#[test]
 fn host_memory_in_the_place_of_device_memory_ends_the_process() {
     dies("host_memory_in_the_place_of_device_memory_ends_the_process", "is no device pointer", || {
         let stream = plain_context().new_stream().unwrap();
@@ -233,7 +258,6 @@ fn host_memory_in_the_place_of_device_memory_ends_the_process() {
     });
 }
 
-#[test]
 fn the_host_cannot_read_device_memory() {
     fn body() {
         let stream = plain_context().default_stream();
@@ -246,12 +270,11 @@ fn the_host_cannot_read_device_memory() {
     if inside() {
         return body();
     }
-    let Some(output) = child("the_host_cannot_read_device_memory", &[]) else { return };
+    let output = child("the_host_cannot_read_device_memory", &[]);
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
     assert_eq!(signal, Some(SIGSEGV), "{}", text(&output));
 }
 
-#[test]
 fn devices_have_memories_of_their_own() {
     fn body() {
         let (first, second) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());
@@ -265,7 +288,6 @@ fn devices_have_memories_of_their_own() {
     in_every_order("devices_have_memories_of_their_own", &[("CUDA_EMULATOR_DEVICES", "2")], body);
 }
 
-#[test]
 fn memory_of_another_device_ends_the_process() {
     fn body() {
         let (first, second) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());
@@ -278,13 +300,10 @@ fn memory_of_another_device_ends_the_process() {
     if inside() {
         return body();
     }
-    let Some(output) = child("memory_of_another_device_ends_the_process", &[("CUDA_EMULATOR_DEVICES", "2")]) else {
-        return;
-    };
+    let output = child("memory_of_another_device_ends_the_process", &[("CUDA_EMULATOR_DEVICES", "2")]);
     assert!(text(&output).contains("belongs to another device"), "{}", text(&output));
 }
 
-#[test]
 fn memory_runs_out_and_comes_back() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
@@ -303,7 +322,6 @@ fn memory_runs_out_and_comes_back() {
     in_every_order("memory_runs_out_and_comes_back", &[("CUDA_EMULATOR_MEMORY", "1048576")], body);
 }
 
-#[test]
 fn events_tell_the_time() {
     fn body() {
         let context = plain_context();
@@ -327,7 +345,6 @@ fn events_tell_the_time() {
     in_every_order("events_tell_the_time", &[], body);
 }
 
-#[test]
 fn whoever_asks_twice_has_waited() {
     fn body() {
         let context = plain_context();
@@ -340,11 +357,9 @@ fn whoever_asks_twice_has_waited() {
     if inside() {
         return body();
     }
-    let Some(output) = child("whoever_asks_twice_has_waited", &[("CUDA_EMULATOR_ORDER", "late")]) else { return };
-    passed(&output);
+    passed(&child("whoever_asks_twice_has_waited", &[("CUDA_EMULATOR_ORDER", "late")]));
 }
 
-#[test]
 fn the_default_stream_and_blocking_streams_wait_for_each_other() {
     fn body() {
         let context = plain_context();
@@ -373,7 +388,6 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
 const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
 const NO_FLAGS: CUgraphInstantiate_flags = CUgraphInstantiate_flags(0);
 
-#[test]
 fn a_graph_runs_what_was_captured_again() {
     fn body() {
         let context = plain_context();
@@ -396,7 +410,6 @@ fn a_graph_runs_what_was_captured_again() {
     in_every_order("a_graph_runs_what_was_captured_again", &[], body);
 }
 
-#[test]
 fn a_capture_follows_events_into_other_streams() {
     fn body() {
         let context = plain_context();
@@ -424,7 +437,6 @@ fn a_capture_follows_events_into_other_streams() {
 }
 
 /// What ends a capture with an error, and which.
-#[test]
 fn a_capture_refuses_what_it_cannot_hold() {
     fn fails_with(
         error: CUresult,
@@ -476,7 +488,6 @@ fn a_capture_refuses_what_it_cannot_hold() {
     in_every_order("a_capture_refuses_what_it_cannot_hold", &[], body);
 }
 
-#[test]
 fn host_functions_run_in_their_stream_and_may_not_call() {
     fn body() {
         let context = plain_context();
@@ -498,7 +509,6 @@ fn host_functions_run_in_their_stream_and_may_not_call() {
     in_every_order("host_functions_run_in_their_stream_and_may_not_call", &[], body);
 }
 
-#[test]
 fn modules_need_ptx_for_this_device() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
@@ -540,7 +550,6 @@ const GELU: &str = "//
 .visible .entry nobodys_kernel() { ret; }
 ";
 
-#[test]
 fn a_kernel_runs_with_the_arguments_of_its_launch() {
     use cudarc::driver::{LaunchConfig, PushKernelArg};
     fn body() {
@@ -565,7 +574,6 @@ fn a_kernel_runs_with_the_arguments_of_its_launch() {
     in_every_order("a_kernel_runs_with_the_arguments_of_its_launch", &[], body);
 }
 
-#[test]
 fn a_kernel_that_leaves_its_memory_crashes() {
     use cudarc::driver::{LaunchConfig, PushKernelArg};
     if inside() {
@@ -578,12 +586,11 @@ fn a_kernel_that_leaves_its_memory_crashes() {
         unsafe { stream.launch_builder(&gelu).arg(&mut x).arg(&72_i64).launch(launch) }.unwrap();
         return stream.synchronize().unwrap();
     }
-    let Some(output) = child("a_kernel_that_leaves_its_memory_crashes", &[]) else { return };
+    let output = child("a_kernel_that_leaves_its_memory_crashes", &[]);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGSEGV), "{}", text(&output));
 }
 
 /// A capture that nobody ended does not stand in the way of the next one.
-#[test]
 fn a_stream_that_goes_takes_its_capture_along() {
     fn body() {
         let context = plain_context();
@@ -598,7 +605,6 @@ fn a_stream_that_goes_takes_its_capture_along() {
     in_every_order("a_stream_that_goes_takes_its_capture_along", &[], body);
 }
 
-#[test]
 fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
     use cudarc::driver::{LaunchConfig, PushKernelArg};
     use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as DYNAMIC;
@@ -631,7 +637,6 @@ fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
 }
 
 /// One graph on two streams: its second run waits for the first, though the streams do not.
-#[test]
 fn launches_of_one_graph_follow_each_other() {
     use cudarc::driver::{LaunchConfig, PushKernelArg};
     fn body() {
@@ -655,7 +660,6 @@ fn launches_of_one_graph_follow_each_other() {
     in_every_order("launches_of_one_graph_follow_each_other", &[], body);
 }
 
-#[test]
 fn old_ptx_ends_the_process() {
     dies("old_ptx_ends_the_process", "takes other parameters than its source", || {
         let context = CudaContext::new(0).unwrap();
@@ -666,7 +670,6 @@ fn old_ptx_ends_the_process() {
 }
 
 /// Threads with streams of their own, each of which also waits for what another one's stream does.
-#[test]
 fn threads_share_a_device() {
     fn body() {
         let context = plain_context();

@@ -3,8 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::sync::OnceLock;
+
+use foveate_testkit::{Resource, run, trials};
+
+fn main() -> ExitCode {
+    run(trials![
+        kernels_for_75_agree_with_f64,
+        kernels_for_80_agree_with_f64,
+        without_any_one_barrier_a_kernel_is_wrong,
+        the_ptx_has_the_same_kernels,
+    ])
+}
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -16,76 +27,63 @@ fn source() -> String {
     std::fs::read_to_string(kernels().join("forward.cu")).unwrap()
 }
 
-/// The test program for a compute capability, built once; `None` where there is no compiler.
-fn program(capability: u32) -> Option<&'static Path> {
-    static PROGRAMS: [OnceLock<Option<PathBuf>>; 2] = [OnceLock::new(), OnceLock::new()];
-    PROGRAMS[usize::from(capability >= 80)].get_or_init(|| build(capability)).as_deref()
+/// The test program for a compute capability, built once. The trial ends where there is no compiler.
+fn program(capability: u32) -> &'static Path {
+    static PROGRAMS: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    PROGRAMS[usize::from(capability >= 80)].get_or_init(|| build(capability))
 }
 
-fn build(capability: u32) -> Option<PathBuf> {
+fn build(capability: u32) -> PathBuf {
     let here = Path::new(CRATE);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{capability}"));
-    let mut compiler = Command::new("c++");
+    let mut compiler = foveate_testkit::program(Resource::Compiler, "c++");
     compiler.args(["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]);
     compiler.arg(format!("-D__CUDA_ARCH__={capability}0")).arg("-I").arg(here.join("src")).arg("-I").arg(kernels());
     compiler.args(["grid.cc", "kernels.cc"].map(|name| here.join("src/shim").join(name)));
     compiler.arg(here.join("tests/kernels/kernels.cc")).arg("-o").arg(&out);
-    match compiler.output() {
-        Err(error) => {
-            eprintln!("skipped: no C++ compiler named c++ ({error})");
-            None
-        }
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(out)
-        }
-    }
+    let output = compiler.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    out
 }
 
-fn run(program: &Path, arguments: &[&str]) -> Output {
+fn output_of(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).output().unwrap()
 }
 
 fn agrees(capability: u32) {
-    let Some(program) = program(capability) else { return };
-    let output = run(program, &[]);
+    let output = output_of(program(capability), &[]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.lines().count() > 100 && said.contains("attention_mma_f16"), "{said}");
 }
 
-#[test]
 fn kernels_for_75_agree_with_f64() {
     agrees(75);
 }
 
-#[test]
 fn kernels_for_80_agree_with_f64() {
     agrees(80);
 }
 
 /// That the emulator notices a barrier that is missing, and that the kernels have none that they do not need.
-#[test]
 fn without_any_one_barrier_a_kernel_is_wrong() {
-    let Some(program) = program(80) else { return };
+    let program = program(80);
     let source = source();
     let is_barrier = |(_, line): &(usize, &str)| line.trim() == "__syncthreads();";
     let lines: Vec<usize> = source.lines().enumerate().filter(is_barrier).map(|(at, _)| at + 1).collect();
     assert!(!lines.is_empty());
     for line in lines {
-        let output = run(program, &["--ignore-barrier", &line.to_string()]);
+        let output = output_of(program, &["--ignore-barrier", &line.to_string()]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.code() == Some(1) && said.contains("FAIL"), "nobody misses the barrier of line {line}");
     }
 }
 
 /// What the driver finds in the PTX is what the emulator launches: kernels of the same names with the same parameters.
-#[test]
 fn the_ptx_has_the_same_kernels() {
     for capability in [75, 80] {
-        let Some(program) = program(capability) else { return };
         let ptx = std::fs::read_to_string(kernels().join(format!("forward.sm_{capability}.ptx"))).unwrap();
-        let listed = names(&String::from_utf8(run(program, &["--names"]).stdout).unwrap());
+        let listed = names(&String::from_utf8(output_of(program(capability), &["--names"]).stdout).unwrap());
         let entries = entries(&ptx);
         assert!(entries.len() >= 15, "{entries:?}");
         for (name, parameters) in entries {

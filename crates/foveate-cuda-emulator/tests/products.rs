@@ -6,6 +6,7 @@
 mod common;
 
 use std::ffi::c_void;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use common::in_every_order;
@@ -19,7 +20,16 @@ use cudarc::cublaslt::sys::cudaDataType_t::{self as Type, CUDA_R_16BF, CUDA_R_16
 use cudarc::cublaslt::sys::{self, cublasLtEpilogue_t as Epilogue};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
+use foveate_testkit::{run, trial, trials};
 use half::{bf16, f16};
+
+fn main() -> ExitCode {
+    let mut trials =
+        trials![products_are_the_sums, a_product_in_a_graph_runs_again, what_the_library_refuses_is_refused];
+    // A measurement.
+    trials.push(trial("speed", speed).with_ignored_flag(true));
+    run(trials)
+}
 
 const WORKSPACE: usize = 1 << 16;
 /// What lies in the result where nobody may write.
@@ -343,7 +353,6 @@ fn check(case: Case) {
     setup.check();
 }
 
-#[test]
 fn products_are_the_sums() {
     fn body() {
         let kinds = [
@@ -370,7 +379,6 @@ fn products_are_the_sums() {
     in_every_order("products_are_the_sums", &[], body);
 }
 
-#[test]
 fn a_product_in_a_graph_runs_again() {
     fn body() {
         let case = Case { beta: 1.0, in_place: true, ..PLAIN };
@@ -390,7 +398,6 @@ fn a_product_in_a_graph_runs_again() {
     in_every_order("a_product_in_a_graph_runs_again", &[], body);
 }
 
-#[test]
 fn what_the_library_refuses_is_refused() {
     fn body() {
         use DescAttribute as D;
@@ -454,8 +461,6 @@ fn what_the_library_refuses_is_refused() {
 
 /// `cargo test -p foveate-cuda-emulator --test products -- --ignored --nocapture` prints how fast the products
 /// of one 224 px image through DINOv2-small are.
-#[test]
-#[ignore = "a measurement"]
 fn speed() {
     fn body() {
         for kind in [CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF] {
@@ -476,8 +481,6 @@ fn speed() {
             eprintln!("{kind:?}: {seconds:.3} s, {:.1} G multiplications per second", sums as f64 / seconds / 1e9);
         }
     }
-    match foveate_cuda_emulator::load() {
-        Ok(()) => body(),
-        Err(reason) => eprintln!("skipped: {reason}"),
-    }
+    foveate_cuda_emulator::for_trial(foveate_cuda_emulator::load);
+    body();
 }

@@ -1,27 +1,47 @@
 //! The wrappers on a device: the emulator, in every order that its streams may take, or with `FOVEATE_CUDA_TESTS=device` a
 //! real one. The emulator ends the process when memory is used after it was freed.
 
-// Tests may unwrap, and what was skipped is worth seeing.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
 
+use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use foveate_core::BatchMemory;
 use foveate_cuda::blaslt::{self, Element, Operands, Shape};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Event, Graph, Module, Pinned, Stream};
+use foveate_cuda_emulator::for_trial;
+use foveate_testkit::{run, trials};
 use half::{bf16, f16};
 
-/// Runs `test` on device 0 in every order; not at all, with a line on the terminal, where there is no emulator.
+fn main() -> ExitCode {
+    run(trials![
+        a_device_says_what_it_is,
+        memory_goes_there_and_back,
+        pinned_memory_waits_for_its_copies,
+        pinned_memory_waits_for_every_stream,
+        events_order_streams,
+        whatever_is_dropped_waits_for_the_device,
+        events_tell_the_time,
+        graphs_keep_their_memory,
+        a_capture_that_fails_leaves_the_stream_usable,
+        copies_do_not_leave_their_memory,
+        memory_that_is_not_there_is_told,
+        kernels_that_do_not_compile_are_told,
+        products_are_what_they_say,
+        operands_that_do_not_fit_are_refused,
+    ])
+}
+
+/// Runs `test` on device 0 in every order.
 fn on_a_device(test: impl Fn(&Device)) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    if std::env::var_os("FOVEATE_CUDA_TESTS").is_some_and(|place| place == "device") {
+    if !foveate_cuda_emulator::is_chosen() {
         return test(&Device::open(0).unwrap());
     }
     for order in ["late", "eager", "random:1", "random:2"] {
-        if let Err(reason) = foveate_cuda_emulator::set_order(order) {
-            return println!("skipped: {reason}");
-        }
+        for_trial(|| foveate_cuda_emulator::set_order(order));
         test(&Device::open(0).unwrap());
     }
 }
@@ -38,7 +58,6 @@ fn pinned(device: &Device, seed: usize) -> Pinned {
     memory
 }
 
-#[test]
 fn a_device_says_what_it_is() {
     on_a_device(|device| {
         assert_eq!(Device::names().unwrap()[0], device.name());
@@ -50,7 +69,6 @@ fn a_device_says_what_it_is() {
     });
 }
 
-#[test]
 fn memory_goes_there_and_back() {
     on_a_device(|device| {
         let buffer = Buffer::from_slice(device, &[1.0_f32, -2.5, f32::MAX]).unwrap();
@@ -65,7 +83,6 @@ fn memory_goes_there_and_back() {
 }
 
 /// Whoever asks for the bytes of pinned memory waits for the copies that it was lent to.
-#[test]
 fn pinned_memory_waits_for_its_copies() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -79,7 +96,6 @@ fn pinned_memory_waits_for_its_copies() {
 }
 
 /// Also when the last of them is on another stream than the first.
-#[test]
 fn pinned_memory_waits_for_every_stream() {
     on_a_device(|device| {
         let streams = [Stream::new(device).unwrap(), Stream::new(device).unwrap()];
@@ -97,7 +113,6 @@ fn pinned_memory_waits_for_every_stream() {
     });
 }
 
-#[test]
 fn events_order_streams() {
     on_a_device(|device| {
         let [fill, drain] = [Stream::new(device).unwrap(), Stream::new(device).unwrap()];
@@ -115,7 +130,6 @@ fn events_order_streams() {
     });
 }
 
-#[test]
 fn whatever_is_dropped_waits_for_the_device() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -129,7 +143,6 @@ fn whatever_is_dropped_waits_for_the_device() {
     });
 }
 
-#[test]
 fn events_tell_the_time() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -145,7 +158,6 @@ fn events_tell_the_time() {
 }
 
 /// A graph keeps what it works with, and does its work each time it is launched, not when it is captured.
-#[test]
 fn graphs_keep_their_memory() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -167,7 +179,6 @@ fn graphs_keep_their_memory() {
     });
 }
 
-#[test]
 fn a_capture_that_fails_leaves_the_stream_usable() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -179,7 +190,6 @@ fn a_capture_that_fails_leaves_the_stream_usable() {
     });
 }
 
-#[test]
 fn copies_do_not_leave_their_memory() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -192,7 +202,6 @@ fn copies_do_not_leave_their_memory() {
     });
 }
 
-#[test]
 fn memory_that_is_not_there_is_told() {
     on_a_device(|device| {
         let (free, total) = device.memory().unwrap();
@@ -206,7 +215,6 @@ fn memory_that_is_not_there_is_told() {
     });
 }
 
-#[test]
 fn kernels_that_do_not_compile_are_told() {
     on_a_device(|device| match Module::from_ptx(device, "this is\nno PTX") {
         Err(CudaError::Kernels(reason)) => assert!(!reason.contains('\n'), "{reason}"),
@@ -245,7 +253,6 @@ fn read(buffer: &Buffer, element: Element, count: usize) -> Vec<f32> {
     }
 }
 
-#[test]
 fn products_are_what_they_say() {
     let (rows, inputs, outputs) = (19, 24, 40);
     let (x, weight) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
@@ -280,7 +287,6 @@ fn products_are_what_they_say() {
     });
 }
 
-#[test]
 fn operands_that_do_not_fit_are_refused() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();

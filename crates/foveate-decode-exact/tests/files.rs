@@ -1,11 +1,22 @@
 //! Decodes every file for which a hash of libjpeg-turbo's or Pillow's pixels exists.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use foveate_core::PixelBuf;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_exact::ExactDecoder;
+use foveate_testkit::{data, run, trials};
 use sha2::{Digest, Sha256};
+
+fn main() -> ExitCode {
+    run(trials![
+        golden_photos_have_pillows_pixels,
+        committed_conformance_files_have_pillows_pixels,
+        edges_have_djpegs_pixels,
+        shared_files_have_djpegs_pixels,
+    ])
+}
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -54,7 +65,6 @@ fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     lines.collect()
 }
 
-#[test]
 fn golden_photos_have_pillows_pixels() {
     let goldens: serde_json::Value = serde_json::from_slice(&read(&fixture("goldens/decoded.json"))).expect("JSON");
     let goldens = goldens.as_array().expect("a list");
@@ -67,7 +77,6 @@ fn golden_photos_have_pillows_pixels() {
     assert_eq!(goldens.len(), 30);
 }
 
-#[test]
 fn committed_conformance_files_have_pillows_pixels() {
     let mut compared = 0;
     for file in table(&fixture("conformance/MANIFEST.csv")) {
@@ -83,7 +92,6 @@ fn committed_conformance_files_have_pillows_pixels() {
 }
 
 /// All sampling factors, at sizes around the edges of blocks and units, in every coding mode.
-#[test]
 fn edges_have_djpegs_pixels() {
     let folder = Path::new(CRATE).join("tests/edges");
     let files = table(&folder.join("hashes.csv"));
@@ -97,14 +105,9 @@ fn edges_have_djpegs_pixels() {
 }
 
 /// The large set outside the repository. Damaged files are left out because their pixels are unspecified.
-#[test]
 fn shared_files_have_djpegs_pixels() {
     for (set, least) in [("conformance", 130), ("photos", 100), ("labelled", 400)] {
-        let folder = Path::new(CRATE).join("../../../shared/data").join(set);
-        if !folder.is_dir() {
-            eprintln!("skipped: {set} of the shared data set is not here");
-            continue;
-        }
+        let folder = data(set);
         let mut compared = 0;
         for file in table(&folder.join("MANIFEST.csv")) {
             let (name, hash) = (file("file"), file("djpeg_ppm_sha256"));

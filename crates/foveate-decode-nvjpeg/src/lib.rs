@@ -13,6 +13,7 @@ use foveate_cuda::{CudaError, Device, nvjpeg};
 use foveate_preprocess::{DeviceOptions, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
 
 pub use preprocessor::NvjpegPreprocessor;
+pub use resample::resample;
 
 /// The backend's name in registries and on the command line.
 pub const NAME: &str = "nvjpeg";

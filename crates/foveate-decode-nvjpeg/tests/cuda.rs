@@ -1,47 +1,58 @@
 //! The preprocessor beside the CPU's. Without a GPU it runs on the project's emulator, whose streams do their work as late,
 //! as early or in as random an order as CUDA allows; with `FOVEATE_CUDA_TESTS=device`, on the real thing.
 
-// What was skipped is worth seeing.
-#![allow(clippy::print_stdout, clippy::unwrap_used)]
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foveate_core::{BatchMemory, Size};
+use foveate_core::{BatchMemory, ImageViewMut, PixelBuf, Size};
 use foveate_cuda::{Device, DevicePixels};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
-use foveate_decode::{ByFormat, Decoder};
+use foveate_decode::{ByFormat, Decoder, Orientation};
 use foveate_decode_exact::ExactDecoder;
 use foveate_decode_image::GenericDecoder;
-use foveate_decode_nvjpeg::NvjpegPreprocessor;
+use foveate_decode_nvjpeg::{NvjpegPreprocessor, resample};
 use foveate_preprocess::conformance::{Subject, check};
 use foveate_preprocess::{
     CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, Untimed,
 };
-use foveate_resize::{Filter, Geometry};
+use foveate_resize::{Filter, Geometry, Resizer};
 use foveate_resize_fir::FirResizer;
+use foveate_testkit::trials;
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        it_conforms,
+        batches_are_those_of_the_cpu,
+        what_it_cannot_do_is_said_when_it_is_opened,
+        large_batches_go_through_in_groups,
+        samples_are_those_of_fir,
+    ])
+}
 
 /// In which order the emulator's streams do what they may do in any.
 const ORDERS: [&str; 4] = ["late", "eager", "random:1", "random:2"];
 
-fn is_emulated() -> bool {
-    std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")
+/// Trials run side by side, and the order is everybody's.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `test` in each order, once on a real device; skips it, with the reason, where there is neither.
+/// Runs `test` in each order, once on a real device.
 fn in_every_order(test: impl Fn()) {
-    // Tests run side by side, and the order is everybody's.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !is_emulated() {
+    let _turn = turn();
+    if !emulator::is_chosen() {
         return test();
     }
+    emulator::load_nvjpeg_for_trial();
     for order in ORDERS {
-        match emulator::load_nvjpeg().and_then(|()| emulator::set_order(order)) {
-            Ok(()) => test(),
-            Err(reason) => return println!("skipped: {reason}"),
-        }
+        emulator::set_order(order).unwrap();
+        test();
     }
 }
 
@@ -64,7 +75,6 @@ fn nvjpeg(options: PreprocessOptions, backend: &str) -> Result<NvjpegPreprocesso
     })
 }
 
-#[test]
 fn it_conforms() {
     in_every_order(|| {
         let device = Device::open(0).unwrap();
@@ -110,7 +120,6 @@ fn run(preprocessor: &mut dyn Preprocessor, images: &[&[u8]], image: usize) -> B
 /// Photos, and every odd and damaged file of the fixtures: the same outcomes in the same words, the same sizes, the same
 /// order. The emulated nvJPEG has libjpeg's pixels, as the CPU's decoder `exact` does, so pixels are equal too. The real one's
 /// are within what a JPEG decoder may round and upsample its own way, but for what it makes of damaged data.
-#[test]
 fn batches_are_those_of_the_cpu() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut all = files(&root.join("tests/fixtures/conformance"));
@@ -133,10 +142,10 @@ fn batches_are_those_of_the_cpu() {
             let names = all.iter().zip(&said).filter(|(_, outcome)| outcome.is_ok()).map(|((name, _), _)| name);
             for ((name, made), pixels) in names.zip(made.chunks(image)).zip(pixels.chunks(image)) {
                 let off = made.iter().zip(pixels).map(|(a, b)| a.abs_diff(*b)).max();
-                let tolerance = if is_emulated() { 0 } else { JPEG_TOLERANCE };
+                let tolerance = if emulator::is_chosen() { 0 } else { JPEG_TOLERANCE };
                 // Its last scans are missing, and what libjpeg makes up for them is another thing in every release.
                 let is_unfinished = name.ends_with("partial_progressive.jpg");
-                let is_free = is_unfinished || (!is_emulated() && name.contains("damaged"));
+                let is_free = is_unfinished || (!emulator::is_chosen() && name.contains("damaged"));
                 assert!(is_free || off <= Some(tolerance), "{name} with {backend}: {off:?} off");
             }
             assert_eq!(made.len(), pixels.len());
@@ -145,7 +154,6 @@ fn batches_are_those_of_the_cpu() {
 }
 
 /// Nothing that the device cannot do is done in silence by somebody else.
-#[test]
 fn what_it_cannot_do_is_said_when_it_is_opened() {
     let geometry = |filter| Geometry::Stretch { output: Size::square(8), filter };
     let refused = |filter, backend| {
@@ -160,7 +168,6 @@ fn what_it_cannot_do_is_said_when_it_is_opened() {
 }
 
 /// A batch whose decoded pixels are many times a group's share goes through in groups, with the same result.
-#[test]
 fn large_batches_go_through_in_groups() {
     let photo = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap();
     let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
@@ -170,7 +177,82 @@ fn large_batches_go_through_in_groups() {
     in_every_order(|| {
         let (prepared, made) = run(&mut nvjpeg(options.clone(), "auto").unwrap(), &images, image);
         assert!(prepared.iter().all(Result::is_ok) && made.len() == images.len() * image);
-        assert!(!is_emulated() || made[..image] == expected, "the first of them");
+        assert!(!emulator::is_chosen() || made[..image] == expected, "the first of them");
         assert!(made.chunks(image).all(|other| *other == made[..image]), "150 times the same image");
     });
+}
+
+/// Noise, in which every wrong tap and every other rounding shows.
+fn noise(size: Size, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 24) as u8
+    };
+    (0..size.rgb_len().unwrap()).map(next).collect()
+}
+
+fn on_the_cpu(pixels: &[u8], stored: Size, turn: Orientation, geometry: Geometry) -> Vec<u8> {
+    let (mut image, mut scratch) = (PixelBuf::default(), PixelBuf::default());
+    image.reset(stored).unwrap().copy_from_slice(pixels);
+    turn.apply(&mut image, &mut scratch).unwrap();
+    let plan = geometry.plan(image.size());
+    let mut out = vec![0; plan.output.rgb_len().unwrap()];
+    let view = ImageViewMut::new(&mut out, plan.output).unwrap();
+    FirResizer::new().resize(image.view(), &plan, view).unwrap();
+    out
+}
+
+/// Every filter and turn, shrinking and growing, cropped, padded, copied, extreme: every sample is the CPU's.
+fn samples_are_those_of_fir() {
+    let _turn = turn();
+    if emulator::is_chosen() {
+        emulator::for_trial(|| emulator::set_order("late"));
+    }
+    let device = Device::open(0).unwrap();
+    let filters = [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3, Filter::OpenCvLinear];
+    let sizes = [
+        (1, 1),
+        (2, 3),
+        (28, 28),
+        (28, 90),
+        (90, 28),
+        (56, 56),
+        (57, 43),
+        (43, 57),
+        (31, 200),
+        (200, 31),
+        (333, 250),
+        (20, 640),
+        (640, 20),
+        (64, 64),
+        (65, 64),
+        (3, 100),
+    ];
+    let mut turns = Orientation::ALL.into_iter().cycle();
+    let mut compared = 0;
+    for (seed, (width, height)) in (1..).zip(sizes) {
+        let stored = Size::new(width, height);
+        let pixels = noise(stored, seed);
+        for filter in filters {
+            let turn = turns.next().unwrap();
+            for geometry in [
+                Geometry::Stretch { output: Size::new(28, 28), filter },
+                Geometry::Stretch { output: Size::new(37, 21), filter },
+                Geometry::ShortestEdgeCrop { edge: 32, crop: Size::square(28), filter },
+                Geometry::ShortestEdgeCrop { edge: 28, crop: Size::square(28), filter },
+                Geometry::ShortestEdgeCrop { edge: 20, crop: Size::square(28), filter },
+            ] {
+                let expected = on_the_cpu(&pixels, stored, turn, geometry);
+                let made = resample(&device, &pixels, stored, turn, geometry).unwrap();
+                assert!(made == expected, "{stored} {turn:?} {geometry:?}");
+                compared += made.len();
+            }
+        }
+        // So that a size meets other turns with other filters.
+        turns.next();
+    }
+    assert!(compared > 500_000, "{compared} samples");
 }

@@ -1,11 +1,25 @@
 //! Every file that there is a hash of libjpeg-turbo's or Pillow's pixels for.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_opencv::OpencvDecoder;
+use foveate_testkit::{data, run, trials};
 use sha2::{Digest, Sha256};
+
+fn main() -> ExitCode {
+    run(trials![
+        this_opencv_is_exact,
+        golden_photos_have_pillows_pixels,
+        reduced_photos_have_pillows_pixels,
+        committed_conformance_files_have_pillows_pixels,
+        shared_files_have_djpegs_pixels,
+        what_was_in_the_buffer_never_shows,
+        what_was_in_the_buffer_never_shows_in_shared_files,
+    ])
+}
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -59,12 +73,10 @@ fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
 }
 
 /// Debian's OpenCV and everyone's wheels are built on libjpeg-turbo. Where one is not, everything here is to fail.
-#[test]
 fn this_opencv_is_exact() {
     assert!(open(DecoderOptions::default()).capability().exact_jpeg);
 }
 
-#[test]
 fn golden_photos_have_pillows_pixels() {
     let goldens: serde_json::Value = serde_json::from_slice(&read(&fixture("goldens/decoded.json"))).expect("JSON");
     let mut compared = 0;
@@ -81,7 +93,6 @@ fn golden_photos_have_pillows_pixels() {
 }
 
 /// Pillow reduces by libjpeg too (`Image.draft`), so the same scale gives the same pixels.
-#[test]
 fn reduced_photos_have_pillows_pixels() {
     let rows = table(&Path::new(CRATE).join("tests/reduced.csv"));
     for row in &rows {
@@ -97,7 +108,6 @@ fn reduced_photos_have_pillows_pixels() {
     assert!(rows.len() > 70, "only {} photos", rows.len());
 }
 
-#[test]
 fn committed_conformance_files_have_pillows_pixels() {
     let mut compared = [0; 2];
     for file in table(&fixture("conformance/MANIFEST.csv")) {
@@ -123,10 +133,9 @@ fn may_refuse(file: &impl Fn(&str) -> String) -> bool {
 }
 
 /// The large set beside the repository. Damaged files are left out: what is shown of them is not promised.
-#[test]
 fn shared_files_have_djpegs_pixels() {
     for (set, least) in [("conformance", 120), ("photos", 100), ("labelled", 400)] {
-        let Some(folder) = shared(set) else { continue };
+        let folder = data(set);
         let mut compared = 0;
         for file in table(&folder.join("MANIFEST.csv")) {
             let (name, hash) = (file("file"), file("djpeg_ppm_sha256"));
@@ -145,30 +154,25 @@ fn shared_files_have_djpegs_pixels() {
     }
 }
 
-/// Whatever OpenCV leaves unwritten in a damaged file would show an earlier picture.
-#[test]
 fn what_was_in_the_buffer_never_shows() {
-    let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
-    let folders = [Some(fixture("conformance")), shared("conformance")];
-    for folder in folders.into_iter().flatten() {
-        for file in table(&folder.join("MANIFEST.csv")) {
-            let bytes = read(&folder.join(file("file")));
-            let results = [0x00, 0xFF].map(|before| {
-                let mut out = PixelBuf::default();
-                out.reset(Size::square(1500)).expect("room").fill(before);
-                let outcome = open(lenient).decode(&bytes, DecodeHint::default(), &mut out);
-                (outcome.map_err(|error| error.to_string()), sha256(&[out.as_slice()]))
-            });
-            assert_eq!(results[0], results[1], "{}", file("file"));
-        }
-    }
+    never_shows_what_was_in_the_buffer(&fixture("conformance"));
 }
 
-fn shared(set: &str) -> Option<PathBuf> {
-    let folder = Path::new(CRATE).join("../../../shared/data").join(set);
-    let is_there = folder.is_dir();
-    if !is_there {
-        eprintln!("skipped: {set} of the shared data set is not here");
+fn what_was_in_the_buffer_never_shows_in_shared_files() {
+    never_shows_what_was_in_the_buffer(&data("conformance"));
+}
+
+/// Whatever OpenCV leaves unwritten in a damaged file would show an earlier picture.
+fn never_shows_what_was_in_the_buffer(folder: &Path) {
+    let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
+    for file in table(&folder.join("MANIFEST.csv")) {
+        let bytes = read(&folder.join(file("file")));
+        let results = [0x00, 0xFF].map(|before| {
+            let mut out = PixelBuf::default();
+            out.reset(Size::square(1500)).expect("room").fill(before);
+            let outcome = open(lenient).decode(&bytes, DecodeHint::default(), &mut out);
+            (outcome.map_err(|error| error.to_string()), sha256(&[out.as_slice()]))
+        });
+        assert_eq!(results[0], results[1], "{}", file("file"));
     }
-    is_there.then_some(folder)
 }

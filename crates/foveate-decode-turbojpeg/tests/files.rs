@@ -1,25 +1,26 @@
 //! Every file that there is a hash of libjpeg-turbo's or Pillow's pixels for, and every verdict the manifests ask for.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use foveate_core::PixelBuf;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions, ImageFormat};
 use foveate_decode_turbojpeg::TurboJpegDecoder;
+use foveate_testkit::{data, run, trials};
 use sha2::{Digest, Sha256};
+
+fn main() -> ExitCode {
+    run(trials![
+        committed_files_have_pillows_pixels,
+        shared_files_get_the_verdicts_and_the_pixels_of_the_manifest,
+        shared_photos_have_djpegs_pixels,
+    ])
+}
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(CRATE).join("../../tests/fixtures").join(path)
-}
-
-/// A folder of the large set beside the repository.
-fn shared(set: &str) -> Option<PathBuf> {
-    let folder = Path::new(CRATE).join("../../../shared/data").join(set);
-    if !folder.is_dir() {
-        eprintln!("skipped: {set} of the shared data set is not here");
-    }
-    folder.is_dir().then_some(folder)
 }
 
 fn read(path: &Path) -> Vec<u8> {
@@ -67,7 +68,6 @@ fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     lines.collect()
 }
 
-#[test]
 fn committed_files_have_pillows_pixels() {
     let mut compared = 0;
     for file in table(&fixture("conformance/MANIFEST.csv")) {
@@ -83,9 +83,8 @@ fn committed_files_have_pillows_pixels() {
 }
 
 /// What the manifest expects of every file, with djpeg's pixels wherever djpeg made some.
-#[test]
 fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
-    let Some(folder) = shared("conformance") else { return };
+    let folder = data("conformance");
     let options = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
     // Used for all files, so that none may spoil the next.
     let (mut strict, mut lenient) = (turbojpeg(), TurboJpegDecoder::new(options).expect("the library is linked in"));
@@ -116,10 +115,9 @@ fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
     assert_eq!(unsupported, 10, "files left to others");
 }
 
-#[test]
 fn shared_photos_have_djpegs_pixels() {
     for (set, least) in [("photos", 100), ("labelled", 400)] {
-        let Some(folder) = shared(set) else { continue };
+        let folder = data(set);
         let mut decoder = turbojpeg();
         let mut compared = 0;
         for file in table(&folder.join("MANIFEST.csv")) {

@@ -1,11 +1,24 @@
 //! Reduced decoding gives what the library gives for the whole file at that scale, scans left out or not.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeHint, Decoder, DecoderOptions, jpeg};
 use foveate_decode_turbojpeg::TurboJpegDecoder;
+use foveate_testkit::{data, run, trials};
 use turbojpeg::{Compressor, Decompressor, Image, PixelFormat, ScalingFactor, Subsamp};
+
+fn main() -> ExitCode {
+    run(trials![
+        scans_that_do_not_show_are_left_out_and_no_others,
+        no_progressive_file_shows_that_scans_are_left_out,
+        no_shared_file_shows_that_scans_are_left_out,
+        damage_does_not_show_either,
+        generated_pictures_do_not_show_it,
+        the_precaution_against_smoothing_is_needed,
+    ])
+}
 
 const EIGHTHS: [u32; 4] = [1, 2, 4, 8];
 
@@ -92,7 +105,6 @@ fn dropped(name: &str) -> u32 {
     }
 }
 
-#[test]
 fn scans_that_do_not_show_are_left_out_and_no_others() {
     let found = [
         // Chroma of 4:2:0 keeps its scans, without subsampling all AC scans go.
@@ -122,29 +134,27 @@ fn scans_that_do_not_show_are_left_out_and_no_others() {
     }
 }
 
-/// Every progressive file there is, and every beginning of the small ones, which libjpeg smooths.
-#[test]
 fn no_progressive_file_shows_that_scans_are_left_out() {
-    let folders = [
-        ("tests/progressive", 25),
-        ("../foveate-decode-exact/tests/edges", 15),
-        ("../../../shared/data/photos", 36),
-        ("../../../shared/data/conformance", 20),
-    ];
-    for (folder, least) in folders.map(|(folder, least)| (here(folder), least)) {
-        if !folder.is_dir() {
-            eprintln!("skipped: {} is not here", folder.display());
-            continue;
+    shows_nothing(&here("tests/progressive"), 25);
+    shows_nothing(&here("../foveate-decode-exact/tests/edges"), 15);
+}
+
+fn no_shared_file_shows_that_scans_are_left_out() {
+    shows_nothing(&data("photos"), 36);
+    shows_nothing(&data("conformance"), 20);
+}
+
+/// Every progressive file of the folder, and every beginning of the small ones, which libjpeg smooths. At least so many
+/// of them have scans to leave out.
+fn shows_nothing(folder: &Path, least: u32) {
+    let mut with_fewer = 0;
+    for (name, bytes) in progressive(folder) {
+        with_fewer += u32::from(matches!(compare(&name, &bytes), Compared::Equal { dropped: 1.. }));
+        if bytes.len() < 10_000 {
+            beginnings(&bytes).for_each(|part| _ = compare(&format!("{name}, {} bytes", part.len()), &part));
         }
-        let mut with_fewer = 0;
-        for (name, bytes) in progressive(&folder) {
-            with_fewer += u32::from(matches!(compare(&name, &bytes), Compared::Equal { dropped: 1.. }));
-            if bytes.len() < 10_000 {
-                beginnings(&bytes).for_each(|part| _ = compare(&format!("{name}, {} bytes", part.len()), &part));
-            }
-        }
-        assert!(with_fewer >= least, "{}: only {with_fewer} files had scans left out", folder.display());
     }
+    assert!(with_fewer >= least, "{}: only {with_fewer} files had scans left out", folder.display());
 }
 
 /// The file with its first scans only, for every number of them.
@@ -154,7 +164,6 @@ fn beginnings(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 }
 
 /// Wrong bits in every part of a file.
-#[test]
 fn damage_does_not_show_either() {
     let mut compared = 0;
     for name in ["usual_2x2.jpg", "bits_1x1.jpg", "restarts.jpg", "shared_table.jpg"] {
@@ -170,7 +179,6 @@ fn damage_does_not_show_either() {
 }
 
 /// Sizes around the edges of blocks and units × sampling factors × qualities.
-#[test]
 fn generated_pictures_do_not_show_it() {
     let mut noise = 1_u32;
     let subsamplings = [
@@ -205,7 +213,6 @@ fn generated_pictures_do_not_show_it() {
 }
 
 /// Without the zero in the quantization tables, libjpeg would smooth.
-#[test]
 fn the_precaution_against_smoothing_is_needed() {
     let bytes = std::fs::read(here("tests/progressive/usual_2x2.jpg")).expect("a file");
     let structure = jpeg::inspect(&bytes, 500).expect("a sound file");

@@ -1,18 +1,30 @@
-//! The numerics that need no engine, against what `transformers` and the reference formula gave.
+//! The numerics that need no engine, against what `transformers` and the reference formula gave; and a real model.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
+use foveate_core::Size;
 use foveate_dinov2::{Card, Model, SeededWeights, Weights, interpolate_positions};
+use foveate_testkit::{data, run, trials};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-fn fixture(path: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures")).join(path)
+fn main() -> ExitCode {
+    run(trials![
+        positions_are_interpolated_as_transformers_does,
+        positions_are_interpolated_to_other_shapes_too,
+        the_filters_are_those_of_torch_when_shrinking_and_when_growing,
+        the_real_vit_tiny_is_what_its_files_say,
+        positions_of_the_stored_grid_come_back_as_they_are,
+        a_constant_stays_constant_at_any_size,
+        seeded_weights_have_the_bits_of_the_reference,
+        every_kind_of_seeded_tensor_has_the_bits_of_the_reference,
+    ])
 }
 
-fn shared(path: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(path)
+fn fixture(path: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures")).join(path)
 }
 
 fn f32s(file: &SafeTensors<'_>, key: &str) -> Option<Vec<f32>> {
@@ -40,31 +52,21 @@ fn check_positions(name: &str, goldens: &Path) -> usize {
     checked
 }
 
-#[test]
 fn positions_are_interpolated_as_transformers_does() {
     let checked = ["tiny", "tiny-reg", "tiny-swiglu"]
         .map(|name| check_positions(name, &fixture(&format!("goldens/unit_{name}.safetensors"))));
     assert_eq!(checked, [2, 1, 1]);
 }
 
-#[test]
 fn positions_are_interpolated_to_other_shapes_too() {
-    if !shared("goldens").exists() {
-        println!("skipped: the shared goldens are not here");
-        return;
-    }
     for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
-        assert_eq!(check_positions(name, &shared(&format!("goldens/hf/unit_{name}.safetensors"))), 2);
+        assert_eq!(check_positions(name, &data(&format!("goldens/hf/unit_{name}.safetensors"))), 2);
     }
 }
 
 /// A ramp of unit vectors along the columns: what comes out are the filter's weights themselves.
-#[test]
 fn the_filters_are_those_of_torch_when_shrinking_and_when_growing() {
-    let Ok(bytes) = std::fs::read(shared("goldens/hf/unit_1d.safetensors")) else {
-        println!("skipped: the shared goldens are not here");
-        return;
-    };
+    let bytes = std::fs::read(data("goldens/hf/unit_1d.safetensors")).unwrap();
     let goldens = SafeTensors::deserialize(&bytes).unwrap();
     for (kind, with_registers) in [("aa", true), ("noaa", false)] {
         for (from, to) in [(16, 37), (37, 16), (37, 24), (7, 16)] {
@@ -84,7 +86,14 @@ fn the_filters_are_those_of_torch_when_shrinking_and_when_growing() {
     }
 }
 
-#[test]
+fn the_real_vit_tiny_is_what_its_files_say() {
+    let Model { config, preprocess, .. } = Model::from_folder(&data("weights/vit-tiny-patch16-224")).unwrap();
+    assert_eq!((config.hidden_size, config.num_attention_heads, config.num_hidden_layers), (192, 3, 12));
+    assert_eq!((config.patch_size, config.image_size, config.mlp_hidden), (16, 224, 768));
+    assert_eq!((preprocess.shortest_edge, preprocess.crop, preprocess.resample), (Some(248), Size::square(224), 3));
+    assert_eq!((preprocess.mean, preprocess.std), ([0.5; 3], [0.5; 3]));
+}
+
 fn positions_of_the_stored_grid_come_back_as_they_are() {
     for name in ["tiny-reg", "tiny-swiglu"] {
         let model = Model::from_folder(&fixture("models").join(name)).unwrap();
@@ -94,7 +103,6 @@ fn positions_of_the_stored_grid_come_back_as_they_are() {
     }
 }
 
-#[test]
 fn a_constant_stays_constant_at_any_size() {
     for with_registers in [false, true] {
         let mut config = Card::get("dinov2-small").unwrap().config;
@@ -108,7 +116,6 @@ fn a_constant_stays_constant_at_any_size() {
     }
 }
 
-#[test]
 fn seeded_weights_have_the_bits_of_the_reference() {
     let report: Value = serde_json::from_slice(&std::fs::read(fixture("goldens/seeded_report.json")).unwrap()).unwrap();
     let check = |key: &str| -> Vec<f32> {
@@ -124,7 +131,6 @@ fn seeded_weights_have_the_bits_of_the_reference() {
 }
 
 /// SHA-256 of the little-endian bytes of every tensor of a kind, computed with the reference in numpy.
-#[test]
 fn every_kind_of_seeded_tensor_has_the_bits_of_the_reference() {
     use sha2::{Digest, Sha256};
     for (card, name, expected) in KINDS {

@@ -6,47 +6,52 @@
 #[path = "../../../tests/support/encoder.rs"]
 mod support;
 
+use std::path::Path;
+use std::process::ExitCode;
+
 use foveate_dinov2::Model;
 use foveate_encode::{EncoderOptions, Pooling};
 use foveate_encode_candle::CandleEncoder;
+use foveate_testkit::{data, run, trials};
 use support::{STRICT, fixtures};
+
+fn main() -> ExitCode {
+    run(trials![tiny_models, tiny_models_and_more_goldens, seeded_models, seeded_models_and_more_goldens,])
+}
 
 fn open(model: &Model) -> CandleEncoder {
     let options = EncoderOptions { pooling: Pooling::ClsMean, max_batch: 30, threads: 2, ..EncoderOptions::default() };
     CandleEncoder::new(model, &options).unwrap()
 }
 
-fn check_tiny(name: &str) {
-    let model = Model::from_folder(&fixtures().join("models").join(name)).unwrap();
-    support::check_tiny(name, &mut open(&model), STRICT);
+fn check_tiny(folder: &Path) {
+    for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
+        let model = Model::from_folder(&fixtures().join("models").join(name)).unwrap();
+        support::check_tiny(name, &mut open(&model), folder, STRICT);
+    }
 }
 
-#[test]
-fn tiny_plain() {
-    check_tiny("tiny");
+fn tiny_models() {
+    check_tiny(&fixtures().join("goldens"));
 }
 
-#[test]
-fn tiny_with_registers() {
-    check_tiny("tiny-reg");
+fn tiny_models_and_more_goldens() {
+    check_tiny(&data("goldens/hf"));
 }
 
-#[test]
-fn tiny_swiglu() {
-    check_tiny("tiny-swiglu");
+/// The goldens have names of their own for the models of the cards.
+fn check_seeded(goldens: &Path, crops: &Path) {
+    let names = [("dinov2-small", "dinov2-small"), ("dinov2-with-registers-small", "dinov2-small-with-registers")];
+    for (card, name) in names {
+        support::check_seeded(name, &mut open(&Model::seeded(card).unwrap()), goldens, crops, STRICT);
+    }
 }
 
-/// `name` is the goldens' name for the model that `card` describes.
-fn check_seeded(card: &str, name: &str) {
-    support::check_seeded(name, &mut open(&Model::seeded(card).unwrap()), STRICT);
+fn seeded_models() {
+    let folder = fixtures().join("goldens");
+    check_seeded(&folder.join("seeded_embeddings.safetensors"), &folder);
 }
 
-#[test]
-fn seeded_small() {
-    check_seeded("dinov2-small", "dinov2-small");
-}
-
-#[test]
-fn seeded_small_with_registers() {
-    check_seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
+fn seeded_models_and_more_goldens() {
+    check_seeded(&data("goldens/seeded_embeddings.safetensors"), &data("goldens/hf"));
 }

@@ -2,7 +2,6 @@
 //! do their work as late, as early or in as random an order as CUDA allows; with `FOVEATE_CUDA_TESTS=device`, on the
 //! real thing.
 
-#![cfg(feature = "cuda")]
 // Tests may unwrap, and what was compared is worth seeing.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -11,18 +10,48 @@ mod support;
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use foveate_core::{BatchMemory, Size, VectorBuf};
 use foveate_cuda::{Device, DevicePixels, Pinned, Stream};
+use foveate_cuda_emulator::for_trial;
 use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{
     Batch, DType, EncodeError, EncodeSpans, Encoder, EncoderOptions, Overlap, Place, Pooling, conformance,
 };
 use foveate_encode_fused::{CudaEncoder, FusedEncoder};
-use support::{Goldens, HALF, STRICT, distance, encode, fixtures, shared, worse};
+use foveate_testkit::{data, ignore, run, trials};
+use support::{Goldens, HALF, STRICT, distance, encode, fixtures, worse};
+
+fn main() -> ExitCode {
+    let mut trials = trials![
+        tiny_models_meet_their_goldens,
+        small_models_meet_their_goldens,
+        a_trained_model_agrees_with_the_cpu,
+        other_widths_agree_with_the_cpu,
+        conformance_in_every_precision,
+        overlapped_batches_have_the_same_bits,
+        graphs_change_no_bits,
+        plans_come_and_go,
+        spans_lie_where_the_batch_was_under_way,
+        the_last_batch_can_be_computed_again,
+        misuse_is_told_and_harms_nothing,
+        batches_under_way_may_be_dropped,
+        a_steady_state_allocates_nothing,
+        too_large_a_batch_is_out_of_memory,
+        what_it_cannot_do_is_refused,
+        an_older_device_has_f16,
+        too_old_a_device_is_refused,
+        a_driver_without_a_device_is_told,
+        two_devices_share_pinned_memory,
+    ];
+    // Others run them, each in a process of its own.
+    let children = trials![child_older_device, child_too_old, child_no_device, child_two_devices];
+    trials.extend(children.into_iter().map(|child| child.with_ignored_flag(true)));
+    run(trials)
+}
 
 const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
@@ -38,19 +67,14 @@ struct Gpu {
 }
 
 impl Gpu {
-    /// `None`, with a line on the terminal, where there is none.
-    fn get() -> Option<Self> {
+    fn get() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_emulated = std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device");
-        let ready = if is_emulated { foveate_cuda_emulator::load() } else { Ok(()) };
-        match ready {
-            Ok(()) => Some(Self { is_emulated, _turn: turn }),
-            Err(reason) => {
-                println!("skipped: {reason}");
-                None
-            }
+        let is_emulated = foveate_cuda_emulator::is_chosen();
+        if is_emulated {
+            for_trial(foveate_cuda_emulator::load);
         }
+        Self { is_emulated, _turn: turn }
     }
 
     /// Runs `test` in each of the orders; once on a real device, which has its own.
@@ -144,9 +168,8 @@ fn compare(encoder: &mut CudaEncoder, goldens: &Goldens, crops: &Path, [class, m
     worst
 }
 
-#[test]
 fn tiny_models_meet_their_goldens() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let folder = fixtures().join("goldens");
     gpu.in_orders(&["late"], |_| {
         for name in TINY {
@@ -162,13 +185,10 @@ fn tiny_models_meet_their_goldens() {
 }
 
 /// DINOv2's own widths, in both attention kernels.
-#[test]
 fn small_models_meet_their_goldens() {
-    let Some(gpu) = Gpu::get() else { return };
-    let crops = shared("goldens/hf").unwrap_or_else(|| fixtures().join("goldens")).join("crop_hf_pil");
-    let goldens = shared("goldens/seeded_embeddings.safetensors")
-        .unwrap_or_else(|| fixtures().join("goldens/seeded_embeddings.safetensors"));
-    let goldens = Goldens::read(&goldens);
+    let gpu = Gpu::get();
+    let crops = fixtures().join("goldens/crop_hf_pil");
+    let goldens = Goldens::read(&fixtures().join("goldens/seeded_embeddings.safetensors"));
     let cases = [
         ("dinov2-small", "dinov2-small", DType::F32, "auto"),
         ("dinov2-small", "dinov2-small", DType::F16, "plain"),
@@ -188,10 +208,8 @@ fn small_models_meet_their_goldens() {
 }
 
 /// Trained weights, whose activations are not those of random ones: against the CPU's forward.
-#[test]
 fn a_trained_model_agrees_with_the_cpu() {
-    let (Some(gpu), Some(folder)) = (Gpu::get(), shared("weights/vit-tiny-patch16-224")) else { return };
-    let model = Model::from_folder(&folder).unwrap();
+    let (gpu, model) = (Gpu::get(), Model::from_folder(&data("weights/vit-tiny-patch16-224")).unwrap());
     let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
     let (pixels, _) = support::crops(&fixtures().join("goldens/crop_hf_pil"), &goldens.names, 224);
     let cpu = EncoderOptions { device: "cpu".to_owned(), threads: 2, ..options(DType::F32, 30) };
@@ -210,9 +228,8 @@ fn a_trained_model_agrees_with_the_cpu() {
 }
 
 /// Widths and sizes that no committed model has: another grid, heads of 64, a SwiGLU that is not a power of two wide.
-#[test]
 fn other_widths_agree_with_the_cpu() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     gpu.in_orders(&["random:3"], |_| {
         for swiglu in [false, true] {
             let model = wide_heads(swiglu);
@@ -235,9 +252,8 @@ fn other_widths_agree_with_the_cpu() {
     });
 }
 
-#[test]
 fn conformance_in_every_precision() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     gpu.in_orders(&["random:4"], |_| {
         for (name, dtype) in TINY.into_iter().zip(DTYPES) {
             let model = tiny(name);
@@ -307,9 +323,8 @@ fn on_device(device: &Device, stream: &Stream, pixels: &[u8], kept: &RefCell<Vec
 }
 
 /// Whatever memory batches lie in, however many are under way and in whatever order the device works: the same bits.
-#[test]
 fn overlapped_batches_have_the_same_bits() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     for (mut model, dtype) in [(tiny("tiny-swiglu"), DType::F32), (wide_heads(false), DType::F16)] {
         model.preprocess.crop = FEW_TOKENS;
         let batches = batches(&model);
@@ -335,9 +350,8 @@ fn overlapped_batches_have_the_same_bits() {
     }
 }
 
-#[test]
 fn graphs_change_no_bits() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let mut model = tiny("tiny");
     model.preprocess.crop = FEW_TOKENS;
     let batches = batches(&model);
@@ -348,9 +362,8 @@ fn graphs_change_no_bits() {
 }
 
 /// More sizes than plans are kept for, and back again.
-#[test]
 fn plans_come_and_go() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let mut model = tiny("tiny");
     model.preprocess.crop = Size::square(14);
     gpu.in_orders(&["late", "eager"], |order| {
@@ -366,9 +379,8 @@ fn plans_come_and_go() {
     });
 }
 
-#[test]
 fn spans_lie_where_the_batch_was_under_way() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let model = tiny("tiny");
     let batches = batches(&model);
     gpu.in_orders(&["late", "eager"], |_| {
@@ -388,9 +400,8 @@ fn spans_lie_where_the_batch_was_under_way() {
     });
 }
 
-#[test]
 fn the_last_batch_can_be_computed_again() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let model = tiny("tiny");
     gpu.in_orders(&ORDERS, |order| {
         let mut encoder = open(&model, &options(DType::F32, 4));
@@ -414,9 +425,8 @@ fn the_last_batch_can_be_computed_again() {
     });
 }
 
-#[test]
 fn misuse_is_told_and_harms_nothing() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let model = tiny("tiny");
     gpu.in_orders(&["late"], |_| {
         let mut encoder = open(&model, &options(DType::F32, 2));
@@ -451,9 +461,8 @@ fn misuse_is_told_and_harms_nothing() {
 
 /// An encoder that goes while batches are under way takes nothing from under the device; the emulator ends the process if
 /// it does.
-#[test]
 fn batches_under_way_may_be_dropped() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let model = tiny("tiny-swiglu");
     gpu.in_orders(&ORDERS, |_| {
         let mut encoder = open(&model, &options(DType::F16, 4));
@@ -469,9 +478,8 @@ fn batches_under_way_may_be_dropped() {
 }
 
 /// Once each size was seen, a batch takes nothing of the device's memory.
-#[test]
 fn a_steady_state_allocates_nothing() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let model = tiny("tiny");
     let batches = batches(&model);
     gpu.in_orders(&["eager"], |_| {
@@ -489,9 +497,8 @@ fn a_steady_state_allocates_nothing() {
 
 // ---- What cannot be had ----
 
-#[test]
 fn too_large_a_batch_is_out_of_memory() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     gpu.in_orders(&["late"], |_| {
         let model = tiny("tiny");
         let error = CudaEncoder::new(&model, &options(DType::F32, 60_000)).err();
@@ -506,9 +513,8 @@ fn too_large_a_batch_is_out_of_memory() {
     });
 }
 
-#[test]
 fn what_it_cannot_do_is_refused() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     gpu.in_orders(&["late"], |_| {
         let refused = |model: &Model, options: &EncoderOptions| CudaEncoder::new(model, options).err().unwrap();
         let one = options(DType::F32, 1);
@@ -535,11 +541,10 @@ fn what_it_cannot_do_is_refused() {
 
 // ---- Other devices, each in a process of its own: the emulator reads its environment once ----
 
-/// Runs the ignored test `name` of this file on an emulator with `environment`.
+/// Runs the trial `name` of this file on an emulator with `environment`.
 fn in_a_process_of_its_own(name: &str, environment: &[(&str, &str)]) {
-    let Some(gpu) = Gpu::get() else { return };
-    if !gpu.is_emulated {
-        return println!("skipped: it needs devices that only the emulator has");
+    if !Gpu::get().is_emulated {
+        ignore("needs devices that only the emulator has");
     }
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--include-ignored", "--nocapture"])
@@ -551,15 +556,12 @@ fn in_a_process_of_its_own(name: &str, environment: &[(&str, &str)]) {
     assert!(text.contains("1 passed"), "{name} ran: {text}");
 }
 
-#[test]
 fn an_older_device_has_f16() {
     in_a_process_of_its_own("child_older_device", &[("CUDA_EMULATOR_CC", "7.5")]);
 }
 
-#[test]
-#[ignore = "run by an_older_device_has_f16"]
 fn child_older_device() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     gpu.in_orders(&["late"], |_| {
         let model = wide_heads(false);
         let error = CudaEncoder::new(&model, &options(DType::Bf16, 1)).err();
@@ -580,45 +582,36 @@ fn child_older_device() {
     });
 }
 
-#[test]
 fn too_old_a_device_is_refused() {
     in_a_process_of_its_own("child_too_old", &[("CUDA_EMULATOR_CC", "7.0")]);
 }
 
-#[test]
-#[ignore = "run by too_old_a_device_is_refused"]
 fn child_too_old() {
-    let Some(_gpu) = Gpu::get() else { return };
+    let _gpu = Gpu::get();
     let error = CudaEncoder::new(&tiny("tiny"), &options(DType::F32, 1)).err();
     let Some(EncodeError::Device { reason, .. }) = error else { panic!("{error:?}") };
     assert!(reason.to_string().ends_with("(compute capability 7.0) is too old; 7.5 is the least"), "{reason}");
 }
 
-#[test]
 fn a_driver_without_a_device_is_told() {
     in_a_process_of_its_own("child_no_device", &[("CUDA_EMULATOR_DEVICES", "0")]);
 }
 
-#[test]
-#[ignore = "run by a_driver_without_a_device_is_told"]
 fn child_no_device() {
-    let Some(_gpu) = Gpu::get() else { return };
+    let _gpu = Gpu::get();
     let options = EncoderOptions { device: "cuda:1".to_owned(), ..options(DType::F32, 1) };
     let error = CudaEncoder::new(&tiny("tiny"), &options).err();
     let Some(EncodeError::Device { reason, .. }) = error else { panic!("{error:?}") };
     assert_eq!(reason.to_string(), "no CUDA device 1: there is none");
 }
 
-#[test]
 fn two_devices_share_pinned_memory() {
     in_a_process_of_its_own("child_two_devices", &[("CUDA_EMULATOR_DEVICES", "2")]);
 }
 
 /// Memory of one encoder's allocator goes round between both; what lies on one device is refused by the other.
-#[test]
-#[ignore = "run by two_devices_share_pinned_memory"]
 fn child_two_devices() {
-    let Some(gpu) = Gpu::get() else { return };
+    let gpu = Gpu::get();
     let model = tiny("tiny");
     gpu.in_orders(&ORDERS, |order| {
         let on = |device: &str| open(&model, &EncoderOptions { device: device.to_owned(), ..options(DType::F32, 2) });

@@ -7,7 +7,7 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::process::ExitCode;
 
 use foveate_core::{Backend, Size};
 use foveate_encode::{
@@ -15,7 +15,20 @@ use foveate_encode::{
     conformance,
 };
 use foveate_encode_ort::OrtEncoder;
-use support::{TINY, encode, graph, is_there, options, registry, tiny};
+use foveate_testkit::{run, trials};
+use support::{TINY, encode, graph, need_onnx_runtime, options, registry, tiny};
+
+fn main() -> ExitCode {
+    run(trials![
+        tiny_models,
+        every_way_in_and_out,
+        values_are_those_of_the_images,
+        sessions_share_the_threads,
+        the_registry_opens_it,
+        what_does_not_fit_is_refused_with_what_would,
+        files_that_are_no_graphs_are_refused_in_one_line,
+    ])
+}
 
 const SIZE: Size = Size { width: 8, height: 6 };
 
@@ -25,33 +38,29 @@ fn small(name: &str) -> Graph {
     Graph { input: SIZE, ..graph(path, None) }
 }
 
-#[test]
 fn tiny_models() {
-    if is_there() {
-        for name in TINY {
-            let graph = tiny(name);
-            conformance::check(64, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
-        }
+    need_onnx_runtime();
+    for name in TINY {
+        let graph = tiny(name);
+        conformance::check(64, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
     }
 }
 
-#[test]
 fn every_way_in_and_out() {
-    if is_there() {
-        for name in [
-            "f32-nchw",
-            "f32-nhwc",
-            "u8-nchw",
-            "u8-nhwc",
-            "any-size",
-            "one-image",
-            "three-images",
-            "three-floats",
-            "tokens",
-        ] {
-            let graph = small(name);
-            conformance::check(3, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
-        }
+    need_onnx_runtime();
+    for name in [
+        "f32-nchw",
+        "f32-nhwc",
+        "u8-nchw",
+        "u8-nhwc",
+        "any-size",
+        "one-image",
+        "three-images",
+        "three-floats",
+        "tokens",
+    ] {
+        let graph = small(name);
+        conformance::check(3, |options| Box::new(OrtEncoder::open(&graph, options).unwrap()));
     }
 }
 
@@ -66,11 +75,8 @@ fn means(name: &str, image: &[u8]) -> [f32; 3] {
     })
 }
 
-#[test]
 fn values_are_those_of_the_images() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     let images: Vec<u8> = (0..5).flat_map(|seed| conformance::noise(SIZE, seed)).collect();
     let cases = [
         ("f32-nchw", DType::F32, Pooling::ClsMean),
@@ -111,11 +117,8 @@ fn values_are_those_of_the_images() {
 }
 
 /// One session for all threads, or one for each: bits are promised for the latter.
-#[test]
 fn sessions_share_the_threads() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     let images: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(Size::square(224), seed)).collect();
     let open = |threads, sessions: Option<&str>| {
         let settings = sessions.map(|sessions| ("sessions".to_owned(), sessions.to_owned())).into_iter().collect();
@@ -142,18 +145,16 @@ fn sessions_share_the_threads() {
     }
 }
 
-#[test]
 fn the_registry_opens_it() {
+    need_onnx_runtime();
     let registry = registry();
     let backend = registry.get("ort").unwrap();
     assert!(backend.takes(ModelForm::Graph(GraphFormat::Onnx)) && !backend.takes(ModelForm::Checkpoint));
-    if is_there() {
-        let model = AnyModel::Graph(small("u8-nhwc"));
-        assert_eq!(backend.open(&model, &EncoderOptions::default()).unwrap().spec().dim, 3);
-        let health = backend.health();
-        assert!(health.library.unwrap().starts_with("ONNX Runtime 1."));
-        assert_eq!(health.devices[0], "cpu");
-    }
+    let model = AnyModel::Graph(small("u8-nhwc"));
+    assert_eq!(backend.open(&model, &EncoderOptions::default()).unwrap().spec().dim, 3);
+    let health = backend.health();
+    assert!(health.library.unwrap().starts_with("ONNX Runtime 1."));
+    assert_eq!(health.devices[0], "cpu");
     let script = AnyModel::Graph(Graph { format: GraphFormat::TorchScript, ..small("tokens") });
     assert!(matches!(backend.open(&script, &EncoderOptions::default()), Err(EncodeError::Form { .. })));
 }
@@ -165,11 +166,8 @@ fn refusal(graph: &Graph, options: &EncoderOptions) -> String {
     }
 }
 
-#[test]
 fn what_does_not_fit_is_refused_with_what_would() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     let defaults = EncoderOptions::default();
     let other_size = Graph { input: Size::square(8), ..small("f32-nchw") };
     assert!(refusal(&other_size, &defaults).contains("images f32 [?, 3, 6, 8]: the images are RGB of 8x8"));
@@ -207,11 +205,8 @@ fn what_does_not_fit_is_refused_with_what_would() {
     assert!(device.contains("device gpu unavailable: there is no such device"), "{device}");
 }
 
-#[test]
 fn files_that_are_no_graphs_are_refused_in_one_line() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     let absent = refusal(&small("absent"), &EncoderOptions::default());
     assert!(absent.contains("absent.onnx") && absent.contains("does not exist"), "{absent}");
     let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs/tokens.onnx")).unwrap();

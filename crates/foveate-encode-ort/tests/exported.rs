@@ -1,19 +1,32 @@
 //! Checkpoints written as ONNX by `foveate-dinov2`, against the vectors that Hugging Face `transformers` computes, and
 //! in front of ONNX's own checker.
 
-// Tests may unwrap, and what was skipped is worth seeing.
+// Tests may unwrap, and what was compared is worth seeing.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use foveate_core::{CHANNELS, Size};
 use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{DType, EncodeError, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
-use support::{Goldens, TINY, encode, exported, fixtures, is_there, options, shared};
+use foveate_testkit::{python, run, trials};
+use support::{Goldens, TINY, encode, exported, fixtures, need_onnx_runtime, options};
+
+fn main() -> ExitCode {
+    run(trials![
+        tiny_models,
+        seeded_small,
+        seeded_small_with_registers,
+        conformance_of_every_family,
+        a_graph_for_one_pooling_gives_what_the_whole_one_gives,
+        half_precision,
+        python_finds_the_graphs_valid_and_computes_the_same,
+    ])
+}
 
 fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()
@@ -23,11 +36,8 @@ fn open(model: &Model, options: &EncoderOptions) -> OrtEncoder {
     OrtEncoder::open(&exported(model, options.dtype, options.pooling), options).unwrap()
 }
 
-#[test]
 fn tiny_models() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     for name in TINY {
         let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
         let mut encoder = open(&tiny(name), &options(Pooling::ClsMean, 30));
@@ -39,32 +49,24 @@ fn tiny_models() {
 
 /// `name` is the goldens' name for the model that `card` describes.
 fn seeded(card: &str, name: &str) {
-    if !is_there() {
-        return;
-    }
-    let path = shared("goldens/seeded_embeddings.safetensors");
-    let goldens = Goldens::read(&path.unwrap_or_else(|| fixtures().join("goldens/seeded_embeddings.safetensors")));
+    need_onnx_runtime();
+    let goldens = Goldens::read(&fixtures().join("goldens/seeded_embeddings.safetensors"));
     let mut encoder = open(&Model::seeded(card).unwrap(), &options(Pooling::ClsMean, 30));
     for recipe in ["hf_pil", "squash"] {
         goldens.check(&mut encoder, recipe, &format!("{name}.{recipe}"));
     }
 }
 
-#[test]
 fn seeded_small() {
     seeded("dinov2-small", "dinov2-small");
 }
 
-#[test]
 fn seeded_small_with_registers() {
     seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
 }
 
-#[test]
 fn conformance_of_every_family() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     for name in TINY {
         let model = tiny(name);
         conformance::check(64, |options| Box::new(open(&model, options)));
@@ -87,11 +89,8 @@ fn odd(swiglu: bool) -> Model {
 }
 
 /// The graph of the class token alone, whose last block is cut short, and that of the mean give what both give together.
-#[test]
 fn a_graph_for_one_pooling_gives_what_the_whole_one_gives() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     for model in [odd(false), odd(true), tiny("tiny")] {
         let pixels: Vec<u8> = (0..2).flat_map(|seed| conformance::noise(model.preprocess.crop, seed)).collect();
         let vectors = |pooling| encode(&mut open(&model, &options(pooling, 2)), &pixels);
@@ -105,11 +104,8 @@ fn a_graph_for_one_pooling_gives_what_the_whole_one_gives() {
     }
 }
 
-#[test]
 fn half_precision() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     for model in [odd(false), odd(true), tiny("tiny")] {
         let pixels = conformance::noise(model.preprocess.crop, 5);
         let full = encode(&mut open(&model, &options(Pooling::ClsMean, 1)), &pixels);
@@ -147,21 +143,15 @@ assert vectors.shape[0] == 1, vectors.shape
 print(*vectors[0].astype(numpy.float32).tolist())
 "#;
 
-#[test]
 fn python_finds_the_graphs_valid_and_computes_the_same() {
-    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let imports = Command::new(&python).args(["-c", "import numpy, onnx, onnxruntime"]).output();
-    if !imports.is_ok_and(|output| output.status.success()) || !is_there() {
-        println!("skipped: {python} (or what PYTHON names) has no numpy, onnx and onnxruntime");
-        return;
-    }
+    need_onnx_runtime();
     for (model, dtype) in [(tiny("tiny-reg"), DType::F32), (odd(true), DType::F32), (odd(false), DType::F16)] {
         let Size { width, height } = model.preprocess.crop;
         let image = conformance::noise(model.preprocess.crop, 11);
         assert_eq!(image.len(), (width * height) as usize * CHANNELS);
         let file = model.to_onnx(dtype, Pooling::ClsMean).unwrap();
         let sizes = [file.len().to_string(), height.to_string(), width.to_string()];
-        let mut child = Command::new(&python);
+        let mut child = python(&["numpy", "onnx", "onnxruntime"]);
         let child = child.arg("-c").arg(CHECK).args(sizes).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = child.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();

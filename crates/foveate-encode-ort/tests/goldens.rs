@@ -5,9 +5,21 @@
 
 mod support;
 
+use std::process::ExitCode;
+
 use foveate_encode::{EncoderOptions, Graph, Pooling};
 use foveate_encode_ort::OrtEncoder;
-use support::{Goldens, TINY, fixtures, graph, is_there, options, shared, tiny};
+use foveate_testkit::{data, run, trials};
+use support::{Goldens, TINY, fixtures, graph, need_onnx_runtime, options, tiny};
+
+fn main() -> ExitCode {
+    run(trials![
+        graphs_with_baked_positions,
+        graphs_that_interpolate_positions,
+        shared_graphs_that_interpolate_positions,
+        every_optimization_level_and_two_threads,
+    ])
+}
 
 fn check(name: &str, graph: &Graph, options: &EncoderOptions) {
     let goldens = Goldens::read(&fixtures().join(format!("goldens/embeddings_{name}.safetensors")));
@@ -17,32 +29,28 @@ fn check(name: &str, graph: &Graph, options: &EncoderOptions) {
     }
 }
 
-#[test]
 fn graphs_with_baked_positions() {
-    if is_there() {
-        TINY.iter().for_each(|name| check(name, &tiny(name), &options(Pooling::ClsMean, 30)));
-    }
+    need_onnx_runtime();
+    TINY.iter().for_each(|name| check(name, &tiny(name), &options(Pooling::ClsMean, 30)));
 }
 
 /// They have other shapes of outputs, and say how many registers there are.
-#[test]
 fn graphs_that_interpolate_positions() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     let committed = fixtures().join("models/tiny-swiglu/model.onnx");
     check("tiny-swiglu", &graph(committed, Some(0)), &options(Pooling::ClsMean, 30));
+}
+
+fn shared_graphs_that_interpolate_positions() {
+    need_onnx_runtime();
     for (name, registers) in [("tiny", 0), ("tiny-reg", 4)] {
-        let Some(path) = shared(&format!("models/{name}/model.onnx")) else { return };
+        let path = data(&format!("models/{name}/model.onnx"));
         check(name, &graph(path, Some(registers)), &options(Pooling::ClsMean, 30));
     }
 }
 
-#[test]
 fn every_optimization_level_and_two_threads() {
-    if !is_there() {
-        return;
-    }
+    need_onnx_runtime();
     for level in ["disable", "basic", "extended", "all"] {
         let settings = [("optimization".to_owned(), level.to_owned())].into();
         let options = EncoderOptions { settings, threads: 2, ..options(Pooling::ClsMean, 30) };

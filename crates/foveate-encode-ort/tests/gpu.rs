@@ -13,7 +13,7 @@ use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use foveate_testkit::{Resource, Trial, run_in_turn, trial};
 use support::{Goldens, HALF, STRICT, TINY, encode, exported, fixtures, options, tiny};
 
 const DEVICES: [&str; 2] = ["cuda:0", "tensorrt:0"];
@@ -30,25 +30,18 @@ fn main() -> ExitCode {
         ("the last batch is still there", the_last_batch_is_still_there),
         ("two encoders side by side", two_encoders_side_by_side),
     ];
-    let of_device = |device: &'static str| tests.map(|(name, test)| trial(format!("{device}: {name}"), device, test));
+    let of_device = |device: &'static str| tests.map(|(name, test)| on_device(name, device, test));
     let trials = DEVICES.into_iter().flat_map(of_device);
-    let no_such = Trial::test("a device that there is not", || {
-        a_device_that_there_is_not();
-        Ok::<(), Failed>(())
-    });
-    // One after the other: they share a device, and TensorRT's engines.
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    libtest_mimic::run(&arguments, trials.chain([no_such]).collect()).exit_code()
+    let no_such = trial("a device that there is not", a_device_that_there_is_not);
+    // They share a device, and TensorRT's engines.
+    run_in_turn(trials.chain([no_such]).collect())
 }
 
-fn trial(name: String, device: &'static str, test: Test) -> Trial {
-    Trial::ignorable_test(name, move || match OrtEncoder::open(&tiny("tiny"), &on(device, DType::F32)) {
-        Err(error @ EncodeError::Device { .. }) => Ok(Completion::ignored_with(error.to_string())),
-        Err(error) => Err(Failed::from(error.to_string())),
-        Ok(_) => {
-            test(device);
-            Ok(Completion::Completed)
-        }
+fn on_device(name: &str, device: &'static str, test: Test) -> Trial {
+    trial(format!("{device}: {name}"), move || match OrtEncoder::open(&tiny("tiny"), &on(device, DType::F32)) {
+        Ok(_) => test(device),
+        Err(error @ EncodeError::Device { .. }) => Resource::Gpu.missing(error),
+        Err(error) => panic!("{error}"),
     })
 }
 

@@ -8,23 +8,40 @@ mod support;
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use foveate_core::Backend;
 use foveate_encode::{EncodeError, EncoderOptions};
 use foveate_encode_ort::OrtEncoder;
-use support::{is_there, registry, tiny};
+use foveate_testkit::{Resource, ignore, trials};
+use support::{need_onnx_runtime, registry, tiny};
 
 const VARIABLE: &str = "ORT_DYLIB_PATH";
+/// Makes a process of this program the child.
+const CHILD: &str = "FOVEATE_TEST_CHILD";
 /// Tells the child which file to replace by the real library after its first attempt.
 const REPLACE: &str = "FOVEATE_TEST_REPLACE";
 /// The real library.
 const REAL: &str = "FOVEATE_TEST_REAL";
 const REMEDY: &str = "run `cargo xtask setup --only ort`, or `pip install onnxruntime`";
 
-/// Not a test of its own: prints what opening an encoder says, before and after the real library is put in place.
-#[test]
-#[ignore = "run by the other tests, in a process of its own"]
+fn main() -> ExitCode {
+    if std::env::var_os(CHILD).is_some() {
+        child();
+        return ExitCode::SUCCESS;
+    }
+    foveate_testkit::run(trials![
+        a_file_that_is_not_there,
+        a_file_that_is_no_library,
+        another_library,
+        a_library_that_is_too_old,
+        without_the_variable_it_is_looked_for_beside_the_program,
+        cuda_that_cannot_be_had_is_an_error_in_one_line,
+        tensorrt_that_cannot_be_had_is_an_error_in_one_line,
+    ])
+}
+
+/// Prints what opening an encoder says, before and after the real library is put in place.
 fn child() {
     println!("first: {}", attempt());
     if let (Some(file), Some(real)) = (std::env::var_os(REPLACE), std::env::var_os(REAL)) {
@@ -51,7 +68,7 @@ fn attempt() -> String {
 /// The lines that the child prints.
 fn run(program: &Path, variable: Option<&Path>, replace: Option<&Path>) -> Vec<String> {
     let mut command = Command::new(program);
-    command.args(["child", "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env_remove(VARIABLE);
+    command.env(CHILD, "1").env_remove(VARIABLE);
     if let Some(path) = variable {
         command.env(VARIABLE, path);
     }
@@ -65,12 +82,17 @@ fn run(program: &Path, variable: Option<&Path>, replace: Option<&Path>) -> Vec<S
     lines.map(|(_, message)| message.to_owned()).collect()
 }
 
+/// Ends the trial where the variable names no library, which a child could be given.
+fn need_a_library_by_name() {
+    need_onnx_runtime();
+    if std::env::var_os(VARIABLE).is_none() {
+        Resource::OnnxRuntime.missing(format!("{VARIABLE} is not set"));
+    }
+}
+
 /// `file` at the path that the variable names is refused with `cause`, and the real library in its place then works.
 fn refused(put: impl FnOnce(&Path), cause: &str) {
-    if std::env::var_os(VARIABLE).is_none() || !is_there() {
-        println!("skipped: {VARIABLE} names no library that works");
-        return;
-    }
+    need_a_library_by_name();
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libonnxruntime.so");
     put(&library);
@@ -86,12 +108,10 @@ fn program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-#[test]
 fn a_file_that_is_not_there() {
     refused(|_| {}, "No such file or directory");
 }
 
-#[test]
 fn a_file_that_is_no_library() {
     refused(|path| std::fs::write(path, "not a library").unwrap(), "file too short");
 }
@@ -105,12 +125,10 @@ fn compile(source: &str, library: &Path) {
     assert!(status.success());
 }
 
-#[test]
 fn another_library() {
     refused(|path| compile("int unrelated(void) { return 0; }", path), "is another library: it has no OrtGetApiBase");
 }
 
-#[test]
 fn a_library_that_is_too_old() {
     let source = r#"
         static const void *api(unsigned version) { return 0; }
@@ -122,12 +140,8 @@ fn a_library_that_is_too_old() {
     refused(|path| compile(source, path), &needed);
 }
 
-#[test]
 fn without_the_variable_it_is_looked_for_beside_the_program() {
-    if std::env::var_os(VARIABLE).is_none() || !is_there() {
-        println!("skipped: {VARIABLE} names no library that works");
-        return;
-    }
+    need_a_library_by_name();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     std::fs::copy(self::program(), &program).unwrap();
@@ -135,8 +149,7 @@ fn without_the_variable_it_is_looked_for_beside_the_program() {
     let lines = run(&program, None, Some(&library));
     let [first, then] = lines.as_slice() else { panic!("{lines:?}") };
     if first.starts_with("works") {
-        println!("skipped: the system has a libonnxruntime.so");
-        return;
+        ignore("the system has a libonnxruntime.so");
     }
     let expected = "ONNX Runtime is not there: no libonnxruntime.so beside the program or where the system's loader \
                     looks, and ORT_DYLIB_PATH is not set";
@@ -144,23 +157,26 @@ fn without_the_variable_it_is_looked_for_beside_the_program() {
     assert!(then.starts_with("works"), "{then}");
 }
 
-/// There is no GPU behind the library of the CPU package, and no provider without its feature; where a GPU works, this
-/// has nothing to show.
-#[test]
-fn a_device_that_cannot_be_had_is_an_error_in_one_line() {
-    for device in ["cuda:0", "tensorrt:0"] {
-        let settings = [("tf32".to_owned(), "on".to_owned())].into();
-        let options = EncoderOptions { device: device.to_owned(), settings, ..EncoderOptions::default() };
-        match OrtEncoder::open(&tiny("tiny"), &options).map(|_| ()) {
-            Ok(()) => println!("skipped: {device} works here"),
-            Err(error @ EncodeError::Device { .. }) => {
-                let text = error.to_string();
-                println!("{text}");
-                assert!(text.starts_with(&format!("device {device} unavailable: ")) && !text.contains('\n'), "{text}");
-                let remedies = ["rebuild with `-F ort-", "onnxruntime-gpu", "ort-cuda", "driver", "tensorrt-cu13"];
-                assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{text}");
-            }
-            Err(other) => panic!("{other}"),
+fn cuda_that_cannot_be_had_is_an_error_in_one_line() {
+    cannot_be_had("cuda:0");
+}
+
+fn tensorrt_that_cannot_be_had_is_an_error_in_one_line() {
+    cannot_be_had("tensorrt:0");
+}
+
+/// There is no GPU behind the library of the CPU package, and no provider without its feature.
+fn cannot_be_had(device: &str) {
+    let settings = [("tf32".to_owned(), "on".to_owned())].into();
+    let options = EncoderOptions { device: device.to_owned(), settings, ..EncoderOptions::default() };
+    match OrtEncoder::open(&tiny("tiny"), &options).map(|_| ()) {
+        Ok(()) => ignore(format!("{device} works here")),
+        Err(error @ EncodeError::Device { .. }) => {
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("device {device} unavailable: ")) && !text.contains('\n'), "{text}");
+            let remedies = ["rebuild with `-F ort-", "onnxruntime-gpu", "ort-cuda", "driver", "tensorrt-cu13"];
+            assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{text}");
         }
+        Err(other) => panic!("{other}"),
     }
 }

@@ -5,16 +5,31 @@
 
 mod common;
 
-use common::{Goldens, HALF, STRICT, check, encode, fixtures, keys, shared, tiny, tiny_script};
+use std::path::Path;
+use std::process::ExitCode;
+
+use common::{Goldens, HALF, STRICT, TINY, check, encode, fixtures, keys, tiny, tiny_script};
 use foveate_dinov2::Model;
 use foveate_encode::{DType, EncoderOptions, Pooling};
 use foveate_encode_tch::TchEncoder;
+use foveate_testkit::{data, run, trials};
+
+fn main() -> ExitCode {
+    run(trials![
+        tiny_models,
+        tiny_models_and_more_goldens,
+        seeded_small,
+        seeded_small_with_registers,
+        a_vector_is_the_same_in_every_pooling,
+    ])
+}
 
 fn options(threads: usize, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
 }
 
-fn check_tiny(name: &str) {
+/// `folder` has goldens, and the crops that they are of.
+fn check_tiny(name: &str, folder: &Path) {
     let model = tiny(name);
     let half = |dtype| EncoderOptions { dtype, ..options(2, 30) };
     let mut encoders = [
@@ -23,34 +38,24 @@ fn check_tiny(name: &str) {
         ("bf16", TchEncoder::new(&model, &half(DType::Bf16)).unwrap(), HALF),
         ("f16", TchEncoder::new(&model, &half(DType::F16)).unwrap(), HALF),
     ];
-    let sources = [Some(fixtures().join("goldens")), shared("goldens/hf")];
-    for folder in sources.iter().flatten() {
-        let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
-        for recipe in ["hf_pil", "squash"] {
-            let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
-            let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
-            assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
-            for (form, encoder, tier) in &mut encoders {
-                let crops = folder.join(format!("crop_{recipe}"));
-                check(&format!("{name} {form}"), encoder, &goldens, [&class, &mean], &crops, *tier);
-            }
+    let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
+    for recipe in ["hf_pil", "squash"] {
+        let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
+        let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
+        assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
+        for (form, encoder, tier) in &mut encoders {
+            let crops = folder.join(format!("crop_{recipe}"));
+            check(&format!("{name} {form}"), encoder, &goldens, [&class, &mean], &crops, *tier);
         }
     }
 }
 
-#[test]
-fn tiny_plain() {
-    check_tiny("tiny");
+fn tiny_models() {
+    TINY.iter().for_each(|name| check_tiny(name, &fixtures().join("goldens")));
 }
 
-#[test]
-fn tiny_with_registers() {
-    check_tiny("tiny-reg");
-}
-
-#[test]
-fn tiny_swiglu() {
-    check_tiny("tiny-swiglu");
+fn tiny_models_and_more_goldens() {
+    TINY.iter().for_each(|name| check_tiny(name, &data("goldens/hf")));
 }
 
 /// `name` is the goldens' name for the model that `card` describes.
@@ -69,17 +74,14 @@ fn check_seeded(card: &str, name: &str) {
     }
 }
 
-#[test]
 fn seeded_small() {
     check_seeded("dinov2-small", "dinov2-small");
 }
 
-#[test]
 fn seeded_small_with_registers() {
     check_seeded("dinov2-with-registers-small", "dinov2-small-with-registers");
 }
 
-#[test]
 fn a_vector_is_the_same_in_every_pooling() {
     for dtype in [DType::F32, DType::Bf16] {
         let model = tiny("tiny-reg");

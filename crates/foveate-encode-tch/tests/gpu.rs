@@ -12,7 +12,7 @@ use common::{Goldens, HALF, STRICT, TINY, check, encode, fixtures, keys, tiny, t
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
 use foveate_encode_tch::TchEncoder;
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use foveate_testkit::{Resource, Trial, run_in_turn, trial};
 
 const DEVICE: &str = "cuda:0";
 
@@ -25,24 +25,16 @@ fn main() -> ExitCode {
         ("the last batch is still there", the_last_batch_is_still_there),
         ("two encoders side by side", two_encoders_side_by_side),
     ];
-    let trials =
-        tests.into_iter().map(|(name, test)| trial(name, test)).chain([Trial::test("beyond the last", || {
-            beyond_the_last();
-            Ok::<(), Failed>(())
-        })]);
-    // One after the other: they share a device.
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let trials = tests.into_iter().map(|(name, test)| on_device(name, test));
+    // They share a device.
+    run_in_turn(trials.chain([trial("beyond the last", beyond_the_last)]).collect())
 }
 
-fn trial(name: &str, test: fn()) -> Trial {
-    Trial::ignorable_test(format!("{DEVICE}: {name}"), move || match TchEncoder::new(&tiny("tiny"), &on(DType::F32)) {
-        Err(error @ EncodeError::Device { .. }) => Ok(Completion::ignored_with(error.to_string())),
-        Err(error) => Err(Failed::from(error.to_string())),
-        Ok(_) => {
-            test();
-            Ok(Completion::Completed)
-        }
+fn on_device(name: &str, test: fn()) -> Trial {
+    trial(format!("{DEVICE}: {name}"), move || match TchEncoder::new(&tiny("tiny"), &on(DType::F32)) {
+        Ok(_) => test(),
+        Err(error @ EncodeError::Device { .. }) => Resource::Gpu.missing(error),
+        Err(error) => panic!("{error}"),
     })
 }
 

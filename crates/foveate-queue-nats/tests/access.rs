@@ -1,11 +1,11 @@
 //! Who may, and what is refused with which words. No secret is ever among them.
 
-#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -13,6 +13,28 @@ use async_nats::jetstream::consumer::{AckPolicy, pull};
 use brokers::{NatsServer, free_port};
 use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::{Resource, program, run, trials};
+
+/// Names a queue to a process of its own: a test's environment cannot be changed, but another process's can.
+const ADDRESS: &str = "FOVEATE_TEST_ADDRESS";
+
+fn main() -> ExitCode {
+    if let Ok(address) = std::env::var(ADDRESS) {
+        open_and_say(&address);
+        return ExitCode::SUCCESS;
+    }
+    run(trials![
+        nobody_there_is_transient,
+        a_server_without_jetstream_is_named_as_such,
+        what_is_not_there_is_made_only_when_asked,
+        a_consumer_that_would_lose_messages_is_refused,
+        a_stream_of_many_subjects_needs_one_to_be_named,
+        dead_letters_need_as_much_room_as_messages,
+        a_stranger_is_not_let_in_and_no_secret_is_told,
+        who_knows_the_password_is_let_in,
+        a_server_with_tls_is_spoken_to_with_tls,
+    ])
+}
 
 fn options(address: &str, settings: &[(&str, &str)]) -> QueueOptions {
     QueueOptions {
@@ -35,7 +57,6 @@ fn prepare(server: &NatsServer, make: impl AsyncFnOnce(jetstream::Context)) {
     runtime.block_on(async { make(jetstream::new(async_nats::connect(server.address()).await.unwrap())).await });
 }
 
-#[test]
 fn nobody_there_is_transient() {
     let address = format!("127.0.0.1:{}", free_port());
     let error = NatsQueue::open(&options(&address, &[])).unwrap_err();
@@ -43,16 +64,14 @@ fn nobody_there_is_transient() {
     assert!(error.to_string().starts_with(&format!("queue JOBS: cannot connect to {address}: ")), "{error}");
 }
 
-#[test]
 fn a_server_without_jetstream_is_named_as_such() {
-    let Some(server) = NatsServer::start_with(&[]) else { return };
+    let server = NatsServer::start_with(&[]);
     let reason = refused(&options(&server.address(), &[]));
     assert_eq!(reason, "queue JOBS: there is no JetStream on this server; start it with --jetstream");
 }
 
-#[test]
 fn what_is_not_there_is_made_only_when_asked() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let asked = options(&server.address(), &[]);
     let unasked = QueueOptions { create: false, ..asked.clone() };
     let missing = |what| format!("queue JOBS: there is no {what}; let it be created, or make it with NATS' own tools");
@@ -69,9 +88,8 @@ fn what_is_not_there_is_made_only_when_asked() {
     assert_eq!(refused(&unasked), missing("stream JOBS-DEAD"));
 }
 
-#[test]
 fn a_consumer_that_would_lose_messages_is_refused() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let asked = options(&server.address(), &[]);
     drop(NatsQueue::open(&asked).unwrap());
     let other_lease = QueueOptions { lease: Some(Duration::from_secs(7)), ..asked.clone() };
@@ -106,9 +124,8 @@ fn a_consumer_that_would_lose_messages_is_refused() {
     );
 }
 
-#[test]
 fn a_stream_of_many_subjects_needs_one_to_be_named() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     prepare(&server, async |jetstream| {
         let subjects = vec!["jobs.>".to_owned(), "more".to_owned()];
         let config = jetstream::stream::Config { name: "JOBS".to_owned(), subjects, ..Default::default() };
@@ -128,9 +145,8 @@ fn a_stream_of_many_subjects_needs_one_to_be_named() {
     assert!(!error.is_transient());
 }
 
-#[test]
 fn dead_letters_need_as_much_room_as_messages() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let limit = |name: &str, max_message_size| {
         prepare(&server, async |jetstream| {
             let subjects = vec![name.to_owned()];
@@ -154,9 +170,8 @@ fn dead_letters_need_as_much_room_as_messages() {
     }
 }
 
-#[test]
 fn a_stranger_is_not_let_in_and_no_secret_is_told() {
-    let Some(server) = NatsServer::start_with(&["--jetstream", "--user", "u", "--pass", "geheim"]) else { return };
+    let server = NatsServer::start_with(&["--jetstream", "--user", "u", "--pass", "geheim"]);
     let address = server.address();
     let expected = format!(
         "queue JOBS: {address} refuses the login; check NATS_USER and NATS_PASSWORD, NATS_TOKEN or the credentials file"
@@ -168,24 +183,19 @@ fn a_stranger_is_not_let_in_and_no_secret_is_told() {
     assert!(file.to_string().starts_with("credentials /nowhere.creds: "), "{file}");
 }
 
-/// Opens the queue that `FOVEATE_TEST_ADDRESS` names, where that is set: the environment of a test cannot be changed, but
-/// that of another process can.
-#[test]
-fn child() {
-    let Ok(address) = std::env::var("FOVEATE_TEST_ADDRESS") else { return };
-    match NatsQueue::open(&options(&address, &[])) {
+fn open_and_say(address: &str) {
+    match NatsQueue::open(&options(address, &[])) {
         Ok(queue) => println!("name: {} debug: {queue:?}", queue.name()),
         Err(error) => println!("error: {error} {error:?}"),
     }
 }
 
-#[test]
 fn who_knows_the_password_is_let_in() {
-    let Some(server) = NatsServer::start_with(&["--jetstream", "--user", "u", "--pass", "geheim"]) else { return };
+    let server = NatsServer::start_with(&["--jetstream", "--user", "u", "--pass", "geheim"]);
     let child = |password: &str| {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]).env("FOVEATE_TEST_ADDRESS", server.address());
-        let output = command.env("NATS_USER", "u").env("NATS_PASSWORD", password).output().unwrap();
+        command.env(ADDRESS, server.address()).env("NATS_USER", "u").env("NATS_PASSWORD", password);
+        let output = command.output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         assert!(!said.contains(password), "{said}");
         said
@@ -194,21 +204,18 @@ fn who_knows_the_password_is_let_in() {
     assert!(child("falsch").contains("refuses the login"), "{}", child("falsch"));
 }
 
-#[test]
 fn a_server_with_tls_is_spoken_to_with_tls() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    let mut openssl = Command::new("openssl");
+    let mut openssl = program(Resource::Openssl, "openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]).arg("-out").arg(&cert).arg("-keyout").arg(&key);
-    if !openssl.output().is_ok_and(|made| made.status.success()) {
-        println!("skipped: there is no openssl to make a certificate with");
-        return;
-    }
+    let made = openssl.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
     let arguments = ["--jetstream", "--tls", "--tlscert", cert, "--tlskey", key];
-    let Some(server) = NatsServer::start_with(&arguments) else { return };
+    let server = NatsServer::start_with(&arguments);
     let address = server.address();
     let reason = refused(&options(&address, &[]));
     assert!(reason.starts_with(&format!("queue JOBS: no TLS with {address} (")), "{reason}");
@@ -216,7 +223,7 @@ fn a_server_with_tls_is_spoken_to_with_tls() {
         assert!(NatsQueue::open(&options(&address, settings)).unwrap().depth().is_ok());
     }
 
-    let plain = NatsServer::start().unwrap();
+    let plain = NatsServer::start();
     let reason = refused(&options(&plain.address(), &[("tls", "required")]));
     assert!(reason.starts_with(&format!("queue JOBS: no TLS with {}", plain.address())), "{reason}");
 }

@@ -6,6 +6,7 @@
 mod brokers;
 
 use std::collections::BTreeSet;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,17 @@ use brokers::NatsServer;
 use foveate_queue::conformance::{Capability, Dead, Fixture, Harness, check, unknown_settings_are_refused};
 use foveate_queue::{DeadLetter, Depth, JobQueue, Message, QueueOptions};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::{run, trials};
+
+fn main() -> ExitCode {
+    run(trials![
+        it_is_a_queue,
+        settings_that_there_are_not_are_refused,
+        a_body_that_leaves_no_room_loses_its_end,
+        one_request_takes_no_more_bytes_than_a_worker_has_room_for,
+        a_stream_that_is_made_anew_has_other_messages,
+    ])
+}
 
 /// What `nats-server` takes unless it is configured.
 const MAX_PAYLOAD: usize = 1 << 20;
@@ -79,9 +91,8 @@ fn fixture(address: &str, number: u32, lease: Duration, max_receive: u32) -> Fix
     }
 }
 
-#[test]
 fn it_is_a_queue() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let made = AtomicU32::new(0);
     check(&Harness {
         open: &|lease, max_receive| {
@@ -98,14 +109,12 @@ fn it_is_a_queue() {
     });
 }
 
-#[test]
 fn settings_that_there_are_not_are_refused() {
     unknown_settings_are_refused("nats://127.0.0.1:1/JOBS", |options| Ok(Box::new(NatsQueue::open(options)?)));
 }
 
-#[test]
 fn a_body_that_leaves_no_room_loses_its_end() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let address = server.address();
     let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{address}/JOBS")) };
     let queue = NatsQueue::open(&options).unwrap();
@@ -128,11 +137,10 @@ fn a_body_that_leaves_no_room_loses_its_end() {
     assert_eq!(client.header("JOBS-DEAD", "Foveate-Body-Bytes"), Some(MAX_PAYLOAD.to_string()));
 }
 
-#[test]
 fn one_request_takes_no_more_bytes_than_a_worker_has_room_for() {
     const MESSAGES: usize = 40;
     const MOST: usize = 32 << 20;
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{}/JOBS", server.address())) };
     let queue = NatsQueue::open(&options).unwrap();
     let body = vec![b'x'; MAX_PAYLOAD - 100];
@@ -147,9 +155,8 @@ fn one_request_takes_no_more_bytes_than_a_worker_has_room_for() {
     }
 }
 
-#[test]
 fn a_stream_that_is_made_anew_has_other_messages() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let address = server.address();
     let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{address}/JOBS")) };
     let client = Client::connect(&address);

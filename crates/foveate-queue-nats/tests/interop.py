@@ -1,14 +1,10 @@
-"""A client that nobody here wrote: `interop.py ADDRESS send|dead|take`. Exit code 77 when nats-py is not there."""
+"""A client that nobody here wrote: `interop.py ADDRESS send|dead|take`."""
 
 import asyncio
 import json
 import sys
 
-try:
-    import nats
-except ImportError as error:
-    print(error)
-    sys.exit(77)
+import nats
 
 
 def job(name):

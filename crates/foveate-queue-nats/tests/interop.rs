@@ -5,29 +5,30 @@
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 
-use std::process::Command;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use brokers::{NatsServer, python};
+use brokers::{NatsServer, printed};
 use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueOptions};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::{python, run, trials};
 
-/// What the script prints; `None` without nats-py.
-fn other(server: &NatsServer, step: &str) -> Option<String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop.py");
-    let output = python(Command::new("python3").args([script, &server.address(), step]))?;
-    Some(String::from_utf8(output.stdout).unwrap())
+fn main() -> ExitCode {
+    run(trials![other_clients_send_read_and_work])
 }
 
-#[test]
+/// What the script prints.
+fn other(server: &NatsServer, step: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop.py");
+    printed(python(&["nats"]).args([script, &server.address(), step]))
+}
+
 fn other_clients_send_read_and_work() {
-    let Some(server) = NatsServer::start() else { return };
+    let server = NatsServer::start();
     let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{}/JOBS", server.address())) };
     let queue = NatsQueue::open(&options).unwrap();
 
-    if other(&server, "send").is_none() {
-        return;
-    }
+    other(&server, "send");
     let received = queue.receive(10, Duration::from_secs(5)).unwrap();
     let ids: Vec<_> = received.iter().map(|delivery| delivery.id.as_str()).collect();
     assert_eq!(ids, ["named", "JOBS:2"], "the second 'named' was dropped");
@@ -38,7 +39,7 @@ fn other_clients_send_read_and_work() {
     for delivery in &received {
         queue.dead_letter(delivery, &why).unwrap();
     }
-    let letters = other(&server, "dead").unwrap();
+    let letters = other(&server, "dead");
     let letters: Vec<&str> = letters.lines().collect();
     assert_eq!(letters.len(), 2);
     for (letter, name) in letters.iter().zip(["named", "nameless"]) {
@@ -50,7 +51,7 @@ fn other_clients_send_read_and_work() {
 
     let sent = Message { id: "ours".to_owned(), body: br#"{"version": 1}"#.to_vec() };
     assert_eq!(queue.send(&[sent]), [Ok(())]);
-    let taken = other(&server, "take").unwrap();
+    let taken = other(&server, "take");
     assert!(taken.contains(r#""Nats-Msg-Id": "ours""#) && taken.contains(r#""body": {"version": 1}"#), "{taken}");
     assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 2 });
 }

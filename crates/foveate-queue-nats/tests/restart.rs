@@ -1,11 +1,12 @@
 //! The broker is killed while messages are on their way, and comes back.
 
-#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,6 +15,11 @@ use std::time::{Duration, Instant};
 use brokers::NatsServer;
 use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
 use foveate_queue_nats::NatsQueue;
+use foveate_testkit::{run, trials};
+
+fn main() -> ExitCode {
+    run(trials![nothing_is_lost_when_the_broker_is_killed, calls_are_bounded_while_it_is_away,])
+}
 
 const MESSAGES: usize = 2000;
 /// Most that a call may take while the broker is away.
@@ -87,9 +93,8 @@ fn says_that_it_is_away(queue: &dyn JobQueue, receipt: &foveate_queue::Receipt) 
     });
 }
 
-#[test]
 fn nothing_is_lost_when_the_broker_is_killed() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     let queues = [open(&server), open(&server), open(&server)];
     let done = Mutex::new(BTreeMap::new());
     thread::scope(|scope| {
@@ -113,9 +118,8 @@ fn nothing_is_lost_when_the_broker_is_killed() {
     assert!(doubles < MESSAGES / 10, "{doubles}");
 }
 
-#[test]
 fn calls_are_bounded_while_it_is_away() {
-    let Some(mut server) = NatsServer::start() else { return };
+    let mut server = NatsServer::start();
     let queue = open(&server);
     let sent = ["a", "b"].map(|id| Message { id: id.to_owned(), body: b"{}".to_vec() });
     assert_eq!(queue.send(&sent), [Ok(()), Ok(())]);

@@ -6,14 +6,30 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
 use foveate_queue_sqs::SqsQueue;
+use foveate_testkit::{run, trials};
 use support::brokers::{AwsServer, free_port};
 use support::options;
 use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    run(trials![
+        a_wrong_signature_is_told_without_the_request,
+        a_service_that_is_ill_is_transient,
+        a_service_without_tls_is_not_waited_for,
+        nobody_there_is_transient_and_soon_said,
+        credentials_that_are_not_there_are_asked_for,
+        what_is_not_there_is_made_only_when_asked,
+        bodies_that_sqs_cannot_carry_are_refused_alone,
+        a_queue_of_another_account_is_found_by_its_address,
+        a_service_that_goes_away_is_transient,
+    ])
+}
 
 /// Options for whoever answers at `endpoint`, with credentials that nobody may see.
 fn secret_options(endpoint: &str) -> (TempDir, QueueOptions) {
@@ -56,7 +72,6 @@ fn refusing(status: u16, code: &'static str) -> String {
     endpoint
 }
 
-#[test]
 fn a_wrong_signature_is_told_without_the_request() {
     let (_home, options) = secret_options(&refusing(403, "SignatureDoesNotMatch"));
     let error = SqsQueue::open(&options).unwrap_err();
@@ -67,7 +82,6 @@ fn a_wrong_signature_is_told_without_the_request() {
     );
 }
 
-#[test]
 fn a_service_that_is_ill_is_transient() {
     let (_home, options) = secret_options(&refusing(503, "ServiceUnavailable"));
     let error = SqsQueue::open(&options).unwrap_err();
@@ -78,7 +92,6 @@ fn a_service_that_is_ill_is_transient() {
     assert!(error.to_string().starts_with("queue jobs: looking for queue jobs: AccessDenied: "), "{error}");
 }
 
-#[test]
 fn a_service_without_tls_is_not_waited_for() {
     let (_home, options) = secret_options(&refusing(400, "AccessDenied").replace("http:", "https:"));
     let error = SqsQueue::open(&options).unwrap_err();
@@ -87,7 +100,6 @@ fn a_service_without_tls_is_not_waited_for() {
     assert!(error.to_string().starts_with("queue jobs: looking for queue jobs: no TLS with the service ("), "{error}");
 }
 
-#[test]
 fn nobody_there_is_transient_and_soon_said() {
     let (_home, options) = secret_options(&format!("http://127.0.0.1:{}", free_port()));
     let since = Instant::now();
@@ -97,7 +109,6 @@ fn nobody_there_is_transient_and_soon_said() {
     assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
 }
 
-#[test]
 fn credentials_that_are_not_there_are_asked_for() {
     let (home, mut options) = secret_options("http://127.0.0.1:1");
     std::fs::remove_file(home.path().join("credentials")).unwrap();
@@ -114,9 +125,8 @@ fn credentials_that_are_not_there_are_asked_for() {
     assert_eq!(error.to_string(), "setting 'endpoint': credentials do not belong there");
 }
 
-#[test]
 fn what_is_not_there_is_made_only_when_asked() {
-    let Some(server) = AwsServer::start() else { return };
+    let server = AwsServer::start();
     let asked = options(&server, "jobs");
     let unasked = QueueOptions { create: false, ..asked.clone() };
     let error = SqsQueue::open(&unasked).unwrap_err();
@@ -135,9 +145,8 @@ fn what_is_not_there_is_made_only_when_asked() {
     assert!(error.starts_with("queue jobs: there is no queue graves"), "{error}");
 }
 
-#[test]
 fn bodies_that_sqs_cannot_carry_are_refused_alone() {
-    let Some(server) = AwsServer::start() else { return };
+    let server = AwsServer::start();
     let queue = SqsQueue::open(&options(&server, "jobs")).unwrap();
     let bodies: [&[u8]; 4] = [b"{}", b"\xff", b"", b"\0"];
     let messages: Vec<_> = bodies.iter().map(|body| Message { id: "a".to_owned(), body: body.to_vec() }).collect();
@@ -147,9 +156,8 @@ fn bodies_that_sqs_cannot_carry_are_refused_alone() {
     assert_eq!(queue.receive(10, Duration::from_secs(20)).unwrap().len(), 1);
 }
 
-#[test]
 fn a_queue_of_another_account_is_found_by_its_address() {
-    let Some(server) = AwsServer::start() else { return };
+    let server = AwsServer::start();
     drop(SqsQueue::open(&options(&server, "theirs")).unwrap());
     let mut options = options(&server, "jobs");
     options.settings.insert("url".to_owned(), format!("{}/123456789012/theirs", server.endpoint()));
@@ -158,9 +166,8 @@ fn a_queue_of_another_account_is_found_by_its_address() {
     assert_eq!(queue.receive(1, Duration::from_secs(20)).unwrap()[0].id, "a");
 }
 
-#[test]
 fn a_service_that_goes_away_is_transient() {
-    let Some(mut server) = AwsServer::start() else { return };
+    let mut server = AwsServer::start();
     let queue = SqsQueue::open(&options(&server, "jobs")).unwrap();
     let message = [Message { id: "a".to_owned(), body: b"{}".to_vec() }];
     assert_eq!(queue.send(&message), [Ok(())]);

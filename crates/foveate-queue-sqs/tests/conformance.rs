@@ -4,20 +4,26 @@
 
 mod support;
 
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use foveate_queue::conformance::{Capability, Dead, Fixture, Harness, check, unknown_settings_are_refused};
 use foveate_queue::{DeadLetter, QueueOptions};
 use foveate_queue_sqs::SqsQueue;
+use foveate_testkit::{run, trials};
 use support::brokers::AwsServer;
 use support::{boto3, options};
+
+fn main() -> ExitCode {
+    run(trials![it_is_a_queue_and_so_is_a_fifo_queue, settings_that_there_are_not_are_refused,])
+}
 
 /// What the server takes.
 const LARGEST: usize = 1 << 20;
 
 fn dead_letters(endpoint: &str, queue: &str) -> Vec<Dead> {
-    let letters = boto3(endpoint, &["read", queue]).unwrap().into_iter();
+    let letters = boto3(endpoint, &["read", queue]).into_iter();
     let dead = letters.map(|letter| {
         let attribute = |name: &str| letter["attributes"][name].as_str().unwrap_or_default().to_owned();
         let why = DeadLetter { stage: attribute("stage"), reason: attribute("reason") };
@@ -37,7 +43,7 @@ fn fixture(server: &AwsServer, queue: &str, dead: String, lease: Duration, max_r
         }),
         send_foreign: Some(Box::new({
             let queue = queue.to_owned();
-            move |body| drop(boto3(&endpoint, &["send", &queue, body]).unwrap())
+            move |body| drop(boto3(&endpoint, &["send", &queue, body]))
         })),
     }
 }
@@ -61,14 +67,12 @@ fn run(server: &AwsServer, suffix: &str, drops_doubles: bool) {
     });
 }
 
-#[test]
 fn it_is_a_queue_and_so_is_a_fifo_queue() {
-    let Some(server) = AwsServer::start() else { return };
+    let server = AwsServer::start();
     run(&server, "", false);
     run(&server, ".fifo", true);
 }
 
-#[test]
 fn settings_that_there_are_not_are_refused() {
     unknown_settings_are_refused("sqs://jobs", |options| Ok(Box::new(SqsQueue::open(options)?)));
 }

@@ -1,4 +1,4 @@
-"""A client that nobody here wrote: `interop.py ENDPOINT STEP QUEUE [BODY]`. Exit code 77 when boto3 is not there.
+"""A client that nobody here wrote: `interop.py ENDPOINT STEP QUEUE [BODY]`.
 
 Steps: `send` a body; `read` everything there is, as JSON, and keep it from others; `take` it, and delete it; `redrive`
 sets a policy that moves messages to the queue BODY after 3 deliveries; `limit` has messages of BODY bytes at most.
@@ -8,11 +8,7 @@ import json
 import sys
 import uuid
 
-try:
-    import boto3
-except ImportError as error:
-    print(error)
-    sys.exit(77)
+import boto3
 
 endpoint, step, queue = sys.argv[1:4]
 credentials = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing-secret"}

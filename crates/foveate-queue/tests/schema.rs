@@ -4,9 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use foveate_queue::Job;
+use foveate_testkit::{python, run, trials};
+
+fn main() -> ExitCode {
+    run(trials![the_schema_and_the_parser_agree,])
+}
 
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/job.v1.json");
 const JUDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema.py");
@@ -60,27 +65,20 @@ fn messages() -> Vec<String> {
     messages
 }
 
-/// What `jsonschema` says of each; `None` where it is not installed.
-fn judged(messages: &[String]) -> Option<Vec<bool>> {
-    let mut command = Command::new("python3");
+/// What `jsonschema` says of each.
+fn judged(messages: &[String]) -> Vec<bool> {
+    let mut command = python(&["jsonschema"]);
     command.args([JUDGE, SCHEMA]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut judge = command.spawn().ok()?;
+    let mut judge = command.spawn().unwrap();
     judge.stdin.take().unwrap().write_all((messages.join("\n") + "\n").as_bytes()).unwrap_or_default();
     let output = judge.wait_with_output().unwrap();
-    if output.status.code() == Some(77) {
-        return None;
-    }
     assert!(output.status.success());
-    Some(output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(|line| line == b"1").collect())
+    output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(|line| line == b"1").collect()
 }
 
-#[test]
 fn the_schema_and_the_parser_agree() {
     let messages = messages();
-    let Some(judged) = judged(&messages) else {
-        println!("skipped: there is no python3 with jsonschema");
-        return;
-    };
+    let judged = judged(&messages);
     assert_eq!(judged.len(), messages.len());
     for (message, good) in messages.iter().zip(&judged) {
         let parsed = Job::parse(message.as_bytes());

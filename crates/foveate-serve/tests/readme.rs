@@ -1,22 +1,23 @@
 //! The README's commands, run by curl as they stand.
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests may panic, too; what is skipped is said
+#![allow(clippy::unwrap_used)] // tests may
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
 use foveate_queue::MemoryQueue;
+use foveate_testkit::{Resource, program, run, trials};
 use serde_json::Value;
 use support::{file, serve};
 
-#[test]
+fn main() -> ExitCode {
+    run(trials![every_curl_command_of_the_readme_works,])
+}
+
 fn every_curl_command_of_the_readme_works() {
-    if Command::new("curl").arg("--version").output().is_err() {
-        println!("skipped: curl is not installed");
-        return;
-    }
+    drop(program(Resource::Curl, "curl"));
     let fixture = serve(8, |_, api| {
         api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
         api.tokens = vec!["KEY".to_owned()];

@@ -1,28 +1,31 @@
 //! Schemathesis reads the API's document and tries whatever it allows, and what it does not.
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests may panic, too; what is skipped is said
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // tests may; what schemathesis found is worth seeing
 
 mod support;
 
-use std::process::Command;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foveate_queue::MemoryQueue;
+use foveate_testkit::{Resource, program, run, trials};
 use serde_json::Value;
 use support::{get, serve};
 
-#[test]
+fn main() -> ExitCode {
+    run(trials![
+        whatever_a_client_sends_the_answer_is_as_the_document_says,
+        the_document_says_what_this_server_is_set_up_for,
+    ])
+}
+
 fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
-    if Command::new("schemathesis").arg("--version").output().is_err() {
-        println!("skipped: schemathesis is not installed (pip install schemathesis)");
-        return;
-    }
+    let mut command = program(Resource::Python, "schemathesis");
     let fixture = serve(64, |_, api| {
         api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));
         api.tokens = vec!["key".to_owned()];
     });
     let here = env!("CARGO_MANIFEST_DIR");
-    let mut command = Command::new("schemathesis");
     command.args(["--config-file", &format!("{here}/schemathesis.toml"), "run"]);
     command.arg(format!("http://{}/openapi.json", fixture.address));
     command.args(["--header", "Authorization: Bearer key", "--checks", "all", "--max-examples", "60"]);
@@ -41,7 +44,6 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
     }
 }
 
-#[test]
 fn the_document_says_what_this_server_is_set_up_for() {
     let with = serve(64, |_, api| {
         api.queue = Some(Arc::new(MemoryQueue::new("jobs", Duration::from_secs(30), 3)));

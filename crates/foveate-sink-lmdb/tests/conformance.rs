@@ -3,13 +3,25 @@
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use foveate_sink::conformance::{
     Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
 };
 use foveate_sink::{Layout, Published, SinkError, SinkRegistry};
 use foveate_sink_lmdb::{LmdbSink, Vectors};
+use foveate_testkit::{Resource, program, trials};
 use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        it_is_a_sink,
+        it_has_no_settings,
+        others_read_files_and_folders,
+        a_full_disk_is_made_good,
+        a_crash_at_any_step_is_made_good,
+    ])
+}
 
 fn read(published: &Published) -> Stored {
     let vectors = Vectors::open(&published.files[0]).unwrap();
@@ -47,36 +59,32 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-#[test]
 fn it_is_a_sink() {
     with_subject(|subject| run(subject, scratch().path()));
 }
 
-#[test]
 fn it_has_no_settings() {
     unknown_settings_are_refused(|options| registry().get("lmdb").unwrap().open(options));
 }
 
-#[test]
 fn others_read_files_and_folders() {
+    drop(program(Resource::LmdbUtils, "mdb_stat"));
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
     with_subject(|subject| {
         if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
-            eprintln!("SKIPPED: {reason}");
+            Resource::Python.missing(reason);
         }
     });
 }
 
-#[test]
 fn a_full_disk_is_made_good() {
     with_subject(|subject| {
         if let Err(reason) = run_out_of_space(subject, scratch().path()) {
-            eprintln!("SKIPPED: {reason}");
+            Resource::Mount.missing(reason);
         }
     });
 }
 
-#[test]
 fn a_crash_at_any_step_is_made_good() {
     crash_at_every_step(
         &|options, probe| Box::new(LmdbSink::new(options.clone()).with_probe(probe)),

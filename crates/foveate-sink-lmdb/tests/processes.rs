@@ -1,21 +1,41 @@
 //! More than one process: readers of what is being written, writers that are killed, and too little memory.
 //!
-//! The other process is this test binary again, running one of the "child" tests, which do nothing when they are not
-//! told to by [`ROLE`].
+//! The other process is this test binary again, with the name of one of the [`CHILDREN`] and, in [`OUTPUT`], a path.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use foveate_core::Stage;
 use foveate_sink::{Existing, Failure, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_sink_lmdb::{LmdbSink, Vectors};
+use foveate_testkit::{python, run, trials};
 
-const ROLE: &str = "FOVEATE_TEST_LMDB_OUTPUT";
+/// What the other processes do.
+const CHILDREN: [(&str, fn(&Path)); 3] = [("write", write), ("append", append_and_wait), ("read", read_twice)];
+const OUTPUT: &str = "FOVEATE_TEST_LMDB_OUTPUT";
+
+fn main() -> ExitCode {
+    if let Some(output) = std::env::var_os(OUTPUT) {
+        let name = std::env::args().nth(1).unwrap();
+        let (_, child) = CHILDREN.into_iter().find(|(child, _)| *child == name).unwrap();
+        child(Path::new(&output));
+        return ExitCode::SUCCESS;
+    }
+    run(trials![
+        another_process_reads_a_snapshot_while_more_is_committed,
+        python_reads_a_snapshot_while_more_is_committed,
+        killed_between_append_and_commit,
+        killed_at_any_moment,
+        a_torn_commit_never_happened,
+        little_address_space_is_enough,
+    ])
+}
+
 const DIM: usize = 384;
 const BLOCK: u64 = 1000;
 const BLOCKS: u64 = 12;
@@ -98,15 +118,15 @@ struct Other {
 }
 
 impl Other {
-    /// This binary, running test `name`, told about `output`.
+    /// This binary as the child `name`, told about `output`.
     fn run(name: &str, output: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+        command.arg(name);
         Self::start(command, output)
     }
 
     fn start(mut command: Command, output: &Path) -> Self {
-        let mut child = command.env(ROLE, output).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.env(OUTPUT, output).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, input, output }
     }
@@ -137,10 +157,6 @@ impl Other {
     }
 }
 
-fn role() -> Option<PathBuf> {
-    std::env::var_os(ROLE).map(PathBuf::from)
-}
-
 fn say(word: &str, number: u64) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{word} {number}").unwrap();
@@ -151,30 +167,22 @@ fn wait() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-#[test]
-fn child_writes() {
-    if let Some(output) = role() {
-        write_all(&output, &mut |watermark| say("stored", watermark));
-    }
+fn write(output: &Path) {
+    write_all(output, &mut |watermark| say("stored", watermark));
 }
 
-#[test]
-fn child_appends_and_waits() {
-    if let Some(output) = role() {
-        let mut sink = LmdbSink::new(options(&output));
-        sink.begin(&manifest(), Existing::Resume).unwrap();
-        take(&mut sink, 0);
-        sink.commit(Watermark(BLOCK)).unwrap();
-        take(&mut sink, 1);
-        say("appended", 2 * BLOCK);
-        wait();
-    }
+fn append_and_wait(output: &Path) {
+    let mut sink = LmdbSink::new(options(output));
+    sink.begin(&manifest(), Existing::Resume).unwrap();
+    take(&mut sink, 0);
+    sink.commit(Watermark(BLOCK)).unwrap();
+    take(&mut sink, 1);
+    say("appended", 2 * BLOCK);
+    wait();
 }
 
-#[test]
-fn child_reads() {
-    let Some(staging) = role() else { return };
-    let vectors = Vectors::open(&staging).unwrap();
+fn read_twice(staging: &Path) {
+    let vectors = Vectors::open(staging).unwrap();
     let mut rows = 0;
     let all = vectors.for_each(|_| {
         if rows == 0 {
@@ -193,7 +201,6 @@ fn vectors_below(watermark: u64) -> u64 {
     (0..watermark).filter(|&index| !failed(index)).count() as u64
 }
 
-#[test]
 fn another_process_reads_a_snapshot_while_more_is_committed() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("x.lmdb");
@@ -201,7 +208,7 @@ fn another_process_reads_a_snapshot_while_more_is_committed() {
     sink.begin(&manifest(), Existing::Resume).unwrap();
     take(&mut sink, 0);
     sink.commit(Watermark(BLOCK)).unwrap();
-    let mut reader = Other::run("child_reads", &dir.path().join("x.lmdb.partial"));
+    let mut reader = Other::run("read", &dir.path().join("x.lmdb.partial"));
     reader.heard("first row of").unwrap();
     for block in 1..6 {
         take(&mut sink, block);
@@ -213,16 +220,9 @@ fn another_process_reads_a_snapshot_while_more_is_committed() {
     reader.ends_well();
 }
 
-#[test]
 fn python_reads_a_snapshot_while_more_is_committed() {
     let script = "
-import sys
-try:
-    import lmdb
-except ImportError as missing:
-    print('missing', 0, flush=True)
-    sys.exit(0)
-import os
+import lmdb, os, sys
 env = lmdb.open(os.environ['FOVEATE_TEST_LMDB_OUTPUT'], readonly=True, max_dbs=4, map_size=1 << 40)
 db = env.open_db(b'vectors', create=False)
 with env.begin(db) as txn:
@@ -238,17 +238,10 @@ with env.begin(db) as txn:
     sink.begin(&manifest(), Existing::Resume).unwrap();
     take(&mut sink, 0);
     sink.commit(Watermark(BLOCK)).unwrap();
-    let mut command = Command::new("python3");
+    let mut command = python(&["lmdb"]);
     command.args(["-c", script]);
-    if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no python3");
-        return;
-    }
     let mut reader = Other::start(command, &dir.path().join("x.lmdb.partial"));
-    let Some(before) = reader.heard("before") else {
-        eprintln!("SKIPPED: Python has no lmdb (pip install lmdb)");
-        return;
-    };
+    let before = reader.heard("before").unwrap();
     assert_eq!(before, vectors_below(BLOCK));
     take(&mut sink, 1);
     sink.commit(Watermark(2 * BLOCK)).unwrap();
@@ -258,11 +251,10 @@ with env.begin(db) as txn:
     reader.ends_well();
 }
 
-#[test]
 fn killed_between_append_and_commit() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("x.lmdb");
-    let mut writer = Other::run("child_appends_and_waits", &output);
+    let mut writer = Other::run("append", &output);
     assert_eq!(writer.heard("appended"), Some(2 * BLOCK));
     let second = LmdbSink::new(options(&output)).begin(&manifest(), Existing::Resume);
     assert!(matches!(second, Err(SinkError::Locked(_))), "{second:?}");
@@ -273,7 +265,6 @@ fn killed_between_append_and_commit() {
 }
 
 /// Most of the writer's time is commits, so that is where it is killed.
-#[test]
 fn killed_at_any_moment() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, output) = (dir.path().join("whole.lmdb"), dir.path().join("x.lmdb"));
@@ -283,7 +274,7 @@ fn killed_at_any_moment() {
     let expected = std::fs::read(&whole).unwrap();
     let (mut kills, mut lowest) = (0, 0);
     for round in 0_u32.. {
-        let mut writer = Other::run("child_writes", &output);
+        let mut writer = Other::run("write", &output);
         // A pseudo-random moment, later and later so that the end is reached.
         std::thread::sleep(time * (round * 37 % 23) / 60 + Duration::from_millis(u64::from(round)));
         if writer.child.try_wait().unwrap().is_some() {
@@ -316,7 +307,6 @@ fn killed_at_any_moment() {
 }
 
 /// A power failure in the middle of a commit: some of its pages reached the disk, the one that makes them count did not.
-#[test]
 fn a_torn_commit_never_happened() {
     const PAGE: usize = 4096;
     let dir = tempfile::tempdir().unwrap();
@@ -352,13 +342,12 @@ fn a_torn_commit_never_happened() {
     assert_eq!(check_stored(&Vectors::open(&output).unwrap()), BLOCK * BLOCKS);
 }
 
-#[test]
 fn little_address_space_is_enough() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("x.lmdb");
     let mut command = Command::new("sh");
     // 600 MB: far from a TiB, and not a multiple of what is needed.
-    command.args(["-c", "ulimit -v 600000 && exec \"$0\" child_writes --exact --nocapture --test-threads=1"]);
+    command.args(["-c", "ulimit -v 600000 && exec \"$0\" write"]);
     command.arg(std::env::current_exe().unwrap());
     let mut writer = Other::start(command, &output);
     assert_eq!(writer.heard("stored"), Some(BLOCK));

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::Seek;
 use std::path::Path;
+use std::process::ExitCode;
 
 use foveate_sink::conformance::{
     Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
@@ -12,9 +13,20 @@ use foveate_sink::conformance::{
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Layout, Published, SinkRegistry};
 use foveate_sink_npy::NpyFormat;
+use foveate_testkit::{Resource, trials};
 use half::f16;
 use npyz::NpyFile;
 use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        it_is_a_sink,
+        it_has_no_settings,
+        others_read_files_and_folders,
+        a_full_disk_is_made_good,
+        a_crash_at_any_step_is_made_good,
+    ])
+}
 
 fn read(published: &Published) -> Stored {
     let arrays = published.files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "npy"));
@@ -68,36 +80,31 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-#[test]
 fn it_is_a_sink() {
     with_subject(|subject| run(subject, scratch().path()));
 }
 
-#[test]
 fn it_has_no_settings() {
     unknown_settings_are_refused(|options| registry().get("npy").unwrap().open(options));
 }
 
-#[test]
 fn others_read_files_and_folders() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
     with_subject(|subject| {
         if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
-            eprintln!("SKIPPED: {reason}");
+            Resource::Python.missing(reason);
         }
     });
 }
 
-#[test]
 fn a_full_disk_is_made_good() {
     with_subject(|subject| {
         if let Err(reason) = run_out_of_space(subject, scratch().path()) {
-            eprintln!("SKIPPED: {reason}");
+            Resource::Mount.missing(reason);
         }
     });
 }
 
-#[test]
 fn a_crash_at_any_step_is_made_good() {
     crash_at_every_step(
         &|options, probe| Box::new(PartSink::new(options.clone(), NpyFormat).with_probe(probe)),

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::process::ExitCode;
 
 use arrow_array::FixedSizeListArray;
 use arrow_array::cast::AsArray;
@@ -14,8 +15,20 @@ use foveate_sink::conformance::{
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Layout, Published, Rows, RunManifest, SinkError, SinkOptions, SinkRegistry, Watermark};
 use foveate_sink_parquet::ParquetFormat;
+use foveate_testkit::{Resource, trials};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        it_is_a_sink,
+        other_settings_are_refused,
+        others_read_files_and_folders,
+        a_full_disk_is_made_good,
+        a_crash_at_any_step_is_made_good,
+        compression_shrinks_files_and_is_part_of_the_run,
+    ])
+}
 
 fn read(published: &Published) -> Stored {
     let is_data = |file: &&std::path::PathBuf| file.extension().is_some_and(|extension| extension == "parquet");
@@ -75,43 +88,38 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-#[test]
 fn it_is_a_sink() {
     for compression in COMPRESSIONS {
         with_subject(compression, |subject| run(subject, scratch().path()));
     }
 }
 
-#[test]
 fn other_settings_are_refused() {
     unknown_settings_are_refused(|options| registry().get("parquet").unwrap().open(options));
     let gzip = compressed("gzip", &SinkOptions::new("nowhere"));
     assert!(matches!(registry().get("parquet").unwrap().open(&gzip), Err(SinkError::Unsupported(_))));
 }
 
-#[test]
 fn others_read_files_and_folders() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
     // One of each codec: every reader is started anew for every file.
     for compression in COMPRESSIONS.iter().filter(|name| !["none", "zstd:19"].contains(name)) {
         with_subject(compression, |subject| {
             if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
-                eprintln!("SKIPPED: {reason}");
+                Resource::Python.missing(reason);
             }
         });
     }
 }
 
-#[test]
 fn a_full_disk_is_made_good() {
     with_subject("", |subject| {
         if let Err(reason) = run_out_of_space(subject, scratch().path()) {
-            eprintln!("SKIPPED: {reason}");
+            Resource::Mount.missing(reason);
         }
     });
 }
 
-#[test]
 fn a_crash_at_any_step_is_made_good() {
     for compression in COMPRESSIONS {
         crash_at_every_step(
@@ -140,7 +148,6 @@ fn written(compression: &str, folder: &Path) -> Vec<u8> {
     std::fs::read(&sink.finish().unwrap().files[0]).unwrap()
 }
 
-#[test]
 fn compression_shrinks_files_and_is_part_of_the_run() {
     let folder = scratch();
     let plain = written("", folder.path());

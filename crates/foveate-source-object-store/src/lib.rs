@@ -3,8 +3,6 @@
 mod address;
 mod connect;
 mod fetch;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
@@ -19,11 +17,7 @@ use crate::fetch::{ObjectFetch, Stores};
 /// # Errors
 /// [`SourceError`] if nothing is allowed, an address or a setting is invalid, or the system has no certificates.
 pub fn open(options: &FetchOptions) -> Result<FetchOpener, SourceError> {
-    open_with(AmazonS3Builder::from_env(), options)
-}
-
-fn open_with(builder: AmazonS3Builder, options: &FetchOptions) -> Result<FetchOpener, SourceError> {
-    let stores = Arc::new(Stores::new(&builder, options)?);
+    let stores = Arc::new(Stores::new(&AmazonS3Builder::from_env(), options)?);
     Ok(Arc::new(move || Ok(Box::new(ObjectFetch::new(stores.clone())))))
 }
 

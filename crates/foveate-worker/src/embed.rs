@@ -231,6 +231,6 @@ fn known(prepared: Result<Size, ItemFault>, xxh3: u64) -> Known {
     Ok(About { size, xxh3 })
 }
 
-fn machine(error: &dyn std::error::Error) -> TaskError {
+fn machine(error: &(dyn std::error::Error + 'static)) -> TaskError {
     TaskError::machine(error_chain(error))
 }

@@ -1,34 +1,45 @@
 //! The binary on CUDA devices: on the project's emulator, whose streams run late and in any order that is legal, so that
-//! a copy or a forward that waits for too little gives wrong vectors. Without CUDA compiled in (`-F cuda,nvjpeg`),
-//! or a C++ compiler to build the emulator with, there is nothing to run, and that is said.
+//! a copy or a forward that waits for too little gives wrong vectors. Needs `-F cuda,nvjpeg`.
 #![cfg(unix)]
-// A test's panic is its report, and what it skips it says.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+// A test's panic is its report.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, npy_rows, run};
+use foveate_cuda_emulator::for_trial;
+use foveate_testkit::{ignore, trials};
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        vectors_are_the_cpus_whatever_order_the_streams_run_in,
+        any_number_of_devices_gives_the_same_bytes,
+        batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu,
+        a_device_that_is_not_there_is_said_in_one_line,
+        a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image,
+        a_service_that_decodes_on_the_device_does_too,
+    ])
+}
 
 /// Width of the tiny model's vectors.
 const DIM: usize = 64;
 
-/// Where the emulated libraries are, if the backend `name` of this build works with them.
-fn emulator(name: &str) -> Option<PathBuf> {
-    let libraries = foveate_cuda_emulator::folder().map_err(|reason| println!("skipped: {reason}")).ok()?;
+/// Where the emulated libraries are. Ends the trial where the backend `name` of this build does not work with them.
+fn emulator(name: &str) -> PathBuf {
+    let libraries = for_trial(foveate_cuda_emulator::folder);
     let report = run(foveate().args(["doctor", "--json"]).env("LD_LIBRARY_PATH", &libraries)).json();
     let rows = report["backends"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == name).unwrap();
     let devices = row["devices"].as_array().unwrap();
     if !devices.iter().any(|device| device == "cuda:0") {
-        println!("skipped: no CUDA in {name}: {row}");
-        return None;
+        ignore(format!("no CUDA in {name}: {}", row["remedy"].as_str().unwrap_or_default()));
     }
-    Some(libraries)
+    libraries
 }
 
 /// `foveate embed` on emulated devices.
@@ -46,9 +57,8 @@ fn worst_cosine(left: &[Vec<f32>], right: &[Vec<f32>]) -> f64 {
     left.iter().zip(right).map(cosine).fold(1.0, f64::min)
 }
 
-#[test]
 fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
-    let Some(libraries) = emulator("fused") else { return };
+    let libraries = emulator("fused");
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
     // Good and bad images: enough for every batch size up to three, and for more batches than are under way at once.
@@ -71,9 +81,8 @@ fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
     }
 }
 
-#[test]
 fn any_number_of_devices_gives_the_same_bytes() {
-    let Some(libraries) = emulator("fused") else { return };
+    let libraries = emulator("fused");
     let folder = tempfile::tempdir().unwrap();
     let outputs = ["cuda:0", "cuda:0,cuda:1", "cuda:1,cuda:0,cuda:0"].map(|devices| {
         let out = folder.path().join(devices.replace([':', ','], "-"));
@@ -85,9 +94,9 @@ fn any_number_of_devices_gives_the_same_bytes() {
     assert_same_tree(&outputs[0], &outputs[2]);
 }
 
-#[test]
 fn batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu() {
-    let (Some(_), Some(libraries)) = (emulator("fused"), emulator("nvjpeg")) else { return };
+    emulator("fused");
+    let libraries = emulator("nvjpeg");
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
     run(embed(&reference).args([PHOTOS, CONFORMANCE])).expect(0);
@@ -102,9 +111,8 @@ fn batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu() {
     }
 }
 
-#[test]
 fn a_device_that_is_not_there_is_said_in_one_line() {
-    let Some(libraries) = emulator("fused") else { return };
+    let libraries = emulator("fused");
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
     let ran = run(emulated(&out, &libraries, "late").args([PHOTOS, "--device", "cuda:2"])).expect(2);
@@ -165,10 +173,26 @@ fn post(address: &str, files: &[PathBuf]) -> serde_json::Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-#[test]
+/// Arguments of a service, the order of the streams, and the least cosine.
+type Job<'a> = (&'a [&'a str], &'a str, f64);
+
 fn a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image() {
-    let Some(libraries) = emulator("fused") else { return };
-    let (nvjpeg, folder) = (emulator("nvjpeg").is_some(), tempfile::tempdir().unwrap());
+    let jobs: [Job<'_>; 2] =
+        [(&["--device", "cuda:0"], "late", 1.0 - 1e-6), (&["--device", "cuda:0,cuda:1"], "random:2", 1.0 - 1e-6)];
+    serves(&emulator("fused"), &jobs);
+}
+
+fn a_service_that_decodes_on_the_device_does_too() {
+    emulator("fused");
+    let jobs: [Job<'_>; 2] = [
+        (&["--device", "cuda:0", "--decoder", "nvjpeg"], "late", 0.99),
+        (&["--device", "cuda:0,cuda:1", "--decoder", "nvjpeg"], "random:5", 0.99),
+    ];
+    serves(&emulator("nvjpeg"), &jobs);
+}
+
+fn serves(libraries: &Path, jobs: &[Job<'_>]) {
+    let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
     let files = |folder: &str| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let damaged = format!("{CONFORMANCE}/damaged");
@@ -180,14 +204,8 @@ fn a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image() {
         csv(&reference.with_extension("failures.csv")).iter().map(|row| row["id"].clone()).collect();
     let expected = npy_rows(&reference, DIM);
     assert!(!failed.is_empty() && files.len() <= 64, "some of a request's files have no vector");
-    let jobs: [(&[&str], &str, f64); 4] = [
-        (&["--device", "cuda:0"], "late", 1.0 - 1e-6),
-        (&["--device", "cuda:0,cuda:1"], "random:2", 1.0 - 1e-6),
-        (&["--device", "cuda:0", "--decoder", "nvjpeg"], "late", 0.99),
-        (&["--device", "cuda:0,cuda:1", "--decoder", "nvjpeg"], "random:5", 0.99),
-    ];
-    for (args, order, least) in jobs.into_iter().filter(|(args, ..)| nvjpeg || !args.contains(&"nvjpeg")) {
-        let answers = served(&libraries, order, &files, args);
+    for &(args, order, least) in jobs {
+        let answers = served(libraries, order, &files, args);
         assert_eq!(answers.len(), files.len());
         for (file, answer) in files.iter().zip(&answers) {
             let fails = failed.iter().any(|id| file.ends_with(id) || *id == file.display().to_string());

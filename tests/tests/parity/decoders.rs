@@ -1,17 +1,18 @@
 //! Every compiled decoder × every conformance file.
 
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use foveate::backends::decoders;
 use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
 use foveate_decode::{ByFormat, DecodeError, DecodeHint, Decoded, Decoder, DecoderOptions, ImageFormat, orientation};
+use foveate_testkit::{Missing, Trial, find_data};
 use foveate_tests::conformance::{ConformanceFile, Expect, files};
-use foveate_tests::data::{fixture, shared};
+use foveate_tests::data::fixture;
 use foveate_tests::goldens::png;
 use foveate_tests::numerics::pixel_error;
 use foveate_tests::trial::{Outcome, ensure, trial};
-use libtest_mimic::Trial;
 use sha2::{Digest, Sha256};
 
 /// A decoder that has said nothing for so long hangs.
@@ -36,18 +37,21 @@ pub(super) fn trials() -> Vec<Trial> {
     names.push(CHAIN.to_owned());
     for name in &names {
         trials.extend(on_folder(name, "committed", Ok(fixture("conformance"))));
-        trials.extend(on_folder(name, "shared", shared("conformance")));
+        trials.extend(on_folder(name, "shared", find_data("conformance")));
         trials.push(upright(name));
         trials.push(truncated(name));
     }
     trials
 }
 
-/// One trial for each file of a folder, or a single ignored one when the folder is not there.
-fn on_folder(backend: &str, kind: &str, folder: Result<std::path::PathBuf, String>) -> Vec<Trial> {
+/// One trial for each file of a folder, or a single one that says what is missing.
+fn on_folder(backend: &str, kind: &str, folder: Result<PathBuf, Missing>) -> Vec<Trial> {
     let prefix = format!("decode::{backend}::{kind}");
-    let listed = folder.map_err(Outcome::Ignored).and_then(|folder| files(&folder));
-    match listed {
+    let folder = match folder {
+        Ok(folder) => folder,
+        Err(missing) => return vec![trial(prefix, move || missing.end())],
+    };
+    match files(&folder) {
         Ok(files) => files
             .into_iter()
             .map(|file| {

@@ -8,12 +8,12 @@ use foveate_core::{PixelBatch, Size};
 use foveate_dinov2::{Model, OpenOptions, SeededWeights};
 use foveate_encode::conformance::noise;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling};
-use foveate_tests::data::{fixture, shared};
+use foveate_testkit::{Trial, data};
+use foveate_tests::data::fixture;
 use foveate_tests::embed::encode;
 use foveate_tests::goldens::{Goldens, photos_with, pixels};
 use foveate_tests::numerics::{HALF, STRICT, Tier};
 use foveate_tests::trial::{Outcome, ensure, trial};
-use libtest_mimic::Trial;
 
 use crate::reference;
 
@@ -217,7 +217,7 @@ fn odd_widths(backend: &str, swiglu: bool) -> Trial {
 fn trained(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::vit-tiny"), move || {
-        let model = Model::from_folder(&shared("weights/vit-tiny-patch16-224").map_err(Outcome::Ignored)?)?;
+        let model = Model::from_folder(&data("weights/vit-tiny-patch16-224"))?;
         let (_, crops) = inputs("hf_pil")?;
         against_reference(&backend, model, &crops[0])
     })

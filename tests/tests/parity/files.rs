@@ -10,14 +10,14 @@ use foveate_decode::{ByFormat, Decoder, DecoderOptions};
 use foveate_dinov2::Model;
 use foveate_encode::Pooling;
 use foveate_resize::Geometry;
-use foveate_tests::data::{fixture, shared};
+use foveate_testkit::{Trial, data};
+use foveate_tests::data::fixture;
 use foveate_tests::embed::{Preprocessor, encode, resize};
 use foveate_tests::goldens::{Goldens, photos_with, pixels};
 use foveate_tests::numerics::{
     FileTier, OTHER_PIXELS, OTHER_PIXELS_TRAINED, RESAMPLED_ALIKE, RESAMPLED_OTHERWISE, SAME_PIXELS, cosine,
 };
 use foveate_tests::trial::{Outcome, ensure, trial};
-use libtest_mimic::Trial;
 
 use crate::encoders::{SEEDED, TINY, open, seeded_model, tiny_model};
 
@@ -131,9 +131,7 @@ impl Subject {
         match self {
             Self::Tiny(name) => tiny_model(name),
             Self::Seeded(name) => seeded_model(name),
-            Self::VitTiny => {
-                Ok(Model::from_folder(&shared("weights/vit-tiny-patch16-224").map_err(Outcome::Ignored)?)?)
-            }
+            Self::VitTiny => Ok(Model::from_folder(&data("weights/vit-tiny-patch16-224"))?),
         }
     }
 
@@ -141,9 +139,7 @@ impl Subject {
         match self {
             Self::Tiny(name) => Goldens::load(&fixture(&format!("goldens/embeddings_{name}.safetensors"))),
             Self::Seeded(_) => Goldens::load(&fixture("goldens/seeded_embeddings.safetensors")),
-            Self::VitTiny => {
-                Goldens::load(&shared("goldens/vit_tiny_embeddings.safetensors").map_err(Outcome::Ignored)?)
-            }
+            Self::VitTiny => Goldens::load(&data("goldens/vit_tiny_embeddings.safetensors")),
         }
     }
 

@@ -19,11 +19,10 @@ mod sinks;
 use std::process::ExitCode;
 
 use foveate_core::{Backend, Registry};
+use foveate_testkit::Trial;
 use foveate_tests::trial::{Outcome, trial};
-use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(decoders::trials());
     trials.extend(resizers::trials());
@@ -31,7 +30,7 @@ fn main() -> ExitCode {
     trials.extend(sinks::trials());
     trials.extend(files::trials());
     trials.extend(recall::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    foveate_testkit::run(trials)
 }
 
 /// Names of the compiled backends of a registry, and an ignored trial for each that is only known.

@@ -3,9 +3,8 @@
 use foveate::Recipe;
 use foveate::verify::recall_at_1;
 use foveate_dinov2::Model;
-use foveate_tests::data::shared;
+use foveate_testkit::{Trial, data};
 use foveate_tests::trial::{Outcome, ensure, trial};
-use libtest_mimic::Trial;
 
 use crate::files::Combination;
 
@@ -28,8 +27,8 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 fn recall(of: &Combination, set: &str) -> Result<f64, Outcome> {
-    let model = Model::from_folder(&shared("weights/vit-tiny-patch16-224").map_err(Outcome::Ignored)?)?;
-    let folder = shared("labelled").map_err(Outcome::Ignored)?;
+    let model = Model::from_folder(&data("weights/vit-tiny-patch16-224"))?;
+    let folder = data("labelled");
     let (paths, labels) = labelled(&folder, set)?;
     let vectors = of.embed(model, Recipe::Hf, true, &paths)?;
     recall_at_1(&vectors, &labels).ok_or_else(|| Outcome::failed("fewer than two photos"))

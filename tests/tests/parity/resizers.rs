@@ -3,11 +3,11 @@
 use foveate::backends::resizers;
 use foveate_core::Size;
 use foveate_resize::{Capability, Filter, Geometry};
+use foveate_testkit::Trial;
 use foveate_tests::embed::resize;
 use foveate_tests::goldens::{photos_with, pixels};
 use foveate_tests::numerics::{EQUAL, OTHER_KERNEL, PILLOW, PixelTier, SAME_KERNEL, pixel_error};
 use foveate_tests::trial::{Outcome, trial};
-use libtest_mimic::Trial;
 
 const INPUT: Size = Size::square(224);
 const HF: Geometry = Geometry::ShortestEdgeCrop { edge: 256, crop: INPUT, filter: Filter::Bicubic };

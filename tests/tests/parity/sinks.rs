@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
-use std::process::Command;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
 use foveate::backends::sinks;
 use foveate_sink::conformance::{Stored, Subject, run};
 use foveate_sink::{Layout, Published};
+use foveate_testkit::{Resource, Trial, program};
 use foveate_tests::trial::{Outcome, trial};
 use half::f16;
-use libtest_mimic::Trial;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 type Reader = fn(&Path) -> Stored;
@@ -33,21 +32,12 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A tool that a format's reader calls, if it is not there.
-fn missing_tool(extension: &str) -> Option<&'static str> {
-    let runs = |tool: &str| Command::new(tool).arg("-V").output().is_ok_and(|output| output.status.success());
-    (extension == "lmdb" && !runs("mdb_dump")).then_some("there is no mdb_dump (Debian: lmdb-utils)")
-}
-
 fn check(name: &str) -> Result<(), Outcome> {
     let registry = sinks();
     let backend = registry.get(name)?;
     let extension = backend.extension();
     let reader =
         reader(extension).ok_or_else(|| Outcome::Ignored(format!("these tests have no reader for .{extension}")))?;
-    if let Some(reason) = missing_tool(extension) {
-        return Err(Outcome::Ignored(reason.to_owned()));
-    }
     let read = |published: &Published| -> Stored {
         let is_data = |file: &&std::path::PathBuf| file.extension().is_some_and(|found| found == extension);
         published.files.iter().filter(is_data).flat_map(|file| reader(file)).collect()
@@ -123,7 +113,7 @@ fn read_lmdb(path: &Path) -> Stored {
 
 /// Keys and values of one database, in the order of the keys.
 fn dump(path: &Path, database: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let output = Command::new("mdb_dump").args(["-n", "-s", database]).arg(path).output().unwrap();
+    let output = program(Resource::LmdbUtils, "mdb_dump").args(["-n", "-s", database]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // The tool leaves a lock file beside the database, and the suite looks at every file.
     let _ = std::fs::remove_file(path.with_extension("lmdb-lock"));

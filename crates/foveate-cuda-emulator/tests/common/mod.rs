@@ -4,6 +4,8 @@
 
 use std::process::{Command, Output};
 
+use foveate_cuda_emulator::for_trial;
+
 /// The orders in which a correct program gives the same result.
 pub(crate) const ORDERS: [&str; 5] = ["late", "eager", "random:1", "random:2", "random:3"];
 
@@ -18,18 +20,14 @@ pub(crate) fn inside() -> bool {
     inside
 }
 
-/// Runs one test of this program again, in a process with these variables. None, and a line that says so, where the
-/// emulator cannot be built.
-pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Option<Output> {
-    if let Err(reason) = foveate_cuda_emulator::load() {
-        eprintln!("skipped: {reason}");
-        return None;
-    }
+/// Runs one test of this program again, in a process with these variables.
+pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Output {
+    for_trial(foveate_cuda_emulator::load);
     let program = std::env::current_exe().expect("the test's program");
     let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(MARK, "1");
     command.envs(variables.iter().copied());
-    Some(command.output().expect("the test's program starts"))
+    command.output().expect("the test's program starts")
 }
 
 /// Runs `body` once in every order, each in a process of its own. `test` is the calling test's name.
@@ -39,8 +37,7 @@ pub(crate) fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn())
     }
     for order in ORDERS {
         let variables = [variables, &[("CUDA_EMULATOR_ORDER", order)]].concat();
-        let Some(output) = child(test, &variables) else { return };
-        passed(&output);
+        passed(&child(test, &variables));
     }
 }
 
@@ -54,7 +51,7 @@ pub(crate) fn dies(test: &str, message: &str, body: fn()) {
     if inside() {
         return body();
     }
-    let Some(output) = child(test, &[("CUDA_EMULATOR_ORDER", "late")]) else { return };
+    let output = child(test, &[("CUDA_EMULATOR_ORDER", "late")]);
     assert!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
 }
 

@@ -4,7 +4,10 @@ mod pass;
 mod recipe;
 mod taps;
 
+use foveate_core::Size;
 use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
+use foveate_decode::Orientation;
+use foveate_resize::Geometry;
 
 pub(crate) use pass::{Job, Source};
 pub(crate) use recipe::{Method, Recipe};
@@ -78,106 +81,29 @@ fn launch(
     unsafe { kernel.launch(stream, grid, BLOCK, &[Arg::Buffer(tables), Arg::Buffer(arena), Arg::Buffer(out), number]) }
 }
 
-#[cfg(test)]
-mod tests {
-    use foveate_core::{ImageView, ImageViewMut, PixelBuf, Size};
-    use foveate_decode::Orientation;
-    use foveate_resize::{Filter, Geometry, Resizer};
-    use foveate_resize_fir::FirResizer;
-
-    use super::*;
-
-    /// Noise, in which every wrong tap and every other rounding shows.
-    fn noise(size: Size, seed: u32) -> Vec<u8> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
-        let next = |_| {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            (state >> 24) as u8
-        };
-        (0..size.rgb_len().unwrap()).map(next).collect()
-    }
-
-    fn on_the_cpu(pixels: &[u8], stored: Size, turn: Orientation, geometry: Geometry) -> Vec<u8> {
-        let (mut image, mut scratch) = (PixelBuf::default(), PixelBuf::default());
-        image.reset(stored).unwrap().copy_from_slice(pixels);
-        turn.apply(&mut image, &mut scratch).unwrap();
-        let plan = geometry.plan(image.size());
-        let mut out = vec![0; plan.output.rgb_len().unwrap()];
-        let view: ImageView<'_> = image.view();
-        FirResizer::new().resize(view, &plan, ImageViewMut::new(&mut out, plan.output).unwrap()).unwrap();
-        out
-    }
-
-    fn on_the_device(device: &Device, pixels: &[u8], stored: Size, turn: Orientation, geometry: Geometry) -> Vec<u8> {
-        let recipe = Recipe::new(geometry, turn.apply_size(stored)).unwrap();
-        let arena = [pixels, &vec![0; recipe.between()]].concat();
-        let mut job = Job::default();
-        job.add(&recipe, Source::turned(0, stored, turn), pixels.len(), 0);
-        let mut tables = vec![0; job.bytes()];
-        job.write(&mut tables);
-        let out = Buffer::zeroed(device, geometry.output().rgb_len().unwrap()).unwrap();
-        let (tables, arena) =
-            (Buffer::from_slice(device, &tables).unwrap(), Buffer::from_slice(device, &arena).unwrap());
-        let stream = Stream::new(device).unwrap();
-        let memory = Memory { tables: &tables, arena: &arena, out: &out };
-        Resampler::new(device).unwrap().run(&stream, &job, &memory).unwrap();
-        let mut made = vec![0; out.bytes()];
-        out.read(&mut made).unwrap();
-        made
-    }
-
-    /// Every filter and turn, shrinking and growing, cropped, padded, copied, extreme: every sample is the CPU's.
-    #[test]
-    fn samples_are_those_of_fir() {
-        let is_emulated = std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device");
-        if let Some(reason) = is_emulated.then(foveate_cuda_emulator::load).and_then(Result::err) {
-            return eprintln!("skipped: {reason}");
-        }
-        let device = Device::open(0).unwrap();
-        let filters = [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3, Filter::OpenCvLinear];
-        let sizes = [
-            (1, 1),
-            (2, 3),
-            (28, 28),
-            (28, 90),
-            (90, 28),
-            (56, 56),
-            (57, 43),
-            (43, 57),
-            (31, 200),
-            (200, 31),
-            (333, 250),
-            (20, 640),
-            (640, 20),
-            (64, 64),
-            (65, 64),
-            (3, 100),
-        ];
-        let mut turns = Orientation::ALL.into_iter().cycle();
-        let mut compared = 0;
-        for (seed, (width, height)) in (1..).zip(sizes) {
-            let stored = Size::new(width, height);
-            let pixels = noise(stored, seed);
-            for filter in filters {
-                let turn = turns.next().unwrap();
-                for geometry in [
-                    Geometry::Stretch { output: Size::new(28, 28), filter },
-                    Geometry::Stretch { output: Size::new(37, 21), filter },
-                    Geometry::ShortestEdgeCrop { edge: 32, crop: Size::square(28), filter },
-                    Geometry::ShortestEdgeCrop { edge: 28, crop: Size::square(28), filter },
-                    Geometry::ShortestEdgeCrop { edge: 20, crop: Size::square(28), filter },
-                ] {
-                    let expected = on_the_cpu(&pixels, stored, turn, geometry);
-                    let made = on_the_device(&device, &pixels, stored, turn, geometry);
-                    assert!(made == expected, "{stored} {turn:?} {geometry:?}");
-                    compared += made.len();
-                }
-            }
-            // So that a size meets other turns with other filters.
-            turns.next();
-        }
-        assert!(compared > 500_000, "{compared} samples");
-    }
+/// Turns and resizes one image of `stored` size, `[h, w, 3]`, as the preprocessor does after decoding: `[h, w, 3]` of
+/// the geometry's output size. For who wants to compare it with another resizer.
+///
+/// # Errors
+/// When the device has no such filter, or fails.
+pub fn resample(
+    device: &Device,
+    pixels: &[u8],
+    stored: Size,
+    turn: Orientation,
+    geometry: Geometry,
+) -> Result<Vec<u8>, CudaError> {
+    let recipe = Recipe::new(geometry, turn.apply_size(stored));
+    let recipe = recipe.ok_or_else(|| CudaError::Misfit("no filter of the device".to_owned()))?;
+    let mut job = Job::default();
+    job.add(&recipe, Source::turned(0, stored, turn), pixels.len(), 0);
+    let mut tables = vec![0; job.bytes()];
+    job.write(&mut tables);
+    let mut made = vec![0; geometry.output().rgb_len().unwrap_or(0)];
+    let arena = Buffer::from_slice(device, &[pixels, &vec![0; recipe.between()]].concat())?;
+    let (tables, out) = (Buffer::from_slice(device, &tables)?, Buffer::zeroed(device, made.len())?);
+    let memory = Memory { tables: &tables, arena: &arena, out: &out };
+    Resampler::new(device)?.run(&Stream::new(device)?, &job, &memory)?;
+    out.read(&mut made)?;
+    Ok(made)
 }

@@ -1,17 +1,12 @@
-//! The cache is shared with Python: what one side downloads, the other finds. Needs `python3` with `huggingface_hub`.
+//! The cache is shared with Python: what one side downloads, the other finds.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use foveate_dinov2::{HubOptions, Model, NoProgress, OpenOptions};
+use foveate_testkit::python;
 
 use crate::server::HubServer;
 use crate::{REPOSITORY, tiny};
-
-fn has_python() -> bool {
-    let found = Command::new("python3").args(["-c", "import huggingface_hub"]).output();
-    found.is_ok_and(|output| output.status.success())
-}
 
 /// Has Python get the three files of the tiny model; returns the folder where it has them.
 fn python_snapshot(server: &HubServer, cache: &Path, offline: bool) -> PathBuf {
@@ -21,7 +16,7 @@ fn python_snapshot(server: &HubServer, cache: &Path, offline: bool) -> PathBuf {
          \x20   path = h.hf_hub_download('{REPOSITORY}', file)\n\
          print(os.path.dirname(path))"
     );
-    let output = Command::new("python3")
+    let output = python(&["huggingface_hub"])
         .args(["-c", &program])
         .env("HF_HUB_CACHE", cache)
         .env("HF_ENDPOINT", &server.endpoint)
@@ -45,12 +40,7 @@ fn open(server: &HubServer, cache: &Path, offline: bool) -> Model {
     Model::open(REPOSITORY, &OpenOptions { hub, progress: &NoProgress }).unwrap()
 }
 
-#[test]
-fn python_finds_what_we_downloaded() {
-    if !has_python() {
-        println!("skipped: there is no python3 with huggingface_hub");
-        return;
-    }
+pub(crate) fn python_finds_what_we_downloaded() {
     let (server, cache) = (HubServer::start(), tempfile::tempdir().unwrap());
     server.add_folder(REPOSITORY, &tiny());
     let ours = open(&server, cache.path(), false);
@@ -58,12 +48,7 @@ fn python_finds_what_we_downloaded() {
     assert_eq!(ours.weights.hash(), theirs.weights.hash());
 }
 
-#[test]
-fn we_find_what_python_downloaded() {
-    if !has_python() {
-        println!("skipped: there is no python3 with huggingface_hub");
-        return;
-    }
+pub(crate) fn we_find_what_python_downloaded() {
     let (server, cache) = (HubServer::start(), tempfile::tempdir().unwrap());
     server.add_folder(REPOSITORY, &tiny());
     let theirs = Model::from_folder(&python_snapshot(&server, cache.path(), false)).unwrap();

@@ -1,6 +1,6 @@
-//! Models, golden vectors and a look whether ONNX Runtime is there.
+//! Models and golden vectors; without ONNX Runtime, trials end here.
 
-// Not every test file uses everything, tests may unwrap, and what was skipped or compared is worth seeing.
+// Not every test file uses everything, tests may unwrap, and what was compared is worth seeing.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "../../../../tests/support/encoder.rs"]
@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use foveate_core::{Backend, Size};
 use foveate_dinov2::Model;
 use foveate_encode::{DType, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
+use foveate_testkit::Resource;
 
-pub(crate) use encoder::{Goldens, HALF, STRICT, Tier, encode, fixtures, shared};
+pub(crate) use encoder::{Goldens, HALF, STRICT, Tier, encode, fixtures};
 
 use encoder::{crops, distance, worse};
 
@@ -24,13 +25,11 @@ pub(crate) fn registry() -> EncoderRegistry<()> {
     registry
 }
 
-/// Whether the library is there; says so on the terminal when it is not.
-pub(crate) fn is_there() -> bool {
-    let problem = registry().get("ort").unwrap().health().problem;
-    if let Some(problem) = &problem {
-        println!("skipped: {}; {}", problem.cause, problem.remedy);
+/// Ends the trial where the library is missing.
+pub(crate) fn need_onnx_runtime() {
+    if let Some(problem) = registry().get("ort").unwrap().health().problem {
+        Resource::OnnxRuntime.missing(problem.cause);
     }
-    problem.is_none()
 }
 
 /// A graph in a file, of images of 224 x 224 with ImageNet's mean and deviation.

@@ -12,7 +12,7 @@ use foveate_core::Size;
 use foveate_dinov2::Model;
 use foveate_encode::{Encoder, Graph, GraphFormat, GraphSource};
 
-pub(crate) use encoder::{Goldens, HALF, STRICT, check, crops, encode, fixtures, keys, shared};
+pub(crate) use encoder::{Goldens, HALF, STRICT, check, crops, encode, fixtures, keys};
 
 pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 

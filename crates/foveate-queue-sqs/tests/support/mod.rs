@@ -5,18 +5,16 @@
 #[path = "../../../../tests/support/brokers.rs"]
 pub(crate) mod brokers;
 
-use std::process::Command;
-
-use brokers::{AwsServer, python};
+use brokers::{AwsServer, printed};
 use foveate_queue::QueueOptions;
+use foveate_testkit::python;
 use serde_json::Value;
 
-/// What boto3 prints after a step of the script, by line; `None` without boto3.
-pub(crate) fn boto3(endpoint: &str, arguments: &[&str]) -> Option<Vec<Value>> {
+/// What boto3 prints after a step of the script, by line. Moto, which the server is, brings boto3.
+pub(crate) fn boto3(endpoint: &str, arguments: &[&str]) -> Vec<Value> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop.py");
-    let output = python(Command::new("python3").arg(script).arg(endpoint).args(arguments))?;
-    let lines = String::from_utf8(output.stdout).unwrap();
-    Some(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    let lines = printed(python(&["boto3"]).arg(script).arg(endpoint).args(arguments));
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The queue of this name, to be made where it is not.

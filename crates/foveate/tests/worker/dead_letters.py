@@ -1,16 +1,12 @@
 """Prints the dead letters of an SQS queue, one JSON object a line.
 
-usage: dead_letters.py ENDPOINT QUEUE   (exit code 77: boto3 is missing)
+usage: dead_letters.py ENDPOINT QUEUE
 """
 
 import json
 import sys
 
-try:
-    import boto3
-except ImportError as missing:
-    print(missing)
-    sys.exit(77)
+import boto3
 
 endpoint, queue = sys.argv[1:]
 login = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing-secret", "region_name": "eu-central-1"}

@@ -16,19 +16,37 @@ mod tally;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foveate_photo_server::{Latency, Options};
+use foveate_testkit::{python, trials};
 use serde_json::Value;
 
-use brokers::python;
+use brokers::printed;
 use common::run;
 use jobs::{Item, Kind};
 use stage::{Broker, HOLD, Stage, Worker, check_secrets, photos, wait};
 use tally::Tally;
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        sigkill_under_load_loses_nothing,
+        sigkill_on_sqs_loses_nothing,
+        a_broker_that_is_killed_and_comes_back_loses_nothing,
+        callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_computed_again,
+        a_server_of_images_that_stalls_uses_up_nobodys_tries,
+        leases_much_shorter_than_downloads_are_kept_by_heartbeats,
+        sigterm_finishes_what_is_held_and_takes_no_more,
+        what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once,
+        memory_stays_flat,
+        health_metrics_and_logs_tell_all_but_secrets,
+        folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more,
+        segments_are_whole_and_miss_nobody_though_their_writers_are_killed,
+    ])
+}
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -97,17 +115,15 @@ fn stop(workers: Vec<Worker>) {
     }
 }
 
-#[test]
 fn sigkill_under_load_loses_nothing() {
     let _alone = alone();
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     killed_under_load(&Stage::new(broker, seconds(3), web()), 2_000, 3, 5);
 }
 
-#[test]
 fn sigkill_on_sqs_loses_nothing() {
     let _alone = alone();
-    let Some(broker) = Broker::sqs() else { return };
+    let broker = Broker::sqs();
     killed_under_load(&Stage::new(broker, seconds(3), web()), 200, 3, 1);
 }
 
@@ -130,10 +146,9 @@ fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) 
     assert!(tally.called_again() + tally.dead_again() <= kills * HOLD + lost);
 }
 
-#[test]
 fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     let _alone = alone();
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let mut stage = Stage::new(broker, seconds(5), web());
     let items = Item::mixed(600, &[(Kind::Missing, 5), (Kind::Corrupt, 5)]);
     stage.enqueue(&items, true);
@@ -158,9 +173,8 @@ fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     assert!(tally.called_again() <= 4 * HOLD, "{tally}");
 }
 
-#[test]
 fn callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_computed_again() {
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(5), web());
     let items = Item::all(Kind::Photo, 150);
     stage.enqueue(&items, true);
@@ -187,9 +201,8 @@ fn callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_com
     assert!(items.iter().all(|&item| stage.requests(item) == 1), "each was downloaded once");
 }
 
-#[test]
 fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(5), web());
     let items = Item::all(Kind::Photo, 300);
     stage.enqueue(&items, true);
@@ -216,10 +229,9 @@ fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
     assert_eq!((tally.dead(), tally.called_again()), (0, 0));
 }
 
-#[test]
 fn leases_much_shorter_than_downloads_are_kept_by_heartbeats() {
     let _alone = alone();
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(1), Options { drip: seconds(4), ..Options::default() });
     let items = Item::all(Kind::Slow, 60);
     stage.enqueue(&items, true);
@@ -236,9 +248,8 @@ fn leases_much_shorter_than_downloads_are_kept_by_heartbeats() {
     assert!(items.iter().all(|&item| stage.requests(item) == 1));
 }
 
-#[test]
 fn sigterm_finishes_what_is_held_and_takes_no_more() {
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(60), web());
     let items = Item::all(Kind::Photo, 400);
     stage.enqueue(&items, true);
@@ -259,9 +270,8 @@ fn sigterm_finishes_what_is_held_and_takes_no_more() {
     assert!(items.iter().all(|&item| stage.requests(item) == 1), "each was worked on once");
 }
 
-#[test]
 fn what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once() {
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let lease = seconds(60);
     let stage = Stage::new(broker, lease, Options { drip: seconds(6), ..Options::default() });
     let items = Item::all(Kind::Slow, 40);
@@ -297,10 +307,9 @@ fn padded(photo: &[u8], bytes: usize) -> Arc<[u8]> {
     [start, &comment.repeat(bytes / comment.len()), rest].concat().into()
 }
 
-#[test]
 fn memory_stays_flat() {
     let _alone = alone();
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let mut photos = photos();
     photos[0] = padded(&photos[0], 6 << 20);
     let stage = Stage::with_photos(broker, seconds(30), web(), photos);
@@ -334,9 +343,8 @@ fn memory_stays_flat() {
     assert!(most <= idle + 2 * (files + pixels) + (128 << 20), "{most} from {idle}");
 }
 
-#[test]
 fn health_metrics_and_logs_tell_all_but_secrets() {
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(5), web());
     let items = Item::mixed(100, &BAD);
     stage.photos.callbacks().set_down(true);
@@ -369,9 +377,8 @@ fn health_metrics_and_logs_tell_all_but_secrets() {
     }
 }
 
-#[test]
 fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(5), Options::default());
     let files = stage.folder.path().join("photos");
     fs::create_dir_all(files.join("more")).unwrap();
@@ -417,10 +424,10 @@ impl Segments {
     }
 }
 
-#[test]
 fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
+    let mut reader = python(&["pyarrow"]);
     let _alone = alone();
-    let Some(broker) = Broker::nats() else { return };
+    let broker = Broker::nats();
     let stage = Stage::new(broker, seconds(3), web());
     let items = Item::all(Kind::Photo, 800);
     stage.enqueue(&items, false);
@@ -443,9 +450,8 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
     assert!(stage.photos.callbacks().calls().is_empty() && stage.dead_letters().is_empty());
 
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker/segments.py");
-    let Some(output) = python(Command::new("python3").args([script, &folder])) else { return };
-    let rows: Vec<Value> =
-        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows = printed(reader.args([script, &folder]));
+    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let ids: BTreeSet<String> = rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
     println!(
         "{kills} kills, {lost} leases lost, {} segments ({seen} seen as they came): {} rows of {} images",

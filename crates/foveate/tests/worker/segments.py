@@ -1,17 +1,13 @@
 """Opens every Parquet file of a folder with pyarrow and prints the ids and sums of the vectors, one JSON object a row.
 
-usage: segments.py FOLDER   (exit code 77: pyarrow is missing)
+usage: segments.py FOLDER
 """
 
 import json
 import pathlib
 import sys
 
-try:
-    import pyarrow.parquet as pq
-except ImportError as missing:
-    print(missing)
-    sys.exit(77)
+import pyarrow.parquet as pq
 
 for file in sorted(pathlib.Path(sys.argv[1]).glob("*.parquet")):
     table = pq.read_table(file)

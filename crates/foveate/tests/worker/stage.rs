@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use foveate::backends;
 use foveate::queue::{DeadLetter, Depth, JobQueue, QueueOptions};
 use foveate_photo_server::{Options, PhotoServer};
+use foveate_testkit::{ignore, python};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::brokers::{AwsServer, NatsServer, python};
+use crate::brokers::{AwsServer, NatsServer, printed};
 use crate::common::{TINY, foveate, run};
 use crate::jobs::Item;
 
@@ -36,13 +37,16 @@ pub(crate) enum Broker {
 }
 
 impl Broker {
-    /// `None`, with a line that says so, where it is not installed or not compiled in.
-    pub(crate) fn nats() -> Option<Self> {
-        compiled("nats").then(NatsServer::start).flatten().map(Self::Nats)
+    /// Ends the trial where it is not installed or not compiled in.
+    pub(crate) fn nats() -> Self {
+        check_compiled("nats");
+        Self::Nats(NatsServer::start())
     }
 
-    pub(crate) fn sqs() -> Option<Self> {
-        compiled("sqs").then(AwsServer::start).flatten().map(Self::Sqs)
+    /// Ends the trial where it is not installed or not compiled in.
+    pub(crate) fn sqs() -> Self {
+        check_compiled("sqs");
+        Self::Sqs(AwsServer::start())
     }
 
     fn address(&self) -> String {
@@ -70,12 +74,10 @@ impl Broker {
     }
 }
 
-fn compiled(name: &str) -> bool {
-    let is_there = backends::queues().get(name).is_ok();
-    if !is_there {
-        println!("skipped: this build has no queue '{name}'");
+fn check_compiled(name: &str) {
+    if let Err(error) = backends::queues().get(name) {
+        ignore(error);
     }
-    is_there
 }
 
 fn nats_dead_letters(address: &str) -> Vec<(String, DeadLetter)> {
@@ -98,8 +100,7 @@ fn nats_dead_letters(address: &str) -> Vec<(String, DeadLetter)> {
 
 fn sqs_dead_letters(endpoint: &str) -> Vec<(String, DeadLetter)> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worker/dead_letters.py");
-    let output = python(Command::new("python3").args([script, endpoint, "jobs-dead"])).expect("boto3 comes with moto");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = printed(python(&["boto3"]).args([script, endpoint, "jobs-dead"]));
     let letter = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap();
         let field = |name: &str| line[name].as_str().unwrap().to_owned();

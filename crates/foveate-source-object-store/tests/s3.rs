@@ -1,19 +1,52 @@
 //! Against moto's S3, filled by boto3, and against servers that misbehave.
 
+// Tests may unwrap, and one prints what it reads.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 #[path = "../../../tests/support/brokers.rs"]
 mod brokers;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foveate_source::{Fetch, FetchError, FetchOptions, Item};
-use object_store::aws::AmazonS3Builder;
+use foveate_source::{Fetch, FetchError, FetchOptions, FetchRegistry, Item};
+use foveate_source_object_store::{open, register};
+use foveate_testkit::{python, run, trials};
 
-use super::*;
-use brokers::{AwsServer, python};
+use brokers::{AwsServer, printed};
+
+/// What the environment says of AWS in this process, and in one that finds the server there, too.
+const CREDENTIALS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+/// Makes a process of this program read an object.
+const READER: &str = "FOVEATE_TEST_READER";
+
+fn main() -> ExitCode {
+    if std::env::var_os(READER).is_some() {
+        read_as_programs_do();
+        return ExitCode::SUCCESS;
+    }
+    // A process does not change its own environment, where credentials are looked for.
+    if CREDENTIALS.iter().any(|(name, value)| std::env::var_os(name).is_none_or(|found| found != *value)) {
+        let status = this_program().args(std::env::args_os().skip(1)).status().unwrap();
+        return if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    run(trials![
+        objects_that_others_put_are_read_where_it_is_allowed,
+        what_is_missing_or_too_large_is_told_apart,
+        many_threads_share_one_opening,
+        credentials_and_endpoint_come_from_the_environment,
+        stores_that_fail_may_be_asked_again,
+        a_body_cut_short_is_no_object,
+        a_size_beyond_the_limit_is_not_read,
+        a_store_that_refuses_will_refuse_again,
+        of_a_refusal_the_status_and_the_code_are_told_and_nothing_else,
+        options_that_make_no_sense_are_refused,
+        the_backend_is_found_by_its_name,
+    ])
+}
 
 /// Keys that the bucket `photos` has, and one that `private` has; each object's bytes are its key's.
 const KEYS: [&str; 6] =
@@ -30,11 +63,21 @@ s3.put_object(Bucket="photos", Key="public/large", Body=b"x" * 3_000_000)
 s3.put_object(Bucket="private", Key="public/a.jpg", Body=b"private")
 "#;
 
-/// A server that has them. `None` where there is none, which is printed.
-fn store() -> Option<AwsServer> {
-    let server = AwsServer::start()?;
-    python(Command::new("python3").args(["-c", FILL, &server.endpoint()]).args(KEYS))?;
-    Some(server)
+/// A server that has them.
+fn store() -> AwsServer {
+    let server = AwsServer::start();
+    printed(python(&["boto3"]).args(["-c", FILL, &server.endpoint()]).args(KEYS));
+    server
+}
+
+/// This program, with the credentials alone of what AWS' tools look for.
+fn this_program() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
+        command.env_remove(name);
+    }
+    command.envs(CREDENTIALS);
+    command
 }
 
 fn options(endpoint: &str, allow: &[&str]) -> FetchOptions {
@@ -46,10 +89,8 @@ fn options(endpoint: &str, allow: &[&str]) -> FetchOptions {
     }
 }
 
-/// A reader with made-up credentials.
 fn reader(options: &FetchOptions) -> Box<dyn Fetch> {
-    let builder = AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b");
-    open_with(builder, options).unwrap()().unwrap()
+    open(options).unwrap()().unwrap()
 }
 
 fn read(fetch: &mut dyn Fetch, locator: &str) -> Result<Vec<u8>, FetchError> {
@@ -60,9 +101,8 @@ fn read(fetch: &mut dyn Fetch, locator: &str) -> Result<Vec<u8>, FetchError> {
     result.map(|()| out)
 }
 
-#[test]
 fn objects_that_others_put_are_read_where_it_is_allowed() {
-    let Some(store) = store() else { return };
+    let store = store();
     let mut all = reader(&options(&store.endpoint(), &["s3://photos"]));
     for key in KEYS {
         assert_eq!(read(&mut *all, &format!("s3://photos/{key}")).unwrap(), key.as_bytes(), "{key}");
@@ -80,9 +120,8 @@ fn objects_that_others_put_are_read_where_it_is_allowed() {
     assert!(matches!(read(&mut *part, "s3://photos/public/../a.jpg"), Err(FetchError::Refused(_))));
 }
 
-#[test]
 fn what_is_missing_or_too_large_is_told_apart() {
-    let Some(store) = store() else { return };
+    let store = store();
     let allow = ["s3://photos", "s3://no-such-bucket"];
     let mut fetch = reader(&FetchOptions { max_bytes: 2_999_999, ..options(&store.endpoint(), &allow) });
     let missing = read(&mut *fetch, "s3://photos/none.jpg").unwrap_err();
@@ -94,11 +133,9 @@ fn what_is_missing_or_too_large_is_told_apart() {
     assert_eq!(read(&mut *exact, "s3://photos/public/large").unwrap().len(), 3_000_000);
 }
 
-#[test]
 fn many_threads_share_one_opening() {
-    let Some(store) = store() else { return };
-    let builder = AmazonS3Builder::new().with_access_key_id("a").with_secret_access_key("b");
-    let opener = open_with(builder, &options(&store.endpoint(), &["s3://photos"])).unwrap();
+    let store = store();
+    let opener = open(&options(&store.endpoint(), &["s3://photos"])).unwrap();
     thread::scope(|scope| {
         for key in KEYS.iter().cycle().take(12) {
             let opener = &opener;
@@ -112,27 +149,17 @@ fn many_threads_share_one_opening() {
     });
 }
 
-/// What a test in a process of its own finds in its environment: the way in that programs use.
-const INNER: &str = "FOVEATE_TEST_ENVIRONMENT";
-
-#[test]
 fn credentials_and_endpoint_come_from_the_environment() {
-    if std::env::var_os(INNER).is_some() {
-        let allowed = FetchOptions { allow: vec!["s3://photos".to_owned()], ..FetchOptions::default() };
-        let mut fetch = open(&allowed).unwrap()().unwrap();
-        assert_eq!(read(&mut *fetch, "s3://photos/a.jpg").unwrap(), b"a.jpg");
-        return;
-    }
-    let Some(store) = store() else { return };
-    let name = "tests::credentials_and_endpoint_come_from_the_environment";
-    let inner = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name])
-        .envs([(INNER, "1"), ("AWS_ENDPOINT_URL", store.endpoint().as_str()), ("AWS_REGION", "eu-central-1")])
-        .envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&inner.stdout);
-    assert!(inner.status.success() && text.contains("1 passed"), "{text}");
+    let store = store();
+    let mut program = this_program();
+    program.env(READER, "1").env("AWS_ENDPOINT_URL", store.endpoint()).env("AWS_REGION", "eu-central-1");
+    assert_eq!(printed(&mut program), "a.jpg");
+}
+
+fn read_as_programs_do() {
+    let allowed = FetchOptions { allow: vec!["s3://photos".to_owned()], ..FetchOptions::default() };
+    let bytes = read(&mut *reader(&allowed), "s3://photos/a.jpg").unwrap();
+    print!("{}", String::from_utf8(bytes).unwrap());
 }
 
 /// A store that answers every request with these bytes and then closes, or with nothing and waits.
@@ -167,7 +194,6 @@ fn strange_error(reply: &'static str) -> FetchError {
 
 const HEADERS: &str = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"a\"\r\nConnection: close\r\n";
 
-#[test]
 fn stores_that_fail_may_be_asked_again() {
     for reply in [
         "",
@@ -185,21 +211,18 @@ fn stores_that_fail_may_be_asked_again() {
     assert!(matches!(&error, FetchError::Unreachable(_)), "{error}");
 }
 
-#[test]
 fn a_body_cut_short_is_no_object() {
     let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n{HEADERS}\r\nhalf of a picture");
     let error = strange_error(reply.leak());
     assert!(error.is_transient(), "{error}");
 }
 
-#[test]
 fn a_size_beyond_the_limit_is_not_read() {
     let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n{HEADERS}\r\n");
     let error = strange_error(reply.leak());
     assert!(matches!(error, FetchError::TooLarge { bytes: 1001, limit: 1000 }), "{error}");
 }
 
-#[test]
 fn a_store_that_refuses_will_refuse_again() {
     let reply = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n{HEADERS}\r\n");
     let error = strange_error(reply.leak());
@@ -209,7 +232,6 @@ fn a_store_that_refuses_will_refuse_again() {
     assert!(message.ends_with("; look at the credentials, their rights and the region"), "{message}");
 }
 
-#[test]
 fn of_a_refusal_the_status_and_the_code_are_told_and_nothing_else() {
     let code = |code: &str| format!("<Error><Code>{code}</Code><Token>SECRET</Token><Key>SECRET</Key></Error>");
     let long = "SECRET".repeat(11);
@@ -236,7 +258,6 @@ fn of_a_refusal_the_status_and_the_code_are_told_and_nothing_else() {
     }
 }
 
-#[test]
 fn options_that_make_no_sense_are_refused() {
     let refused = |options: &FetchOptions| open(options).err().unwrap().to_string();
     let message = "no bucket may be read; allow s3://bucket or s3://bucket/folder";
@@ -250,7 +271,6 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(refused(&unknown), "setting 'regoin'; there are endpoint, region");
 }
 
-#[test]
 fn the_backend_is_found_by_its_name() {
     let mut registry = FetchRegistry::new("store", &["object-store"]);
     register(&mut registry).unwrap();
