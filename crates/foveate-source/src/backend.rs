@@ -7,16 +7,16 @@ use foveate_core::{Health, Registry, named_backend};
 use crate::listing::DEFAULT_MAX_BYTES;
 use crate::{Fetch, FetchError, SourceError};
 
-/// What may be read from a store, and how.
+/// Which objects of a store may be read, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchOptions {
-    /// What may be read: `s3://bucket`, or `s3://bucket/folder` for what lies below. Nothing else is.
+    /// Allowed addresses: `s3://bucket`, or `s3://bucket/folder` for everything below it. All others are refused.
     pub allow: Vec<String>,
-    /// Most bytes of one object.
+    /// Largest object, in bytes.
     pub max_bytes: u64,
-    /// Longest time for one object, all attempts included.
+    /// Longest time for one object, including all attempts.
     pub timeout: Duration,
-    /// What only the backend understands (`region` of `s3`), by name; see [`Self::settings`].
+    /// Settings that only the backend understands (`region` of `s3`), by name; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
@@ -32,10 +32,10 @@ impl Default for FetchOptions {
 }
 
 impl FetchOptions {
-    /// The settings, once every one of them is among those that the backend has (`known`).
+    /// Returns the settings, after checking that every name is in `known`.
     ///
     /// # Errors
-    /// [`SourceError::Invalid`], naming the setting and those there are.
+    /// [`SourceError::Invalid`], which names the unknown setting and lists the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SourceError> {
         match self.settings.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(&self.settings),
@@ -45,11 +45,11 @@ impl FetchOptions {
     }
 }
 
-/// Opens a reader, one for each thread; they may share connections.
+/// Opens a reader, one per thread; readers may share connections.
 pub type FetchOpener = Arc<dyn Fn() -> Result<Box<dyn Fetch>, FetchError> + Send + Sync>;
 type Open = dyn Fn(&FetchOptions) -> Result<FetchOpener, SourceError> + Send + Sync;
 
-/// A named kind of store, from which single objects are read by their address ([`Item::locator`](crate::Item::locator)).
+/// A named kind of store that reads single objects by address ([`Item::locator`](crate::Item::locator)).
 pub struct FetchBackend {
     name: &'static str,
     about: &'static str,
@@ -59,7 +59,7 @@ pub struct FetchBackend {
 }
 
 impl FetchBackend {
-    /// A backend called `name`, for addresses of these `schemes` (`s3` of `s3://bucket/key`).
+    /// A backend called `name`, for addresses with these `schemes` (`s3` of `s3://bucket/key`).
     pub fn new<F>(name: &'static str, about: &'static str, schemes: &'static [&'static str], open: F) -> Self
     where
         F: Fn(&FetchOptions) -> Result<FetchOpener, SourceError> + Send + Sync + 'static,
@@ -67,15 +67,15 @@ impl FetchBackend {
         Self { name, about, schemes, health: Health::all_rust, open: Box::new(open) }
     }
 
-    /// The schemes of its addresses.
+    /// Its addresses' schemes.
     pub fn schemes(&self) -> &'static [&'static str] {
         self.schemes
     }
 
-    /// Prepares readers. Nobody is asked yet.
+    /// Prepares readers, without contacting the store yet.
     ///
     /// # Errors
-    /// When the options make no sense, or something that the backend needs is missing.
+    /// If the options are invalid, or a requirement of the backend is missing.
     pub fn open(&self, options: &FetchOptions) -> Result<FetchOpener, SourceError> {
         (self.open)(options)
     }

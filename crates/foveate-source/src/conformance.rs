@@ -1,12 +1,12 @@
-//! What every source must do, as checks that a backend's tests call.
+//! The conformance suite: the behaviour required of every source, for backends' tests.
 
 use crate::{Fetch, FetchError, Item, Source};
 
-/// Runs every check on sources that `open` gives; each must list the same things, at least one of them readable, and
-/// have no shard or limit.
+/// Runs every check on sources made by `open`. Each must list the same items, at least one of them readable, and have
+/// no shard or limit.
 ///
 /// # Panics
-/// When a source does not conform, saying how.
+/// If a source does not conform; the message says how.
 pub fn check(open: impl Fn() -> Box<dyn Source>) {
     let items = enumerate(open().as_mut());
     indexes_are_the_range(open().as_ref(), &items);
@@ -22,7 +22,7 @@ pub fn check(open: impl Fn() -> Box<dyn Source>) {
 /// Checks that `shards`, in order, are the parts of `whole`.
 ///
 /// # Panics
-/// When they are not, saying how.
+/// If they are not; the message says how.
 pub fn check_shards(whole: &mut dyn Source, shards: Vec<Box<dyn Source>>) {
     let mut rest = enumerate(whole).into_iter();
     let mut next = whole.range().start;
@@ -40,7 +40,7 @@ pub fn check_shards(whole: &mut dyn Source, shards: Vec<Box<dyn Source>>) {
     assert_eq!((next, rest.next()), (whole.range().end, None), "the shards leave something out");
 }
 
-/// All that is left of a source.
+/// Returns all remaining items of a source.
 pub fn enumerate(source: &mut dyn Source) -> Vec<Item> {
     let next = || source.next_item().unwrap_or_else(|error| panic!("enumerating: {error}"));
     std::iter::from_fn(next).collect()

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::id::to_path;
 use crate::{Fetch, FetchError, Item};
 
-/// Reads items whose locator is a path (a [`Listing`](crate::Listing)'s). Only regular files: a pipe or a device is
-/// refused before it is opened, because opening one may wait forever.
+/// Reads items whose locator is a path (a [`Listing`](crate::Listing)'s). Regular files only: a pipe or a device is
+/// refused before it is opened, because opening one may block forever.
 #[derive(Clone, Debug)]
 pub struct FileFetch {
     max_bytes: u64,
@@ -18,7 +18,7 @@ impl FileFetch {
         Self { max_bytes }
     }
 
-    /// The file that an item of a [`Listing`](crate::Listing) is.
+    /// The file path of a [`Listing`](crate::Listing)'s item.
     pub fn path(item: &Item) -> PathBuf {
         to_path(&item.locator)
     }
@@ -29,11 +29,11 @@ impl FileFetch {
         let data = file.metadata()?;
         check_regular(data.file_type())?; // it may have been replaced in between
         self.check_len(data.len())?;
-        // A spare byte lets the end be found without growing. The length is a hint only: the file may be growing,
-        // shrinking, or of a kind that says 0 (under /proc).
+        // A spare byte lets the read find the end without growing `out`. The length is only a hint: the file may be
+        // growing, shrinking, or of a kind that reports 0 (under /proc).
         out.try_reserve(usize::try_from(data.len()).unwrap_or(usize::MAX).saturating_add(1))
             .map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
-        file.take(self.max_bytes.saturating_add(1)).read_to_end(out)?; // goes on after interruptions
+        file.take(self.max_bytes.saturating_add(1)).read_to_end(out)?; // continues after interruptions
         self.check_len(out.len() as u64)
     }
 

@@ -1,9 +1,9 @@
-//! Paths as ids (for people and outputs) and as locators (for the file system).
+//! Paths as ids (for users and outputs) and as locators (for the file system).
 
 use std::path::{Path, PathBuf};
 
-/// The id of a path: the path itself when it is UTF-8. Otherwise bytes that are not UTF-8 become `\xNN` and a
-/// backslash becomes two.
+/// A path's id: the path itself if it is UTF-8. Otherwise each byte that is not UTF-8 becomes `\xNN` and each backslash
+/// is doubled.
 pub(crate) fn id_of(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok(text) => text.to_owned(),
@@ -22,8 +22,8 @@ fn escape(path: &[u8]) -> String {
     id
 }
 
-/// A path as bytes: the operating system's own on Unix; elsewhere UTF-8, with what is not Unicode replaced (such a
-/// file then fails to open, by its name).
+/// A path as bytes: the operating system's own on Unix, UTF-8 elsewhere, with non-Unicode parts replaced. A file with
+/// replaced parts then fails to open, and the error names it.
 pub(crate) fn to_bytes(path: &Path) -> Vec<u8> {
     #[cfg(unix)]
     {
@@ -35,7 +35,7 @@ pub(crate) fn to_bytes(path: &Path) -> Vec<u8> {
     }
 }
 
-/// The path that [`to_bytes`] was given.
+/// The path that was passed to [`to_bytes`].
 pub(crate) fn to_path(bytes: &[u8]) -> PathBuf {
     #[cfg(unix)]
     {

@@ -21,18 +21,18 @@ pub use fetch::FileFetch;
 pub use lister::{IMAGE_EXTENSIONS, ListingStats};
 pub use listing::{DEFAULT_MAX_BYTES, Input, Listing, ListingBuilder};
 
-/// One input, known by its place in the source's order.
+/// One input, identified by its position in the source's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Place in the whole source, counted from 0; sharding and resuming keep it.
+    /// Position in the whole source, from 0; sharding and resuming keep it.
     pub index: u64,
-    /// The name the user knows it by, written to the output (for files: the path as given or found, as UTF-8;
-    /// bytes that are not UTF-8 are written `\xNN`, and a backslash itself is doubled in such a path).
+    /// The user's name for it, written to the output. For files it is the path as given or found, as UTF-8. In a path
+    /// that is not UTF-8, each invalid byte is written `\xNN` and each backslash is doubled.
     pub id: String,
-    /// What the source's own [`Fetch`] needs to find the bytes; opaque to everybody else.
+    /// What the source's own [`Fetch`] needs to find the bytes; opaque to all other code.
     pub locator: Vec<u8>,
-    /// Set when enumerating already showed that this input cannot be read (an unreadable folder, a symlink loop, a
-    /// pattern that matches nothing): it is an input with a failed outcome, not a reason to stop.
+    /// Set if enumeration already found this input unreadable (an unreadable folder, a symlink loop, a pattern without
+    /// a match). Such an input is an item with a failed outcome, not a reason to stop.
     pub fault: Option<String>,
 }
 
@@ -42,16 +42,16 @@ pub trait Source: Send {
     /// The next item, or `None` at the end. An error is a run fault (the listing itself broke).
     fn next_item(&mut self) -> Result<Option<Item>, SourceError>;
 
-    /// The indexes this source yields, every one of them, in order: all of the listing, or the part of it that a shard
-    /// or a limit leaves. Indexes count from the start of the *whole* listing, so that the shards' outputs laid end to
-    /// end are the unsharded output. Known and constant from the start; `seek` does not change it.
+    /// The indexes of all items that this source yields, in order: the whole listing, or the part selected by a shard
+    /// or a limit. Indexes count from the start of the *whole* listing, so the shards' outputs laid end to end equal
+    /// the unsharded output. Constant from the start; `seek` does not change it.
     fn range(&self) -> Range<u64>;
 
-    /// Continues at item `index`: the next item is that one, or the first of [`range`](Self::range) when `index` lies
-    /// before it, or none when it lies at or beyond its end.
+    /// Continues at item `index`. The next item is that one, the first of [`range`](Self::range) if `index` lies before
+    /// it, or none if `index` lies at or beyond its end.
     fn seek(&mut self, index: u64) -> Result<(), SourceError>;
 
-    /// A digest of every id of the *whole* listing in order (shards of one listing agree on it), as lower-case hex:
+    /// A digest of all ids of the *whole* listing in order, as lower-case hex. Equal for all shards of one listing, and
     /// part of a run's fingerprint.
     fn listing_hash(&self) -> String;
 
@@ -61,8 +61,8 @@ pub trait Source: Send {
 
 /// Gets the bytes of items.
 pub trait Fetch: Send {
-    /// Replaces the content of `out` with the item's bytes. `out` keeps its memory from item to item and is empty
-    /// after an error.
+    /// Replaces the content of `out` with the item's bytes. `out` keeps its memory from item to item and is empty after
+    /// an error.
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError>;
 }
 
@@ -70,20 +70,20 @@ pub trait Fetch: Send {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// An operating-system error with what was being done.
+    /// An operating-system error and the action that failed.
     #[error("cannot {action}")]
     Io {
-        /// What was being done, with the path: "read photos".
+        /// The action that failed, with the path: "read photos".
         action: String,
         /// The cause.
         source: std::io::Error,
     },
-    /// The inputs themselves make no sense.
+    /// The inputs are invalid.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// An item's bytes could not be had: an item fault.
+/// An item's bytes could not be read: an item fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -101,24 +101,24 @@ pub enum FetchError {
     /// Not something with bytes to read (a directory, a device, a socket).
     #[error("not a regular file ({0})")]
     NotAFile(String),
-    /// There is none of that name.
+    /// No object has this name.
     #[error("not found: {0}")]
     NotFound(String),
-    /// It may not be read: not by the options, or not by who keeps it.
+    /// Reading is forbidden, by the options or by the store.
     #[error("{0}")]
     Refused(String),
-    /// Who keeps it did not answer, not in time or not with all of it.
+    /// The store did not answer in time, or answered only in part.
     #[error("{0}")]
     Unreachable(String),
 }
 
 impl FetchError {
-    /// Only the item is lost.
+    /// How far this error reaches: one item.
     pub fn scope(&self) -> FaultScope {
         FaultScope::Item
     }
 
-    /// Whether trying again later may help.
+    /// Whether a later retry may succeed.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind::{Interrupted, ResourceBusy, StaleNetworkFileHandle, TimedOut};
         match self {

@@ -1,4 +1,4 @@
-//! Turns inputs into records, one outcome for each thing found.
+//! Turns inputs into records, one outcome per input found.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,29 +11,29 @@ use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::spool::{Spool, SpoolWriter};
 use crate::walk::{Ancestors, Entry, Kind, read_folder};
 
-/// The file name extensions that a folder contributes, whatever their case. Files that are named, listed or matched
-/// by a pattern count whatever they are called.
+/// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
+/// pattern count whatever their extension.
 pub const IMAGE_EXTENSIONS: [&str; 10] = ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "tif", "tiff"];
 
-/// What listing saw.
+/// Counts from listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingStats {
-    /// Inputs in all, those with a fault included.
+    /// All inputs, including those with a fault.
     pub items: u64,
-    /// Inputs that cannot be read, as listing already showed.
+    /// Inputs that listing found unreadable.
     pub faults: u64,
-    /// Folders that were searched.
+    /// Searched folders.
     pub folders: u64,
-    /// Files in folders that were left out because their extension is not an image's.
+    /// Files in folders that were skipped because their extension is not an image's.
     pub skipped_other: u64,
-    /// Entries of folders that were left out because their name begins with a dot (a hidden folder counts once).
+    /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
     pub skipped_hidden: u64,
 }
 
-/// Longer lines are no paths.
+/// Longer lines are not paths.
 const MAX_LINE: u64 = 1 << 16;
 
-/// How many new items make it worth telling.
+/// Number of new items between two progress calls.
 const PROGRESS_STEP: u64 = 1024;
 
 pub(crate) struct Lister<'a> {
@@ -49,12 +49,12 @@ struct Level<'p> {
     mode: Mode<'p>,
 }
 
-/// What is taken from a folder.
+/// Which entries of a folder to take.
 #[derive(Clone)]
 enum Mode<'p> {
     /// Every image below it.
     Images,
-    /// What goes on to match a pattern.
+    /// Entries that continue to match a pattern.
     Matching(&'p Pattern, Progress),
 }
 
@@ -72,7 +72,7 @@ impl<'a> Lister<'a> {
         Ok((self.spool.finish()?, self.stats))
     }
 
-    /// A file, a folder or a pattern. What exists is never taken for a pattern.
+    /// Adds a file, a folder or a pattern. An existing path is never taken for a pattern.
     pub(crate) fn path(&mut self, path: &Path) -> Result<(), SourceError> {
         match fs::metadata(path) {
             Ok(data) if data.is_dir() => self.walk(path.to_owned(), Mode::Images),
@@ -84,7 +84,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// Everything a pattern matches: files as they are, folders searched.
+    /// Adds everything that a pattern matches: files as they are, folders searched.
     fn pattern(&mut self, text: &str) -> Result<(), SourceError> {
         let pattern = match Pattern::new(text) {
             Ok(pattern) => pattern,
@@ -100,7 +100,7 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// The paths of a list, one a line. `name` is for messages.
+    /// Adds the paths of a list, one per line. `name` is for messages.
     pub(crate) fn list(&mut self, name: &str, list: impl Read) -> Result<(), SourceError> {
         let mut list = BufReader::with_capacity(1 << 16, list);
         let mut line = Vec::new();
@@ -125,8 +125,8 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// Depth first, in the order of the path components' bytes. The stack is on the heap and holds the names of the
-    /// folders on the way down, nothing else.
+    /// Depth first, in the byte order of path components. The stack is on the heap and holds only the names of the
+    /// folders on the way down.
     fn walk(&mut self, start: PathBuf, mode: Mode<'_>) -> Result<(), SourceError> {
         let mut above = Ancestors::default();
         let mut levels = Vec::new();
@@ -152,7 +152,7 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// Steps into a folder, or records why that cannot be done.
+    /// Enters a folder, or records why that fails.
     fn enter<'p>(
         &mut self,
         folder: PathBuf,
@@ -181,7 +181,7 @@ impl<'a> Lister<'a> {
         Ok(Some(Level { folder, entries: found.entries.into_iter(), mode }))
     }
 
-    /// An entry of a folder that is searched for images.
+    /// Handles an entry of a folder that is searched for images.
     fn found_in_folder(&mut self, path: &Path, kind: Kind) -> Result<Option<Mode<'static>>, SourceError> {
         match kind {
             Kind::Folder => return Ok(Some(Mode::Images)),
@@ -193,7 +193,7 @@ impl<'a> Lister<'a> {
         Ok(None)
     }
 
-    /// An entry that takes a pattern to `to`.
+    /// Handles an entry that advances a pattern to `to`.
     fn found_by_pattern<'p>(
         &mut self,
         path: &Path,
@@ -230,7 +230,7 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// The empty path stands for the current folder in what is joined to it.
+/// An empty path stands for the current folder when joined with names.
 fn readable(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }

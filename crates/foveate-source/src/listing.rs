@@ -8,30 +8,30 @@ use crate::pattern::{Pattern, has_wildcard};
 use crate::spool::{Record, Spool};
 use crate::{Fetch, FileFetch, Item, Source, SourceError};
 
-/// The limit on one file's bytes when none is set: 256 MiB.
+/// The default limit on one file's bytes: 256 MiB.
 pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
 
-/// Something on the command line that stands for images.
+/// A command-line argument that stands for images.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A file, a folder (searched for images, recursively), or, when no such path exists and it has one of `*?[{`, a
-    /// pattern.
+    /// A file, a folder (searched for images, recursively), or a pattern: a path that does not exist and contains one
+    /// of `*?[{`.
     ///
-    /// Patterns: `*` and `?` match within a name, `**` any number of folders, `[a-z]` one character, `{jpg,png}` one
-    /// of several. Hidden names match only where the pattern has the dot. Folders that match are searched for images.
+    /// Patterns: `*` and `?` match within a name, `**` any number of folders, `[a-z]` one character, `{jpg,png}` one of
+    /// several. Hidden names match only if the pattern has the dot. Matched folders are searched for images.
     Path(PathBuf),
-    /// A file with one path a line (`\n` or `\r\n`; empty lines are skipped; no quoting, no comments, no patterns, any
-    /// bytes); `-` is standard input. Every line is an input, looked at only when it is read.
+    /// A file with one path per line (`\n` or `\r\n`, any bytes); `-` is standard input. Empty lines are skipped; there
+    /// is no quoting, no comments and no patterns. Every line is an input that is checked only when it is read.
     List(PathBuf),
 }
 
 impl Input {
-    /// Checks that there is something of this name, without listing it. A listing makes a missing path one failed item;
-    /// a program that was given the path by a person asks here first.
+    /// Checks that this input exists, without listing it. A listing turns a missing path into one failed item; a
+    /// program calls this first for a path that a user typed.
     ///
     /// # Errors
-    /// When the path does not exist, a folder or a list cannot be opened, or a pattern cannot be understood. A pattern that
-    /// matches nothing is found by listing only.
+    /// If the path does not exist, a folder or a list cannot be opened, or a pattern is invalid. Only listing finds a
+    /// pattern that matches nothing.
     pub fn check(&self) -> Result<(), SourceError> {
         match self {
             Self::Path(path) => check_path(path),
@@ -53,7 +53,7 @@ fn check_path(path: &Path) -> Result<(), SourceError> {
     }
 }
 
-/// A pipe is not opened: it can be read only once.
+/// A pipe is not opened, because it can be read only once.
 fn check_list(path: &Path) -> Result<(), SourceError> {
     match fs::metadata(path) {
         Ok(data) if data.is_dir() => Err(SourceError::Invalid(format!("the list {} is a folder", path.display()))),
@@ -68,17 +68,17 @@ fn is_standard_input(list: &Path) -> bool {
 
 /// Files, folders, patterns and lists as one source: a snapshot taken when it is built.
 ///
-/// The order is that of the inputs; within a folder or pattern that of the path components' bytes. Symbolic links are
-/// followed. Names that begin with a dot are left out of folders, and so are files without an image's extension
-/// ([`IMAGE_EXTENSIONS`](crate::IMAGE_EXTENSIONS)); [`stats`](Self::stats) counts both. A path that occurs twice is
-/// two items.
+/// Items follow the order of the inputs, and within a folder or pattern the byte order of path components. Symbolic
+/// links are followed. Folders contribute neither names that begin with a dot nor files without an image's extension
+/// ([`IMAGE_EXTENSIONS`](crate::IMAGE_EXTENSIONS)); [`stats`](Self::stats) counts both. A path that occurs twice is two
+/// items.
 ///
-/// What cannot be read is an [`Item::fault`] in its place: a missing path, an unreadable folder, a broken symbolic
-/// link, one that leads back to a folder above it, a pattern that matches nothing.
+/// An unreadable input is an [`Item::fault`] in its place: a missing path, an unreadable folder, a broken symbolic
+/// link, a link back to a folder above it, a pattern that matches nothing.
 ///
-/// **Memory.** Some MiB whatever the number of items: the snapshot goes to an unnamed temporary file (in `TMPDIR`)
-/// beyond that, so that the count and the digest are known, any place can be reached, and nothing that happens to the
-/// folders changes the order of a running job. Only the names of the folders on the way down are held while listing.
+/// **Memory.** A few MiB for any number of items: a larger snapshot goes to an unnamed temporary file (in `TMPDIR`).
+/// With a snapshot the count and the digest are known, any position can be reached, and later changes to the folders do
+/// not change a running job's order. While listing, only the names of the folders on the way down are held in memory.
 pub struct Listing {
     spool: Spool,
     stats: ListingStats,
@@ -93,12 +93,12 @@ impl Listing {
         ListingBuilder { inputs: Vec::new(), max_bytes: DEFAULT_MAX_BYTES, limit: None, shard: None, progress: None }
     }
 
-    /// How many items the whole listing has, outside of this shard or limit too.
+    /// Number of items in the whole listing, regardless of this shard or limit.
     pub fn total(&self) -> u64 {
         self.spool.records()
     }
 
-    /// What listing saw.
+    /// Counts from listing.
     pub fn stats(&self) -> ListingStats {
         self.stats
     }
@@ -147,7 +147,7 @@ impl Source for Listing {
     }
 }
 
-/// Collects what a [`Listing`] is made of. The order of the calls other than the inputs' does not matter.
+/// Builds a [`Listing`]. The order of the calls does not matter, except that of the inputs.
 pub struct ListingBuilder<'a> {
     inputs: Vec<Input>,
     max_bytes: u64,
@@ -157,39 +157,39 @@ pub struct ListingBuilder<'a> {
 }
 
 impl<'a> ListingBuilder<'a> {
-    /// Adds inputs after those already there.
+    /// Adds inputs after the existing ones.
     pub fn inputs(mut self, inputs: impl IntoIterator<Item = Input>) -> Self {
         self.inputs.extend(inputs);
         self
     }
 
-    /// Refuses files of more bytes than this, each on its own ([`FetchError::TooLarge`](crate::FetchError::TooLarge)).
+    /// Refuses each file of more bytes than this ([`FetchError::TooLarge`](crate::FetchError::TooLarge)).
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
-    /// Keeps only the first `limit` items. Shards divide what a limit leaves.
+    /// Keeps only the first `limit` items. Shards divide the limited listing.
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Keeps only part `index` (from 0) of `count` contiguous parts: items `[index * n / count, (index + 1) * n / count)`
-    /// of `n`. Their indexes stay those of the whole listing.
+    /// Keeps only part `index` (from 0) of `count` contiguous parts: items `[index * n / count, (index + 1) * n /
+    /// count)` of `n`. Their indexes stay those of the whole listing.
     pub fn shard(mut self, index: u32, count: u32) -> Self {
         self.shard = Some((index, count));
         self
     }
 
-    /// Calls `progress` with the number of items found so far, now and then while listing and once at the end.
+    /// Calls `progress` with the number of items found so far, from time to time while listing and once at the end.
     pub fn progress(mut self, progress: impl FnMut(u64) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// Lists. An error is one of the listing as a whole (a list that cannot be read, no room for the snapshot, a shard
-    /// that does not exist); what is wrong with a single input becomes that item's fault.
+    /// Lists the inputs. Only an error of the whole listing is returned (an unreadable list, no room for the snapshot,
+    /// a shard that does not exist); an error of a single input becomes that item's fault.
     pub fn build(mut self) -> Result<Listing, SourceError> {
         if let Some((index, count)) = self.shard.filter(|(index, count)| index >= count) {
             return Err(SourceError::Invalid(format!("there is no shard {index} of {count} (they count from 0)")));

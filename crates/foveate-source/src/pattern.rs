@@ -1,4 +1,4 @@
-//! Patterns for paths, matched component by component while walking.
+//! Path patterns, matched component by component during the walk.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::walk::is_hidden;
 
 /// A pattern such as `photos/**/*.jpg`.
 pub(crate) struct Pattern {
-    /// The components before the first one with a wildcard: where walking starts.
+    /// The components before the first one with a wildcard; the walk starts there.
     pub(crate) base: PathBuf,
     components: Vec<Component>,
 }
@@ -21,12 +21,12 @@ enum Component {
     Name { matcher: GlobMatcher, names_hidden: bool },
 }
 
-/// How much of a pattern the path so far has matched: the components that may come next, increasing. The pattern's
-/// length means that it has matched to the end.
+/// How much of a pattern the path so far has matched: the components that may come next, in increasing order. An entry
+/// equal to the pattern's length means a complete match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Progress(Vec<usize>);
 
-/// Whether `text` has a character with a meaning in patterns.
+/// Whether `text` contains a wildcard character.
 pub(crate) fn has_wildcard(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
@@ -40,7 +40,7 @@ impl Pattern {
         Ok(Self { base: PathBuf::from(base), components })
     }
 
-    /// Before the first name.
+    /// The progress before the first name.
     pub(crate) fn start(&self) -> Progress {
         self.close(vec![0])
     }
@@ -50,7 +50,7 @@ impl Pattern {
         self.components.iter().any(|component| matches!(component, Component::Name { names_hidden: true, .. }))
     }
 
-    /// Goes on by one name.
+    /// Advances by one name.
     pub(crate) fn step(&self, from: &Progress, name: &OsStr) -> Progress {
         let mut next = Vec::new();
         for &at in &from.0 {
@@ -77,7 +77,7 @@ impl Pattern {
         progress.0.first().is_some_and(|&at| at < self.components.len())
     }
 
-    /// Adds what `**` allows by standing for nothing.
+    /// Adds the components reachable if `**` matches no folder.
     fn close(&self, mut at: Vec<usize>) -> Progress {
         let mut i = 0;
         while i < at.len() {
@@ -108,7 +108,7 @@ fn component(text: &str) -> Result<Component, String> {
 mod tests {
     use super::*;
 
-    /// Whether `path`, below the pattern's base, matches; `None` when walking would not get that far.
+    /// Whether `path`, below the pattern's base, matches; `None` if the walk would not get that far.
     fn matches(pattern: &str, path: &str) -> Option<bool> {
         let pattern = Pattern::new(pattern).unwrap();
         let mut progress = pattern.start();

@@ -1,4 +1,4 @@
-//! The snapshot of a listing: records in memory, or in an unnamed temporary file once they are many.
+//! A listing's snapshot: records in memory, or in an unnamed temporary file if there are many.
 
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
@@ -11,19 +11,19 @@ use crate::id::id_of;
 /// Listings larger than this go to a temporary file.
 const MEMORY_BYTES: usize = 4 << 20;
 
-/// Every how many records the place in the spool is remembered.
+/// The spool remembers a position every this many records.
 const STRIDE: u64 = 4096;
 
 /// One line of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The path's bytes, or the text that named no path.
+    /// The path's bytes, or the text that is not a path.
     pub(crate) path: Vec<u8>,
-    /// Why it cannot be read, if that is known already; empty otherwise.
+    /// Why it cannot be read, if already known; empty otherwise.
     pub(crate) fault: String,
 }
 
-/// Takes records.
+/// Collects records.
 pub(crate) struct SpoolWriter {
     file: BufWriter<SpooledTempFile>,
     written: u64,
@@ -83,7 +83,7 @@ impl SpoolWriter {
     }
 }
 
-/// Gives records back, in order, from any place.
+/// Returns records in order, from any position.
 pub(crate) struct Spool {
     file: BufReader<SpooledTempFile>,
     marks: Vec<u64>,
@@ -98,7 +98,7 @@ impl Spool {
         self.records
     }
 
-    /// The number of the record that is read next.
+    /// Number of the next record.
     pub(crate) fn position(&self) -> u64 {
         self.next
     }
@@ -111,7 +111,7 @@ impl Spool {
         self.on_disk
     }
 
-    /// The next record with its number, into `record`; `None` after the last.
+    /// Reads the next record into `record` and returns its number; `None` after the last.
     pub(crate) fn read(&mut self, record: &mut Record) -> Result<Option<u64>, SourceError> {
         if self.next >= self.records {
             return Ok(None);
@@ -125,7 +125,7 @@ impl Spool {
         Ok(Some(self.next - 1))
     }
 
-    /// Continues at record `index`; at the end when there is no such record.
+    /// Continues at record `index`, or at the end if there is no such record.
     pub(crate) fn seek(&mut self, index: u64) -> Result<(), SourceError> {
         if index >= self.records {
             self.next = self.records;

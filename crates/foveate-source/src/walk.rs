@@ -1,4 +1,4 @@
-//! Folders, walked in the order of their path components' bytes, one folder's names in memory at a time per level.
+//! Walks folders in the byte order of path components, holding one folder's names per level in memory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 
 use crate::id::to_bytes;
 
-/// An entry of a folder, links followed.
+/// An entry of a folder, with links followed.
 pub(crate) struct Entry {
     pub(crate) name: OsString,
     pub(crate) kind: Kind,
 }
 
-/// What an entry is.
+/// An entry's kind.
 pub(crate) enum Kind {
     Folder,
-    /// A file, or something else that is no folder (a pipe, a device); reading it will tell.
+    /// A file, or another non-folder (a pipe, a device); reading it decides.
     File,
-    /// A link that leads nowhere, or what cannot be looked at.
+    /// A broken link, or an entry that cannot be examined.
     Broken(String),
 }
 
-/// The visible entries of a folder in the order of their names' bytes, and how many hidden ones there are.
+/// A folder's visible entries in the byte order of their names, and the number of hidden ones.
 pub(crate) struct Entries {
     pub(crate) entries: Vec<Entry>,
     pub(crate) hidden: u64,
-    /// Reading the folder broke off; what came before is in `entries`.
+    /// Reading the folder failed midway; earlier entries are in `entries`.
     pub(crate) broken_off: Option<io::Error>,
 }
 
-/// Whether a name is hidden: a dot in front.
+/// Whether a name is hidden: it begins with a dot.
 pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().first() == Some(&b'.')
 }
 
-/// Reads a folder. Entries whose names begin with a dot are left out unless `hidden_too`.
+/// Reads a folder. Skips entries whose names begin with a dot unless `hidden_too`.
 pub(crate) fn read_folder(folder: &Path, hidden_too: bool) -> io::Result<Entries> {
     let mut found = Entries { entries: Vec::new(), hidden: 0, broken_off: None };
     for entry in fs::read_dir(folder)? {
@@ -70,7 +70,7 @@ fn kind_of(entry: &fs::DirEntry) -> Kind {
     if kind.is_dir() { Kind::Folder } else { Kind::File }
 }
 
-/// Tells one folder from another, whatever path leads to it.
+/// Identifies a folder regardless of the path that leads to it.
 #[derive(PartialEq, Eq)]
 pub(crate) struct FolderId {
     #[cfg(unix)]
@@ -94,12 +94,12 @@ impl FolderId {
     }
 }
 
-/// The folders from the start of a walk down to where it is.
+/// The folders from the start of a walk down to its current position.
 #[derive(Default)]
 pub(crate) struct Ancestors(Vec<(FolderId, PathBuf)>);
 
 impl Ancestors {
-    /// Steps into `folder`; an error tells why that must not be (it is one of its own ancestors, or unreadable).
+    /// Enters `folder`; an error says why it may not (it is its own ancestor, or unreadable).
     pub(crate) fn enter(&mut self, folder: &Path) -> Result<(), String> {
         let id = FolderId::of(folder).map_err(|error| error.to_string())?;
         if let Some((_, above)) = self.0.iter().find(|(known, _)| *known == id) {
@@ -109,7 +109,7 @@ impl Ancestors {
         Ok(())
     }
 
-    /// Steps out of the folder entered last.
+    /// Leaves the folder entered last.
     pub(crate) fn leave(&mut self) {
         self.0.pop();
     }

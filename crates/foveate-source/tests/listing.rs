@@ -8,7 +8,7 @@ use foveate_source::conformance::{check, check_shards, enumerate};
 use foveate_source::{Input, Item, Listing, ListingBuilder, Source, SourceError};
 use tempfile::TempDir;
 
-/// A folder with files of the given names (their content is their name) and the folders they need.
+/// A folder with files of the given names (their content is their name) and the folders that they need.
 fn tree(files: &[&str]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for file in files {
@@ -23,7 +23,7 @@ fn listing(inputs: impl IntoIterator<Item = Input>) -> ListingBuilder<'static> {
     Listing::builder().inputs(inputs)
 }
 
-/// Ids without the root, `!` in front when faulty.
+/// Ids without the root, prefixed with `!` if faulty.
 fn names(root: &Path, builder: ListingBuilder<'_>) -> Vec<String> {
     let mut listing = builder.build().unwrap();
     enumerate(&mut listing).iter().map(|item| name(root, item)).collect()
