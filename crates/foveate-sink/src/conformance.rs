@@ -1,8 +1,7 @@
-//! The suite that every sink passes, whatever it writes. Failures panic with what was expected.
+//! The conformance suite for every sink, whatever it writes. Failures panic and state what was expected.
 //!
-//! A backend's test calls [`run`] with a [`Subject`]; one that tells of its steps
-//! ([`PartSink`](crate::parts::PartSink) does, [`Steps`](crate::staging::Steps) is how) also calls
-//! [`crash_at_every_step`].
+//! A backend's test calls [`run`] with a [`Subject`]. A sink that announces its steps also calls
+//! [`crash_at_every_step`]. [`PartSink`](crate::parts::PartSink) does so, by means of [`Steps`](crate::staging::Steps).
 
 #![expect(clippy::unwrap_used, reason = "a suite of tests: what goes wrong must panic")]
 
@@ -20,7 +19,7 @@ use crate::{
     Watermark,
 };
 
-/// Called before every step that changes the disk, with the step's name.
+/// Called with a step's name before every step that changes the disk.
 pub type Probe = Box<dyn FnMut(&'static str) + Send>;
 
 /// A finished output read back: id and vector of each row, in order.
@@ -28,15 +27,15 @@ pub type Stored = Vec<(String, Vec<f32>)>;
 
 /// A sink under test.
 pub struct Subject<'a> {
-    /// Makes one.
+    /// Makes a sink.
     pub open: &'a dyn Fn(&SinkOptions) -> Box<dyn VectorSink>,
-    /// Reads what it published, by other means than the sink's own code where there are any.
+    /// Reads the published output, preferably without the sink's own code.
     pub read: &'a dyn Fn(&Published) -> Stored,
     /// Extension of its single-file outputs.
     pub extension: &'static str,
-    /// What it can write.
+    /// The layouts that it can write.
     pub layouts: &'a [Layout],
-    /// Whether a folder gets one file with vectors per [`SinkOptions::part_items`], or one in all.
+    /// Whether a folder gets one vector file per [`SinkOptions::part_items`], or a single one.
     pub cuts_parts: bool,
 }
 
@@ -60,7 +59,7 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
     }
 }
 
-/// Settings that a sink does not have are refused by name when it is opened: `open` is its backend's.
+/// Checks that a sink refuses unknown settings by name when it is opened; `open` is its backend's.
 pub fn unknown_settings_are_refused(open: impl FnOnce(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>) {
     let settings = BTreeMap::from([("no-such-setting".to_owned(), "1".to_owned())]);
     let options = SinkOptions { settings, ..SinkOptions::new("nowhere") };
@@ -71,9 +70,9 @@ pub fn unknown_settings_are_refused(open: impl FnOnce(&SinkOptions) -> Result<Bo
     }
 }
 
-/// Has a Python script open what the sink writes, with libraries that nobody here wrote: `script ELEMENT FILE…`, for
-/// both elements, as a file and as a folder, in one part and in several. The script knows the ten rows that are written
-/// here; its exit code 77 means that a library is missing. `Err(why)` when it could not be run.
+/// Runs a Python script that opens the sink's output with independent libraries: `script ELEMENT FILE…`, for both
+/// elements, as a file and as a folder, in one part and in several. The script knows the ten rows that this function
+/// writes. Its exit code 77 means that a library is missing. Returns `Err(why)` if the script could not run.
 pub fn read_elsewhere(subject: &Subject<'_>, script: &Path, scratch: &Path) -> Result<(), String> {
     for element in [Element::F32, Element::F16] {
         for &layout in subject.layouts {
@@ -120,8 +119,8 @@ fn run_script(script: &Path, element: Element, files: &[PathBuf]) -> Result<(), 
     Ok(())
 }
 
-/// Fills a small disk, makes room and goes on; then a disk that cannot be written to. Both are mounted below `scratch`,
-/// so this says `Err(why)` where it may not mount anything.
+/// Fills a small disk, makes room and continues; then uses a disk that cannot be written. Both are mounted below
+/// `scratch`, so this returns `Err(why)` where mounting is not permitted.
 pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), String> {
     for &layout in subject.layouts {
         let disk = Disk::mount(&scratch.join(format!("{layout:?}")), "size=4m")?;
@@ -171,7 +170,7 @@ pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), Str
     Ok(())
 }
 
-/// A file system in memory, gone with the value.
+/// An in-memory file system, removed on drop.
 struct Disk {
     folder: PathBuf,
 }
@@ -187,7 +186,7 @@ impl Disk {
         }
     }
 
-    /// Leaves `room` bytes free (to the page), by means of a file that takes up the rest.
+    /// Leaves `room` bytes free (rounded to the page) by filling the rest with a file.
     fn fill_up_to(&self, ballast: &Path, room: usize) {
         let mut file = fs::File::create(ballast).unwrap();
         let block = [0; 4096];
@@ -205,8 +204,8 @@ impl Drop for Disk {
     }
 }
 
-/// Crashes at every step of a run, one after the other: `open` makes a sink with a probe. After each
-/// crash, running again must give the bytes of an uninterrupted run.
+/// Crashes at each step of a run in turn: `open` makes a sink with a probe. After each crash, another run must give the
+/// bytes of an uninterrupted run.
 pub fn crash_at_every_step(
     open: &dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
     extension: &'static str,
@@ -219,7 +218,7 @@ pub fn crash_at_every_step(
     }
 }
 
-/// What no run of the suite's job gets by with: to begin, to commit and to publish takes more steps than that.
+/// Any run of the suite's job takes more steps than this to begin, commit and publish.
 const MANY_STEPS: usize = 15;
 
 fn crashes(
@@ -296,7 +295,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A power failure may leave anything beyond what was synced: here noise at the end of every file that grows.
+/// A power failure may leave any bytes beyond the synced ones; this appends noise to every file that grows.
 fn lose_power(staging: &Path) {
     let Ok(entries) = fs::read_dir(staging) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
@@ -349,7 +348,7 @@ fn options(folder: &Path, extension: &str, layout: Layout) -> SinkOptions {
     SinkOptions { layout, part_items: PART, ..SinkOptions::new(output) }
 }
 
-/// How a job is cut into calls.
+/// How a job is divided into calls.
 struct Calls {
     /// Outcomes per round of `append` and `fail`.
     rows: usize,
@@ -363,7 +362,7 @@ impl Default for Calls {
     }
 }
 
-/// A run with every kind of outcome: parts that are full, mixed, and without any row.
+/// A run with every kind of outcome: parts that are full, mixed, and without rows.
 struct Job {
     manifest: RunManifest,
     first: u64,
@@ -406,7 +405,7 @@ impl Job {
         self.outcomes.iter().filter(|(_, stored)| !stored).count() as u64
     }
 
-    /// The calls that take the outcomes from `from` on.
+    /// The calls that deliver the outcomes from `from` on.
     fn steps(&self, from: u64, calls: &Calls) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut at = from;
@@ -462,7 +461,7 @@ impl Job {
         sink.fail(&failures)
     }
 
-    /// Begins, takes what is missing and finishes.
+    /// Begins, delivers the missing outcomes and finishes.
     fn finish(&self, sink: &mut dyn VectorSink, existing: Existing, calls: &Calls) -> Result<Published, SinkError> {
         let Watermark(from) = sink.begin(&self.manifest, existing)?;
         for step in self.steps(from, calls) {
@@ -559,7 +558,7 @@ impl Bench<'_> {
         job.outcomes.iter_mut().for_each(|(_, stored)| *stored = false);
         let (folder, overwritten) = (self.folder("failures"), self.folder("failures-overwrite"));
         self.complete(&overwritten, &Job::new(), &Calls::default());
-        // The second run of the same job begins anew.
+        // The second run of the same job starts over.
         for (folder, existing) in
             [(&folder, Existing::Resume), (&folder, Existing::Resume), (&overwritten, Existing::Overwrite)]
         {
@@ -616,7 +615,7 @@ impl Bench<'_> {
                 sink.finish().unwrap();
                 break;
             }
-            // One round is committed, one is taken and lost.
+            // One round is committed; the next one is appended and lost.
             let steps = job.steps(from, &Calls { rows: 2, commit_every: 1 });
             steps.iter().take(5).for_each(|step| job.take(&mut *sink, step).unwrap());
         }
@@ -636,13 +635,13 @@ impl Bench<'_> {
         let error = (self.subject.open)(&half).begin(&Job::new().manifest, Existing::Resume).unwrap_err();
         assert!(error.to_string().contains("f32 → f16"), "{error}");
         same(&before, &snapshot(&folder), "after a refusal");
-        // Facts that do not decide the bytes are not compared.
+        // Facts that do not affect the bytes are not compared.
         let mut job = Job::new();
         job.manifest.info.insert("version".into(), "0.2.0".into());
         self.complete(&folder, &job, &Calls::default());
     }
 
-    /// A run that was interrupted between commits.
+    /// Leaves a run that was interrupted between commits.
     fn begin_some(&self, job: &Job, folder: &Path) {
         let mut sink = self.sink(folder);
         sink.begin(&job.manifest, Existing::Resume).unwrap();
@@ -701,7 +700,7 @@ impl Bench<'_> {
         misuse(job.fail(sink, 0, 6), "failures out of order");
         sink.commit(Watermark(6)).unwrap();
         misuse(sink.commit(Watermark(5)), "a watermark that goes back");
-        // None of that did harm.
+        // None of these calls did any harm.
         for step in job.steps(6, &Calls::default()) {
             job.take(sink, &step).unwrap();
         }

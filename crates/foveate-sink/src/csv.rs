@@ -1,7 +1,7 @@
-//! RFC 4180 fields: quoted when they must be. Lines end in `\n`, which every reader takes.
+//! RFC 4180 fields, quoted only if necessary. Lines end in `\n`, which every reader accepts.
 
-/// Appends one CSV field (RFC 4180) to `line`: quoted when it holds a comma, a quote or a line break, or is empty or
-/// has outer blanks (which some readers would trim). The caller puts commas between fields and `\n` after the last.
+/// Appends one CSV field (RFC 4180) to `line`. Quotes a field that holds a comma, a quote or a line break, is empty, or
+/// has outer blanks (which some readers would trim). The caller adds commas between fields and `\n` after the last one.
 pub fn push_csv_field(line: &mut String, field: &str) {
     let plain = !field.is_empty() && field == field.trim() && !field.contains([',', '"', '\n', '\r']);
     if plain {

@@ -3,20 +3,20 @@ use std::path::{Path, PathBuf};
 
 use foveate_core::{BoxError, FaultScope};
 
-/// Why nothing can be stored. Always a run fault; what was committed stays.
+/// Why storing failed. Always a run fault; committed data stays.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The output exists and may not be touched.
+    /// The output exists and must not be changed.
     #[error("{} already exists", .0.display())]
     Exists(PathBuf),
-    /// The output is there, complete, and of this very job: nothing is left to do.
+    /// The output is complete and belongs to this same job, so nothing is left to do.
     #[error("{} is already complete", .0.display())]
     AlreadyComplete(PathBuf),
-    /// An interrupted run is there and resuming was not asked for.
+    /// An interrupted run exists, and resuming was not requested.
     #[error("{} holds an interrupted run", .0.display())]
     Interrupted(PathBuf),
-    /// The interrupted run was another job.
+    /// The interrupted run belongs to another job.
     #[error("cannot resume {}: it was started with other settings: {difference}", .path.display())]
     OtherRun {
         /// The output.
@@ -27,7 +27,7 @@ pub enum SinkError {
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]
     Locked(PathBuf),
-    /// The output cannot be what the options say.
+    /// The output does not match the options.
     #[error("cannot write to {}", .path.display())]
     BadOutput {
         /// The output.
@@ -35,7 +35,7 @@ pub enum SinkError {
         /// Why.
         source: BoxError,
     },
-    /// The sink cannot do what the options ask for.
+    /// The sink does not support the options.
     #[error("not supported by this sink: {0}")]
     Unsupported(String),
     /// The disk or the quota is full.
@@ -46,30 +46,30 @@ pub enum SinkError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} {}", .path.display())]
     Io {
-        /// What was being done ("write", "sync").
+        /// The action that failed ("write", "sync").
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
     },
-    /// What is on disk is not what this program wrote.
+    /// The disk holds data that this program did not write.
     #[error("{} is damaged", .path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         source: BoxError,
     },
-    /// A library that writes the format failed.
+    /// A library that writes the format returned an error.
     #[error("cannot write {}", .path.display())]
     Format {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The library's message.
         source: BoxError,
     },
     /// Methods were called out of order, or the rows do not fit the manifest.
@@ -86,7 +86,7 @@ impl SinkError {
         }
     }
 
-    /// A file that is not as this program wrote it.
+    /// Makes the error for a file that differs from what this program wrote.
     pub fn damaged(path: &Path, source: impl Into<BoxError>) -> Self {
         Self::Damaged { path: path.to_owned(), source: source.into() }
     }

@@ -24,19 +24,19 @@ pub use publish::{AtomicFile, publish, sync_file, sync_folder};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Watermark(pub u64);
 
-/// Stores vectors. Used by one thread.
+/// Stores vectors. One thread uses it.
 pub trait VectorSink: Send {
-    /// Starts or resumes a run. Returns the watermark of what is already stored ([`SinkOptions::first_index`] for a
-    /// fresh run): the caller continues at that item. Refuses to resume a run with another fingerprint, naming the difference.
+    /// Starts or resumes a run. Returns the stored rows' watermark ([`SinkOptions::first_index`] for a fresh run); the
+    /// caller continues at that item. Refuses to resume a run with another fingerprint and names the difference.
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError>;
 
-    /// Takes rows, in source order. Not durable before [`commit`](Self::commit).
+    /// Appends rows, in source order. Not durable before [`commit`](Self::commit).
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError>;
 
-    /// Takes records of failed items, in source order. Not durable before [`commit`](Self::commit).
+    /// Records failed items, in source order. Not durable before [`commit`](Self::commit).
     fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError>;
 
-    /// Makes everything taken so far durable, atomically: after a crash either all of it or none of it is there.
+    /// Makes all rows and failures so far durable, atomically: after a crash either all of them or none are there.
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError>;
 
     /// Commits nothing further; publishes the complete output under its final names. If every item failed, that is the
@@ -44,24 +44,24 @@ pub trait VectorSink: Send {
     fn finish(&mut self) -> Result<Published, SinkError>;
 }
 
-/// What to do with an output that is already there.
+/// What to do with an existing output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// An interrupted run of the same job is continued. A complete output is [`SinkError::AlreadyComplete`] when it is
-    /// this very job's, else [`SinkError::Exists`].
+    /// Continues an interrupted run of the same job. A complete output is [`SinkError::AlreadyComplete`] if it belongs
+    /// to this same job, otherwise [`SinkError::Exists`].
     Resume,
-    /// Remove what is there and start anew.
+    /// Removes an existing output and starts over.
     Overwrite,
-    /// Anything that is already there is an error.
+    /// Refuses any existing output.
     Refuse,
 }
 
-/// A block of rows: entry `i` of each slice belongs together.
+/// A block of rows: the entries `i` of all slices belong together.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// Place of each item in the source, increasing.
+    /// Position of each item in the source, increasing.
     pub index: &'a [u64],
-    /// The item's id.
+    /// Each item's id.
     pub id: &'a [String],
     /// Vectors, `[n, dim]`, f32, row-major.
     pub vectors: &'a [f32],
@@ -73,10 +73,10 @@ pub struct Rows<'a> {
     pub xxh3: &'a [u64],
 }
 
-/// An item that has no vector, and why.
+/// An item without a vector, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Place in the source.
+    /// Position in the source.
     pub index: u64,
     /// The item's id.
     pub id: String,
@@ -84,18 +84,18 @@ pub struct Failure {
     pub stage: Stage,
     /// The reason, one line.
     pub reason: String,
-    /// Encoded bytes that were read, if it got so far.
+    /// Number of encoded bytes read, if reading succeeded.
     pub bytes: Option<u64>,
 }
 
-/// What a finished run left behind.
+/// A finished run's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// Files, the main one first, the failures file last.
     pub files: Vec<std::path::PathBuf>,
-    /// Vectors in the output, earlier sessions of a resumed run included.
+    /// Vectors in the output, including earlier sessions of a resumed run.
     pub rows: u64,
-    /// Failures recorded, earlier sessions included.
+    /// Recorded failures, including earlier sessions.
     pub failures: u64,
 }
 
@@ -108,20 +108,20 @@ pub struct SinkOptions {
     pub layout: Layout,
     /// How vectors are stored.
     pub element: Element,
-    /// Items of the source that one part covers: part `k` holds the rows with
-    /// `first_index + k * part_items <= index < first_index + (k + 1) * part_items`.
+    /// Number of source items that one part covers: part `k` holds the rows with `first_index + k * part_items <= index
+    /// < first_index + (k + 1) * part_items`.
     pub part_items: u64,
-    /// Index of the first item of this run (not 0 when the run is a later shard): a fresh run's watermark.
+    /// Index of this run's first item (not 0 for a later shard): a fresh run's watermark.
     pub first_index: u64,
-    /// `(i, n)`, `i < n`: this run writes shard `i` of `n`, and its file names say so.
+    /// `(i, n)`, `i < n`: this run writes shard `i` of `n`, and its file names contain that.
     pub shard: Option<(u32, u32)>,
-    /// What only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They decide the bytes,
-    /// so they are in the run's fingerprint, as `sink.NAME`.
+    /// Settings that only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They
+    /// affect the output's bytes, so the run's fingerprint contains them as `sink.NAME`.
     pub settings: BTreeMap<String, String>,
 }
 
 impl SinkOptions {
-    /// [`part_items`](Self::part_items) unless told otherwise: about 100 MB of 384 f32 components.
+    /// The default for [`part_items`](Self::part_items): about 100 MB of 384 f32 components.
     pub const DEFAULT_PART_ITEMS: u64 = 65_536;
 
     /// Options for `output`, its layout taken from the path ([`Layout::of`]): f32, default parts, no shard.
@@ -138,10 +138,10 @@ impl SinkOptions {
         }
     }
 
-    /// The settings, once every one of them is among those that the sink has (`known`).
+    /// Returns the settings, after checking that every name is in `known`.
     ///
     /// # Errors
-    /// [`SinkError::Unsupported`], naming the setting and those there are.
+    /// [`SinkError::Unsupported`], which names the unknown setting and lists the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SinkError> {
         known_settings(&self.settings, known).map_err(SinkError::Unsupported)
     }
@@ -150,15 +150,15 @@ impl SinkOptions {
 /// Whether an output is one file or a folder of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// One file (with sidecars beside it), which appears when the run is complete.
+    /// One file (with sidecars beside it) that appears when the run is complete.
     #[default]
     File,
-    /// A folder of part files, each of which appears when it is complete; `manifest.json` appears last.
+    /// A folder of part files that each appear when complete; `manifest.json` appears last.
     Folder,
 }
 
 impl Layout {
-    /// A folder when the path ends in a separator, is an existing folder, or has no file name extension.
+    /// Returns a folder if the path ends in a separator, is an existing folder, or has no file name extension.
     pub fn of(output: &std::path::Path) -> Self {
         let ends_in_separator =
             output.as_os_str().as_encoded_bytes().last().is_some_and(|&b| std::path::is_separator(b as char));
@@ -198,7 +198,7 @@ pub struct SinkBackend {
 }
 
 impl SinkBackend {
-    /// A backend called `name` for outputs that end in `.extension`; `open` makes a sink, touching nothing on disk.
+    /// A backend called `name` for outputs that end in `.extension`; `open` makes a sink without writing to disk.
     pub fn new<F>(name: &'static str, about: &'static str, extension: &'static str, open: F) -> Self
     where
         F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
@@ -206,13 +206,13 @@ impl SinkBackend {
         Self { name, about, extension, open: Box::new(open), health: Health::all_rust }
     }
 
-    /// The same, answering [`foveate_core::Backend::health`] with `health`; without it, it counts as all Rust.
+    /// Makes [`foveate_core::Backend::health`] call `health`; without it, the backend counts as pure Rust.
     #[must_use]
     pub fn with_health(self, health: fn() -> Health) -> Self {
         Self { health, ..self }
     }
 
-    /// The file name extension it claims, without the dot.
+    /// Its file name extension, without the dot.
     pub fn extension(&self) -> &'static str {
         self.extension
     }

@@ -2,16 +2,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a run is: written into the output's metadata, and compared when a run is resumed.
+/// A run's description, written into the output's metadata and compared when a run is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunManifest {
     /// Components of each vector.
     pub dim: usize,
-    /// Settings that decide the output's bytes (model, weights hash, recipe, decoder, resizer, dtype, listing hash,
-    /// shard, …). A run is resumed only when all of them are equal.
+    /// Settings that affect the output's bytes (model, weights hash, recipe, decoder, resizer, dtype, listing hash,
+    /// shard, …). A run is resumed only if all of them are equal.
     pub fingerprint: BTreeMap<String, String>,
-    /// Facts worth keeping that do not decide the vectors; not compared. They are written to the output, so what
-    /// varies between equal runs (times, workers) must stay out, or the outputs differ.
+    /// Informative facts that do not affect the vectors and are not compared. They are written to the output, so facts
+    /// that vary between equal runs (times, workers) must stay out, or the outputs differ.
     pub info: BTreeMap<String, String>,
 }
 
@@ -36,8 +36,8 @@ impl RunManifest {
     }
 }
 
-/// What a complete output says about itself: `manifest.json` in a folder, `x.manifest.json` beside a file whose format
-/// has no room for it.
+/// A complete output's description: `manifest.json` in a folder, `x.manifest.json` beside a file whose format has no
+/// room for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputManifest {
     /// Format of this file; 1.
@@ -50,24 +50,24 @@ pub struct OutputManifest {
     pub dim: usize,
     /// `f32` or `f16`.
     pub element: String,
-    /// Vectors in all.
+    /// Number of vectors.
     pub rows: u64,
-    /// Items without a vector; they are in the failures file.
+    /// Number of items without a vector; the failures file lists them.
     pub failures: u64,
     /// One past the index of the last item.
     pub watermark: u64,
     /// The files that hold the vectors, in row order.
     pub parts: Vec<ManifestPart>,
-    /// Settings that decided the bytes.
+    /// Settings that affected the bytes.
     pub fingerprint: BTreeMap<String, String>,
-    /// Facts worth keeping that did not.
+    /// Informative facts that did not.
     pub info: BTreeMap<String, String>,
 }
 
 /// One part of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestPart {
-    /// Which range of the source: items `first_index + part * part_items` and on.
+    /// Its range of the source: items from `first_index + part * part_items` on.
     pub part: u64,
     /// Vectors in it.
     pub rows: u64,
@@ -88,10 +88,10 @@ pub struct ManifestFile {
 }
 
 impl OutputManifest {
-    /// The only format there is so far.
+    /// The only version so far.
     pub const VERSION: u32 = 1;
 
-    /// The run that made the output.
+    /// The run that wrote the output.
     pub fn run(self) -> RunManifest {
         RunManifest { dim: self.dim, fingerprint: self.fingerprint, info: self.info }
     }
@@ -119,7 +119,7 @@ impl OutputManifest {
     }
 }
 
-/// A name that cannot lead out of the manifest's folder.
+/// Whether a name cannot lead out of the manifest's folder.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }

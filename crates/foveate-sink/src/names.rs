@@ -1,23 +1,23 @@
-//! What files are called.
+//! The output files' names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::{Layout, SinkOptions};
 
-/// The one rule for shards: `-0000i-of-0000n` goes before the extension of every name, so that any number of array
-/// jobs can write to one folder. Empty without a shard.
+/// The suffix for shards: `-0000i-of-0000n` goes before the extension of every name, so that any number of array jobs
+/// can write to one folder. Empty without a shard.
 pub fn shard_suffix(shard: Option<(u32, u32)>) -> String {
     shard.map_or_else(String::new, |(i, n)| format!("-{i:05}-of-{n:05}"))
 }
 
-/// The names of everything one run writes.
+/// The names of all files that one run writes.
 ///
 /// | | file `x.parquet` | folder `dir/` |
 /// |---|---|---|
 /// | vectors | `x.parquet` | `dir/part-00000.parquet`, … |
 /// | sidecar `s` | `x.s` | `dir/s`, or `dir/part-00000.s` when each part has one |
-/// | what shows that the run is complete | `x.parquet` | `dir/manifest.json` |
+/// | file that marks the run as complete | `x.parquet` | `dir/manifest.json` |
 /// | work in progress | `x.parquet.partial/` | `dir/.foveate/run/` |
 #[derive(Clone, Debug)]
 pub struct OutputNames {
@@ -33,7 +33,7 @@ impl OutputNames {
         Self { output: options.output.clone(), layout: options.layout, suffix: shard_suffix(options.shard), extension }
     }
 
-    /// The file whose presence means that the run is complete.
+    /// The file whose presence marks the run as complete.
     pub fn main(&self) -> PathBuf {
         match self.layout {
             Layout::File => self.beside(self.extension),
@@ -63,7 +63,7 @@ impl OutputNames {
         folder.join(format!("part{}-{number:05}.{extension}", self.suffix))
     }
 
-    /// Whether `name` is one that [`part`](Self::part) gives for one of `extensions`.
+    /// Whether [`part`](Self::part) could return `name` for one of `extensions`.
     pub fn is_part(&self, name: &str, extensions: &[&str]) -> bool {
         let Some(rest) = name.strip_prefix("part").and_then(|rest| rest.strip_prefix(self.suffix.as_str())) else {
             return false;
@@ -74,7 +74,7 @@ impl OutputNames {
         number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit()) && extensions.contains(&extension)
     }
 
-    /// Where work in progress lives, on the output's own file system.
+    /// The folder for work in progress, on the output's own file system.
     pub fn staging(&self) -> PathBuf {
         match self.layout {
             Layout::File => {

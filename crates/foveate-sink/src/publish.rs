@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Files that appear complete or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,8 +32,8 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a file that will replace whatever is at `target`. One writer per target at a time: the temporary name
-    /// is fixed, so that a crash leaves at most one stray file, which the next writer replaces.
+    /// Starts a file that replaces any file at `target`. One writer per target at a time. The temporary name is fixed,
+    /// so a crash leaves at most one stray file, which the next writer replaces.
     pub fn create(target: &Path) -> Result<Self, SinkError> {
         let staged = temporary_name(target);
         let file = File::create(&staged).map_err(SinkError::io("create", &staged))?;
@@ -62,7 +62,7 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.published {
-            // Nobody is left to tell when this fails, and a stray temporary file harms nobody.
+            // Nothing can handle a failure here, and a stray temporary file does no harm.
             let _ = fs::remove_file(&self.staged);
         }
     }
@@ -75,7 +75,7 @@ fn temporary_name(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// Gives a complete, already synced file its final name (same file system), and makes that durable.
+/// Gives a complete, synced file its final name (same file system), and makes that durable.
 pub fn publish(staged: &Path, target: &Path) -> Result<(), SinkError> {
     fs::rename(staged, target).map_err(SinkError::io("publish", target))?;
     sync_folder(parent_of(target))
@@ -83,12 +83,12 @@ pub fn publish(staged: &Path, target: &Path) -> Result<(), SinkError> {
 
 /// Makes a file's content durable.
 pub fn sync_file(path: &Path) -> Result<(), SinkError> {
-    // Opened for writing because some systems refuse to sync a file that was opened for reading.
+    // Open for writing, because some systems refuse to sync a file that was opened for reading.
     let file = File::options().write(true).open(path).map_err(SinkError::io("open", path))?;
     file.sync_all().map_err(SinkError::io("sync", path))
 }
 
-/// Makes the names in a folder durable: files created in it, renamed into it or removed from it.
+/// Makes a folder's names durable: files created in it, renamed into it or removed from it.
 #[cfg(unix)]
 pub fn sync_folder(folder: &Path) -> Result<(), SinkError> {
     let handle = File::open(folder).map_err(SinkError::io("open", folder))?;
@@ -99,13 +99,13 @@ pub fn sync_folder(folder: &Path) -> Result<(), SinkError> {
     }
 }
 
-/// Makes the names in a folder durable: files created in it, renamed into it or removed from it.
+/// Makes a folder's names durable: files created in it, renamed into it or removed from it.
 #[cfg(not(unix))]
 pub fn sync_folder(_folder: &Path) -> Result<(), SinkError> {
     Ok(()) // elsewhere folders cannot be opened; the file system journals names itself
 }
 
-/// The folder a path is in; `.` for a bare name.
+/// A path's folder; `.` for a bare name.
 pub fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

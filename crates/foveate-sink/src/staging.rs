@@ -1,7 +1,7 @@
-//! What sinks share that write a run to a staging folder and give its files their names at the end.
+//! Shared code of sinks that write a run to a staging folder and rename the files at the end.
 //!
-//! [`PartSink`](crate::parts::PartSink) is built on it, and so is a sink whose library has transactions of its own:
-//! the same checks, the same refusals, the same order in which files appear.
+//! [`PartSink`](crate::parts::PartSink) uses it, and so does a sink whose library has its own transactions. Both have
+//! the same checks, the same refusals and the same order in which files appear.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use crate::{
 /// First line of a failures file.
 pub const FAILURES_HEADER: &str = "id,stage,reason,bytes\n";
 
-/// Appends one failure to `lines`, as a line of a failures file.
+/// Appends one failure to `lines`, in the failures file's format.
 pub fn push_failure(lines: &mut String, id: &str, stage: &str, reason: &str, bytes: Option<u64>) {
     for field in [id, stage, reason] {
         push_csv_field(lines, field);
@@ -30,8 +30,8 @@ pub fn push_failure(lines: &mut String, id: &str, stage: &str, reason: &str, byt
     lines.push('\n');
 }
 
-/// Tells a test of every step that changes the disk, before it is taken, so that the test can see what a crash there
-/// would leave. Silent by default.
+/// Announces every step that changes the disk to a test, before the step, so that the test can see the state after a
+/// crash there. Silent by default.
 #[derive(Default)]
 pub struct Steps(Option<Box<dyn FnMut(&'static str) + Send>>);
 
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Steps {
     }
 }
 
-/// Says what is wrong with a run's options, and with its output's place, before anything is made there.
+/// Checks a run's options and its output's location, before creating anything there.
 pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkError> {
     let misuse = |reason: &str| Err(SinkError::Misuse(reason.to_owned()));
     if manifest.dim == 0 {
@@ -70,8 +70,8 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
     check_place(options)
 }
 
-/// Says why the output cannot be where the options put it: a folder where a file is asked for, or the other way round, or
-/// no folder to put the file in. Makes nothing, so that a program may ask long before it begins.
+/// Checks that the output can be where the options put it: no folder where a file is requested, no file where a folder
+/// is requested, and an existing folder for the file. Creates nothing, so a program may call it long before it begins.
 pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
     let output = &options.output;
     let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), source: reason.into() });
@@ -85,7 +85,7 @@ pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
     }
 }
 
-/// The options as settings that must not change within a run, added to the caller's own.
+/// The caller's settings plus the options that must not change within a run.
 pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> RunManifest {
     let mut settings = manifest.clone();
     let mut set = |name: &str, value: String| settings.fingerprint.insert(format!("sink.{name}"), value);
@@ -99,22 +99,22 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     settings
 }
 
-/// What to say of a complete output that is there: that this very job is `done`, or that something is in the way.
+/// The error for a complete output: this same job is `done`, or another output is in the way.
 pub fn finished(main: PathBuf, done: Option<RunManifest>, settings: &RunManifest, existing: Existing) -> SinkError {
     let is_this_job = done.is_some_and(|done| done.difference(settings).is_none());
     if existing == Existing::Resume && is_this_job { SinkError::AlreadyComplete(main) } else { SinkError::Exists(main) }
 }
 
-/// The run that a `manifest.json` tells of; `None` where there is none, or none that can be read.
+/// The run described by a `manifest.json`; `None` if the file is missing or unreadable.
 pub fn read_manifest(path: &Path) -> Option<RunManifest> {
     OutputManifest::parse(&fs::read(path).ok()?).ok().map(OutputManifest::run)
 }
 
-/// A folder for one run's work in progress, held by this process alone for as long as the value lives.
+/// A folder for one run's work in progress, locked by this process for the value's lifetime.
 #[derive(Debug)]
 pub struct Staging {
     folder: PathBuf,
-    /// The folder that holds those of all shards.
+    /// The folder that holds all shards' staging folders.
     common: Option<PathBuf>,
     lock: File,
 }
@@ -122,7 +122,8 @@ pub struct Staging {
 impl Staging {
     const LOCK: &str = "lock";
 
-    /// Makes the folder ([`OutputNames::staging`]) unless it is there and takes it, or says that another process has it.
+    /// Creates the folder ([`OutputNames::staging`]) if needed and locks it; an error says that another process holds
+    /// it.
     pub fn take(options: &SinkOptions, names: &OutputNames) -> Result<Self, SinkError> {
         let folder = names.staging();
         fs::create_dir_all(&folder).map_err(SinkError::io("create", &folder))?;
@@ -131,7 +132,7 @@ impl Staging {
         Ok(Self { folder, common, lock })
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -141,7 +142,7 @@ impl Staging {
         self.folder.join(name)
     }
 
-    /// Removes everything in it but the lock. `first`, without which the rest means nothing to anybody, goes first.
+    /// Removes everything in it but the lock. `first`, without which the rest is meaningless, is removed first.
     pub fn clear(&self, first: &str) -> Result<(), SinkError> {
         remove_if_there(&self.join(first))?;
         for entry in fs::read_dir(&self.folder).map_err(SinkError::io("list", &self.folder))? {
@@ -153,7 +154,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Removes the folder of a finished run. `first` as in [`clear`](Self::clear).
+    /// Removes a finished run's folder. `first` as in [`clear`](Self::clear).
     pub fn remove(&self, first: &str) -> Result<(), SinkError> {
         self.clear(first)?;
         remove_if_there(&self.join(Self::LOCK))?;
@@ -162,8 +163,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Removes the folder when no run was begun in it (there is no `first`), as far as that goes: the error at hand
-    /// matters more.
+    /// Removes the folder if no run was begun in it (there is no `first`). Ignores its own errors, because the error at
+    /// hand matters more.
     pub fn discard_unused(&self, first: &str) {
         if !self.join(first).exists() {
             let _ = self.clear(first);
@@ -175,27 +176,27 @@ impl Staging {
 
     fn remove_common(&self) {
         if let Some(common) = &self.common {
-            // Fails as long as other shards are at work, which is fine.
+            // Fails while other shards are running, which is fine.
             let _ = fs::remove_dir(common);
         }
     }
 }
 
 impl Drop for Staging {
-    /// Closing the file is not enough: a child process that was being started at this moment has it open, too, and
-    /// would hold the lock until it runs a program of its own.
+    /// Closing the file is not enough: a child process that is being started at this moment has it open, too, and would
+    /// hold the lock until it executes its own program.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
-/// Takes the staging folder for this process alone.
+/// Locks the staging folder for this process.
 fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
     let path = staging.join(Staging::LOCK);
     let file =
         File::options().create(true).truncate(false).write(true).open(&path).map_err(SinkError::io("create", &path))?;
     match file.try_lock() {
-        // The run that held it may have finished, and removed the folder, between our opening and our locking.
+        // The run that held the lock may have finished and removed the folder between our opening and our locking it.
         Ok(()) if !path.exists() => Err(SinkError::Locked(output.to_owned())),
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(SinkError::Locked(output.to_owned())),
@@ -203,8 +204,8 @@ fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
     }
 }
 
-/// Removes what an earlier run left in an output folder, or says that something is there. `extensions` are those of
-/// the sink's own part files.
+/// Removes an earlier run's files from an output folder, or returns an error if there are any. `extensions` are those
+/// of the sink's own part files.
 pub fn clear_folder(
     folder: &Path,
     names: &OutputNames,
@@ -216,7 +217,7 @@ pub fn clear_folder(
     if existing != Existing::Overwrite {
         return old.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path)));
     }
-    // Parts of another format are known from the old manifest only.
+    // Another format's parts are known only from the old manifest.
     if let Some(manifest) = fs::read(names.main()).ok().and_then(|bytes| OutputManifest::parse(&bytes).ok()) {
         let files = manifest.parts.into_iter().flat_map(|part| part.files);
         old.extend(files.map(|file| folder.join(file.name)));
@@ -231,7 +232,7 @@ pub fn clear_folder(
     remove_if_there(&names.beside("failures.csv"))
 }
 
-/// The part files of this run that are in an output folder.
+/// This run's part files in an output folder.
 fn list_parts(folder: &Path, names: &OutputNames, extensions: &[&str]) -> Result<Vec<PathBuf>, SinkError> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
@@ -244,9 +245,9 @@ fn list_parts(folder: &Path, names: &OutputNames, extensions: &[&str]) -> Result
     Ok(parts)
 }
 
-/// Gives complete, synced files (`from`, `to`) their final names, in order. The last one means "complete": an output
-/// that is being overwritten goes before all, so that its main file never stands beside new sidecars. What has its
-/// name already is left (a crash may have come in between).
+/// Gives complete, synced files (`from`, `to`) their final names, in order. The last one means "complete", so an output
+/// that is being overwritten is removed first and its main file never stands beside new sidecars. Files that already
+/// have their final name are left alone (a crash may have happened in between).
 pub fn publish_all(moves: &[(PathBuf, PathBuf)], steps: &mut Steps) -> Result<(), SinkError> {
     let Some((main_staged, main)) = moves.last() else { return Ok(()) };
     if main_staged.exists() {
@@ -265,8 +266,8 @@ pub fn publish_all(moves: &[(PathBuf, PathBuf)], steps: &mut Steps) -> Result<()
     Ok(())
 }
 
-/// Removes what an overwritten single-file output consists of, where the run that replaces it has no row and so publishes
-/// nothing in its place. The main file goes first: without it the others mean nothing.
+/// Removes an overwritten single-file output's files. Needed if the run that replaces it has no rows and so publishes
+/// nothing in its place. The main file goes first, because without it the others are meaningless.
 pub fn remove_overwritten(names: &OutputNames, sidecars: &[&str], steps: &mut Steps) -> Result<(), SinkError> {
     let main = names.main();
     if !main.exists() {
@@ -291,22 +292,22 @@ pub fn hash_file(path: &Path) -> Result<String, SinkError> {
     }
 }
 
-/// What a run has taken so far, to refuse calls that do not follow from it.
+/// What a run has accepted so far, to refuse calls that do not follow from it.
 #[derive(Clone, Debug)]
 pub struct Taken {
     dim: usize,
     watermark: u64,
-    /// Lowest index that may still be appended, and that may still fail.
+    /// Lowest index that may still be appended or recorded as failed.
     next_row: u64,
     next_failure: u64,
-    /// Rows and failures taken since the last commit.
+    /// Rows and failures accepted since the last commit.
     pending: u64,
     closed: bool,
 }
 
 impl Taken {
-    /// Everything below `watermark`, and nothing else. A `closed` run (it was finishing when it was interrupted) takes
-    /// no more rows.
+    /// Everything below `watermark`, and nothing else. A `closed` run (interrupted while finishing) accepts no more
+    /// rows.
     pub fn up_to(watermark: u64, dim: usize, closed: bool) -> Self {
         Self { dim, watermark, next_row: watermark, next_failure: watermark, pending: 0, closed }
     }
@@ -368,7 +369,7 @@ impl Taken {
         self.pending > 0 || watermark != self.watermark
     }
 
-    /// Notes rows that were taken.
+    /// Records accepted rows.
     pub fn rows(&mut self, rows: &Rows<'_>) {
         if let Some(&last) = rows.index.last() {
             self.next_row = last.saturating_add(1);
@@ -376,7 +377,7 @@ impl Taken {
         }
     }
 
-    /// Notes failures that were taken.
+    /// Records accepted failures.
     pub fn failures(&mut self, failures: &[Failure]) {
         if let Some(last) = failures.last() {
             self.next_failure = last.index.saturating_add(1);
@@ -384,19 +385,19 @@ impl Taken {
         }
     }
 
-    /// Notes a commit.
+    /// Records a commit.
     pub fn commit(&mut self, watermark: u64) {
         self.watermark = watermark;
         self.pending = 0;
     }
 
-    /// Notes that the run is finishing.
+    /// Records that the run is finishing.
     pub fn close(&mut self) {
         self.closed = true;
     }
 }
 
-/// Where a sink is in its life, around whatever it keeps of an open run.
+/// A sink's life cycle, around the state of its open run.
 #[derive(Debug)]
 pub enum Phase<R> {
     /// Before `begin`.
@@ -410,7 +411,7 @@ pub enum Phase<R> {
 }
 
 impl<R> Phase<R> {
-    /// Takes the open run out, leaving [`Broken`](Self::Broken) until it is put back; misuse when none is open.
+    /// Takes the open run out, leaving [`Broken`](Self::Broken) until it is put back; misuse if no run is open.
     pub fn take(&mut self, call: &str) -> Result<Box<R>, SinkError> {
         match std::mem::replace(self, Self::Broken) {
             Self::Open(run) => Ok(run),
@@ -434,7 +435,7 @@ impl<R> Phase<R> {
         result
     }
 
-    /// Misuse unless nothing was begun yet.
+    /// Misuse if a run was already begun.
     pub fn check_new(&self) -> Result<(), SinkError> {
         match self {
             Self::New => Ok(()),

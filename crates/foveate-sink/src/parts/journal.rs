@@ -1,8 +1,8 @@
 //! The journal of a run: one checksummed line per record, append-only.
 //!
-//! A line is 16 hexadecimal digits (XXH3-64 of the rest), a blank and a JSON record. A last line that is incomplete
-//! or does not match its checksum was being written when the process died: it never counted. Any other such line
-//! means damage.
+//! A line is 16 hexadecimal digits (XXH3-64 of the rest), a blank and a JSON record. A last line that is incomplete or
+//! does not match its checksum was being written when the process died, so it is ignored. Any other such line means
+//! damage.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,25 +16,25 @@ use super::log::{LogExtent, open_at};
 use crate::staging::FAILURES_HEADER;
 use crate::{AtomicFile, RunManifest, SinkError};
 
-/// Raised when the files in the staging folder change their meaning.
+/// Incremented when the meaning of the staging folder's files changes.
 const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// Always the first.
+    /// Always the first record.
     Begin { version: u32, watermark: u64, settings: RunManifest },
     /// Everything below `watermark` is in sealed parts, in these logs or in the failures file.
     Commit { watermark: u64, failures: u64, failures_len: u64, logs: Vec<LogExtent> },
-    /// A part was encoded and has its name; its log is no longer needed.
+    /// A part was encoded and has its final name; its log is no longer needed.
     Sealed { part: SealedPart },
-    /// No more rows will come.
+    /// No more rows will follow.
     Finishing,
-    /// Every file is complete and synced; only renames are left.
+    /// Every file is complete and synced; only the renames remain.
     Staged,
 }
 
-/// A part that is complete.
+/// A complete part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SealedPart {
     pub(crate) part: u64,
@@ -53,7 +53,7 @@ pub(crate) struct SealedFile {
     pub(crate) xxh3: Option<String>,
 }
 
-/// What the records say together.
+/// The state that the records add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) settings: RunManifest,
@@ -64,12 +64,12 @@ pub(crate) struct State {
     pub(crate) sealed: Vec<SealedPart>,
     pub(crate) finishing: bool,
     pub(crate) staged: bool,
-    /// Bytes of the journal that counted.
+    /// Length in bytes of the journal's valid records.
     pub(crate) len: u64,
 }
 
 impl State {
-    /// Reads a journal; `None` when not even its first record was written.
+    /// Parses a journal; `None` if not even its first record was written.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
         let mut state: Option<Self> = None;
         let mut rest = bytes;
@@ -94,7 +94,7 @@ impl State {
         Ok(state)
     }
 
-    /// Reads the journal at `path`; `None` when there is none or it holds nothing.
+    /// Reads the journal at `path`; `None` if it is missing or empty.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, SinkError> {
         match fs::read(path) {
             Ok(bytes) => Self::parse(&bytes).map_err(|reason| SinkError::damaged(path, reason)),
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// The JSON of a line whose checksum is right.
+/// The JSON of a line with a valid checksum.
 fn checked(line: &[u8]) -> Option<&[u8]> {
     let (sum, json) = (line.get(..16)?, line.get(17..)?);
     let said = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
@@ -164,7 +164,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts the journal of a fresh run: it appears with its first record in it.
+    /// Starts a fresh run's journal; the file appears with its first record in it.
     pub(crate) fn create(path: &Path, settings: &RunManifest, watermark: u64) -> Result<Self, SinkError> {
         let mut file = AtomicFile::create(path)?;
         let mut line = Vec::new();
@@ -247,7 +247,8 @@ mod tests {
             damaged[at] ^= 1;
             match State::parse(&damaged) {
                 Err(_) => {}
-                // A lost line end merges two lines into a torn last one: an older commit, never a wrong one.
+                // A lost line end merges two lines into a torn last one, which gives an older commit, never a wrong
+                // one.
                 Ok(state) => assert!(whole[at] == b'\n' && state.is_none_or(|state| state.watermark < 5), "byte {at}"),
             }
         }

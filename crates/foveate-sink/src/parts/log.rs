@@ -1,7 +1,7 @@
-//! The rows of a part that is not complete yet, on disk.
+//! The rows of an incomplete part, on disk.
 //!
-//! Two files per part: `part-N.vectors` holds nothing but the vectors (after as many free bytes as the format asked
-//! for), and `part-N.rows` holds frames, one per appended block, with everything else:
+//! Each part has two files. `part-N.vectors` holds only the vectors, after the free bytes that the format asked for.
+//! `part-N.rows` holds frames, one per appended block, with everything else:
 //!
 //! ```text
 //! frame   = payload length u32 · XXH3-64 of payload u64 · payload
@@ -9,7 +9,7 @@
 //!         · index u64 × n · content hash u64 × n · width u32 × n · height u32 × n · id length u32 × n · ids (UTF-8)
 //! ```
 //!
-//! All little-endian. What counts is what the journal says was committed; bytes beyond that are cut off on resuming.
+//! All fields are little-endian. Only bytes committed in the journal count; resuming cuts off the rest.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -22,12 +22,12 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::{Element, Rows, SinkError};
 
-/// How far the log of one part was committed.
+/// The committed length of one part's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogExtent {
     pub(crate) part: u64,
     pub(crate) rows: u64,
-    /// Length of the vector file, free bytes at its start included.
+    /// Length of the vector file, including the free bytes at its start.
     pub(crate) vectors_len: u64,
     /// Length of the frame file.
     pub(crate) frames_len: u64,
@@ -60,7 +60,7 @@ pub(crate) struct PartLog {
 }
 
 impl PartLog {
-    /// Starts the log of part `part`, leaving `free` bytes at the start of the vector file.
+    /// Starts the log of part `part`, with `free` bytes reserved at the start of the vector file.
     pub(crate) fn create(staging: &Path, part: u64, free: u64) -> Result<Self, SinkError> {
         let paths = LogPaths::new(staging, part);
         let mut vectors = File::create(&paths.vectors).map_err(SinkError::io("create", &paths.vectors))?;
@@ -70,7 +70,7 @@ impl PartLog {
         Ok(Self { paths, vectors, frames, extent, dirty: true })
     }
 
-    /// Continues a log where it was last committed, cutting off what came after.
+    /// Continues a log at its last commit and cuts off later bytes.
     pub(crate) fn reopen(staging: &Path, extent: LogExtent) -> Result<Self, SinkError> {
         let paths = LogPaths::new(staging, extent.part);
         let vectors = open_at(&paths.vectors, extent.vectors_len)?;
@@ -90,7 +90,7 @@ impl PartLog {
         Ok(())
     }
 
-    /// Makes what was appended durable.
+    /// Makes the appended blocks durable.
     pub(crate) fn sync(&mut self) -> Result<(), SinkError> {
         if self.dirty {
             self.vectors.sync_data().map_err(SinkError::io("sync", &self.paths.vectors))?;
@@ -105,7 +105,7 @@ impl PartLog {
     }
 }
 
-/// Opens a file for appending at `len`; whatever lies beyond was never committed.
+/// Opens a file for appending at `len`; bytes beyond it were never committed.
 pub(crate) fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
     let mut file = File::options().write(true).open(path).map_err(SinkError::io("open", path))?;
     let found = file.metadata().map_err(SinkError::io("inspect", path))?.len();
@@ -117,7 +117,7 @@ pub(crate) fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
     Ok(file)
 }
 
-/// Some of the rows that were handed in: those that belong to one part.
+/// The appended rows that belong to one part.
 pub(crate) struct Block<'a> {
     pub(crate) rows: &'a Rows<'a>,
     pub(crate) range: Range<usize>,
@@ -125,7 +125,7 @@ pub(crate) struct Block<'a> {
     pub(crate) element: Element,
 }
 
-/// Memory for encoding blocks, kept from block to block.
+/// Memory for encoding blocks, reused from block to block.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     vectors: Vec<u8>,
@@ -176,7 +176,7 @@ impl Scratch {
     }
 }
 
-/// Ids of a block of rows: one text, cut at `ends`.
+/// A block's row ids: one text, cut at `ends`.
 #[derive(Debug, Default)]
 struct Ids {
     text: String,
@@ -207,12 +207,12 @@ pub struct RowBlock {
 }
 
 impl RowBlock {
-    /// Number of rows; at least 1 in a block that a [`RowReader`] lends.
+    /// Number of rows; at least 1 in a block from a [`RowReader`].
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is no row.
+    /// Whether the block has no rows.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -222,7 +222,7 @@ impl RowBlock {
         (0..self.len()).map(|row| self.ids.get(row))
     }
 
-    /// Place of each item in the source, increasing.
+    /// Position of each item in the source, increasing.
     pub fn index(&self) -> &[u64] {
         &self.index
     }
@@ -276,7 +276,7 @@ pub struct RowReader {
     vectors: Option<BufReader<File>>,
     paths: LogPaths,
     row_bytes: usize,
-    /// Rows of the current frame that were handed out.
+    /// Number of the current frame's rows already returned.
     used: usize,
     hash: Xxh3,
     block: RowBlock,
@@ -303,7 +303,7 @@ impl RowReader {
         })
     }
 
-    /// The next `rows` rows (fewer only at the part's end), or `None` after the last. Checksums are verified.
+    /// Returns the next `rows` rows (fewer only at the part's end), or `None` after the last. Verifies checksums.
     pub fn next_block(&mut self, rows: usize) -> Result<Option<&RowBlock>, SinkError> {
         self.block.clear();
         while self.block.len() < rows {
@@ -365,7 +365,7 @@ impl FrameError {
     }
 }
 
-/// Parses frames one after the other.
+/// Parses successive frames.
 #[derive(Debug)]
 pub(crate) struct Frames<R> {
     reader: R,
@@ -392,7 +392,7 @@ impl<R: Read> Frames<R> {
         self.reader.read_exact(&mut head).map_err(FrameError::Io)?;
         let mut fields = Fields(&head);
         let (len, checksum) = (fields.u32().unwrap_or(0), fields.u64().unwrap_or(0));
-        // Checked against what is really there before memory is taken for it.
+        // Check against the actual length before allocating memory.
         self.left = self.left.checked_sub(u64::from(len)).ok_or(FrameError::Damaged("a frame is cut off"))?;
         self.payload.resize(len as usize, 0);
         self.reader.read_exact(&mut self.payload).map_err(FrameError::Io)?;
@@ -431,7 +431,7 @@ impl<R: Read> Frames<R> {
     }
 }
 
-/// Little-endian fields taken from the front of a slice.
+/// Takes little-endian fields from the front of a slice.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

@@ -1,18 +1,18 @@
-//! The crash-safe store that file formats plug into.
+//! The crash-safe store for file formats.
 //!
-//! A format says how one part is written ([`PartFormat`]); [`PartSink`] turns that into a
-//! [`VectorSink`](crate::VectorSink) that survives being killed at any moment. How:
+//! A format defines how one part is written ([`PartFormat`]). [`PartSink`] turns it into a
+//! [`VectorSink`](crate::VectorSink) that survives being killed at any moment:
 //!
-//! - A part covers a **fixed range of source indexes**, so its bytes depend on its rows alone: not on batch size,
+//! - A part covers a **fixed range of source indexes**, so its bytes depend on its rows alone, not on batch size,
 //!   commits, workers or interruptions.
-//! - Until a part is complete its rows are in an append-only log with checksums. `commit` syncs the log and appends
-//!   one record to the journal: what the record says is there, the rest never was.
-//! - When the watermark passes a part's end the part is encoded from its log under a temporary name, synced, renamed,
-//!   and recorded; only then does its log go.
-//! - `finish` prepares every remaining file, records that, and renames them; the one that means "complete" comes last.
+//! - The rows of an incomplete part are in an append-only log with checksums. `commit` syncs the log and appends one
+//!   record to the journal. Only data that the record covers counts.
+//! - When the watermark passes a part's end, the part is encoded from its log under a temporary name, synced, renamed
+//!   and recorded. Only then is its log removed.
+//! - `finish` prepares all remaining files, records that, and renames them. The file that means "complete" comes last.
 //!
-//! Everything lives in a staging folder on the output's own file system ([`OutputNames::staging`]), held by a file
-//! lock for as long as the sink lives. See [`OutputNames`] for what is called what.
+//! All of this happens in a staging folder on the output's own file system ([`OutputNames::staging`]). A file lock
+//! holds it for the sink's lifetime. See [`OutputNames`] for the file names.
 
 mod journal;
 mod log;
@@ -38,34 +38,34 @@ pub trait PartFormat: Send {
     /// Extension of the file that holds the vectors, without the dot.
     fn extension(&self) -> &'static str;
 
-    /// What the names of further files of each part end in (`ids.csv`).
+    /// Name endings of each part's further files (`ids.csv`).
     fn sidecars(&self) -> &'static [&'static str];
 
-    /// Whether the vector file itself carries the manifest; if not, one is written beside a single-file output.
+    /// Whether the vector file itself contains the manifest; if not, a single-file output gets one beside it.
     fn embeds_manifest(&self) -> bool;
 
-    /// The manifest that a finished vector file carries, if it can be read and the format
+    /// Reads the manifest inside a finished vector file, if it is readable and the format
     /// [embeds](Self::embeds_manifest) one.
     fn read_manifest(&self, file: &Path) -> Option<RunManifest>;
 
-    /// Bytes to leave free at the start of [`StoredPart::vector_file`], so that a format whose rows are raw can put
-    /// its header there and link the file instead of copying it.
+    /// Bytes to leave free at the start of [`StoredPart::vector_file`]. A format whose rows are raw can put its header
+    /// there and link the file instead of copying it.
     fn free_bytes(&self) -> u64;
 
-    /// Whether a single-file output is put together from parts by [`assemble`](Self::assemble). A format that says no
-    /// gets the whole run as one part, encoded at the end.
+    /// Whether [`assemble`](Self::assemble) joins parts into a single-file output. Otherwise the whole run is one part,
+    /// encoded at the end.
     fn assembles(&self) -> bool;
 
-    /// Writes a part to `files`, replacing what an earlier attempt left there. Equal rows and manifest must give equal
-    /// bytes. The store syncs and renames the files.
+    /// Writes a part to `files`, replacing files of an earlier attempt. Equal rows and manifest must give equal bytes.
+    /// The store syncs and renames the files.
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError>;
 
-    /// Writes the rows of `parts` (two or more vector files, in order) to one file, replacing what is there. Called
+    /// Writes the rows of `parts` (two or more vector files, in order) to one file, replacing an existing one. Called
     /// only if [`assembles`](Self::assembles).
     fn assemble(&mut self, parts: &[PathBuf], manifest: &RunManifest, file: &Path) -> Result<(), SinkError>;
 }
 
-/// Where a part's files go.
+/// The paths of a part's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFiles {
     /// The file with the vectors.
@@ -75,7 +75,7 @@ pub struct PartFiles {
 }
 
 impl PartFiles {
-    /// All of them, sidecars first: the order in which they get their names.
+    /// All files, sidecars first: the order in which they get their names.
     fn publishing_order(&self) -> impl Iterator<Item = &PathBuf> {
         self.sidecars.iter().chain(std::iter::once(&self.vectors))
     }
@@ -92,7 +92,7 @@ pub struct StoredPart<'a> {
 }
 
 impl StoredPart<'_> {
-    /// Number of rows; 0 only when the whole run has none.
+    /// Number of rows; 0 only if the whole run has none.
     pub fn rows(&self) -> u64 {
         self.extent.rows
     }
@@ -112,27 +112,27 @@ impl StoredPart<'_> {
         RowReader::open(self.paths, self.extent, self.free, self.dim * self.element.bytes(), true)
     }
 
-    /// Reads everything but the vectors, which then cost nothing.
+    /// Reads everything but the vectors, at no cost for the vectors.
     pub fn labels(&self) -> Result<RowReader, SinkError> {
         RowReader::open(self.paths, self.extent, self.free, self.dim * self.element.bytes(), false)
     }
 
-    /// The file with the vectors alone: [`PartFormat::free_bytes`], then little-endian elements, `[rows, dim]`,
+    /// The file with only the vectors: [`PartFormat::free_bytes`], then little-endian elements, `[rows, dim]`,
     /// row-major. A format may write to the free bytes and hard-link the file.
     pub fn vector_file(&self) -> &Path {
         &self.paths.vectors
     }
 }
 
-/// Entry points for fuzzing: parsers of what is found on disk. No promise is made about them.
+/// Entry points for fuzzing: parsers of on-disk data. Not a stable interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Parses a journal; the rows of its sealed parts.
+    /// Parses a journal; returns the number of rows in its sealed parts.
     pub fn journal(bytes: &[u8]) -> Result<Option<u64>, String> {
         Ok(super::journal::State::parse(bytes)?.map(|state| state.watermark))
     }
 
-    /// Parses the frames of a part's log; the number of rows.
+    /// Parses the frames of a part's log; returns the number of rows.
     pub fn row_log(bytes: &[u8]) -> Option<usize> {
         let mut frames = super::log::Frames::new(bytes, bytes.len() as u64);
         let mut rows = 0;

@@ -15,12 +15,12 @@ use crate::{
     RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sync_file, sync_folder,
 };
 
-/// The file without which the rest of a staging folder means nothing.
+/// The file without which the rest of a staging folder is meaningless.
 const JOURNAL: &str = "journal";
 
-/// A [`VectorSink`] that stores parts of format `F`, crash-safe.
+/// A crash-safe [`VectorSink`] that stores parts of format `F`.
 ///
-/// After any error but [`SinkError::Misuse`] the sink takes nothing more; drop it and begin again with a new one.
+/// After any error but [`SinkError::Misuse`] the sink accepts no more calls; drop it and begin again with a new one.
 pub struct PartSink<F> {
     options: SinkOptions,
     format: F,
@@ -52,12 +52,12 @@ struct FailureFile {
 }
 
 impl<F: PartFormat> PartSink<F> {
-    /// A sink for `options`; touches nothing on disk before `begin`.
+    /// A sink for `options`; does not write to disk before `begin`.
     pub fn new(options: SinkOptions, format: F) -> Self {
         Self { options, format, phase: Phase::New, steps: Steps::default() }
     }
 
-    /// Calls `probe` before every step that changes the disk, so that a test can see what a crash would leave.
+    /// Calls `probe` before every step that changes the disk, so that a test can see the state after a crash there.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_probe(mut self, probe: crate::conformance::Probe) -> Self {
@@ -69,7 +69,7 @@ impl<F: PartFormat> PartSink<F> {
         self.steps.step(name);
     }
 
-    /// The options as settings that must not change within a run, added to the caller's own.
+    /// The caller's settings plus the options that must not change within a run.
     fn settings(&self, manifest: &RunManifest) -> RunManifest {
         let mut settings = staging::settings(&self.options, self.format.name(), manifest);
         if self.has_parts() {
@@ -78,7 +78,7 @@ impl<F: PartFormat> PartSink<F> {
         settings
     }
 
-    /// Whether the run is cut into parts at all.
+    /// Whether the run is divided into parts.
     fn has_parts(&self) -> bool {
         self.options.layout == Layout::Folder || self.format.assembles()
     }
@@ -128,7 +128,7 @@ impl<F: PartFormat> PartSink<F> {
         }
     }
 
-    /// What to say of an output that is there: that this very job is done, or that something is in the way.
+    /// The error for an existing output: this same job is complete, or another output is in the way.
     fn finished(&self, names: &OutputNames, existing: Existing, manifest: &RunManifest) -> SinkError {
         let main = names.main();
         let done = if self.writes_manifest() {
@@ -185,12 +185,12 @@ impl<F: PartFormat> PartSink<F> {
         if !run.state.staged {
             self.remove_uncommitted(&run)?;
         }
-        // A crash may have come between a commit and the sealing of the parts that it completed.
+        // A crash may have happened between a commit and the sealing of the parts that it completed.
         self.seal_complete(&mut run)?;
         Ok(run)
     }
 
-    /// Every sealed part must be there, as long as it was.
+    /// Checks that every sealed part exists with its recorded length.
     fn check_parts(&self, staging: &Path, state: &State) -> Result<(), SinkError> {
         for file in state.sealed.iter().flat_map(|part| &part.files) {
             let path = self.part_folder(staging).join(&file.name);
@@ -204,7 +204,7 @@ impl<F: PartFormat> PartSink<F> {
         Ok(())
     }
 
-    /// Logs of parts that were never committed.
+    /// Removes logs of parts that were never committed.
     fn remove_uncommitted(&mut self, run: &Run) -> Result<(), SinkError> {
         let staging = run.staging.folder();
         let entries = fs::read_dir(staging).map_err(SinkError::io("list", staging))?;
@@ -225,7 +225,7 @@ impl<F: PartFormat> PartSink<F> {
         Ok(())
     }
 
-    /// Where complete parts are.
+    /// The folder of complete parts.
     fn part_folder<'a>(&'a self, staging: &'a Path) -> &'a Path {
         match self.options.layout {
             Layout::File => staging,
@@ -293,7 +293,7 @@ impl<F: PartFormat> PartSink<F> {
         self.seal_complete(run)
     }
 
-    /// Encodes every part that the watermark has passed.
+    /// Encodes all parts that the watermark has passed.
     fn seal_complete(&mut self, run: &mut Run) -> Result<(), SinkError> {
         while let Some(&part) = run.logs.keys().next() {
             if self.part_end(part) > run.state.watermark {
@@ -347,8 +347,8 @@ impl<F: PartFormat> PartSink<F> {
         Ok(staged)
     }
 
-    /// What is recorded of a part's file. Its hash is worth a pass over the data only where a manifest will list it
-    /// beside other parts.
+    /// Describes a part's file for the journal. Hashing costs a pass over the data, so it is done only if a manifest
+    /// will list the file beside other parts.
     fn describe(&self, staged: &Path, target: &Path) -> Result<SealedFile, SinkError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let bytes = fs::metadata(staged).map_err(SinkError::io("inspect", staged))?.len();
@@ -385,7 +385,7 @@ impl<F: PartFormat> PartSink<F> {
         Ok(self.published(run))
     }
 
-    /// The last part, which need not be full; an empty part of a run without any item, which is complete all the same.
+    /// Seals the last part, which need not be full. A run without items is complete with one empty part.
     fn seal_rest(&mut self, run: &mut Run) -> Result<(), SinkError> {
         while let Some(&part) = run.logs.keys().next() {
             self.seal(run, part)?;
@@ -399,7 +399,7 @@ impl<F: PartFormat> PartSink<F> {
         Ok(())
     }
 
-    /// Prepares every file that does not have its final name yet.
+    /// Prepares all files that do not have their final name yet.
     fn stage(&mut self, run: &mut Run) -> Result<(), SinkError> {
         if self.options.layout == Layout::File && run.state.sealed.len() > 1 {
             self.step("assemble");
@@ -466,7 +466,7 @@ impl<F: PartFormat> PartSink<F> {
         paths.map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect()
     }
 
-    /// What is renamed at the end, in order: the file that means "complete" is the last.
+    /// The final renames, in order: the file that means "complete" is the last.
     fn publication(&self, run: &Run) -> Vec<(PathBuf, PathBuf)> {
         let mut moves = vec![(run.failures.path.clone(), run.names.beside("failures.csv"))];
         if !run.has_output() {
@@ -565,8 +565,8 @@ impl Run {
         }
     }
 
-    /// Whether anything but the failures is published, once every part is sealed: where every item failed, an empty output
-    /// would pass for a result, and keep the same run from being tried again.
+    /// Whether anything but the failures is published once every part is sealed. If every item failed, an empty output
+    /// would pass for a result and prevent a retry of the same run.
     fn has_output(&self) -> bool {
         !self.state.sealed.is_empty()
     }
@@ -596,7 +596,7 @@ impl FailureFile {
 
     fn reopen(staging: &Path, names: &OutputNames, state: &State) -> Result<Self, SinkError> {
         let path = staging.join("failures.csv");
-        // Once everything is staged it may have its final name already.
+        // Once everything is staged, the file may already have its final name.
         let there = if state.staged && !path.exists() { names.beside("failures.csv") } else { path.clone() };
         let file = open_at(&there, state.failures_len)?;
         Ok(Self { path, file, len: state.failures_len, count: state.failures, dirty: false, lines: String::new() })
