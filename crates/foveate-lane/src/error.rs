@@ -1,18 +1,18 @@
 use foveate_encode::EncodeError;
 
-/// Why a batch has no vectors. The other batches in hand are lost with it.
+/// Why a batch has no vectors. The other batches in flight are lost with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneError {
     /// The encoder failed.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The encoder broke its promise.
+    /// The encoder violated its contract.
     #[error("the encoder gave {rows}x{dim} values for {images} images; this is a defect, please report it")]
     Shape {
-        /// Vectors that it gave.
+        /// Vectors that it returned.
         rows: usize,
-        /// Components of each.
+        /// Components per vector.
         dim: usize,
         /// Images that it was given.
         images: usize,

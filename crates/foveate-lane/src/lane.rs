@@ -7,19 +7,19 @@ use foveate_encode::{Allocate, Batch, EncodeError, EncodeSpans, Encoder, Encoder
 use crate::sizes::Sizes;
 use crate::{LaneError, Normalize};
 
-/// An encoder and the batches that it has in hand: one where it encodes while its caller waits, several where its device
-/// works beside the host ([`Overlap`](foveate_encode::Overlap)). With each batch travels a `T` of the caller's.
+/// Feeds an encoder and tracks its batches in flight: one if the encoder blocks its caller, several if its device works
+/// beside the host ([`Overlap`](foveate_encode::Overlap)). Each batch carries a `T` of the caller's.
 pub struct Lane<T> {
     encoder: Box<dyn Encoder>,
     normalize: Normalize,
     depth: usize,
-    /// `None` where a batch of any size costs what its images cost.
+    /// `None` if a batch's cost depends only on its images, whatever their number.
     sizes: Option<Sizes>,
     /// Oldest first.
     flights: VecDeque<Flight<T>>,
 }
 
-/// A batch in hand.
+/// A batch in flight.
 struct Flight<T> {
     tag: T,
     images: usize,
@@ -28,7 +28,7 @@ struct Flight<T> {
 }
 
 enum State {
-    /// The device has it, with as many images of padding as make it one of the lane's sizes.
+    /// On the device, padded with images to one of the lane's sizes.
     UnderWay {
         padded: usize,
     },
@@ -38,22 +38,22 @@ enum State {
     },
 }
 
-/// A batch that is done with.
+/// A finished batch.
 pub struct Landed<T> {
-    /// What was submitted with it.
+    /// The tag it was submitted with.
     pub tag: T,
-    /// To be filled again.
+    /// The batch's memory, free for reuse.
     pub memory: Box<dyn BatchMemory>,
-    /// A row for each image, normalized, `[images, dim]`.
+    /// One row per image, normalized, `[images, dim]`.
     pub vectors: VectorBuf,
-    /// The rows, in order, that are no vectors: a component is infinite or not a number.
+    /// Indices of the rows that are not valid vectors, ascending: a component is infinite or not a number.
     pub not_finite: Vec<usize>,
-    /// What the encoder did when; `None` for a batch without images.
+    /// When the encoder did which part; `None` for a batch without images.
     pub spans: Option<EncodeSpans>,
 }
 
 impl<T> Lane<T> {
-    /// A lane with nothing in hand.
+    /// Creates a lane with no batch in flight.
     pub fn new(mut encoder: Box<dyn Encoder>, normalize: Normalize) -> Self {
         let depth = encoder.overlap().map(|overlap| overlap.depth().max(1));
         let sizes = depth.map(|_| Sizes::new(encoder.spec().max_batch));
@@ -61,12 +61,12 @@ impl<T> Lane<T> {
         Self { encoder, normalize, depth, sizes, flights: VecDeque::with_capacity(depth) }
     }
 
-    /// What its encoder takes and gives.
+    /// The encoder's spec.
     pub fn spec(&self) -> &EncoderSpec {
         self.encoder.spec()
     }
 
-    /// Most batches in hand at once.
+    /// The most batches that may be in flight at once.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -76,7 +76,7 @@ impl<T> Lane<T> {
         self.flights.len() < self.depth
     }
 
-    /// Whether no batch is in hand.
+    /// Whether no batch is in flight.
     pub fn is_empty(&self) -> bool {
         self.flights.is_empty()
     }
@@ -85,12 +85,12 @@ impl<T> Lane<T> {
         self.encoder.overlap().map_or_else(host_allocator, |overlap| overlap.allocator(place))
     }
 
-    /// Begins with the first `images` images of `memory`, where they lie side by side, `[images, h, w, 3]`; there may be none.
-    /// Their rows will be in `vectors`, whose content does not matter. An encoder that does not overlap is done when this
-    /// returns.
+    /// Submits the first `images` images of `memory`, which lie side by side, `[images, h, w, 3]`; there may be none.
+    /// Their rows will be in `vectors`, whose previous content does not matter. An encoder that does not overlap has
+    /// finished when this returns.
     ///
     /// # Errors
-    /// [`LaneError`], when nothing is in hand any more: see [`Self::abandon`].
+    /// [`LaneError`]; no batch is in flight afterwards, see [`Self::abandon`].
     pub fn submit(
         &mut self,
         memory: Box<dyn BatchMemory>,
@@ -129,17 +129,17 @@ impl<T> Lane<T> {
         Ok(State::Encoded { memory, spans: Some(EncodeSpans::in_turn(started, times)) })
     }
 
-    /// How many images a batch of `images` in so many bytes is submitted as. What the memory has behind them is encoded,
-    /// too, and its rows are left out.
+    /// Returns the size that a batch of `images` is submitted with, given memory of `bytes`. Whatever lies behind the
+    /// images in the memory is encoded too, and its rows are dropped.
     fn padded(&self, images: usize, bytes: usize) -> usize {
         let room = bytes / self.spec().input.rgb_len().unwrap_or(0).max(1);
         self.sizes.as_ref().map_or(images, |sizes| sizes.padded(images).min(room).max(images))
     }
 
-    /// Waits for the batch that was submitted first; `None` when there is none in hand.
+    /// Waits for the oldest batch in flight; `None` if there is none.
     ///
     /// # Errors
-    /// [`LaneError`], when nothing is in hand any more: see [`Self::abandon`].
+    /// [`LaneError`]; no batch is in flight afterwards, see [`Self::abandon`].
     pub fn collect(&mut self) -> Result<Option<Landed<T>>, LaneError> {
         let landed = self.flights.pop_front().map(|flight| self.land(flight)).transpose();
         landed.inspect_err(|_| self.abandon())
@@ -166,14 +166,14 @@ impl<T> Lane<T> {
         Ok(Landed { tag, memory, vectors, not_finite, spans })
     }
 
-    /// Gives up the batches in hand, with what travels with them, so that the lane can be used again. Every error does that
-    /// by itself; a caller does it after a panic.
+    /// Drops the batches in flight and their tags, so that the lane can be used again. Every error does this by itself;
+    /// a caller does it after a panic.
     pub fn abandon(&mut self) {
         let is_under_way = |flight: &Flight<T>| matches!(flight.state, State::UnderWay { .. });
         let under_way = self.flights.drain(..).filter(is_under_way).count();
         let Some(overlap) = self.encoder.overlap() else { return };
         let mut dropped = VectorBuf::new();
-        // A device that failed has none any more.
+        // After a device error there are none left to collect.
         let _ = (0..under_way).try_for_each(|_| overlap.collect(&mut dropped).map(drop));
     }
 }

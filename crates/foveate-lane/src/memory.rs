@@ -3,9 +3,9 @@ use foveate_preprocess::Granularity;
 
 use crate::Lane;
 
-/// Makes memory for the batches of `lanes`, which every one of them can read. Preprocessors of whole batches fill the memory
-/// of the device itself where a single lane reads it; everything else is filled on the host, pinned where the encoders'
-/// device copies from it.
+/// Returns an allocator for batches that every one of `lanes` can read. Preprocessors of whole batches fill device
+/// memory if a single lane reads it. Everything else is filled on the host, in pinned memory if the encoders' device
+/// copies from it.
 pub fn batch_memory<T>(lanes: &mut [Lane<T>], preprocessors: Granularity) -> Allocate {
     let place = match (preprocessors, lanes.len()) {
         (Granularity::Batch, 1) => Place::Device,

@@ -1,7 +1,7 @@
 /// Whether vectors are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalize {
-    /// As the model gives them.
+    /// As the model returns them.
     #[default]
     Off,
     /// Divided by their Euclidean length; a zero vector stays zero.
@@ -17,7 +17,7 @@ impl Normalize {
     }
 }
 
-/// The length is summed in f64, so that the order of summation does not show in the result.
+/// Sums the squares in f64, so that the order of summation does not affect the result.
 fn unit_length(row: &mut [f32]) {
     let length = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
     if length > 0.0 {

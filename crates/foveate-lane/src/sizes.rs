@@ -1,12 +1,12 @@
 use foveate_encode::BATCH_SIZES;
 
-/// The sizes of the batches that a device is given: a batch of another size is padded to the next larger one. What a
-/// device prepares for each size (plans of products, a captured graph) is thus prepared once.
+/// The batch sizes that a device is given: any other batch is padded to the next larger one. The device thus prepares
+/// its product plans and its captured graph once per size.
 pub(crate) struct Sizes(Vec<usize>);
 
 impl Sizes {
-    /// At most [`BATCH_SIZES`] sizes up to `max`: each a fixed part smaller than the one above it, the smallest part that
-    /// leads down to 1.
+    /// Chooses at most [`BATCH_SIZES`] sizes up to `max`. Each is smaller than the one above it by a fixed fraction,
+    /// the smallest fraction that leads down to 1.
     pub(crate) fn new(max: usize) -> Self {
         let mut sizes =
             (2..=max.max(2)).map(|part| descend(max, part)).take_while(|sizes| sizes.len() <= BATCH_SIZES).last();
@@ -14,13 +14,13 @@ impl Sizes {
         Self(sizes.unwrap_or_default())
     }
 
-    /// The smallest size with room for `images`.
+    /// Returns the smallest size with room for `images`.
     pub(crate) fn padded(&self, images: usize) -> usize {
         self.0.iter().rev().find(|&&size| size >= images).copied().unwrap_or(images)
     }
 }
 
-/// From `max` down to 1, a `part`-th less each time.
+/// Lists sizes from `max` down to 1, each smaller than the last by one `part`-th.
 fn descend(max: usize, part: usize) -> Vec<usize> {
     let less = |&size: &usize| Some(size - size.div_ceil(part)).filter(|&size| size > 0);
     std::iter::successors(Some(max.max(1)), less).collect()

@@ -1,4 +1,4 @@
-//! The lane's promises: with a real encoder on a tiny model, and with a device that keeps batches under way.
+//! The lane's contract, tested with a real encoder on a tiny model and with a device that keeps batches in flight.
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
@@ -58,12 +58,12 @@ const INPUT: Size = Size::new(2, 1);
 const IMAGE: usize = 6;
 const DIM: usize = 2;
 
-/// What a device was asked.
+/// The requests that a device received.
 #[derive(Default)]
 struct Notes {
-    /// The sizes of the batches.
+    /// The batch sizes.
     sizes: BTreeSet<usize>,
-    /// Most batches under way at once.
+    /// The most batches in flight at once.
     most: usize,
     places: Vec<Place>,
 }
@@ -74,11 +74,11 @@ struct Device {
     spec: EncoderSpec,
     under_way: VecDeque<Batch>,
     notes: Arc<Mutex<Notes>>,
-    /// Rows that it gives too few.
+    /// How many rows too few it returns.
     missing: usize,
 }
 
-/// A first sample for which the device fails.
+/// A first sample on which the device fails.
 const BROKEN: u8 = 255;
 /// A first sample whose vector is infinite.
 const INFINITE: u8 = 254;
@@ -153,7 +153,7 @@ impl Overlap for Device {
     }
 }
 
-/// Memory for `room` images, the first with these samples, and others behind them, which are no part of the batch.
+/// Makes memory for `room` images: the first ones have these samples, those behind them are not part of the batch.
 fn memory(room: usize, samples: &[u8]) -> Box<dyn BatchMemory> {
     let spare = std::iter::repeat_n(&100, room - samples.len());
     Box::new(samples.iter().chain(spare).flat_map(|&sample| [sample; IMAGE]).collect::<Vec<u8>>())
