@@ -1,19 +1,19 @@
-//! Batches on their way: filled slot by slot by the workers in any order, compacted, encoded, written in order.
+//! Batches in progress: filled slot by slot by the workers in any order, compacted, encoded, written in order.
 
 use std::sync::{Mutex, PoisonError};
 
 use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
 use foveate_sink::{Failure, Rows};
 
-/// What became of one item on its way to the encoder.
+/// An item's outcome on its way to the encoder.
 pub(crate) enum Outcome {
     /// Its pixels are in its slot of the batch.
     Ready(ItemInfo),
-    /// It has none, for this reason.
+    /// It has no pixels, for this reason.
     Failed(Failure),
 }
 
-/// What is stored about an image beside its vector.
+/// The metadata stored beside an image's vector.
 pub(crate) struct ItemInfo {
     pub(crate) index: u64,
     pub(crate) id: String,
@@ -22,19 +22,19 @@ pub(crate) struct ItemInfo {
     pub(crate) xxh3: u64,
 }
 
-/// The pixels of a batch, `[slots, h, w, 3]`, and what became of each slot's item. Reused from batch to batch.
+/// A batch's pixels, `[slots, h, w, 3]`, and the outcome of each slot's item. Reused from batch to batch.
 pub(crate) struct Pixels {
     /// `None` while the encoder has it.
     memory: Option<Box<dyn BatchMemory>>,
     outcomes: Vec<Option<Outcome>>,
     image_len: usize,
     settled: usize,
-    /// Whether the images lie side by side already, rather than each in its item's slot.
+    /// Whether the images already lie side by side, rather than each in its item's slot.
     dense: bool,
 }
 
 impl Pixels {
-    /// `slots` images of `size` in `memory`.
+    /// Creates `slots` slots for images of `size` in `memory`.
     pub(crate) fn new(slots: usize, size: Size, memory: Box<dyn BatchMemory>) -> Self {
         let outcomes = std::iter::repeat_with(|| None).take(slots).collect();
         Self { memory: Some(memory), outcomes, image_len: size.rgb_len().unwrap_or(0), settled: 0, dense: false }
@@ -50,7 +50,7 @@ impl Pixels {
         self.settled += 1;
     }
 
-    /// Settles every item at once; `fill` lays the images of those that are ready side by side in the memory.
+    /// Settles every item at once; `fill` writes the successful images side by side into the memory.
     pub(crate) fn settle_all<E>(
         &mut self,
         fill: impl FnOnce(&mut dyn BatchMemory) -> Result<Vec<Outcome>, E>,
@@ -63,8 +63,8 @@ impl Pixels {
         Ok(())
     }
 
-    /// Moves the images together over the slots of failed items, hands the outcomes to `encoded`, and returns how many
-    /// images there are. The slots are free afterwards.
+    /// Moves the images together over the slots of failed items, moves the outcomes to `encoded`, and returns the
+    /// number of images. The slots are free afterwards.
     pub(crate) fn compact(&mut self, encoded: &mut Encoded) -> usize {
         let mut kept = 0;
         for slot in 0..self.outcomes.len() {
@@ -90,19 +90,19 @@ impl Pixels {
         memory.unwrap_or_else(|| unreachable!("only memory of the host is filled slot by slot"))
     }
 
-    /// The memory, for the encoder to read.
+    /// Takes the memory out, for the encoder to read.
     pub(crate) fn lend(&mut self) -> Box<dyn BatchMemory> {
         self.memory.take().unwrap_or_else(|| unreachable!("the encoder gave it back"))
     }
 
-    /// The memory again.
+    /// Puts the memory back.
     pub(crate) fn give_back(&mut self, memory: Box<dyn BatchMemory>) {
         self.memory = Some(memory);
     }
 }
 
-/// A batch that workers are filling. It covers the items `first..end` of the source: an item's slot is decided by its
-/// index alone, so neither the number of workers nor their speed can change what is encoded together.
+/// A batch that workers are filling. It covers the items `first..end` of the source. An item's index alone decides its
+/// slot, so neither the number of workers nor their speed changes which items are encoded together.
 pub(crate) struct OpenBatch {
     /// Place of the batch in the run, from 0.
     pub(crate) number: u64,
@@ -111,7 +111,7 @@ pub(crate) struct OpenBatch {
     pixels: Mutex<Option<Pixels>>,
 }
 
-/// A batch whose every item has an outcome.
+/// A batch in which every item has an outcome.
 pub(crate) struct FullBatch {
     pub(crate) number: u64,
     pub(crate) end: u64,
@@ -123,8 +123,8 @@ impl OpenBatch {
         Self { number, first, end, pixels: Mutex::new(Some(pixels)) }
     }
 
-    /// Records the outcome of item `index`, with its pixels when it has any (else `image` is not looked at), and
-    /// returns the batch when this was its last item.
+    /// Records the outcome of item `index`, and its pixels if it has any (`image` is ignored otherwise). Returns the
+    /// batch if this was its last item.
     pub(crate) fn settle(&self, index: u64, outcome: Outcome, image: &[u8]) -> Option<FullBatch> {
         let mut guard = self.pixels.lock().unwrap_or_else(PoisonError::into_inner);
         let pixels = guard.as_mut()?;
@@ -133,26 +133,26 @@ impl OpenBatch {
         full.then(|| guard.take().map(|pixels| self.full(pixels))).flatten()
     }
 
-    /// How many items it has.
+    /// The number of items.
     pub(crate) fn items(&self) -> usize {
         (self.end - self.first) as usize
     }
 
-    /// Its pixels, for somebody who settles all of its items at once.
+    /// Takes the pixels, to settle all items at once.
     pub(crate) fn take(&self) -> Option<Pixels> {
         self.pixels.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// With every item of it settled in `pixels`.
+    /// Builds the full batch from `pixels`, in which every item is settled.
     pub(crate) fn full(&self, pixels: Pixels) -> FullBatch {
         FullBatch { number: self.number, end: self.end, pixels }
     }
 }
 
-/// What goes to the sink: rows and failures of one batch. Reused from batch to batch.
+/// The sink's input: one batch's rows and failures. Reused from batch to batch.
 #[derive(Default)]
 pub(crate) struct Encoded {
-    /// Every item below this index has its outcome here or in an earlier batch.
+    /// Every item below this index has its outcome in this batch or an earlier one.
     pub(crate) end: u64,
     pub(crate) vectors: VectorBuf,
     pub(crate) failures: Vec<Failure>,
@@ -182,7 +182,7 @@ impl Encoded {
         self.xxh3.clear();
     }
 
-    /// Makes the rows `bad` failures: what they have is no vector.
+    /// Turns the rows `bad` into failures, because their content is not a valid vector.
     pub(crate) fn fail_rows(&mut self, bad: &[usize]) {
         if bad.is_empty() {
             return;
@@ -222,7 +222,7 @@ impl Encoded {
     }
 }
 
-/// Removes the values at the places `bad`.
+/// Removes the values at the indices `bad`.
 fn remove<T>(values: &mut Vec<T>, bad: &[usize]) {
     let mut places = 0..;
     values.retain(|_| places.next().is_none_or(|place| !bad.contains(&place)));

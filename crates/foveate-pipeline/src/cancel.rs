@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks.
+    /// Requests the cancellation.
     pub fn cancel(&self) {
         self.0.store(true, SeqCst);
     }
 
-    /// Whether somebody asked.
+    /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(SeqCst)
     }

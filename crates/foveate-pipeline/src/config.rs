@@ -3,7 +3,7 @@ use std::time::Duration;
 use foveate_lane::Normalize;
 use foveate_profile::Trace;
 
-/// How a run is carried out. The fields that decide the output's bytes belong in the manifest's fingerprint too.
+/// Settings of a run. Those that affect the output's bytes also belong in the manifest's fingerprint.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Whether vectors are scaled to unit length.
@@ -18,17 +18,17 @@ pub struct Config {
     pub read_ahead_bytes: u64,
     /// Full batches that may wait for the encoder, at least 1.
     pub prefetch: usize,
-    /// Where to note every span and every change of a queue, for a timeline.
+    /// Where to record every span and every queue change, for a timeline.
     pub trace: Option<Trace>,
-    /// When to give up on a run whose items fail.
+    /// How many failed items end a run.
     pub failures: FailurePolicy,
     /// How often finished rows are made durable.
     pub commit_every: Duration,
 }
 
 impl Default for Config {
-    /// Batches of 32, one decode worker, two readers, 64 MiB of read-ahead, a batch ahead of the encoder, commits every
-    /// two seconds.
+    /// Batches of 32, one decode worker, two readers, 64 MiB of read-ahead, one batch ahead of the encoder, a commit
+    /// every two seconds.
     fn default() -> Self {
         Self {
             normalize: Normalize::Off,
@@ -45,37 +45,37 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The usual bound on what is read ahead.
+    /// The default read-ahead limit in bytes.
     pub const READ_AHEAD_BYTES: u64 = 64 << 20;
 
-    /// Items that may wait between reading and decoding. Bytes are bounded apart; fewer items than this put threads to
-    /// sleep and wake them for every single one.
+    /// The number of items that may wait between reading and decoding. Bytes are bounded separately. With fewer items,
+    /// threads sleep and wake for every single one.
     pub fn read_ahead_items(&self) -> usize {
         (2 * self.workers + self.readers).max(16)
     }
 
-    /// Batches in existence at once: those `at_encoders`, those that wait for one, one being filled, and as many more as
-    /// items in flight can touch.
+    /// The number of batches that exist at once: those `at_encoders`, those queued for one, one being filled, and as
+    /// many more as items in flight can touch.
     pub fn batches_in_flight(&self, at_encoders: usize) -> usize {
         let items = self.read_ahead_items() + self.workers + self.readers;
         1 + at_encoders.max(1) + self.prefetch.max(1) + items.div_ceil(self.batch)
     }
 }
 
-/// When to give up on a run whose items fail.
+/// How many failed items end a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum FailurePolicy {
-    /// Never: record them and go on.
+    /// None: failures are recorded and the run goes on.
     #[default]
     Unlimited,
-    /// When more than this many items failed. 0 stops at the first.
+    /// More than this many. 0 stops at the first failure.
     Count(u64),
-    /// When more than this percentage failed: judged from [`FailurePolicy::SAMPLE`] items on, and at the end.
+    /// More than this percentage, checked from [`FailurePolicy::SAMPLE`] items on, and at the end.
     Percent(f64),
 }
 
 impl FailurePolicy {
-    /// Items that a percentage is not judged before.
+    /// The number of items before which a percentage is not checked.
     pub const SAMPLE: u64 = 200;
 
     /// Whether `failed` of `seen` items are too many.

@@ -13,25 +13,25 @@ use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
 use crate::{Cancel, Config, RunError, RunReport};
 
-/// Everything a run is made of: one of each stage, knowing only the stages' traits.
+/// A run's stages, one implementation each. The engine knows them only by their traits.
 pub struct Pipeline {
     /// The items.
     pub source: Box<dyn Source>,
     /// Makes a preprocessor for each worker.
     pub preprocessors: PreprocessorOpener,
-    /// The model, once for each device that works on the batches. All of them give the same vectors.
+    /// The model, once for each device that encodes batches. All of them return the same vectors.
     pub encoders: Vec<Box<dyn Encoder>>,
     /// The output.
     pub sink: Box<dyn VectorSink>,
-    /// How it is carried out.
+    /// The run's settings.
     pub config: Config,
 }
 
 impl Pipeline {
     /// Runs to the end of the source, or until cancelled. Continues an interrupted run when `existing` allows it.
     ///
-    /// Every item of the source ends as one row or one failure of the sink, in the source's order, and the result
-    /// depends neither on the number of workers nor on how often the run was interrupted.
+    /// Every item of the source ends as one row or one failure of the sink, in the source's order. The result depends
+    /// neither on the number of workers nor on the number of interruptions.
     pub fn run(
         mut self,
         manifest: &RunManifest,
@@ -59,7 +59,7 @@ impl Pipeline {
             0 => run.sequential(items, &mut lanes, &mut writer).map(|()| Vec::new()),
             _ => run.threaded(items, &mut lanes, &mut writer),
         };
-        // What was finished before a fault is kept, unless it is the sink that is at fault.
+        // Batches finished before a fault are kept, unless the sink caused the fault.
         let committed = match &outcome {
             Err(RunError::Sink(_)) => Ok(()),
             _ => writer.commit(),

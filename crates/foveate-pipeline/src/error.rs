@@ -6,24 +6,24 @@ use foveate_source::SourceError;
 
 use crate::FailurePolicy;
 
-/// Why a run stopped before its end. What was committed stays, and the same command continues it.
+/// Why a run stopped before its end. Committed output stays, and the same command continues the run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The listing broke.
+    /// The listing failed.
     #[error("list: {0}")]
     Source(#[from] SourceError),
-    /// No image can be prepared.
+    /// No preprocessor can be opened.
     #[error(transparent)]
     Preprocess(#[from] PreprocessError),
     /// The encoder failed.
     #[error("encode: {0}")]
     Encode(#[from] LaneError),
-    /// Nothing can be stored.
+    /// The sink failed.
     #[error("write: {0}")]
     Sink(#[from] SinkError),
-    /// More items failed than the policy allows. The batch with the last of them is not stored, so that it is tried
-    /// again when the run is continued.
+    /// More items failed than the policy allows. The batch with the last of them is not stored, so a continued run
+    /// retries it.
     #[error(
         "{failed} of {seen} inputs failed, more than the limit of {limit}; the last: {} ({}: {})",
         .last.id, .last.stage, .last.reason
@@ -35,7 +35,7 @@ pub enum RunError {
         seen: u64,
         /// The policy.
         limit: FailurePolicy,
-        /// The failure that broke it.
+        /// The failure that exceeded the policy.
         last: Box<Failure>,
     },
     /// A thread of a stage panicked: a defect in this program.
@@ -43,18 +43,18 @@ pub enum RunError {
     Panicked {
         /// The stage.
         stage: Stage,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
-    /// The system gives no more threads.
+    /// The system refused another thread.
     #[error("cannot start thread {name}: {source}")]
     Thread {
-        /// What it would have been called.
+        /// The thread's name.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
     /// The counts do not add up: a defect in this program.

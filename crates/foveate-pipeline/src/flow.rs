@@ -1,4 +1,4 @@
-//! A run's stages in motion: one after the other on one thread, or each on threads of its own with queues between.
+//! A run's stages at work: in turn on one thread, or each on its own threads with queues between them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -19,8 +19,8 @@ use crate::stages::{self, Progress, Writer, timed};
 use crate::worker::{Gather, ReadItem, SpareBytes, Worker};
 use crate::{Cancel, Config, QueueStats, RunError};
 
-/// The source's items, each with the batch that it belongs to. Batch boundaries are multiples of the batch size
-/// counted from item 0, so a resumed run forms the same batches.
+/// The source's items, each with its batch. Batch boundaries are multiples of the batch size counted from item 0, so a
+/// resumed run forms the same batches.
 pub(crate) struct Items<'a> {
     source: &'a mut (dyn Source + 'static),
     next: u64,
@@ -35,7 +35,8 @@ impl<'a> Items<'a> {
         Self { source, next: range.start, end: range.end, batch, number: 0, open: None }
     }
 
-    /// The next item and its batch. `pixels` is asked for room when a batch begins; `None` from it ends the items.
+    /// Returns the next item and its batch. Each new batch takes its pixels from `pixels`; a `None` from it ends the
+    /// items.
     fn next(
         &mut self,
         profiler: &StageProfiler,
@@ -70,24 +71,24 @@ impl<'a> Items<'a> {
     }
 }
 
-/// What every stage of a run sees.
+/// The state that all stages of a run share.
 pub(crate) struct Run<'a> {
     pub(crate) config: &'a Config,
     pub(crate) preprocessors: &'a PreprocessorOpener,
     pub(crate) profiler: &'a StageProfiler,
     pub(crate) progress: &'a Progress,
     pub(crate) cancel: &'a Cancel,
-    /// Batches that all encoders together have in hand at once.
+    /// The most batches in flight at once, over all encoders.
     pub(crate) depths: usize,
-    /// Makes the memory of a batch.
+    /// Allocates a batch's memory.
     pub(crate) memory: Allocate,
 }
 
-/// The encoders, each with what it has in hand.
+/// The encoders, each with its batches in flight.
 pub(crate) type Lanes = [Lane<Held>];
 
 impl Run<'_> {
-    /// Makes the pixels of batches.
+    /// Returns a function that creates batches' pixels.
     fn new_pixels(&self) -> impl Fn() -> Result<Pixels, RunError> + Send + Sync + 'static {
         let (batch, size, memory) = (self.config.batch, self.preprocessors.output(), self.memory.clone());
         move || {
@@ -96,7 +97,7 @@ impl Run<'_> {
         }
     }
 
-    /// Batches in existence at once; a worker that prepares whole batches has one in hand.
+    /// The number of batches that exist at once; a worker that prepares whole batches holds one.
     fn batches_in_flight(&self) -> usize {
         let at_workers = match self.preprocessors.granularity() {
             Granularity::Image => 0,
@@ -109,14 +110,14 @@ impl Run<'_> {
         Worker::new(self.preprocessors, gather, self.profiler, spare)
     }
 
-    /// The bytes of an item, or why there are none.
+    /// Reads an item's bytes, or records why there are none.
     fn read(&self, fetch: &mut dyn Fetch, item: Item, batch: Arc<OpenBatch>, spare: &SpareBytes) -> ReadItem {
         let mut bytes = spare.take();
         let failure = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress).err();
         ReadItem { item, batch, bytes, failure }
     }
 
-    /// Every stage in turn on this thread; with several encoders, they take the batches in turn.
+    /// Runs every stage in turn on this thread; several encoders take turns.
     pub(crate) fn sequential(
         &self,
         mut items: Items<'_>,
@@ -144,7 +145,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Readers, workers and encoders on threads of their own, the writer on this one.
+    /// Runs readers, workers and encoders on separate threads, and the writer on this one.
     pub(crate) fn threaded(
         &self,
         items: Items<'_>,
@@ -175,7 +176,7 @@ impl Run<'_> {
     }
 }
 
-/// The queues between the threads, and what ends them.
+/// The queues between the threads, and the state that ends a run.
 struct Flow<'a> {
     run: &'a Run<'a>,
     items: Mutex<Items<'a>>,
@@ -192,14 +193,14 @@ struct Flow<'a> {
     fault: Mutex<Option<RunError>>,
 }
 
-/// Encoded batches that may wait for the writer.
+/// Encoded batches that may be queued for the writer.
 const WRITE_AHEAD: usize = 4;
 
 impl<'a> Flow<'a> {
     fn new(run: &'a Run<'a>, items: Items<'a>, encoders: usize) -> Self {
         let config = run.config;
         let (batches, trace) = (run.batches_in_flight(), || config.trace.clone());
-        // What waits for the writer, what the writer has, what is at an encoder, and what an encoder took beforehand.
+        // Those queued for the writer, the writer's own, those at the encoders, and one that each encoder reserves.
         let results = WRITE_AHEAD + 1 + run.depths + encoders;
         Self {
             run,
@@ -256,7 +257,7 @@ impl<'a> Flow<'a> {
         self.encoded.close();
     }
 
-    /// A reader thread: items in turn, their bytes, to whichever worker is free.
+    /// Runs a reader thread: reads the items in turn, for any free worker.
     fn read(&self) -> Result<(), RunError> {
         let mut fetch = lock(&self.items).open_fetch()?;
         while !self.run.cancel.is_cancelled() {
@@ -275,7 +276,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// A worker thread: bytes to pixels in a batch.
+    /// Runs a worker thread: turns bytes into pixels of a batch.
     fn prepare(&self) -> Result<(), RunError> {
         let mut worker = self.run.worker(&self.gather, &self.spare)?;
         while let Some(read) = self.read.pop() {
@@ -289,7 +290,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// An encoder's thread: whichever batch is next. When cancelled it finishes the batches in hand.
+    /// Runs an encoder's thread: it takes whichever batch is next. When cancelled, it finishes its batches in flight.
     fn encode(&self, lane: &mut Lane<Held>) -> Result<(), RunError> {
         let mut forward = Forward::new(lane, self.run.profiler);
         let mut room = None;
@@ -302,7 +303,7 @@ impl<'a> Flow<'a> {
                 },
             }
         }
-        // Whether at the end, cancelled or stopped: nobody upstream may wait for this thread any more.
+        // At the end, cancelled or stopped: producers must no longer wait for this thread.
         self.pixels.close();
         self.read.abort();
         self.full.abort();
@@ -312,9 +313,8 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// The batch that a forward is to begin with now, and room for its result; `None` when it has something better to do.
-    /// It waits only where there is nothing in hand that it could wait for instead. Room comes first, so that the batch
-    /// that everybody waits for always has some.
+    /// Returns the batch that the next forward takes, and room for its result; `None` if collecting comes first. Waits
+    /// only if no batch is in flight. Room is reserved first, so that the batch next in order always has some.
     fn next_batch(
         &self,
         forward: &Forward<'_>,
@@ -330,7 +330,7 @@ impl<'a> Flow<'a> {
             return Ok(None);
         }
         let full = if forward.is_empty() { self.full.pop() } else { self.full.try_pop() };
-        // Without a batch the room is kept for the next one.
+        // Without a batch, the room is kept for the next one.
         Ok(full.and_then(|full| Some((full, room.take()?))))
     }
 

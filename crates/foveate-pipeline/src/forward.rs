@@ -1,4 +1,4 @@
-//! A run's forward on one lane: what goes there and comes back with its items, its times and its failures.
+//! A run's forward on one lane: batches go in, and come back with their items, times and failures.
 
 use foveate_core::Stage;
 use foveate_encode::EncodeSpans;
@@ -14,10 +14,10 @@ pub(crate) struct Forward<'a> {
     profiler: &'a StageProfiler,
 }
 
-/// What travels with a batch's memory, and comes back whole.
+/// The tag of a batch's memory; it comes back unchanged.
 pub(crate) struct Held {
     pub(crate) number: u64,
-    /// To be filled again.
+    /// Free for reuse.
     pub(crate) pixels: Pixels,
     pub(crate) encoded: Encoded,
 }
@@ -35,7 +35,7 @@ impl<'a> Forward<'a> {
         self.lane.is_empty()
     }
 
-    /// Begins with a batch, whose rows and failures go to `encoded`.
+    /// Submits a batch, whose rows and failures go to `encoded`.
     pub(crate) fn enter(&mut self, full: FullBatch, mut encoded: Encoded) -> Result<(), RunError> {
         let FullBatch { number, end, mut pixels } = full;
         encoded.clear();
@@ -43,7 +43,7 @@ impl<'a> Forward<'a> {
         let images = timed(self.profiler, Stage::Batch, || pixels.compact(&mut encoded));
         let (memory, vectors) = (pixels.lend(), std::mem::take(&mut encoded.vectors));
         let submit = || self.lane.submit(memory, images, vectors, Held { number, pixels, encoded });
-        // Where every item of a batch failed, there is nothing to encode.
+        // If every item of a batch failed, there is nothing to encode.
         if images > 0 {
             timed(self.profiler, Stage::Encode, submit)?
         } else {
@@ -52,7 +52,7 @@ impl<'a> Forward<'a> {
         Ok(())
     }
 
-    /// Waits for the batch that entered first; `None` when there is none in hand.
+    /// Waits for the oldest batch in flight; `None` if there is none.
     pub(crate) fn leave(&mut self) -> Result<Option<Held>, RunError> {
         let landed = match self.lane.depth() {
             1 => self.lane.collect()?,
@@ -73,8 +73,8 @@ impl<'a> Forward<'a> {
         batch
     }
 
-    /// The parts of an encoding; in a trace, each on a track of the device's own, because those of neighbouring batches
-    /// overlap.
+    /// Records the parts of an encoding. In a trace, each part has a device track of its own, because neighbouring
+    /// batches overlap.
     fn record(&self, spans: EncodeSpans) {
         let device = &self.lane.spec().device;
         let parts = ENCODE_PARTS.into_iter().zip([spans.copy_in, spans.forward, spans.copy_out]);

@@ -1,4 +1,4 @@
-//! Bounded queues that know how full they were and who waited for whom.
+//! Bounded queues that measure their occupancy and how long their producers and consumers waited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use foveate_profile::Trace;
 
 use crate::RunError;
 
-/// What a queue looked like over a run. Where occupancy drops from high to low, there is the bottleneck.
+/// A queue's statistics over a run. The bottleneck is where occupancy drops from high to low.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueStats {
     /// The queue's name.
     pub name: &'static str,
-    /// Most entries it could hold.
+    /// The most entries it could hold.
     pub capacity: usize,
     /// Entries that passed through.
     pub passed: u64,
-    /// Mean share of the capacity that was taken, over time, 0..=1.
+    /// Mean share of the capacity in use, over time, 0..=1.
     pub occupancy: f64,
     /// Time producers waited for room, summed over threads.
     pub producer_wait: Duration,
@@ -25,18 +25,18 @@ pub struct QueueStats {
     pub consumer_wait: Duration,
 }
 
-/// The queue was closed while something was being put into it.
+/// The queue was closed before the entry could be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// What [`Queue::pop_until`] found.
+/// The result of [`Queue::pop_until`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Popped<T> {
     /// An entry.
     Entry(T),
-    /// None came in time.
+    /// No entry arrived in time.
     TimedOut,
-    /// None will come any more.
+    /// The queue is closed and empty.
     Closed,
 }
 
@@ -52,7 +52,7 @@ pub struct Queue<T> {
 struct State<T> {
     entries: VecDeque<(T, u64)>,
     weight: u64,
-    /// No more entries will come; what is there is still handed out.
+    /// No entry may be added; the remaining ones are still handed out.
     closed: bool,
     clock: OccupancyClock,
 }
@@ -111,12 +111,12 @@ impl OccupancyClock {
     }
 }
 
-/// A stage that panicked is reported where its thread is joined; until then its queues stay usable.
+/// Ignores poisoning: a stage's panic is reported where its thread is joined, and its queues stay usable until then.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits while `blocked`, and returns how long that took.
+/// Waits while `blocked`, and returns the time waited.
 fn wait_while<'a, S>(
     condvar: &Condvar,
     mut guard: MutexGuard<'a, S>,
@@ -133,7 +133,7 @@ fn wait_while<'a, S>(
 }
 
 impl<T> Queue<T> {
-    /// A queue of at most `capacity` entries (at least one) that together weigh at most `max_weight`; a single
+    /// Creates a queue of at most `capacity` entries (at least one) with at most `max_weight` in total. A single
     /// heavier entry passes alone.
     pub fn new(name: &'static str, capacity: usize, max_weight: u64, trace: Option<Trace>) -> Self {
         let clock = OccupancyClock::new(name, trace);
@@ -145,7 +145,7 @@ impl<T> Queue<T> {
     /// Waits for room, then adds an entry.
     ///
     /// # Errors
-    /// [`Closed`], and the entry is gone.
+    /// [`Closed`]; the entry is dropped.
     pub fn push(&self, entry: T, weight: u64) -> Result<(), Closed> {
         let full = |state: &State<T>| {
             let heavy = !state.entries.is_empty() && state.weight.saturating_add(weight) > self.max_weight;
@@ -173,7 +173,7 @@ impl<T> Queue<T> {
         self.take(state)
     }
 
-    /// Waits for an entry no longer than until `deadline`.
+    /// Waits for an entry until `deadline` at the latest.
     pub fn pop_until(&self, deadline: Instant) -> Popped<T> {
         let start = Instant::now();
         let mut state = lock(&self.state);
@@ -196,28 +196,28 @@ impl<T> Queue<T> {
         let length = state.entries.len();
         state.clock.now_holds(length);
         drop(state);
-        // Several producers may fit into the room that one heavy entry leaves.
+        // One heavy entry can leave room for several producers' entries.
         self.room.notify_all();
         Some(entry)
     }
 
-    /// Entries that wait now.
+    /// The number of entries in the queue.
     pub fn len(&self) -> usize {
         lock(&self.state).entries.len()
     }
 
-    /// Whether no entry waits now.
+    /// Whether the queue has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// No more entries: producers are refused, consumers get what is left.
+    /// Ends input: producers are refused, consumers get the remaining entries.
     pub fn close(&self) {
         lock(&self.state).closed = true;
         self.wake_all();
     }
 
-    /// Closes and drops what is left, so that nobody works on it any more.
+    /// Closes the queue and drops the remaining entries, so that no consumer works on them.
     pub fn abort(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -229,7 +229,7 @@ impl<T> Queue<T> {
         self.wake_all();
     }
 
-    /// What it looked like since it was made.
+    /// The statistics since the queue was created.
     pub fn stats(&self) -> QueueStats {
         lock(&self.state).clock.stats(self.capacity)
     }
@@ -240,8 +240,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// Hands entries out by number, whatever order they arrive in. Bounded by its producers' supply of batches, so
-/// putting an entry in never waits.
+/// Returns entries in the order of their numbers, whatever order they arrive in. Adding an entry never waits: the
+/// producers' supply of batches bounds it.
 pub(crate) struct Reorder<T> {
     state: Mutex<ReorderState<T>>,
     filled: Condvar,
@@ -280,11 +280,11 @@ impl<T> Reorder<T> {
             state.clock.now_holds(length);
         }
         drop(state);
-        // Of several consumers any may be the one to take the number that is next.
+        // Any of several consumers may take the number that is next.
         self.filled.notify_all();
     }
 
-    /// Waits for the next number in turn; `None` once closed and that number has not come.
+    /// Waits for the next number in order; `None` once closed without it.
     pub(crate) fn pop(&self) -> Option<T> {
         let starved = |state: &ReorderState<T>| !state.closed && !state.waiting.contains_key(&state.next);
         let (mut state, waited) = wait_while(&self.filled, lock(&self.state), starved);
@@ -292,23 +292,23 @@ impl<T> Reorder<T> {
         state.next_in_turn()
     }
 
-    /// The next number in turn, where it is there already.
+    /// Returns the next number in order, if it has arrived.
     pub(crate) fn try_pop(&self) -> Option<T> {
         lock(&self.state).next_in_turn()
     }
 
-    /// Notes that a producer waited before it could make an entry.
+    /// Records that a producer waited before it could make an entry.
     pub(crate) fn producer_waited(&self, waited: Duration) {
         lock(&self.state).clock.producer_wait += waited;
     }
 
-    /// No more entries will come.
+    /// Ends input.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.filled.notify_all();
     }
 
-    /// Closes and drops what is left.
+    /// Closes and drops the remaining entries.
     pub(crate) fn abort(&self) {
         let dropped = std::mem::take(&mut lock(&self.state).waiting);
         drop(dropped);
@@ -320,7 +320,7 @@ impl<T> Reorder<T> {
     }
 }
 
-/// Buffers that go round: taken when there is one (or when one may still be made), given back when done with.
+/// A pool of reusable buffers: `take` returns a free one, or makes one below the limit.
 pub(crate) struct Pool<T> {
     state: Mutex<PoolState<T>>,
     returned: Condvar,
@@ -342,20 +342,20 @@ impl<T> PoolState<T> {
 }
 
 impl<T> Pool<T> {
-    /// A pool that makes at most `limit` buffers, each when it is first needed.
+    /// Creates a pool of at most `limit` buffers, each made when first needed.
     pub(crate) fn new(limit: usize, make: impl Fn() -> Result<T, RunError> + Send + Sync + 'static) -> Self {
         let state = PoolState { free: Vec::new(), may_make: limit.max(1), closed: false };
         Self { state: Mutex::new(state), returned: Condvar::new(), make: Box::new(make) }
     }
 
-    /// Waits for a buffer, and says for how long; none once the pool is closed.
+    /// Waits for a buffer and returns it with the time waited; `None` once the pool is closed.
     pub(crate) fn take(&self) -> Result<(Option<T>, Duration), RunError> {
         let blocked = |state: &PoolState<T>| !state.closed && state.is_empty();
         let (state, waited) = wait_while(&self.returned, lock(&self.state), blocked);
         Ok((self.take_from(state)?, waited))
     }
 
-    /// A buffer, where one is free or may be made.
+    /// Returns a buffer if one is free or may be made.
     pub(crate) fn try_take(&self) -> Result<Option<T>, RunError> {
         self.take_from(lock(&self.state))
     }

@@ -6,10 +6,10 @@ use foveate_sink::Published;
 
 use crate::QueueStats;
 
-/// What a session did, and where its time went.
+/// A session's results, and where its time went.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// Items of the whole run: earlier sessions and what is still to do included.
+    /// Items of the whole run, including earlier sessions and items still to do.
     pub inputs: u64,
     /// Items that earlier sessions had settled.
     pub resumed: u64,
@@ -19,21 +19,21 @@ pub struct RunReport {
     pub failures: u64,
     /// Items settled and durable, earlier sessions included.
     pub settled: u64,
-    /// Encoded bytes read in this session.
+    /// Encoded bytes that this session read.
     pub bytes: u64,
-    /// From the first item to the last commit.
+    /// Wall-clock time from the first item to the last commit.
     pub wall: Duration,
-    /// What each stage cost, in pipeline order.
+    /// The cost of each stage, in pipeline order.
     pub stages: Vec<StageReport>,
-    /// What encoding consisted of, as the encoder itself tells: `copy-in`, `forward`, `copy-out`, a span a batch.
+    /// The parts of encoding, as the encoder reports them: `copy-in`, `forward`, `copy-out`, one span per batch.
     pub encode_parts: Vec<StageTotals>,
-    /// How full each queue was; empty in a sequential run.
+    /// Each queue's statistics; empty in a sequential run.
     pub queues: Vec<QueueStats>,
     /// The finished output; `None` when the run was interrupted.
     pub published: Option<Published>,
 }
 
-/// What one stage cost.
+/// The cost of one stage.
 #[derive(Clone, Debug)]
 pub struct StageReport {
     /// The stage.
@@ -42,14 +42,14 @@ pub struct StageReport {
     pub threads: usize,
     /// Its spans.
     pub totals: StageTotals,
-    /// Busy time ÷ (threads × wall), 0..=1: how close it was to being the limit.
+    /// Busy time ÷ (threads × wall), 0..=1: how close the stage was to being the limit.
     pub utilization: f64,
-    /// Its part of the busy time of all stages, 0..=1.
+    /// Its share of all stages' busy time, 0..=1.
     pub share: f64,
 }
 
 impl RunReport {
-    /// Items that this session settled, per second.
+    /// Items settled per second of this session.
     pub fn throughput(&self) -> f64 {
         let seconds = self.wall.as_secs_f64();
         if seconds > 0.0 { (self.rows + self.failures) as f64 / seconds } else { 0.0 }
@@ -60,7 +60,7 @@ impl RunReport {
         self.published.is_some()
     }
 
-    /// The stage that held the run back: the one whose threads were busy for the largest part of the time.
+    /// The stage that limited the run: the one with the highest utilization.
     pub fn bottleneck(&self) -> Option<&StageReport> {
         let busy = self.stages.iter().filter(|stage| stage.totals.count > 0);
         busy.max_by(|a, b| a.utilization.total_cmp(&b.utilization))

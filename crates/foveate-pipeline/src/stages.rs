@@ -11,7 +11,7 @@ use foveate_source::{Fetch, Item};
 use crate::batch::Encoded;
 use crate::{Config, RunError};
 
-/// Numbers that a progress display reads while the run is on.
+/// Counters for a progress display, updated during the run.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Index of the first item of this session; earlier ones were settled by earlier sessions.
@@ -26,16 +26,16 @@ pub struct Progress {
     pub committed: AtomicU64,
 }
 
-/// Times what `work` does as one span of `stage`.
+/// Times `work` as one span of `stage`.
 pub(crate) fn timed<T>(profiler: &StageProfiler, stage: Stage, work: impl FnOnce() -> T) -> T {
     let _span = profiler.span(stage_number(stage));
     work()
 }
 
-/// What encoding consists of, as the encoder itself tells.
+/// The parts of encoding, as the encoder reports them.
 pub(crate) const ENCODE_PARTS: [&str; 3] = ["copy-in", "forward", "copy-out"];
 
-/// A profiler of all stages, and behind them of the parts of encoding.
+/// Creates a profiler of all stages, followed by the parts of encoding.
 pub(crate) fn profiler(trace: Option<Trace>) -> StageProfiler {
     let names = Stage::ALL.map(Stage::name).into_iter().chain(ENCODE_PARTS);
     match trace {
@@ -49,12 +49,12 @@ pub(crate) fn stage_number(stage: Stage) -> usize {
 }
 
 pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64>) -> Failure {
-    // One line per failure, whatever a library puts into its messages.
+    // One line per failure, whatever a library's message contains.
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     Failure { index: item.index, id: item.id.clone(), stage, reason, bytes }
 }
 
-/// Gets the bytes of `item` into `bytes`, or says why not.
+/// Reads `item` into `bytes`, or returns the fault.
 pub(crate) fn read(
     fetch: &mut dyn Fetch,
     item: &Item,
@@ -70,7 +70,7 @@ pub(crate) fn read(
     read.map_err(|error| failure(item, Stage::Read, &error_chain(&error), None))
 }
 
-/// Stores batches in order, commits from time to time, and enforces the failure policy.
+/// Stores batches in order, commits at intervals, and enforces the failure policy.
 pub(crate) struct Writer<'a> {
     sink: &'a mut (dyn VectorSink + 'static),
     config: &'a Config,
@@ -86,7 +86,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer that continues at item `first`.
+    /// Creates a writer that continues at item `first`.
     pub(crate) fn new(
         sink: &'a mut (dyn VectorSink + 'static),
         config: &'a Config,
@@ -141,7 +141,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Items below this are durable.
+    /// Items below this index are durable.
     pub(crate) fn committed(&self) -> u64 {
         self.committed
     }

@@ -1,5 +1,5 @@
-//! Stages that cost next to nothing, to measure what the engine itself costs and to stand in for a stage that is
-//! not of interest. Feature `synthetic`.
+//! Stages that cost next to nothing. They measure the engine's own cost, and replace stages that a measurement leaves
+//! out. Feature `synthetic`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
 use crate::{Config, Pipeline};
 
-/// A pipeline over `items` raw images of `size` whose every stage is synthetic; `stored` counts the rows that its
-/// sink was given.
+/// Creates a pipeline of synthetic stages over `items` raw images of `size`; its sink counts its rows in `stored`.
 pub fn pipeline(items: u64, size: Size, stored: &Arc<AtomicU64>) -> Pipeline {
     Pipeline {
         source: Box::new(RawImages::new(items, size)),
@@ -32,7 +31,7 @@ pub fn pipeline(items: u64, size: Size, stored: &Arc<AtomicU64>) -> Pipeline {
     }
 }
 
-/// Enumerates and "reads" images that exist only as their index: the first eight samples tell it.
+/// Lists and "reads" images that exist only as an index, which the first eight samples encode.
 #[derive(Clone, Debug)]
 pub struct RawImages {
     items: u64,
@@ -41,7 +40,7 @@ pub struct RawImages {
 }
 
 impl RawImages {
-    /// `items` images of `size`, at least three pixels each.
+    /// Creates `items` images of `size`, at least three pixels each.
     pub fn new(items: u64, size: Size) -> Self {
         Self { items, next: 0, len: size.rgb_len().unwrap_or(0).max(8) }
     }
@@ -83,7 +82,7 @@ impl Fetch for RawImages {
     }
 }
 
-/// Takes the bytes for pixels as they are.
+/// Uses the bytes as pixels, unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct RawDecoder {
     /// Size of every image.
@@ -101,7 +100,7 @@ impl Decoder for RawDecoder {
     }
 }
 
-/// Copies an image that has the right size already.
+/// Copies an image that already has the right size.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyResizer;
 
@@ -120,14 +119,14 @@ impl Resizer for CopyResizer {
     }
 }
 
-/// Gives the first eight samples of an image as its vector.
+/// Returns the first eight samples of an image as its vector.
 #[derive(Clone, Debug)]
 pub struct FirstPixels {
     spec: EncoderSpec,
 }
 
 impl FirstPixels {
-    /// For images of `size`, at least three pixels each.
+    /// Creates an encoder for images of `size`, at least three pixels each.
     pub fn new(size: Size) -> Self {
         let spec = EncoderSpec {
             input: size,
@@ -183,7 +182,7 @@ pub struct CountingSink {
 }
 
 impl CountingSink {
-    /// Adds to `stored` for each row; one that is not right for its index is an error.
+    /// Creates a sink that adds each row to `stored`; a row that is wrong for its index is an error.
     pub fn new(stored: Arc<AtomicU64>, is_right: fn(u64, &[f32]) -> bool) -> Self {
         Self { stored, failures: 0, is_right }
     }

@@ -1,4 +1,4 @@
-//! The work on encoded images, up to full batches. The threaded and the sequential engine call the same code.
+//! The stages from encoded images to full batches. The threaded and the sequential engine call the same code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::RunError;
 use crate::batch::{FullBatch, ItemInfo, OpenBatch, Outcome};
 use crate::stages::{failure, stage_number, timed};
 
-/// An item whose bytes are read, or could not be.
+/// An item with its bytes, or with the reason why it could not be read.
 pub(crate) struct ReadItem {
     pub(crate) item: Item,
     pub(crate) batch: Arc<OpenBatch>,
@@ -23,11 +23,11 @@ pub(crate) struct ReadItem {
     pub(crate) failure: Option<Failure>,
 }
 
-/// Read buffers that wait to be used again.
+/// Read buffers that are free for reuse.
 #[derive(Default)]
 pub(crate) struct SpareBytes(Mutex<Vec<Vec<u8>>>);
 
-/// A read buffer that has grown beyond this is not kept for the next item.
+/// A read buffer larger than this is not kept for the next item.
 const KEEP_READ_BYTES: usize = 16 << 20;
 
 impl SpareBytes {
@@ -42,12 +42,12 @@ impl SpareBytes {
     }
 }
 
-/// Read items of batches that are not read to their end yet, shared by the threads that prepare whole batches.
+/// Read items of batches that are not completely read yet, shared by the threads that prepare whole batches.
 #[derive(Default)]
 pub(crate) struct Gather(Mutex<BTreeMap<u64, Vec<ReadItem>>>);
 
 impl Gather {
-    /// Every item of the batch, in order, when `read` was the last of them.
+    /// Adds an item; returns all items of its batch, in order, if it was the last.
     fn add(&self, read: ReadItem) -> Option<Vec<ReadItem>> {
         let (number, items) = (read.batch.number, read.batch.items());
         let mut batches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,14 +60,14 @@ impl Gather {
     }
 }
 
-/// One thread's means of preparing images.
+/// One thread's tools to prepare images.
 pub(crate) struct Worker<'a> {
     preprocessor: Box<dyn Preprocessor>,
     granularity: Granularity,
     gather: &'a Gather,
-    /// Memory of one image, which goes from there to its slot of the batch.
+    /// Memory of one image, which is copied from there to its slot of the batch.
     image: Vec<u8>,
-    /// What the preprocessor said last.
+    /// The preprocessor's latest results.
     prepared: Vec<Result<Size, ItemFault>>,
     profiler: &'a StageProfiler,
     spare: &'a SpareBytes,
@@ -85,7 +85,7 @@ impl<'a> Worker<'a> {
         Ok(Self { preprocessor: preprocessors.open()?, granularity, gather, image, prepared, profiler, spare })
     }
 
-    /// Settles an item, and returns its batch when that was the last one to be settled.
+    /// Settles an item, and returns its batch if that was the last one to be settled.
     pub(crate) fn take(&mut self, read: ReadItem) -> Result<Option<FullBatch>, RunError> {
         match self.granularity {
             Granularity::Image => self.prepare_image(read),
@@ -123,7 +123,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What became of an item: as its reader said, or else the next of what was `prepared`.
+/// An item's outcome: its reader's fault, or else the next of the `prepared` results.
 fn outcome(
     read: &mut ReadItem,
     prepared: &mut dyn Iterator<Item = Result<Size, ItemFault>>,
@@ -143,7 +143,7 @@ fn outcome(
     }
 }
 
-/// Lets a preprocessor time its stages in the run's profile.
+/// Lets a preprocessor record its stages in the run's profile.
 struct Clock<'a>(&'a StageProfiler);
 
 impl StageClock for Clock<'_> {

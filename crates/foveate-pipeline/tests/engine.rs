@@ -1,6 +1,6 @@
-//! The engine's promises, with synthetic stages: order, one outcome each, resuming, faults. The stages here are as
-//! small as their traits allow, so that what is tested is the engine alone; real backends are tested end to end in
-//! the `tests` package.
+//! The engine's guarantees, tested with synthetic stages: order, one outcome each, resuming, faults. The stages here
+//! are as small as their traits allow, so that the tests cover the engine alone. The `tests` package tests real
+//! backends end to end.
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +70,7 @@ impl Fetch for Numbers {
     }
 }
 
-/// Pixels of an item tell its index; every 7th is corrupt, every 17th panics, and some take longer than others.
+/// An item's pixels encode its index; every 7th is corrupt, every 17th panics, and some take longer than others.
 struct NumberDecoder;
 
 impl Decoder for NumberDecoder {
@@ -110,8 +110,8 @@ impl Resizer for Copy {
     }
 }
 
-/// The vector of an item is its index, twice; of `infinite_at`, its second half is infinite. Fails on the batch that holds
-/// `fails_at`.
+/// The vector of an item is its index, twice; for `infinite_at`, the second half is infinite. Fails on the batch that
+/// contains `fails_at`.
 struct NumberEncoder {
     spec: EncoderSpec,
     fails_at: Option<u64>,
@@ -175,7 +175,7 @@ struct DeviceEncoder {
 }
 
 impl DeviceEncoder {
-    /// A device that takes a while for each batch; `most` is the largest number of batches it had in hand.
+    /// Creates a device that takes a while for each batch; `most` is the largest number of batches it had in flight.
     fn new(most: Arc<AtomicUsize>) -> Self {
         let (to_device, batches) = mpsc::channel::<Batch>();
         let (done, from_device) = mpsc::channel();
@@ -235,7 +235,7 @@ impl Overlap for DeviceEncoder {
     }
 }
 
-/// Out of the host's reach, but for those who know the device.
+/// Memory that only code that knows the device can reach.
 struct DeviceMemory(Vec<u8>);
 
 impl BatchMemory for DeviceMemory {
@@ -256,7 +256,7 @@ impl BatchMemory for DeviceMemory {
     }
 }
 
-/// What [`NumberDecoder`] and [`Copy`] do, for whole batches on a device, or on the host where the memory is there.
+/// Does what [`NumberDecoder`] and [`Copy`] do, for whole batches on a device, or on the host if the memory is there.
 struct NumberPreprocessor;
 
 impl Preprocessor for NumberPreprocessor {
@@ -296,7 +296,7 @@ fn preprocessors(granularity: Granularity) -> PreprocessorOpener {
     }
 }
 
-/// What a disk would hold after a crash.
+/// The state that a disk would have after a crash.
 #[derive(Clone, Default, Debug, PartialEq)]
 struct Stored {
     watermark: Option<u64>,
@@ -305,7 +305,7 @@ struct Stored {
     commits: u64,
 }
 
-/// Keeps rows in memory, with a disk's rules: what is not committed is lost with the sink.
+/// Keeps rows in memory, with a disk's rules: uncommitted rows are lost with the sink.
 #[derive(Default)]
 struct Memory {
     disk: Arc<Mutex<Stored>>,
@@ -352,7 +352,7 @@ struct Job {
     range: Range<u64>,
     disk: Arc<Mutex<Stored>>,
     encoder: NumberEncoder,
-    /// In the place of `encoder`, when there are any.
+    /// Used in place of `encoder`, if there are any.
     devices: Vec<Box<dyn Encoder>>,
     granularity: Granularity,
     config: Config,
@@ -472,7 +472,7 @@ fn a_fault_of_one_of_two_encoders_stops_the_run_and_keeps_what_was_done() {
     check_stored(&stored, 0..kept);
 }
 
-/// Batches that are prepared as a whole: on the device of a lone encoder, on the host for several.
+/// Batches that are prepared as a whole: on the device for a single encoder, on the host for several.
 #[test]
 fn whole_batches_come_out_as_single_images_do() {
     for (devices, workers, batch) in [(1, 1, 8), (1, 3, 5), (2, 2, 16), (1, 0, 8)] {
