@@ -5,10 +5,10 @@ use crate::error::EncodeError;
 use crate::model::{AnyModel, Graph, GraphFormat, ModelForm};
 use crate::options::EncoderOptions;
 
-/// Makes an encoder of an `M`.
+/// Opens an encoder for an `M`.
 type Open<M> = Box<dyn Fn(&M, &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> + Send + Sync>;
 
-/// A named way to make encoders. `C` is the program's type of checkpoints.
+/// A named factory of encoders. `C` is the program's type of checkpoints.
 pub struct EncoderBackend<C> {
     name: &'static str,
     about: &'static str,
@@ -18,12 +18,12 @@ pub struct EncoderBackend<C> {
 }
 
 impl<C> EncoderBackend<C> {
-    /// A backend called `name` that takes no form of model yet, and counts as all Rust.
+    /// Creates a backend called `name` that takes no form of model yet, and counts as pure Rust.
     pub fn new(name: &'static str, about: &'static str) -> Self {
         Self { name, about, health: Health::all_rust, checkpoints: None, graphs: None }
     }
 
-    /// The same, taking checkpoints.
+    /// Makes the backend take checkpoints.
     #[must_use]
     pub fn taking_checkpoints<F>(self, open: F) -> Self
     where
@@ -32,7 +32,7 @@ impl<C> EncoderBackend<C> {
         Self { checkpoints: Some(Box::new(open)), ..self }
     }
 
-    /// The same, taking graphs of `format`, and of no other.
+    /// Makes the backend take graphs of `format`, and of no other.
     #[must_use]
     pub fn taking_graphs<F>(self, format: GraphFormat, open: F) -> Self
     where
@@ -41,13 +41,13 @@ impl<C> EncoderBackend<C> {
         Self { graphs: Some((format, Box::new(open))), ..self }
     }
 
-    /// The same, answering [`foveate_core::Backend::health`] with `health`.
+    /// Makes [`foveate_core::Backend::health`] return `health`.
     #[must_use]
     pub fn with_health(self, health: fn() -> Health) -> Self {
         Self { health, ..self }
     }
 
-    /// Whether it can be opened with models in this form.
+    /// Whether the backend takes models in this form.
     pub fn takes(&self, form: ModelForm) -> bool {
         match form {
             ModelForm::Checkpoint => self.checkpoints.is_some(),
@@ -55,10 +55,10 @@ impl<C> EncoderBackend<C> {
         }
     }
 
-    /// Makes an encoder.
+    /// Opens an encoder.
     ///
     /// # Errors
-    /// [`EncodeError::Form`] for a model in a form that it does not take, the backend's own errors otherwise.
+    /// [`EncodeError::Form`] for a model in a form that the backend does not take, the backend's own errors otherwise.
     pub fn open(&self, model: &AnyModel<C>, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
         match (model, &self.checkpoints, &self.graphs) {
             (AnyModel::Checkpoint(checkpoint), Some(open), _) => open(checkpoint, options),

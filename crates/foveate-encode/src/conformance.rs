@@ -1,24 +1,24 @@
-//! What every encoder must do, as tests that a backend calls from its own.
+//! Requirements on every encoder, as tests that a backend calls from its own.
 //!
-//! Numerics are not judged here: those are compared with a model's goldens.
+//! They do not judge numerics: a backend's own tests compare those with a model's goldens.
 
 use foveate_core::{CHANNELS, PixelBatch, Size, VectorBuf};
 
 use crate::{DType, EncodeError, Encoder, EncoderOptions, EncoderSpec, Pooling};
 
-/// Images in the largest batch that is tried.
+/// Images in the largest tested batch.
 const IMAGES: usize = 5;
 
-/// Runs every check on encoders that `make` gives for all poolings and one, two and three threads. `hidden` is the width
+/// Runs every check on encoders from `make`, for all poolings and one, two and three threads. `hidden` is the width
 /// of the model's tokens.
 ///
 /// # Panics
-/// When an encoder does not conform, saying how; so does whatever `make` panics with.
+/// If an encoder does not conform, with the reason, or if `make` panics.
 pub fn check(hidden: usize, make: impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
     check_with(&EncoderOptions::default(), hidden, make);
 }
 
-/// The same on another device, in another precision or with other settings: those of `base`.
+/// Runs every check on another device, in another precision or with other settings: those of `base`.
 ///
 /// # Panics
 /// As [`check`].
@@ -40,7 +40,7 @@ pub fn check_with(base: &EncoderOptions, hidden: usize, make: impl Fn(&EncoderOp
     poolings_agree(base, hidden, &make);
 }
 
-/// An image of `size` that is noise, other noise for every `seed`.
+/// Returns an image of `size` with noise that depends on `seed`.
 pub fn noise(size: Size, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
     let next = |_| {
@@ -65,7 +65,7 @@ fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
     out
 }
 
-/// Bit for bit where the encoder claims it, else nearly.
+/// Compares bit for bit if the encoder claims batch invariance, else approximately.
 fn same(spec: &EncoderSpec, a: &[f32], b: &[f32], what: &str) {
     if spec.batch_invariant {
         let equal = a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
@@ -92,7 +92,7 @@ fn spec_follows_options(hidden: usize, options: &EncoderOptions, make: &impl Fn(
     assert_eq!(*encoder.spec(), spec, "the spec is constant");
 }
 
-/// Every batch length and position gives an image the same vector; so does every order of the batch.
+/// An image has the same vector at every position in batches of every length and order.
 fn a_row_depends_on_its_image_alone(encoder: &mut dyn Encoder) -> VectorBuf {
     let spec = encoder.spec().clone();
     let all = images(spec.input, 0..IMAGES as u32);
@@ -123,7 +123,7 @@ fn distinguishes_images(encoder: &mut dyn Encoder, vectors: &VectorBuf) {
     assert_ne!(vectors.row(0), black.row(0), "black is not noise");
 }
 
-/// What is left in the output block from before does not matter.
+/// Previous content of the output block does not matter.
 fn reuses_the_output(encoder: &mut dyn Encoder, vectors: &VectorBuf) {
     let spec = encoder.spec().clone();
     let mut out = VectorBuf::new();
@@ -155,7 +155,7 @@ fn refuses_what_does_not_fit(encoder: &mut dyn Encoder) {
     encode(encoder, &noise(spec.input, 0));
 }
 
-/// `cls+mean` is the other two, side by side.
+/// `cls+mean` is the two other poolings' vectors side by side.
 fn poolings_agree(base: &EncoderOptions, hidden: usize, make: &impl Fn(&EncoderOptions) -> Box<dyn Encoder>) {
     let [class, mean, both] = [Pooling::Cls, Pooling::Mean, Pooling::ClsMean].map(|pooling| {
         let options = EncoderOptions { pooling, max_batch: 1, ..base.clone() };
@@ -163,7 +163,7 @@ fn poolings_agree(base: &EncoderOptions, hidden: usize, make: &impl Fn(&EncoderO
         let pixels = noise(encoder.spec().input, 7);
         (encode(encoder.as_mut(), &pixels), encoder.spec().clone())
     });
-    // Nearly: what one pooling does not read need not be computed, and a library may then take other kernels.
+    // Approximately: a pooling need not compute tokens it does not read, and a library may then choose other kernels.
     let spec = EncoderSpec { batch_invariant: false, ..both.1 };
     same(&spec, &both.0.as_slice()[..hidden], class.0.as_slice(), "pooling both");
     same(&spec, &both.0.as_slice()[hidden..], mean.0.as_slice(), "pooling both");

@@ -2,10 +2,10 @@ use foveate_core::FaultScope;
 
 use crate::model::ModelForm;
 
-/// What went wrong beneath an encoder: a library's error, or a text where there is none.
+/// The error beneath an encoder's: a library's error, or a text if there is none.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a batch could not be encoded, or an encoder not be made. Always a run fault: the next batch would fail too.
+/// Why a batch could not be encoded, or an encoder not be opened. Always a run fault: the next batch would fail too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -15,9 +15,9 @@ pub enum EncodeError {
     /// The device or its library is missing. There is no silent fallback to another one.
     #[error("device {device} unavailable: {reason}")]
     Device {
-        /// The device asked for.
+        /// The requested device.
         device: String,
-        /// Why it cannot be used, and what would help.
+        /// Why it cannot be used, and the remedy.
         #[source]
         reason: Cause,
     },
@@ -28,13 +28,13 @@ pub enum EncodeError {
         backend: String,
         /// The form of the model.
         form: ModelForm,
-        /// The program's backends that do take it, if they were looked for.
+        /// The program's backends that do take it, if they were looked up.
         takers: Vec<String>,
     },
-    /// The backend cannot do what the options ask for.
+    /// The backend does not support the options.
     #[error("not supported by this encoder: {0}")]
     Unsupported(String),
-    /// The batch is not what `spec()` asks for.
+    /// The batch does not match `spec()`.
     #[error("batch does not fit the encoder: {0}")]
     Batch(String),
     /// The engine failed.

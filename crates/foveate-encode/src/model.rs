@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use foveate_core::Size;
 
-/// A model in one of the forms that encoder backends are opened with. The trait crates know no architecture: the program
-/// says what its checkpoints are, `C`, and a backend is registered for that type.
+/// A model in one of the forms that encoder backends accept. The trait crates know no architecture: the program
+/// defines the type of its checkpoints, `C`, and registers backends for that type.
 #[derive(Debug)]
 pub enum AnyModel<C> {
     /// A checkpoint: the backend builds the network itself.
@@ -15,7 +15,7 @@ pub enum AnyModel<C> {
 }
 
 impl<C> AnyModel<C> {
-    /// Which of the forms it is.
+    /// The model's form.
     pub fn form(&self) -> ModelForm {
         match self {
             Self::Checkpoint(_) => ModelForm::Checkpoint,
@@ -53,7 +53,7 @@ pub enum GraphFormat {
 }
 
 impl GraphFormat {
-    /// The format that files with this extension have.
+    /// Returns the format of files with this extension.
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension {
             "onnx" => Some(Self::Onnx),
@@ -62,7 +62,7 @@ impl GraphFormat {
         }
     }
 
-    /// Its name, for people.
+    /// The name, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Onnx => "ONNX",
@@ -71,14 +71,14 @@ impl GraphFormat {
     }
 }
 
-/// A network with its weights, as one file that an engine reads itself, and what the file does not say.
+/// A network with its weights, as one file that an engine reads itself, and the facts that the file lacks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
-    /// What the user asked for; for messages.
+    /// The model's name as the user gave it; for messages.
     pub name: String,
-    /// What the file is.
+    /// The file's format.
     pub format: GraphFormat,
-    /// Where it is.
+    /// The file's location.
     pub source: GraphSource,
     /// Size of the input images.
     pub input: Size,
@@ -86,14 +86,14 @@ pub struct Graph {
     pub mean: [f32; 3],
     /// Standard deviation of each channel, of samples scaled to 0..=1. Not used by a graph that takes u8.
     pub std: [f32; 3],
-    /// Tokens between the class token and the patches, where it is known.
+    /// Tokens between the class token and the patches, if known.
     pub registers: Option<usize>,
 }
 
-/// Where a graph is.
+/// A graph's location.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GraphSource {
-    /// In a file, with external weights beside it where the format has such.
+    /// In a file, with external weights beside it if the format has them.
     File(PathBuf),
     /// In memory.
     Memory(Arc<[u8]>),

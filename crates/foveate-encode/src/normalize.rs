@@ -1,7 +1,7 @@
 use foveate_core::PixelBatch;
 
-/// Normalizes RGB u8 samples as `transformers` does: `(x / 255 - mean) / std`, NHWC u8 to NCHW f32. The encoders fold this
-/// into their weights; this reference is for tests, profiles and engines that cannot fold.
+/// Normalizes RGB u8 samples as `transformers` does: `(x / 255 - mean) / std`, NHWC u8 to NCHW f32. The encoders fold
+/// this into their weights. This reference is for tests, profiles and engines that cannot fold.
 pub fn normalize_nchw(batch: PixelBatch<'_>, mean: [f32; 3], std: [f32; 3], out: &mut Vec<f32>) {
     let plane = batch.size().width as usize * batch.size().height as usize;
     out.clear();

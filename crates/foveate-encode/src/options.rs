@@ -5,25 +5,25 @@ use foveate_core::known_settings;
 use crate::error::EncodeError;
 use crate::spec::{DType, Pooling};
 
-/// What the program asks of an encoder backend, beyond the model.
+/// Options of an encoder backend, beyond the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncoderOptions {
-    /// How tokens become a vector.
+    /// How tokens are pooled into a vector.
     pub pooling: Pooling,
-    /// Precision to compute in.
+    /// Precision of the computation.
     pub dtype: DType,
     /// `cpu`, `cuda:0`, ….
     pub device: String,
-    /// Most images in one batch.
+    /// The most images in one batch.
     pub max_batch: usize,
-    /// Threads for the forward on a CPU; the caller owns the machine's budget.
+    /// Threads for the forward on a CPU; the caller divides the machine's cores.
     pub threads: usize,
-    /// What only the backend understands (`optimization` of `ort`), by name; see [`Self::settings`].
+    /// Settings specific to the backend (`optimization` of `ort`), by name; see [`Self::settings`].
     pub settings: BTreeMap<String, String>,
 }
 
 impl Default for EncoderOptions {
-    /// CLS tokens in f32 on one thread of the CPU, at most 32 images a batch.
+    /// CLS tokens in f32 on one CPU thread, at most 32 images per batch.
     fn default() -> Self {
         Self {
             pooling: Pooling::default(),
@@ -37,10 +37,10 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// The settings, once every one of them is among those that the backend has (`known`).
+    /// Returns the settings, after checking that each is among those that the backend has (`known`).
     ///
     /// # Errors
-    /// [`EncodeError::Unsupported`], naming the setting and those there are.
+    /// [`EncodeError::Unsupported`], naming the unknown setting and the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, EncodeError> {
         known_settings(&self.settings, known).map_err(EncodeError::Unsupported)
     }

@@ -6,88 +6,87 @@ use foveate_core::{BatchMemory, Size, VectorBuf};
 use crate::error::EncodeError;
 use crate::times::EncodeTimes;
 
-/// Most different sizes of batches that an encoder is given over its life, if it overlaps: what it prepares for a size is
-/// worth keeping for as many.
+/// The most distinct batch sizes that a caller gives an overlapping encoder over its life. An encoder should cache its
+/// preparations for that many sizes.
 pub const BATCH_SIZES: usize = 10;
 
-/// An encoder whose device works while the host goes on: batches are submitted, and collected later, in the order in
-/// which they were submitted. While one batch is computed, the next one is on its way to the device and the last one's
-/// vectors are on their way back.
+/// An encoder whose device works while the host goes on: batches are submitted, then collected later in the same order.
+/// While one batch is computed, the next one is copied to the device and the previous one's vectors are copied back.
 ///
-/// [`Encoder::encode`](crate::Encoder::encode) must not be called while batches are under way.
+/// [`Encoder::encode`](crate::Encoder::encode) must not be called while batches are in flight.
 pub trait Overlap {
-    /// Batches that may be under way at once, at least 2.
+    /// The most batches in flight at once, at least 2.
     fn depth(&mut self) -> usize;
 
-    /// Makes memory for batches that the device reads without a detour: pinned memory of the host, or memory of the
-    /// device itself.
+    /// Returns an allocator of batch memory that the device accesses directly: pinned memory of the host, or memory of
+    /// the device itself.
     fn allocator(&mut self, place: Place) -> Allocate;
 
-    /// Begins to encode `batch`, and returns without waiting for the device. Memory that did not come from
-    /// [`Self::allocator`] works too, where the host can read it; it is copied once more.
+    /// Starts to encode `batch`, and returns without waiting for the device. Memory from elsewhere than
+    /// [`Self::allocator`] works too if the host can read it; it costs one more copy.
     ///
     /// # Errors
-    /// [`EncodeError::Batch`] when [`Self::depth`] batches are under way, or the batch does not fit; what the device
-    /// says otherwise. The batches under way are lost.
+    /// [`EncodeError::Batch`] if [`Self::depth`] batches are in flight already, or the batch does not fit; the device's
+    /// error otherwise. The batches in flight are lost.
     fn submit(&mut self, batch: Batch) -> Result<(), EncodeError>;
 
-    /// Waits for the oldest batch under way: its rows to `out` as [`Encoder::encode`](crate::Encoder::encode) gives
-    /// them, its memory back.
+    /// Waits for the oldest batch in flight: writes its rows to `out` as [`Encoder::encode`](crate::Encoder::encode)
+    /// does, and returns its memory.
     ///
     /// # Errors
-    /// [`EncodeError::Batch`] when none is under way; what the device says otherwise.
+    /// [`EncodeError::Batch`] if no batch is in flight; the device's error otherwise.
     fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError>;
 }
 
-/// Where a batch's memory lies.
+/// The location of a batch's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the host, pinned: the workers fill it, the device copies from it by itself.
+    /// On the host, pinned: the workers fill it, the device copies from it by DMA.
     Host,
     /// On the device: only code that runs there can fill it.
     Device,
 }
 
-/// Makes memory of so many bytes; shared by the threads that fill batches.
+/// Allocates memory of the given number of bytes; shared by the threads that fill batches.
 pub type Allocate = Arc<dyn Fn(usize) -> Result<Box<dyn BatchMemory>, EncodeError> + Send + Sync>;
 
-/// The usual memory, for encoders that read the host's.
+/// Returns an allocator of ordinary host memory, for encoders that read it.
 pub fn host_allocator() -> Allocate {
     Arc::new(|bytes| Ok(Box::new(vec![0_u8; bytes])))
 }
 
-/// Images that travel together with the memory they lie in.
+/// Images together with the memory they lie in.
 pub struct Batch {
-    /// `[images, height, width, 3]` u8 from the start of it; what follows is not looked at.
+    /// `[images, height, width, 3]` u8 from its start; bytes behind them are ignored.
     pub memory: Box<dyn BatchMemory>,
-    /// How many, at least one.
+    /// The number of images, at least one.
     pub images: usize,
-    /// Of every image.
+    /// The size of every image.
     pub size: Size,
 }
 
-/// A batch that came back.
+/// A collected batch.
 pub struct Collected {
     /// As it was submitted.
     pub batch: Batch,
-    /// What the device did when.
+    /// When the device did which part.
     pub spans: EncodeSpans,
 }
 
-/// When a device did the parts of one encoding, by the device's clock, as moments of the host's. Parts of neighbouring
-/// batches overlap; those of one batch do not.
+/// When a device did each part of an encoding, measured by the device's clock and converted to the host's. Parts of
+/// neighbouring batches overlap; those of one batch do not.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeSpans {
-    /// The batch to the device.
+    /// The copy of the batch to the device.
     pub copy_in: (Instant, Duration),
     /// The network.
     pub forward: (Instant, Duration),
-    /// The vectors to the host.
+    /// The copy of the vectors to the host.
     pub copy_out: (Instant, Duration),
 }
 
 impl EncodeSpans {
-    /// One part after the other since `started`, as an encoder that does not overlap does them.
+    /// Returns successive spans since `started`, for an encoder that does not overlap.
     pub fn in_turn(started: Instant, times: EncodeTimes) -> Self {
         let forward = started + times.copy_in;
         Self {
@@ -97,7 +96,7 @@ impl EncodeSpans {
         }
     }
 
-    /// How long each part took.
+    /// The duration of each part.
     pub fn times(&self) -> EncodeTimes {
         EncodeTimes { copy_in: self.copy_in.1, forward: self.forward.1, copy_out: self.copy_out.1 }
     }

@@ -2,7 +2,7 @@ use foveate_core::{PixelBatch, Size};
 
 use crate::error::EncodeError;
 
-/// What an encoder takes and gives.
+/// An encoder's inputs and outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncoderSpec {
     /// Size of the input images.
@@ -13,24 +13,24 @@ pub struct EncoderSpec {
     pub std: [f32; 3],
     /// Components of a vector.
     pub dim: usize,
-    /// How tokens become one vector.
+    /// How tokens are pooled into a vector.
     pub pooling: Pooling,
-    /// Where it runs.
+    /// The device it runs on.
     pub device: String,
-    /// The precision it computes in.
+    /// Precision of the computation.
     pub dtype: DType,
-    /// Most images in one batch.
+    /// The most images in one batch.
     pub max_batch: usize,
     /// Whether a row's bits are the same in every batch.
     pub batch_invariant: bool,
 }
 
 impl EncoderSpec {
-    /// Refuses a batch of images of another size, or of more images than [`Self::max_batch`], before anything is
-    /// computed; every encoder starts with it.
+    /// Refuses a batch with images of another size, or with more than [`Self::max_batch`] images. Every encoder calls
+    /// it before it computes anything.
     ///
     /// # Errors
-    /// [`EncodeError::Batch`], saying what was given and what is expected.
+    /// [`EncodeError::Batch`], with the actual and the expected values.
     pub fn check(&self, batch: PixelBatch<'_>) -> Result<(), EncodeError> {
         if batch.size() != self.input {
             return Err(EncodeError::Batch(format!("images are {}, not {}", batch.size(), self.input)));
@@ -42,7 +42,7 @@ impl EncoderSpec {
     }
 }
 
-/// How a transformer's tokens become one vector.
+/// How a transformer's tokens are pooled into one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pooling {
     /// The class token after the final LayerNorm.
@@ -64,7 +64,7 @@ impl Pooling {
         }
     }
 
-    /// Components of a vector for a model that is `hidden` wide.
+    /// The length of a vector for a model of width `hidden`.
     pub const fn dim(self, hidden: usize) -> usize {
         match self {
             Self::Cls | Self::Mean => hidden,
@@ -73,7 +73,7 @@ impl Pooling {
     }
 }
 
-/// The precision a model computes in.
+/// The precision of a model's computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {

@@ -1,31 +1,31 @@
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// Where the time of one [`Encoder::encode`](crate::Encoder::encode) went: wall-clock time, by the device's own clock
-/// where the work is not the host's. What an encoder that reads the host's memory does to change the layout or the type
-/// of the samples counts as copying too.
+/// Where the time of one [`Encoder::encode`](crate::Encoder::encode) went: wall-clock time, measured by the device's
+/// clock if a device does the work. If an encoder reads the host's memory, converting the samples' layout or type
+/// counts as copying too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeTimes {
-    /// The batch to where the forward reads it.
+    /// Copying the batch to where the forward reads it.
     pub copy_in: Duration,
-    /// The network.
+    /// Computing the network.
     pub forward: Duration,
-    /// The vectors to the host, as rows.
+    /// Copying the vectors to the host, as rows.
     pub copy_out: Duration,
 }
 
 impl EncodeTimes {
-    /// A forward since `started` that copies nothing.
+    /// Returns the times of a forward that started at `started` and copies nothing.
     pub fn forward_since(started: Instant) -> Self {
         Self { forward: started.elapsed(), ..Self::default() }
     }
 
-    /// All of it.
+    /// The total.
     pub fn total(&self) -> Duration {
         self.copy_in + self.forward + self.copy_out
     }
 
-    /// The sums of several threads, in proportion, as parts of the time `wall` that these took side by side.
+    /// Scales the sums of several threads, in proportion, to the wall-clock time `wall` of their parallel work.
     pub fn side_by_side(self, wall: Duration) -> Self {
         let sum = self.total().as_secs_f64();
         if sum == 0.0 {
