@@ -1,12 +1,12 @@
 // arch: 75 80
 //
 // The kernels of a vision transformer's forward pass, other than its matrix products. `cargo xtask kernels` compiles
-// this file into the PTX beside it, which is what ships: after a change here, run it and commit both. No header is
-// included, so the source alone decides what comes out. The emulator compiles the same file for the host.
+// this file into the PTX beside it, which is what ships. After a change here, run it and commit both. No header is
+// included, so the output depends on this source alone. The emulator compiles the same file for the host.
 //
-// Every kernel is there as NAME_f32, NAME_f16 and NAME_bf16 (bf16 from compute capability 8.0 on), for an element type
-// T; arithmetic is in f32 whatever T is, and a result is rounded to T once, to nearest even. Arrays are row-major and
-// contiguous and start on 16 bytes; `hidden`, `width` and `padded` are multiples of 8. No kernel takes dynamic shared
+// Every kernel exists as NAME_f32, NAME_f16 and NAME_bf16 (bf16 from compute capability 8.0 on), for an element type
+// T. Arithmetic is in f32 whatever T is, and a result is rounded to T once, to nearest even. Arrays are row-major,
+// contiguous and aligned to 16 bytes; `hidden`, `width` and `padded` are multiples of 8. No kernel takes dynamic shared
 // memory. Launches, as grid | threads per block:
 //
 //   patchify       (rows * columns, images)          | 128
@@ -30,7 +30,7 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float LOG2_E = 1.44269504088896340736f;
 constexpr float SQRT_HALF = 0.70710678118654752440f;
 
-// ---- What C++ has no words for ----
+// ---- PTX instructions that C++ lacks ----
 
 #ifdef EMULATED
 #include "shim/twins.h"
@@ -65,7 +65,7 @@ __device__ __forceinline__ unsigned narrow_pair(float low, float high, bf16) {
 }
 
 // sum += rows * columns, of a warp's 16 x 16 and 16 x 8 fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16").
-// Volatile, as all that a warp does at once: the compiler must not move it to where only some lanes come.
+// Volatile, as every warp-wide operation: the compiler must not move it to where only some lanes execute it.
 __device__ __forceinline__ void mma_k16(float (&sum)[4], const unsigned (&rows)[4], const unsigned (&columns)[2], f16) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -80,17 +80,17 @@ __device__ __forceinline__ void mma_k16(float (&sum)[4], const unsigned (&rows)[
         : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(columns[0]), "r"(columns[1]));
 }
 
-// Starts a copy of 16 bytes into shared memory; of zeros when not `valid`, and then nothing is read.
+// Starts a copy of 16 bytes into shared memory. If not `valid`, it writes zeros and reads nothing.
 __device__ __forceinline__ void copy_async(uint4* to, const uint4* from, bool valid) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(valid ? 16 : 0)
                  : "memory");
 }
 
-// Closes the group of copies that this thread started since the last one.
+// Closes the group of copies that this thread started since the previous group.
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until all of this thread's groups but the last `PENDING` are there.
+// Waits until all of this thread's groups but the last `PENDING` have arrived.
 template <int PENDING>
 __device__ __forceinline__ void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
@@ -105,22 +105,22 @@ __device__ __forceinline__ void mma_k8(float (&sum)[4], unsigned top, unsigned b
 }
 #endif
 
-// 2 to the power of `value`, within 2 units in the last place; subnormal results are 0.
+// 2 to the power of `value`, within 2 units in the last place; subnormal results are flushed to 0.
 __device__ __forceinline__ float exp2_approx(float value) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
     return power;
 }
 
-// Within 1 unit in the last place; 0 of infinity.
+// Within 1 unit in the last place; 0 for infinity.
 __device__ __forceinline__ float reciprocal_approx(float value) {
     float reciprocal;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
     return reciprocal;
 }
 
-// Four 8 x 8 matrices of 2-byte elements out of shared memory, one fragment of each per lane. Lanes 8m..8m+8 bring the
-// addresses of matrix m's rows.
+// Loads four 8 x 8 matrices of 2-byte elements from shared memory, one fragment of each per lane. Lanes 8m..8m+8 supply
+// the addresses of matrix m's rows.
 __device__ __forceinline__ void load_matrices(unsigned (&fragments)[4], const uint4* row) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -146,7 +146,7 @@ __device__ __forceinline__ float widen(bf16 value) {
 }
 
 #if __CUDA_ARCH__ < 800
-// What newer chips do in one instruction each.
+// One instruction each on newer chips.
 __device__ __forceinline__ unsigned narrow_pair(float low, float high, f16) {
     f16 halves[2];
     narrow(low, halves[0]);
@@ -176,7 +176,7 @@ __device__ __forceinline__ float2 widen_pair(unsigned word) {
     return make_float2(widen(low), widen(high));
 }
 
-// Elements in 16 bytes: what a thread loads or stores at once.
+// Elements in 16 bytes: the amount that a thread loads or stores at once.
 template <class T>
 constexpr int PACK = 16 / sizeof(T);
 
@@ -219,7 +219,7 @@ __device__ __forceinline__ void store(T* to, const float (&values)[PACK<T>]) {
     *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Four elements, which need no more than their own alignment times four.
+// Four elements, aligned to four times an element's alignment.
 template <class T>
 __device__ __forceinline__ float4 load_quad(const T* from) {
     if constexpr (sizeof(T) == 4) {
@@ -251,7 +251,7 @@ __device__ __forceinline__ void store_quad(T* to, const float4& values) {
     }
 }
 
-// ---- Reductions over the lanes that differ in the bits below `LANES`, the same in each of them ----
+// ---- Reductions over the lanes that differ in the bits below `LANES`; every lane gets the same result ----
 
 template <int LANES>
 __device__ __forceinline__ float lanes_sum(float value) {
@@ -269,8 +269,8 @@ __device__ __forceinline__ float lanes_max(float value) {
 
 // ---- Pixels to tokens ----
 
-// pixels [images, rows * patch, columns * patch, 3] -> patches [images, rows * columns, padded], each patch in the order
-// (y, x, channel), as pixel - 128, which every T holds exactly; zeros from patch * patch * 3 on.
+// pixels [images, rows * patch, columns * patch, 3] -> patches [images, rows * columns, padded]. Each patch is in the
+// order (y, x, channel), as pixel - 128, which every T represents exactly; zeros from patch * patch * 3 on.
 template <class T>
 __device__ __forceinline__ void patchify(
     const unsigned char* __restrict__ pixels, T* __restrict__ patches, int rows, int columns, int patch, int padded) {
@@ -322,7 +322,7 @@ __device__ __forceinline__ void embed(
 
 // ---- LayerNorm ----
 
-// A row as a warp sees it: its first columns stay in registers, what is wider than those is read anew in each pass.
+// A row as a warp sees it: its first columns stay in registers, the columns beyond are read anew in each pass.
 template <class T>
 struct Row {
     static constexpr int STEP = WARP * PACK<T>;
@@ -359,8 +359,8 @@ struct Row {
         }
     }
 
-    // The mean, and one over the standard deviation: in two passes, since the difference of the mean square and the
-    // squared mean loses what the row has in common.
+    // The mean, and one over the standard deviation. In two passes, because the difference of the mean square and the
+    // squared mean cancels the digits that the row's values share.
     __device__ __forceinline__ float2 moments(float eps) const {
         float sum = 0.0f;
         each([&](int, const float (&values)[PACK<T>]) {
@@ -408,8 +408,8 @@ __device__ __forceinline__ void layer_norm(
 
 constexpr int ACTIVATIONS_PER_THREAD = 8;
 
-// x * Phi(x), by the error function: for two-byte elements by formula 7.1.26 of Abramowitz and Stegun, "Handbook of
-// Mathematical Functions", whose error is below 1.5e-7 and which leaves the kernel waiting for memory alone.
+// x * Phi(x), by the error function. Two-byte elements use formula 7.1.26 of Abramowitz and Stegun, "Handbook of
+// Mathematical Functions": its error is below 1.5e-7, and it is fast enough that memory limits the kernel.
 template <class T>
 __device__ __forceinline__ float gelu_of(float x) {
     if constexpr (sizeof(T) == 4) {
@@ -465,17 +465,17 @@ __device__ __forceinline__ void swiglu(const T* __restrict__ x, T* __restrict__ 
 
 // ---- Attention ----
 //
-// qkv [images, tokens, 3, heads, dim] -> out [images, tokens, heads, dim]: softmax(scale * q k^T) v per image and head,
-// `scale` above 0. A block takes 64 queries over all keys, tile by tile, with the running maximum and sum of Milakov and
-// Gimelshein ("Online normalizer calculation for softmax", 2018); scores never leave the chip.
+// qkv [images, tokens, 3, heads, dim] -> out [images, tokens, heads, dim]: softmax(scale * q k^T) v per image and
+// head, `scale` above 0. A block takes 64 queries over all keys, tile by tile, with the running maximum and sum of
+// Milakov and Gimelshein ("Online normalizer calculation for softmax", 2018); scores never leave the chip.
 
 constexpr int QUERIES = 64;
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
-// Any dim up to 128 that is a multiple of 4, in f32 on the ordinary cores. Threads stand in 8 rows of 16: a thread has
+// Any dim up to 128 that is a multiple of 4, in f32 without tensor cores. Threads form 8 rows of 16: a thread has
 // every 8th query, every 16th key of a tile for the scores and four neighbouring columns of each 64 for the result. Row
-// strides are such that what 8 (of 16 bytes) or 32 (of 4) threads touch at once lies in different banks.
+// strides put what 8 (of 16 bytes) or 32 (of 4) threads access at once into different banks.
 template <class T, int DIM, int ROWS, int KEYS>
 struct Attention {
     static constexpr int THREADS = 128, STRIDE = DIM + 4, WEIGHT_STRIDE = KEYS + 16;
@@ -560,7 +560,7 @@ struct Attention {
         }
     }
 
-    // Scores to unnormalized weights, against a maximum that may have grown; what was summed before follows it.
+    // Turns scores into unnormalized weights, against a maximum that may have grown; earlier sums are rescaled to it.
     static __device__ __forceinline__ void soften(
         float* weights, int ty, int tx, int keys, float factor, const float (&scores)[QUERIES_EACH][KEYS_EACH],
         float (&maximum)[QUERIES_EACH], float (&sum)[QUERIES_EACH], float (&result)[QUERIES_EACH][COLUMNS_EACH * 4]) {
@@ -635,14 +635,14 @@ __device__ __forceinline__ void attention(
     }
 }
 
-// dim 64 on the tensor cores. A warp has 16 queries, as fragments in registers; tiles of 64 keys and values come into
-// one half of shared memory while the other is worked on. A lane has the rows lane / 4 and lane / 4 + 8 of the products,
-// of each 8 columns the two from lane % 4 * 2 on.
+// dim 64 on the tensor cores. A warp has 16 queries, as fragments in registers. Tiles of 64 keys and values are loaded
+// into one half of shared memory while the other half is in use. A lane has the rows lane / 4 and lane / 4 + 8 of the
+// products, and of each 8 columns the two from lane % 4 * 2 on.
 template <class T>
 struct TensorAttention {
     static constexpr int THREADS = 128, DIM = 64, KEYS = 64, CHUNKS = DIM / PACK<T>;
 
-    // 16-byte chunks of 64 rows. Rows would all start in the same bank, so a row's chunks are permuted by its number.
+    // 16-byte chunks of 64 rows. All rows would start in the same bank, so the row number permutes a row's chunks.
     struct Tile {
         uint4 chunks[KEYS * CHUNKS];
 
@@ -658,7 +658,7 @@ struct TensorAttention {
     unsigned queries[DIM / 16][4];
     float maximum[2] = {minus_infinity(), minus_infinity()}, sum[2] = {}, result[DIM / 8][4] = {};
 
-    // Starts copying the keys and values from `first` on; zeros behind the last token.
+    // Starts copying the keys and values from `first` on, with zeros behind the last token.
     static __device__ __forceinline__ void fetch(
         Stage& stage, const T* __restrict__ keys, long long width, long long pitch, int first, int tokens) {
 #pragma unroll
@@ -722,7 +722,7 @@ struct TensorAttention {
         }
     }
 
-    // Scores to unnormalized weights, against a maximum that may have grown; what was summed before follows it.
+    // Turns scores into unnormalized weights, against a maximum that may have grown; earlier sums are rescaled to it.
     __device__ __forceinline__ void soften(float factor, float (&scores)[KEYS / 8][4]) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
@@ -751,7 +751,7 @@ struct TensorAttention {
         }
     }
 
-    // result += weights * values. What a lane has of the scores is what it needs of the left factor.
+    // result += weights * values. A lane's scores are already the fragment that it needs of the left factor.
     template <bool LAST>
     __device__ __forceinline__ void mix(Tile& tile, int keys, const float (&weights)[KEYS / 8][4]) {
         const int lane = threadIdx.x % WARP, row = lane % 16, side = lane / 16;
@@ -826,7 +826,7 @@ __device__ __forceinline__ void attention_mma(
 enum Pooling { CLASS, MEAN, CLASS_AND_MEAN };
 
 // x [images, tokens, width] -> out [images, width] (f32), or [images, 2 * width] for CLASS_AND_MEAN: after LayerNorm,
-// token 0, the mean of the tokens from `prefix` on, or both beside each other.
+// token 0, the mean of the tokens from `prefix` on, or both side by side.
 template <class T>
 __device__ __forceinline__ void pool(
     const T* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift, float* __restrict__ out,
@@ -837,7 +837,7 @@ __device__ __forceinline__ void pool(
     float* of_class = out + static_cast<long long>(blockIdx.x) * width * (mode == CLASS_AND_MEAN ? 2 : 1);
     float* of_mean = of_class + (mode == CLASS_AND_MEAN ? width : 0);
     const int patches = tokens - prefix, spans = mode == CLASS ? 0 : (patches + SPAN - 1) / SPAN;
-    // The class token is the span before the first.
+    // Span -1, before the first, is the class token.
     for (int span = mode == MEAN ? 0 : -1; span < spans; ++span) {
         const bool is_class = span < 0;
         const int done = is_class ? 0 : span * SPAN, count = is_class ? 1 : min(SPAN, patches - done);
@@ -852,7 +852,7 @@ __device__ __forceinline__ void pool(
         }
         __syncthreads();
         for (int column = threadIdx.x * 2; column < width; column += blockDim.x * 2) {
-            // A thread meets the same columns in every span, so the output holds the sums so far.
+            // A thread has the same columns in every span, so the output holds the sums so far.
             float2 sums = done > 0 ? make_float2(to[column], to[column + 1]) : make_float2(0.0f, 0.0f);
 #pragma unroll 8
             for (int row = 0; row < count; ++row) {
@@ -866,9 +866,9 @@ __device__ __forceinline__ void pool(
     }
 }
 
-// ---- What is exported ----
+// ---- Exported kernels ----
 //
-// The bound on pool's blocks per multiprocessor, one, keeps the compiler from spilling a row to have more of them.
+// pool is bounded to one block per multiprocessor, which keeps the compiler from spilling a row to fit more of them.
 
 #define KERNELS(T)                                                                                                     \
     extern "C" __global__ void __launch_bounds__(128) patchify_##T(                                                    \

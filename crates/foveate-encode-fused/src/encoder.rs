@@ -1,4 +1,4 @@
-//! The encoder: images on threads.
+//! The encoder: it divides images among threads.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -12,17 +12,17 @@ use crate::kernel::Isa;
 use crate::kernel::attention::KeyValues;
 use crate::network::{Network, Part};
 
-/// Fewest tokens of a part when an image is divided among threads: below, reading the weights costs more than is gained.
+/// Fewest tokens of a part when an image is divided among threads. Below, reading the weights costs more than it saves.
 const MIN_PART: usize = 32;
 
 /// DINOv2 on the CPU in f32, with its own threads.
 ///
-/// As many images at a time as there are threads, one thread each; what is left of a batch is computed by all threads,
-/// which divide an image's tokens among them. Rows have the same bits either way.
+/// Each thread computes one image at a time. All threads compute a batch's remainder together, dividing each image's
+/// tokens among them. Rows have the same bits either way.
 pub struct FusedEncoder {
     spec: EncoderSpec,
     network: Network,
-    /// `None` for one thread, which is the caller's.
+    /// `None` for one thread, which is then the caller's.
     pool: Option<rayon::ThreadPool>,
     /// One per thread.
     whole: Vec<Scratch>,
@@ -30,7 +30,7 @@ pub struct FusedEncoder {
     divided: Vec<Scratch>,
 }
 
-/// Memory for one image on its way through the network.
+/// Memory for one image's pass through the network.
 struct Scratch {
     parts: Vec<Part>,
     key_values: Vec<KeyValues>,
@@ -40,9 +40,9 @@ impl FusedEncoder {
     /// Packs the weights of `model` for this processor and starts `options.threads` threads (none for one).
     ///
     /// # Errors
-    /// [`EncodeError::Device`] for another device than `cpu`, [`EncodeError::Unsupported`] for another precision than
-    /// f32, [`EncodeError::Model`] for a model whose tensors are not all there or whose input is not a whole number of
-    /// patches.
+    /// - [`EncodeError::Device`] for any device but `cpu`.
+    /// - [`EncodeError::Unsupported`] for any precision but f32.
+    /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         check(options)?;
         let network = Network::new(model, options.pooling, Isa::detect()).map_err(unusable)?;
@@ -91,7 +91,7 @@ impl Encoder for FusedEncoder {
     }
 }
 
-/// Hands images to threads, one for each scratch memory, until there is none.
+/// Hands images to threads, one thread per scratch memory, until none is left.
 fn share<'a, I>(network: &Network, scratch: &mut [Scratch], images: I)
 where
     I: Iterator<Item = (PixelBatch<'a>, &'a mut [f32])> + Send,
@@ -107,7 +107,7 @@ where
 }
 
 impl Scratch {
-    /// Memory for images whose tokens are divided into `parts`, each a whole number of tiles.
+    /// Allocates memory for images whose tokens are divided into `parts`, each a whole number of tiles.
     fn new(network: &Network, parts: usize) -> Self {
         const TILE: usize = 8;
         let size = network.tokens().div_ceil(parts).next_multiple_of(TILE);

@@ -26,12 +26,12 @@ const ABOUT: &str = if cfg!(feature = "cuda") {
 /// Adds this backend to `registry`.
 ///
 /// # Errors
-/// When a backend of the same name is registered already.
+/// If a backend of the same name is registered already.
 pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
     registry.register(EncoderBackend::new(NAME, ABOUT).taking_checkpoints(open).with_health(health))
 }
 
-/// The forward for the device that is asked for.
+/// Opens the encoder for the requested device.
 fn open(model: &Model, options: &EncoderOptions) -> Result<Box<dyn Encoder>, EncodeError> {
     match options.device.as_str() {
         "cpu" => Ok(Box::new(FusedEncoder::new(model, options)?)),

@@ -1,12 +1,11 @@
 //! The fused forward of one image on a CPU.
 //!
-//! An image's tokens are divided into one or more [`Part`]s. Everything but attention concerns a token alone, and
-//! attention reads the keys and values of all tokens; so per block there are two steps that the parts may take in
-//! parallel, [`Network::project`] and [`Network::advance`]. A part's rows come out with the same bits however the image
-//! is divided.
+//! An image's tokens are divided into one or more [`Part`]s. All operations but attention concern a single token, and
+//! attention reads all tokens' keys and values. Each block therefore has two steps that the parts may take in parallel,
+//! [`Network::project`] and [`Network::advance`]. The division does not change the bits of a part's rows.
 //!
-//! What is folded into the weights at load: normalization of pixels, the attention's scale, LayerScale. What is never
-//! computed: in the last block, the tokens that no pooled vector reads.
+//! The weights include the pixels' normalization, the attention's scale and LayerScale, folded in at load. The last
+//! block skips the tokens that no pooled vector reads.
 
 use foveate_core::{CHANNELS, PixelBatch};
 use foveate_dinov2::parts::{self, Parts};
@@ -26,7 +25,7 @@ pub(crate) struct Network {
     isa: Isa,
     config: Config,
     pooling: Pooling,
-    /// Width of a head as it is stored: padded with zeros to whole vectors.
+    /// A head's stored width: padded with zeros to whole vectors.
     head_width: usize,
     tokens: usize,
     patch: Packed,
@@ -50,14 +49,14 @@ struct Block {
     mlp: Vec<MlpSlice>,
 }
 
-/// Some units of the MLP's hidden layer: what computes them and what they add to the output.
+/// Some units of the MLP's hidden layer: their weights, and the weights of their contribution to the output.
 struct MlpSlice {
     input: Packed,
     gate: Option<Packed>,
     output: Packed,
 }
 
-/// Some consecutive tokens of an image on their way through the network, with the memory that takes.
+/// Some consecutive tokens of an image, with the memory for their pass through the network.
 pub(crate) struct Part {
     first: usize,
     /// Tokens whose values are still needed: all of them until the last block.
@@ -69,7 +68,7 @@ pub(crate) struct Part {
     /// `[tokens, heads · head_width]`.
     q: Vec<f32>,
     context: Vec<f32>,
-    /// A slice of the MLP's hidden layer, or patches of samples.
+    /// A slice of the MLP's hidden layer, or patches' samples.
     wide: Vec<f32>,
     attention: attention::Scratch,
 }
@@ -96,17 +95,17 @@ impl Network {
         })
     }
 
-    /// Tokens of an image.
+    /// The number of tokens of an image.
     pub(crate) fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Number of blocks.
+    /// The number of blocks.
     pub(crate) fn depth(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Room for tokens `first..first + tokens`.
+    /// Allocates memory for tokens `first..first + tokens`.
     pub(crate) fn part(&self, first: usize, tokens: usize) -> (Part, KeyValues) {
         let (hidden, heads) = (self.config.hidden_size, self.config.num_attention_heads);
         let wide = self.blocks.iter().flat_map(|block| &block.mlp).map(|slice| slice.input.outputs());
@@ -125,7 +124,7 @@ impl Network {
         (part, KeyValues::new(heads, tokens, self.head_width))
     }
 
-    /// Starts a part on image 0 of `image`.
+    /// Embeds image 0 of `image` into a part.
     pub(crate) fn embed(&self, image: PixelBatch<'_>, part: &mut Part) {
         let hidden = self.config.hidden_size;
         part.active = part.tokens;
@@ -142,7 +141,7 @@ impl Network {
         });
     }
 
-    /// First step of block `layer`: queries, keys and values of a part's tokens.
+    /// The first step of block `layer`: queries, keys and values of a part's tokens.
     pub(crate) fn project(&self, layer: usize, part: &mut Part, key_values: &mut KeyValues) {
         let block = &self.blocks[layer];
         let (width, tokens) = (self.config.num_attention_heads * self.head_width, part.tokens);
@@ -164,7 +163,7 @@ impl Network {
         });
     }
 
-    /// Second step of block `layer`, with the keys and values of all the image's parts: attention and MLP.
+    /// The second step of block `layer`, with the keys and values of all the image's parts: attention and MLP.
     pub(crate) fn advance(&self, layer: usize, part: &mut Part, key_values: &[KeyValues]) {
         let block = &self.blocks[layer];
         let hidden = self.config.hidden_size;
@@ -217,7 +216,7 @@ impl Network {
         });
     }
 
-    /// The vector of an image whose parts are through all blocks.
+    /// Pools the vector of an image after all blocks.
     pub(crate) fn pool(&self, parts: &mut [Part], out: &mut [f32]) {
         for part in parts.iter_mut() {
             self.normalize(&self.norm, part);
@@ -237,7 +236,7 @@ impl Network {
         }
     }
 
-    /// Sums in f64, token after token.
+    /// Sums in f64, token by token.
     fn mean_of_patches(&self, parts: &[Part], mean: &mut [f32]) {
         const COLUMNS: usize = 16;
         let (hidden, prefix) = (mean.len(), self.config.prefix_tokens());
@@ -253,7 +252,7 @@ impl Network {
     }
 }
 
-/// Copies the samples of patches `first..`, as many as `out` holds, each `[patch, patch, 3]`, as f32.
+/// Copies the samples of patches `first..` as f32, as many patches as `out` holds, each `[patch, patch, 3]`.
 fn gather_patches(image: PixelBatch<'_>, patch: usize, first: usize, out: &mut [f32]) {
     let columns = image.size().width as usize / patch;
     let line = image.size().width as usize * CHANNELS;
@@ -305,7 +304,7 @@ impl Pack<'_> {
         }
     }
 
-    /// Zero outputs behind each head's, up to the stored width.
+    /// Adds zero outputs behind each head's, up to the stored width.
     fn pad_heads<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
         let head = self.config.head_size();
         parts::Linear {
@@ -315,7 +314,7 @@ impl Pack<'_> {
         }
     }
 
-    /// Zero inputs behind each head's, up to the stored width.
+    /// Adds zero inputs behind each head's, up to the stored width.
     fn pad_head_inputs<'b>(&self, layer: &'b parts::Linear<'_>) -> parts::Linear<'b> {
         let head = self.config.head_size();
         parts::Linear {
@@ -342,13 +341,13 @@ impl Pack<'_> {
         (0..hidden).step_by(width).map(slice).collect()
     }
 
-    /// Some of a layer's outputs.
+    /// Returns a range of a layer's outputs.
     fn outputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
         let weight = &layer.weight[range.start * layer.inputs..range.end * layer.inputs];
         Packed::new(self.isa, weight, &layer.bias[range], layer.inputs)
     }
 
-    /// What some of a layer's inputs add to its outputs; the bias comes with the first of them.
+    /// Returns the part of a layer that reads a range of its inputs; the first part has the bias.
     fn inputs(&self, layer: &parts::Linear<'_>, range: std::ops::Range<usize>) -> Packed {
         let rows = layer.weight.chunks_exact(layer.inputs);
         let weight: Vec<f32> = rows.flat_map(|row| &row[range.clone()]).copied().collect();
@@ -358,7 +357,7 @@ impl Pack<'_> {
     }
 }
 
-/// Every run of `run` values followed by zeros up to `padded`.
+/// Pads every `run` values with zeros to `padded`.
 fn pad(values: &[f32], run: usize, padded: usize) -> Vec<f32> {
     let mut out = vec![0.0; values.len() / run * padded];
     for (out, values) in out.chunks_exact_mut(padded).zip(values.chunks_exact(run)) {
@@ -385,7 +384,8 @@ mod tests {
         out
     }
 
-    /// AVX2 and AVX-512 give the same bits; scalar code, which does not fuse multiplication and addition, nearly.
+    /// AVX2 and AVX-512 give the same bits. Scalar code does not fuse multiplication and addition, and differs
+    /// slightly.
     #[test]
     fn every_instruction_set_gives_the_same_vector() {
         for name in ["tiny", "tiny-reg", "tiny-swiglu"] {
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// A head's width that is not a whole number of vectors is padded, which changes nothing.
+    /// A head whose width is not a whole number of vectors is padded, which does not change the result.
     #[test]
     fn padding_puts_zeros_behind_every_run() {
         assert_eq!(pad(&[1.0, 2.0, 3.0, 4.0], 2, 3), [1.0, 2.0, 0.0, 3.0, 4.0, 0.0]);

@@ -1,4 +1,4 @@
-//! The conformance suite of the `Encoder` trait, and what the registry answers.
+//! The conformance suite of the `Encoder` trait, and the registry's answers.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -39,7 +39,7 @@ fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
     out
 }
 
-/// Sizes at which an image is divided among many threads, the last of which gets a part of its own size.
+/// Input sizes at which an image is divided among many threads; the last thread's part has a size of its own.
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     let model = tiny("tiny");
@@ -81,7 +81,7 @@ fn what_it_cannot_do_is_refused() {
     assert!(matches!(open(odd, &options()), Err(EncodeError::Model(_))));
 }
 
-/// This process has no emulator; on a machine with a GPU, it opens.
+/// This process has no emulator; on a machine with a GPU, the device opens.
 #[test]
 fn without_a_gpu_that_is_said_in_one_line() {
     let gpu = open(tiny("tiny"), &EncoderOptions { device: "cuda:0".to_owned(), ..options() });

@@ -1,8 +1,8 @@
-//! The forward on a GPU: numerics, and batches under way. Without a GPU it runs on the project's emulator, whose streams
-//! do their work as late, as early or in as random an order as CUDA allows; with `FOVEATE_CUDA_TESTS=device`, on the
-//! real thing.
+//! The forward on a GPU: numerics, and batches in flight. Without a GPU it runs on the project's emulator, whose
+//! streams work as late, as early or in as random an order as CUDA allows. With `FOVEATE_CUDA_TESTS=device` it runs on
+//! a real device.
 
-// Tests may unwrap, and what was compared is worth seeing.
+// Tests may unwrap, and they print what they compared.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "../../../tests/support/encoder.rs"]
@@ -55,12 +55,12 @@ fn main() -> ExitCode {
 
 const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
-/// In which order the emulator's streams do what they may do in any.
+/// The orders in which the emulator's streams run work that CUDA does not order.
 const ORDERS: [&str; 4] = ["late", "eager", "random:1", "random:2"];
-/// An input that emulated kernels are quick with, and more than one tile of attention wide.
+/// An input that is small for the emulator, yet more than one tile of attention wide.
 const FEW_TOKENS: Size = Size::square(126);
 
-/// A device to test on, and the turn to set its order: tests run side by side.
+/// A device to test on, and the lock for setting its order, because tests run in parallel.
 struct Gpu {
     is_emulated: bool,
     _turn: MutexGuard<'static, ()>,
@@ -77,7 +77,7 @@ impl Gpu {
         Self { is_emulated, _turn: turn }
     }
 
-    /// Runs `test` in each of the orders; once on a real device, which has its own.
+    /// Runs `test` in each of the orders; once on a real device, which has its own order.
     fn in_orders(&self, orders: &[&str], test: impl Fn(&str)) {
         if !self.is_emulated {
             return test("its own order");
@@ -93,7 +93,7 @@ fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()
 }
 
-/// A model of generated weights whose heads are as wide as DINOv2's, which the tensor cores' attention is for.
+/// A model of generated weights with DINOv2's head width, which the tensor cores' attention requires.
 fn wide_heads(swiglu: bool) -> Model {
     let mut model = tiny("tiny-reg");
     model.preprocess.crop = Size::new(98, 126);
@@ -130,7 +130,7 @@ fn pixels(model: &Model, seeds: impl IntoIterator<Item = u32>) -> Vec<u8> {
 
 // ---- Numerics ----
 
-/// Largest 1 - cosine and relative error of vectors.
+/// The largest 1 - cosine and relative error of vectors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worst {
     angle: f64,
@@ -144,7 +144,7 @@ impl Worst {
         (self.angle, self.error) = worse((self.angle, self.error), (angle, error));
     }
 
-    /// The tiers `strict` and `half`.
+    /// Checks the tiers `strict` and `half`.
     fn check(self, what: &str, dtype: DType) {
         let tier = if dtype == DType::F32 { STRICT } else { HALF };
         println!("{what:<28} {:<4}  1 - cosine {:.1e}  relative error {:.1e}", dtype.name(), self.angle, self.error);
@@ -152,7 +152,7 @@ impl Worst {
     }
 }
 
-/// Compares `cls+mean` vectors of as many photos as fit a batch with the goldens of `transformers` called `class` and `mean`.
+/// Compares `cls+mean` vectors of one batch of photos with `transformers`' goldens called `class` and `mean`.
 fn compare(encoder: &mut CudaEncoder, goldens: &Goldens, crops: &Path, [class, mean]: [&str; 2]) -> Worst {
     let (input, most) = (encoder.spec().input, encoder.spec().max_batch);
     let (mut pixels, mut photos) = support::crops(crops, &goldens.names, input.width);
@@ -197,7 +197,7 @@ fn small_models_meet_their_goldens() {
     ];
     gpu.in_orders(&["late"], |_| {
         for (card, name, dtype, attention) in cases {
-            // The emulator takes seconds for an image.
+            // The emulator takes seconds per image.
             let options = with(options(dtype, if gpu.is_emulated { 2 } else { 30 }), &[("attention", attention)]);
             let mut encoder = open(&Model::seeded(card).unwrap(), &options);
             let keys = [format!("{name}.hf_pil.cls"), format!("{name}.hf_pil.patch_mean")];
@@ -207,7 +207,7 @@ fn small_models_meet_their_goldens() {
     });
 }
 
-/// Trained weights, whose activations are not those of random ones: against the CPU's forward.
+/// Trained weights, whose activations differ from those of random ones: compared with the CPU's forward.
 fn a_trained_model_agrees_with_the_cpu() {
     let (gpu, model) = (Gpu::get(), Model::from_folder(&data("weights/vit-tiny-patch16-224")).unwrap());
     let goldens = Goldens::read(&fixtures().join("goldens/embeddings_tiny.safetensors"));
@@ -227,7 +227,7 @@ fn a_trained_model_agrees_with_the_cpu() {
     });
 }
 
-/// Widths and sizes that no committed model has: another grid, heads of 64, a SwiGLU that is not a power of two wide.
+/// Widths and sizes that no committed model has: another grid, heads of 64, a SwiGLU whose width is not a power of two.
 fn other_widths_agree_with_the_cpu() {
     let gpu = Gpu::get();
     gpu.in_orders(&["random:3"], |_| {
@@ -264,9 +264,9 @@ fn conformance_in_every_precision() {
     });
 }
 
-// ---- Batches under way ----
+// ---- Batches in flight ----
 
-/// Sizes of successive batches: full ones, smaller ones, and a size that comes again.
+/// Sizes of successive batches: full ones, smaller ones, and a repeated size.
 const BATCHES: [usize; 9] = [4, 4, 1, 4, 3, 2, 4, 1, 4];
 
 fn batches(model: &Model) -> Vec<Vec<u8>> {
@@ -278,7 +278,7 @@ fn one_by_one(encoder: &mut CudaEncoder, batches: &[Vec<u8>]) -> Vec<VectorBuf> 
     batches.iter().map(|pixels| encode(encoder, pixels)).collect()
 }
 
-/// Keeps as many batches under way as there may be; `fill` puts a batch's pixels into memory.
+/// Keeps as many batches in flight as possible; `fill` writes a batch's pixels into memory.
 fn under_way(
     encoder: &mut CudaEncoder,
     batches: &[Vec<u8>],
@@ -310,8 +310,8 @@ fn under_way(
     (rows, spans)
 }
 
-/// Memory of the device with pixels in it, put there by a stream that nobody has waited for yet; from memory of the host
-/// that would wait if it went, and so is kept.
+/// Returns device memory with pixels, copied there on a stream that has not been waited for. The host memory that the
+/// copy reads goes to `kept`, because dropping it would wait for the copy.
 fn on_device(device: &Device, stream: &Stream, pixels: &[u8], kept: &RefCell<Vec<Pinned>>) -> DevicePixels {
     let mut pinned = Pinned::new(device, pixels.len()).unwrap();
     pinned.as_mut_slice().copy_from_slice(pixels);
@@ -322,7 +322,8 @@ fn on_device(device: &Device, stream: &Stream, pixels: &[u8], kept: &RefCell<Vec
     there
 }
 
-/// Whatever memory batches lie in, however many are under way and in whatever order the device works: the same bits.
+/// Vectors have the same bits in whatever memory batches lie, however many are in flight, in whatever order the device
+/// works.
 fn overlapped_batches_have_the_same_bits() {
     let gpu = Gpu::get();
     for (mut model, dtype) in [(tiny("tiny-swiglu"), DType::F32), (wide_heads(false), DType::F16)] {
@@ -361,7 +362,7 @@ fn graphs_change_no_bits() {
     });
 }
 
-/// More sizes than plans are kept for, and back again.
+/// More sizes than plans are kept, and back again.
 fn plans_come_and_go() {
     let gpu = Gpu::get();
     let mut model = tiny("tiny");
@@ -459,8 +460,8 @@ fn misuse_is_told_and_harms_nothing() {
     });
 }
 
-/// An encoder that goes while batches are under way takes nothing from under the device; the emulator ends the process if
-/// it does.
+/// An encoder dropped while batches are in flight frees no memory that the device still uses; the emulator ends the
+/// process otherwise.
 fn batches_under_way_may_be_dropped() {
     let gpu = Gpu::get();
     let model = tiny("tiny-swiglu");
@@ -477,7 +478,7 @@ fn batches_under_way_may_be_dropped() {
     });
 }
 
-/// Once each size was seen, a batch takes nothing of the device's memory.
+/// Once each size has been encoded, a batch allocates no device memory.
 fn a_steady_state_allocates_nothing() {
     let gpu = Gpu::get();
     let model = tiny("tiny");
@@ -495,7 +496,7 @@ fn a_steady_state_allocates_nothing() {
     });
 }
 
-// ---- What cannot be had ----
+// ---- Errors ----
 
 fn too_large_a_batch_is_out_of_memory() {
     let gpu = Gpu::get();
@@ -508,7 +509,7 @@ fn too_large_a_batch_is_out_of_memory() {
             assert!(reason.starts_with("out of memory on the device: "), "{reason}");
             assert!(reason.ends_with("; a smaller batch takes less"), "{reason}");
         }
-        // What was taken on the way was given back.
+        // The failed attempt freed its memory.
         encode(&mut open(&model, &options(DType::F32, 1)), &pixels(&model, [0]));
     });
 }
@@ -539,7 +540,7 @@ fn what_it_cannot_do_is_refused() {
     });
 }
 
-// ---- Other devices, each in a process of its own: the emulator reads its environment once ----
+// ---- Other devices, each in its own process because the emulator reads its environment once ----
 
 /// Runs the trial `name` of this file on an emulator with `environment`.
 fn in_a_process_of_its_own(name: &str, environment: &[(&str, &str)]) {
@@ -609,7 +610,7 @@ fn two_devices_share_pinned_memory() {
     in_a_process_of_its_own("child_two_devices", &[("CUDA_EMULATOR_DEVICES", "2")]);
 }
 
-/// Memory of one encoder's allocator goes round between both; what lies on one device is refused by the other.
+/// Memory of one encoder's allocator alternates between both; memory on one device is refused by the other.
 fn child_two_devices() {
     let gpu = Gpu::get();
     let model = tiny("tiny");

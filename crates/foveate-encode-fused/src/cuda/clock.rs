@@ -1,11 +1,11 @@
-//! The device's clock, as moments of the host's.
+//! The device's clock, converted to the host's moments.
 
 use std::time::{Duration, Instant};
 
 use foveate_cuda::{CudaError, Device, Event, Stream};
 use foveate_encode::EncodeSpans;
 
-/// The moments of a batch on the device.
+/// The events of a batch on the device.
 pub(super) struct Marks {
     /// Begin and end.
     pub(super) copy_in: [Event; 2],
@@ -22,15 +22,15 @@ impl Marks {
     }
 }
 
-/// Places what a device did among the host's moments.
+/// Converts the device's timestamps to the host's moments.
 ///
-/// The device tells only how long after another one something happened, with 24 bits. So each batch is placed by the one
-/// before it, and what the host knows holds it there, since the two clocks drift: nothing was done before the host asked
-/// for it, and nothing after it saw the end.
+/// The device measures only the time between two events, with 24 bits. So each batch is placed relative to the previous
+/// one. The two clocks drift, so the host's own observations bound the result: a batch begins after the host asked for
+/// it, and ends before the host saw its end.
 pub(super) struct Clock {
-    /// When the last batch that was placed began, by the device.
+    /// The begin of the last placed batch, on the device.
     event: Event,
-    /// When that was, by the host.
+    /// The same begin, on the host.
     moment: Instant,
 }
 
@@ -42,8 +42,8 @@ impl Clock {
         Ok(Self { event, moment: Instant::now() })
     }
 
-    /// The spans of a batch that was `asked` for then and whose end the host has `seen` then. Takes the event of its begin
-    /// and gives one in exchange.
+    /// Returns the spans of a batch that the host asked for at `asked` and whose end it saw at `seen`. Takes the event
+    /// of the batch's begin and leaves another in exchange.
     pub(super) fn spans(&mut self, marks: &mut Marks, asked: Instant, seen: Instant) -> Result<EncodeSpans, CudaError> {
         let begin = marks.copy_in[0].seconds_since(&self.event)?;
         let since = |event: &Event| Ok(duration(event.seconds_since(&marks.copy_in[0])?));
@@ -61,14 +61,14 @@ impl Clock {
     }
 }
 
-/// Where something that took so long began: not before it was asked for, and above all not so late that it ends after it
-/// was seen to have ended.
+/// Places the begin of an operation that took `took`: not before the host asked for it, and above all not so late that
+/// it ends after the host saw its end.
 fn place(begin: Instant, took: Duration, asked: Instant, seen: Instant) -> Instant {
     let latest = seen.checked_sub(took).unwrap_or(begin);
     begin.max(asked).min(latest)
 }
 
-/// The device's clock has steps of half a microsecond, so what follows at once may seem to come before.
+/// The device's clock has steps of half a microsecond, so an immediate successor may appear to come earlier.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The encoder: batches on their way through the device.
+//! The encoder: it keeps batches in flight on the device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use super::network::Network;
 use super::settings::Settings;
 use super::{fault, unavailable};
 
-/// Batches under way at once: one on its way to the device, one being computed, one on its way back.
+/// The most batches in flight: one copied to the device, one computed, one copied back.
 const DEPTH: usize = 3;
-/// The first devices that have what the kernels use.
+/// The oldest compute capability that the kernels support.
 const OLDEST: (u32, u32) = (7, 5);
-/// The first that multiply bfloat16.
+/// The oldest compute capability that multiplies bfloat16.
 const OLDEST_BF16: (u32, u32) = (8, 0);
 
 /// DINOv2 on an NVIDIA GPU, in f32, f16 or bf16.
 ///
-/// It keeps up to three batches under way ([`Overlap`]); [`Encoder::encode`] is one alone.
+/// It keeps up to three batches in flight ([`Overlap`]); [`Encoder::encode`] submits and collects a single one.
 pub struct CudaEncoder {
     spec: EncoderSpec,
     device: Device,
@@ -40,7 +40,7 @@ pub struct CudaEncoder {
     /// Oldest first.
     flights: VecDeque<Flight>,
     clock: Clock,
-    /// How many images the last batch has, if the last slot has its pixels.
+    /// The number of images of the last batch, if the last slot has its pixels.
     resident: Option<usize>,
 }
 
@@ -51,46 +51,49 @@ struct Streams {
     copy_out: Stream,
 }
 
-/// The memory of a batch under way. It is used again only after its batch was collected, when all of that is done.
+/// The memory of a batch in flight. It is reused only after its batch was collected, when the device has finished with
+/// it.
 struct Slot {
     pixels: Buffer,
-    /// For batches that the device cannot read by itself; taken when there is one.
+    /// For batches that the device cannot read directly; allocated at first need.
     staging: Option<Pinned>,
     rows: Buffer,
     collected: Pinned,
     marks: Marks,
 }
 
-/// A batch under way.
+/// A batch in flight.
 struct Flight {
     slot: usize,
     images: usize,
-    /// What is to be given back.
+    /// Returned to the caller on collection.
     batch: Option<Batch>,
     asked: Instant,
 }
 
-/// Where a batch's pixels are.
+/// The location of a batch's pixels.
 enum Source<'a> {
-    /// In memory of the host that the device cannot read by itself.
+    /// In host memory that the device cannot read directly.
     Host(&'a [u8]),
-    /// In memory of the host that it can.
+    /// In pinned host memory, which the device reads directly.
     Pinned(&'a mut Pinned),
     /// On the device.
     Device(&'a DevicePixels),
-    /// In the slot, from before.
+    /// Still in the slot, from the last batch.
     Resident,
 }
 
 impl CudaEncoder {
-    /// Opens the device `options.device` (`cuda` or `cuda:N`), puts the weights of `model` on it in the precision
-    /// `options.dtype`, and takes all memory for batches of `options.max_batch` images. `options.threads` is not used.
+    /// Opens the device `options.device` (`cuda` or `cuda:N`), copies the weights of `model` to it in the precision
+    /// `options.dtype`, and allocates all memory for batches of `options.max_batch` images. `options.threads` is not
+    /// used.
     ///
     /// # Errors
-    /// [`EncodeError::Device`] for a device, driver or library that is missing or too old; [`EncodeError::Unsupported`] for a
-    /// setting that there is not, a precision that the device does not have, and layers whose widths are not multiples of
-    /// 8; [`EncodeError::Model`] for a model whose tensors are not all there or whose input is not a whole number of
-    /// patches; [`EncodeError::Engine`] when the device's memory does not suffice.
+    /// - [`EncodeError::Device`] if the device, its driver or a library is missing or too old.
+    /// - [`EncodeError::Unsupported`] for an unknown setting, a precision that the device lacks, and layers whose
+    ///   widths are not multiples of 8.
+    /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
+    /// - [`EncodeError::Engine`] if the device's memory does not suffice.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let settings = Settings::new(options)?;
         let refused = |error| unavailable(&options.device, error);
@@ -113,13 +116,13 @@ impl CudaEncoder {
         })
     }
 
-    /// Bytes of the device's memory that batches pass through, beside the weights and the pixels and rows of the batches
-    /// under way.
+    /// Bytes of device memory for batches' intermediate values, without the weights and without the pixels and rows of
+    /// the batches in flight.
     pub fn workspace_bytes(&self) -> usize {
         self.network.workspace_bytes()
     }
 
-    /// Begins to encode `images` images, into the next slot.
+    /// Starts to encode `images` images into the next slot.
     fn begin(&mut self, source: Source<'_>, images: usize) -> Result<Flight, EncodeError> {
         let asked = Instant::now();
         let slot = if matches!(source, Source::Resident) { self.last_slot() } else { self.next };
@@ -151,7 +154,7 @@ impl CudaEncoder {
         streams.copy_out.record(&marks.copy_out[1])
     }
 
-    /// Waits for a batch, and gives its rows.
+    /// Waits for a batch, and returns its rows.
     fn finish(&mut self, flight: &Flight, out: &mut VectorBuf) -> Result<EncodeSpans, EncodeError> {
         let Self { spec, slots, clock, .. } = self;
         let Slot { collected, marks, .. } = &mut slots[flight.slot];
@@ -168,9 +171,9 @@ impl CudaEncoder {
         }
     }
 
-    /// Gives up what is under way.
+    /// Drops the batches in flight.
     fn abandon(&mut self, error: CudaError) -> EncodeError {
-        // Slots are used again only when the device is done with them; if it never will be, they are not.
+        // A slot is reused only when the device has finished with it. If it never finishes, the slot is not reused.
         let _ = self.device.synchronize();
         self.flights.clear();
         self.resident = None;
@@ -284,7 +287,7 @@ impl Slot {
         })
     }
 
-    /// Gives `stream` what brings `bytes` of pixels to the device, and says where they will be.
+    /// Enqueues on `stream` the copy of `bytes` of pixels to the device, if one is needed, and returns their location.
     fn copy_in(
         &mut self,
         device: &Device,

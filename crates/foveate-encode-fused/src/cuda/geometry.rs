@@ -5,9 +5,10 @@ use foveate_dinov2::Model;
 use foveate_dinov2::parts::Parts;
 use foveate_encode::{EncodeError, Pooling};
 
-/// Largest grid of a kernel in its second and third direction, where the images are.
+/// The largest second and third dimension of a kernel's grid, which count images.
 const MOST_IMAGES: usize = 65_535;
-/// Rows of the patches' product are padded to so many columns, which the matrix units read whole.
+/// The rows of the patches' product are padded to a multiple of this many columns, so that the matrix units read whole
+/// tiles.
 const PATCH_STEP: usize = 16;
 
 /// The sizes of a model's forward, per image.
@@ -18,10 +19,10 @@ pub(super) struct Geometry {
     pub(super) columns: usize,
     /// Side of a patch in pixels.
     pub(super) patch: usize,
-    /// A patch's samples, and zeros behind them.
+    /// A patch's samples, padded with zeros.
     pub(super) padded: usize,
     pub(super) tokens: usize,
-    /// Tokens before the patches'.
+    /// Tokens before the patches' tokens.
     pub(super) prefix: usize,
     pub(super) hidden: usize,
     pub(super) heads: usize,
@@ -33,8 +34,8 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// # Errors
-    /// [`EncodeError::Model`] when the input is not a whole number of patches, [`EncodeError::Unsupported`] for widths
-    /// that the kernels cannot divide among threads and for too large a batch.
+    /// [`EncodeError::Model`] if the input is not a whole number of patches, [`EncodeError::Unsupported`] for too large
+    /// a batch and for widths that the kernels cannot divide among threads.
     pub(super) fn new(model: &Model, max_batch: usize, pooling: Pooling) -> Result<Self, EncodeError> {
         let (config, parts) = (&model.config, Parts::new(model).map_err(crate::encoder::unusable)?);
         let geometry = Self {
@@ -69,7 +70,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Bytes of an image.
+    /// An image's size in bytes.
     pub(super) fn image_bytes(&self) -> usize {
         self.rows * self.columns * self.patch * self.patch * CHANNELS
     }
@@ -83,17 +84,17 @@ impl Geometry {
         self.hidden / self.heads.max(1)
     }
 
-    /// What the MLP's first product gives: with SwiGLU, gates and values.
+    /// Outputs of the MLP's first product: with SwiGLU, gates and values.
     pub(super) fn mlp_inputs(&self) -> usize {
         if self.swiglu { 2 * self.mlp } else { self.mlp }
     }
 
-    /// Components of a vector.
+    /// The length of a vector.
     pub(super) fn dim(&self) -> usize {
         self.pooling.dim(self.hidden)
     }
 
-    /// What the kernel calls the pooling.
+    /// The kernel's code for the pooling.
     pub(super) fn pooling_code(&self) -> i32 {
         match self.pooling {
             Pooling::Cls => 0,

@@ -1,19 +1,19 @@
-//! Our kernels, each behind a function that checks what the compiler cannot: that no block reaches beyond its buffers.
+//! Our kernels. A function around each checks what the compiler cannot: that every block stays within its buffers.
 
 use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 
 use super::geometry::Geometry;
 
-/// The kernels for compute capability 7.5, and those for 8.0, which every later device takes too.
+/// The kernels for compute capability 7.5, and those for 8.0 and every later device.
 const PTX: [&str; 2] =
     [include_str!("../../kernels/forward.sm_75.ptx"), include_str!("../../kernels/forward.sm_80.ptx")];
 
-/// Width of a head that the tensor cores' attention is for.
+/// The head width that the tensor cores' attention supports.
 pub(super) const TENSOR_HEAD: usize = 64;
 
-/// The kernels for one element type, compiled for a device. Their arrays are row-major; `kernels/forward.cu` says what
-/// each computes. What is called `x` is of the element type, factors and offsets are f32.
+/// The kernels for one element type, compiled for a device. Their arrays are row-major; `kernels/forward.cu` documents
+/// each computation. `x` is of the element type, factors and offsets are f32.
 pub(super) struct Kernels {
     element: Element,
     patchify: Kernel,
@@ -22,7 +22,7 @@ pub(super) struct Kernels {
     gelu: Kernel,
     swiglu: Kernel,
     attention: Kernel,
-    /// In the element types that tensor cores multiply.
+    /// Only for the element types that tensor cores multiply.
     attention_mma: Option<Kernel>,
     pool: Kernel,
 }
@@ -64,7 +64,7 @@ impl Kernels {
         })
     }
 
-    /// `pixels` `[images, height, width, 3]` u8 to `patches` `[images · patches, padded]`.
+    /// Converts `pixels` `[images, height, width, 3]` u8 to `patches` `[images · patches, padded]`.
     pub(super) fn patchify(
         &self,
         stream: &Stream,
@@ -82,7 +82,7 @@ impl Kernels {
         unsafe { self.patchify.launch(stream, grid, 128, &args) }
     }
 
-    /// `patches` `[images · patches, hidden]` and `base` `[tokens, hidden]` to `x` `[images · tokens, hidden]`.
+    /// Adds `patches` `[images · patches, hidden]` and `base` `[tokens, hidden]` into `x` `[images · tokens, hidden]`.
     pub(super) fn embed(
         &self,
         stream: &Stream,
@@ -101,7 +101,7 @@ impl Kernels {
         unsafe { self.embed.launch(stream, [size(tokens)?, size(images)?, 1], 128, &args) }
     }
 
-    /// `x` `[rows, width]` to `y` of the same shape.
+    /// Normalizes `x` `[rows, width]` into `y` of the same shape.
     pub(super) fn layer_norm(
         &self,
         stream: &Stream,
@@ -126,7 +126,7 @@ impl Kernels {
         unsafe { self.layer_norm.launch(stream, [size(rows.div_ceil(NORMS))?, 1, 1], 128, &args) }
     }
 
-    /// `x` `[count]` in place; `count` is a multiple of 8.
+    /// Applies GELU to `x` `[count]` in place; `count` is a multiple of 8.
     pub(super) fn gelu(&self, stream: &Stream, count: usize, x: &Buffer) -> Result<(), CudaError> {
         self.check(x, count)?;
         let args = [Arg::Buffer(x), long(count)?];
@@ -134,7 +134,7 @@ impl Kernels {
         unsafe { self.gelu.launch(stream, [size(count.div_ceil(ACTIVATIONS))?, 1, 1], 256, &args) }
     }
 
-    /// `x` `[rows, 2 · width]` to `y` `[rows, width]`; `width` is a multiple of 8.
+    /// Gates `x` `[rows, 2 · width]` into `y` `[rows, width]`; `width` is a multiple of 8.
     pub(super) fn swiglu(
         &self,
         stream: &Stream,
@@ -150,8 +150,8 @@ impl Kernels {
         unsafe { self.swiglu.launch(stream, grid, 256, &args) }
     }
 
-    /// `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`; on tensor cores where these can
-    /// and `tensor_cores` says so.
+    /// Computes attention from `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`. It
+    /// uses tensor cores if `tensor_cores` is set and they support the shape.
     pub(super) fn attention(
         &self,
         stream: &Stream,
@@ -180,7 +180,7 @@ impl Kernels {
         unsafe { kernel.launch(stream, grid, 128, args) }
     }
 
-    /// `x` `[images · tokens, hidden]` to f32 rows `[images, vector]`, after the last LayerNorm.
+    /// Pools `x` `[images · tokens, hidden]` after the last LayerNorm to f32 rows `[images, vector]`.
     pub(super) fn pool(
         &self,
         stream: &Stream,
@@ -205,7 +205,8 @@ impl Kernels {
             Arg::I32(geometry.pooling_code()),
             Arg::F32(norm.eps),
         ];
-        // SAFETY: these are its arguments; a block reads one image's tokens and writes one row of what was checked above.
+        // SAFETY: these are its arguments; a block reads one image's tokens and writes one row of what was checked
+        // above.
         unsafe { self.pool.launch(stream, [size(images)?, 1, 1], 256, &args) }
     }
 

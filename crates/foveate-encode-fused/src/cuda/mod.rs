@@ -1,11 +1,16 @@
 //! The forward on an NVIDIA GPU.
 //!
-//! Per batch, from raw pixels: patches (centred by 128), their product, tokens; per block LayerNorm, one product for
-//! queries, keys and values, attention that keeps its scores on the chip, its output added into the residual stream,
-//! LayerNorm, the MLP likewise; at last LayerNorm and pooling in one. Products are cuBLASLt's, with the bias and the residual
-//! in the product itself; the rest are kernels of our own (`kernels/forward.cu`). Sums are f32 in every precision.
-//! Normalization, LayerScale and biases are folded into the weights. No memory is taken and nothing waits per batch; what
-//! lies between the first and the last kernel is one graph per batch size.
+//! Steps of a batch, from raw pixels:
+//!
+//! 1. patches (centred by 128), their product, tokens;
+//! 2. per block: LayerNorm, one product for queries, keys and values, attention that keeps its scores on the chip, and
+//!    its output added to the residual stream; then LayerNorm and the MLP likewise;
+//! 3. the last LayerNorm and pooling in one kernel.
+//!
+//! cuBLASLt computes the products, with the bias and the residual in the product itself. The rest are our own kernels
+//! (`kernels/forward.cu`). Sums are f32 in every precision. Normalization, LayerScale and biases are folded into the
+//! weights. A batch neither allocates memory nor waits. The work between the first and the last kernel is one graph per
+//! batch size.
 
 mod clock;
 mod encoder;
@@ -22,12 +27,12 @@ use foveate_core::Health;
 use foveate_cuda::{CudaError, blaslt};
 use foveate_encode::EncodeError;
 
-/// What a failing device means while an encoder is in use.
+/// Converts a device's error while an encoder is in use.
 fn fault(error: CudaError) -> EncodeError {
     EncodeError::Engine(error.into())
 }
 
-/// What it means while one is opened.
+/// Converts a device's error while an encoder is opened.
 fn unavailable(device: &str, error: CudaError) -> EncodeError {
     match error {
         CudaError::OutOfMemory { .. } => EncodeError::Engine(format!("{error}; a smaller batch takes less").into()),
@@ -35,7 +40,7 @@ fn unavailable(device: &str, error: CudaError) -> EncodeError {
     }
 }
 
-/// The CPU, and the devices there are.
+/// The CPU, and the available devices.
 pub(crate) fn health() -> Health {
     foveate_cuda::health(blaslt::find)
 }

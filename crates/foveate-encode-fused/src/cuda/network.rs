@@ -1,4 +1,4 @@
-//! The forward on one stream: our kernels, cuBLASLt's products, and memory that is taken once.
+//! The forward on one stream: our kernels, cuBLASLt's products, and memory that is allocated once.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ use super::settings::{Attention, Settings};
 use super::unavailable;
 use super::weights::{Linear, Weights};
 
-/// Memory for cuBLASLt's sums in between: what its fastest products on the newest devices ask for.
+/// Memory for cuBLASLt's intermediate sums: as much as its fastest products on the newest devices request.
 const PRODUCT_WORKSPACE: usize = 32 << 20;
-/// Batch sizes whose plan is kept: as many as a run or a service has.
+/// The number of batch sizes whose plans are kept: as many as a lane submits.
 const PLANS: usize = BATCH_SIZES;
 
 /// A model on a device, and the memory for its largest batch.
@@ -27,24 +27,24 @@ pub(super) struct Network {
     kernels: Kernels,
     blas: blaslt::Handle,
     memory: Workspace,
-    /// The one that was used last is last.
+    /// Least recently used first.
     plans: VecDeque<Plan>,
 }
 
-/// What a batch passes through. What is not needed at the same time shares memory; the stream's order keeps it apart.
+/// A batch's intermediate values. Values that are never needed at the same time share memory, in the stream's order.
 struct Workspace {
     /// `[images · tokens, hidden]`: the residual stream.
     x: Buffer,
-    /// As large: `x` after a LayerNorm, what attention gives, or the patches' products.
+    /// As large: `x` after a LayerNorm, attention's output, or the patches' products.
     narrow: Buffer,
-    /// Samples of patches, queries with keys and values, or the MLP's hidden layer.
+    /// Patches' samples, queries with keys and values, or the MLP's hidden layer.
     wide: Buffer,
     /// SwiGLU's product, `[images · tokens, mlp]`.
     gated: Option<Buffer>,
     products: Buffer,
 }
 
-/// How batches of one size are computed.
+/// The products and the graph for one batch size.
 struct Plan {
     images: usize,
     patch: Product,
@@ -77,12 +77,12 @@ impl Network {
         &self.geometry
     }
 
-    /// Bytes of the memory that batches pass through.
+    /// The workspace's size in bytes.
     pub(super) fn workspace_bytes(&self) -> usize {
         self.memory.bytes()
     }
 
-    /// Gives `stream` the forward of `images` images: `pixels` u8 to `out`, f32 rows.
+    /// Enqueues the forward of `images` images on `stream`: `pixels` u8 to `out`, f32 rows.
     pub(super) fn forward(
         &mut self,
         stream: &Stream,
@@ -94,7 +94,7 @@ impl Network {
         let Self { geometry, settings, weights, kernels, memory, plans, .. } = self;
         // `plan` put it there.
         let Some(plan) = plans.back_mut() else { return Err(CudaError::Misfit(format!("no plan for {images}"))) };
-        // Pixels come from and vectors go to memory that differs from batch to batch, so these two are no part of a graph.
+        // The memory of pixels and vectors differs from batch to batch, so these two kernels are not part of a graph.
         kernels.patchify(stream, geometry, images, pixels, &memory.wide)?;
         let tensor_cores = settings.attention == Attention::Auto;
         let mut blocks = Pass { geometry, weights, kernels, memory, stream, tensor_cores, images };
@@ -102,7 +102,7 @@ impl Network {
             Some(graph) => graph.launch(stream)?,
             None => {
                 blocks.run(plan)?;
-                // Capturing takes the host some time, which it has while the device is at work on this batch.
+                // Capturing costs the host some time, which it has while the device computes this batch.
                 if settings.graph {
                     plan.graph = Some(Graph::capture(stream, || blocks.run(plan))?);
                 }
@@ -111,7 +111,7 @@ impl Network {
         kernels.pool(stream, geometry, images, &memory.x, &weights.norm, out)
     }
 
-    /// Moves the plan for `images` to the end, made anew if need be.
+    /// Moves the plan for `images` to the end; makes it first if there is none.
     fn plan(&mut self, images: usize) -> Result<(), CudaError> {
         let plan = match self.plans.iter().position(|plan| plan.images == images) {
             Some(at) => self.plans.remove(at),
@@ -164,7 +164,7 @@ impl Workspace {
     }
 }
 
-/// One batch's way from patches to tokens.
+/// One batch's pass from patches to tokens.
 struct Pass<'a> {
     geometry: &'a Geometry,
     weights: &'a Weights,

@@ -1,4 +1,4 @@
-//! What only this encoder understands.
+//! The settings that only this encoder has.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ const NAMES: [&str; 3] = ["attention", "graph", "tf32"];
 pub(super) struct Settings {
     /// `attention=auto|plain`.
     pub(super) attention: Attention,
-    /// `graph=on|off`: whether a batch's launches are captured and given to the device as one.
+    /// `graph=on|off`: whether a batch's launches are captured and launched as one graph.
     pub(super) graph: bool,
     /// `tf32=on|off`: whether f32 products round their factors to TF32, 10 bits of mantissa.
     pub(super) tf32: bool,
 }
 
-/// Which attention kernel is used.
+/// The choice of attention kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attention {
-    /// The tensor cores' where they can.
+    /// On tensor cores if they support the shape.
     Auto,
-    /// The ordinary cores' always.
+    /// Never on tensor cores.
     Plain,
 }
 
 impl Settings {
     /// # Errors
-    /// [`EncodeError::Unsupported`], naming a setting or a value that there is not.
+    /// [`EncodeError::Unsupported`], naming an unknown setting or value.
     pub(super) fn new(options: &EncoderOptions) -> Result<Self, EncodeError> {
         let given = options.settings(&NAMES)?;
         Ok(Self {
@@ -40,7 +40,7 @@ impl Settings {
     }
 }
 
-/// The value of a setting; the first choice is the default.
+/// Returns the value of a setting; the first choice is the default.
 fn choice<T: Copy>(given: &BTreeMap<String, String>, name: &str, choices: [(&str, T); 2]) -> Result<T, EncodeError> {
     let Some(value) = given.get(name) else { return Ok(choices[0].1) };
     choices.iter().find(|(spelt, _)| spelt == value).map(|&(_, choice)| choice).ok_or_else(|| {

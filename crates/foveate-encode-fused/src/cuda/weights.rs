@@ -1,4 +1,4 @@
-//! A model's parameters on a device, with all that can be folded into them folded in f32 and rounded once.
+//! A model's parameters on a device. Everything that can be folded into them is folded in f32 and rounded once.
 
 use foveate_cuda::blaslt::Element;
 use foveate_cuda::{Buffer, CudaError, Device};
@@ -10,20 +10,20 @@ use half::{bf16, f16};
 use super::geometry::Geometry;
 use super::kernels::Norm;
 
-/// Pixels are centred by this before they are multiplied: small integers, which are exact in every precision.
+/// Subtracted from pixels before they are multiplied: the results are small integers, exact in every precision.
 const CENTRE: f64 = 128.0;
 
 /// A model's parameters.
 pub(super) struct Weights {
     /// `[hidden, padded]`, for centred pixels.
     pub(super) patch: Buffer,
-    /// `[tokens, hidden]` f32: what a token is before its patch is added, the patches' bias included.
+    /// `[tokens, hidden]` f32: a token's value before its patch is added, including the patches' bias.
     pub(super) base: Buffer,
     pub(super) blocks: Vec<Block>,
     pub(super) norm: Norm,
 }
 
-/// One transformer block's.
+/// One transformer block's parameters.
 pub(super) struct Block {
     pub(super) norm1: Norm,
     /// Queries, keys and values.
@@ -46,7 +46,7 @@ pub(super) struct Linear {
 
 impl Weights {
     /// # Errors
-    /// [`EncodeError::Model`] for a tensor that is missing or of another shape; what `refused` makes of the device's.
+    /// [`EncodeError::Model`] if a tensor is missing or has another shape; `refused` converts the device's errors.
     pub(super) fn new(
         device: &Device,
         model: &Model,
@@ -73,7 +73,7 @@ fn unusable(error: ModelError) -> EncodeError {
     crate::encoder::unusable(error)
 }
 
-/// Every row of a layer's weights followed by zeros up to `width`.
+/// Pads every row of a layer's weights with zeros to `width`.
 fn padded(layer: &parts::Linear<'_>, width: usize) -> Vec<f32> {
     let mut out = vec![0.0; layer.bias.len() * width];
     for (out, row) in out.chunks_exact_mut(width).zip(layer.weight.chunks_exact(layer.inputs)) {
@@ -82,7 +82,7 @@ fn padded(layer: &parts::Linear<'_>, width: usize) -> Vec<f32> {
     out
 }
 
-/// The tokens' base, and for those of patches their bias and what the centring took away, summed in f64.
+/// The tokens' base. For patches' tokens it includes their bias and the correction for centred pixels, summed in f64.
 fn base(embedding: &parts::Embedding<'_>, geometry: &Geometry) -> Vec<f32> {
     let patch = &embedding.patch;
     let rows = patch.weight.chunks_exact(patch.inputs);
@@ -95,7 +95,7 @@ fn base(embedding: &parts::Embedding<'_>, geometry: &Geometry) -> Vec<f32> {
     base
 }
 
-/// Puts a model's parts on a device.
+/// Copies a model's parts to a device.
 struct Upload<'a> {
     device: &'a Device,
     element: Element,
@@ -103,7 +103,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// In the element type, to nearest.
+    /// Copies values in the element type, rounded to nearest.
     fn values(&self, values: &[f32]) -> Result<Buffer, CudaError> {
         match self.element {
             Element::F32 => Buffer::from_slice(self.device, values),

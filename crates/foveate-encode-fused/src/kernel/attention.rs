@@ -1,18 +1,18 @@
-//! Softmax attention of one image, head by head, without ever forming a whole score matrix.
+//! Softmax attention of one image, head by head. It never stores a whole score matrix.
 
 use pulp::{Simd, WithSimd};
 
 use crate::kernel::linear::{store_tile, tile};
 use crate::kernel::{Isa, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile_rows};
 
-/// Queries taken at a time: one lane each.
+/// Queries computed at a time, one per lane.
 const MAX_QUERIES: usize = MAX_TILE_VECTORS * MAX_LANES;
 
 /// Keys and values of some consecutive tokens of an image, each `[heads, tokens, head_width]`.
 pub(crate) struct KeyValues {
     /// Keys of all heads, then values of all heads.
     pub(crate) data: Vec<f32>,
-    /// How many tokens.
+    /// The number of tokens.
     pub(crate) tokens: usize,
 }
 
@@ -21,7 +21,7 @@ impl KeyValues {
         Self { data: vec![0.0; 2 * heads * tokens * head_width], tokens }
     }
 
-    /// Block `i`, `[tokens, head_width]`: keys of head `i`, or values of head `i − heads`.
+    /// Returns block `i`, `[tokens, head_width]`: keys of head `i`, or values of head `i − heads`.
     #[inline(always)]
     fn block(&self, i: usize, head_width: usize) -> &[f32] {
         &self.data[i * self.tokens * head_width..][..self.tokens * head_width]
@@ -42,10 +42,10 @@ impl Scratch {
     }
 }
 
-/// `softmax(q · kᵀ) · v` for each head. The usual scale is expected to be in `q` already.
+/// `softmax(q · kᵀ) · v` for each head. `q` must include the scale already.
 ///
-/// Scores are computed transposed, a token a row and a query a lane, so that the softmax needs no sums across lanes and
-/// the second product reads them as it wants them.
+/// Scores are computed transposed, one token per row and one query per lane. The softmax then needs no sums across
+/// lanes, and the second product reads the scores in order.
 pub(crate) struct Attention<'a> {
     /// `[rows, heads · head_width]`.
     pub(crate) q: &'a [f32],
@@ -88,7 +88,7 @@ impl WithSimd for Attention<'_> {
 }
 
 impl Attention<'_> {
-    /// Attention of `count` queries from `row` on in one head, in `NV` vectors.
+    /// Computes attention of `count` queries from `row` on in one head, in `NV` vectors.
     #[inline(always)]
     fn queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
         self.transpose_queries::<S, NV>(head, row, count);
@@ -151,7 +151,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Writes the outputs of `MR` queries: the values of all tokens, weighted by their scores.
+    /// Writes the outputs of `MR` queries: all tokens' values, weighted by their scores.
     #[inline(always)]
     fn mix<S: Simd, const MR: usize, const NV: usize>(
         &mut self,
@@ -183,7 +183,7 @@ impl Attention<'_> {
         }
     }
 
-    /// `Σ score · value` over all tokens in order, for `MR` queries and `VV` vectors of the head's columns.
+    /// Returns `Σ score · value` over all tokens in order, for `MR` queries and `VV` vectors of the head's columns.
     #[inline(always)]
     fn weighted_sum<S: Simd, const MR: usize, const NV: usize, const VV: usize>(
         &self,
@@ -215,8 +215,8 @@ impl Attention<'_> {
     }
 }
 
-/// Turns each column of `scores`, `[tokens, NV vectors]`, into `exp(score − max)`, and leaves one over their sum in
-/// `factors`.
+/// Turns each column of `scores`, `[tokens, NV vectors]`, into `exp(score − max)`, and writes the reciprocal of its sum
+/// to `factors`.
 #[inline(always)]
 fn softmax<S: Simd, const NV: usize>(simd: S, scores: &mut [f32], factors: &mut [f32; MAX_QUERIES]) {
     let (scores, _) = S::as_mut_simd_f32s(scores);

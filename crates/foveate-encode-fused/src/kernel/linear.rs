@@ -1,17 +1,17 @@
-//! Matrix products with prepacked weights and a fused last step.
+//! Matrix products with prepacked weights and a fused epilogue.
 
 use pulp::{Simd, WithSimd};
 
 use crate::kernel::{Isa, MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, tile_rows};
 
-/// Input rows are taken in blocks of at most about this many bytes, so that a block stays in the second-level cache
-/// while panel after panel of the weights goes by.
+/// Input rows are processed in blocks of at most about this many bytes. A block stays in the second-level cache while
+/// the weights' panels stream past it.
 const ROW_BLOCK_BYTES: usize = 448 << 10;
 
 /// A linear layer's weights, `[outputs, inputs]`, rearranged for the tile kernel.
 ///
-/// Outputs are grouped into panels as wide as a tile (the last may be narrower); a panel holds, input after input, the
-/// weights of its outputs side by side. Outputs are padded with zeros to a whole number of vectors.
+/// Outputs are grouped into panels as wide as a tile (the last may be narrower). Input by input, a panel holds its
+/// outputs' weights side by side. Outputs are padded with zeros to a whole number of vectors.
 pub(crate) struct Packed {
     weights: Vec<f32>,
     bias: Vec<f32>,
@@ -53,7 +53,7 @@ impl Packed {
     }
 }
 
-/// What becomes of a product, `v = x · Wᵀ + b`, before it is stored.
+/// The epilogue of a product, `v = x · Wᵀ + b`, before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     /// `out = v`.
@@ -62,11 +62,11 @@ pub(crate) enum Finish {
     Add,
     /// `out = gelu(v)`.
     Gelu,
-    /// `out *= silu(v)`: the gate of SwiGLU over what `Store` left there.
+    /// `out *= silu(v)`: SwiGLU's gate, applied to the values that `Store` left there.
     Gate,
 }
 
-/// Where an output value goes: columns are stored in blocks of `block` columns, `block_stride` apart, within which rows
+/// The layout of outputs: columns are stored in blocks of `block` columns, `block_stride` apart. Rows within a block
 /// are `row_stride` apart.
 pub(crate) struct Output<'a> {
     data: &'a mut [f32],
@@ -123,11 +123,11 @@ impl WithSimd for Linear<'_> {
     }
 }
 
-/// Room for the largest tile.
+/// Memory for the largest tile.
 type Scratch = [f32; MAX_TILE_ROWS * MAX_TILE_VECTORS * MAX_LANES];
 
 impl Linear<'_> {
-    /// Computes rows `rows` of the outputs of `NV` vectors from vector `first` on.
+    /// Computes rows `rows` of `NV` output vectors from vector `first` on.
     #[inline(always)]
     fn panel<S: Simd, const NV: usize>(&mut self, simd: S, first: usize, rows: std::ops::Range<usize>) {
         let inputs = self.layer.inputs;
@@ -153,7 +153,7 @@ impl Linear<'_> {
         }
     }
 
-    /// Finishes and stores one vector's width of a tile whose rows lie `stride` apart.
+    /// Finishes and stores one vector's width of a tile whose rows are `stride` apart.
     #[inline(always)]
     fn finish_column<S: Simd>(
         &mut self,
@@ -181,7 +181,7 @@ impl Linear<'_> {
     }
 }
 
-/// The product of `MR` rows of `x`, `ld` apart, with a panel of `NV` vectors, into rows of `out` that are `stride` apart.
+/// Multiplies `MR` rows of `x`, `ld` apart, by a panel of `NV` vectors, into rows of `out` that are `stride` apart.
 /// Every value is one chain of fused multiply-adds over the inputs in order.
 #[inline(always)]
 pub(crate) fn tile<S: Simd, const MR: usize, const NV: usize>(
@@ -192,7 +192,7 @@ pub(crate) fn tile<S: Simd, const MR: usize, const NV: usize>(
     out: &mut [f32],
     stride: usize,
 ) {
-    // Indices up to one common length, so that the loop needs no bounds checks.
+    // All indices stay below one common length, so that the loop needs no bounds checks.
     let depth = panel.len();
     let mut rows = [&x[..depth]; MR];
     for (i, row) in rows.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Elementary functions on vectors, to about one unit in the last place where it matters.
+//! Elementary functions on vectors, accurate to about one unit in the last place where it matters.
 
 use pulp::Simd;
 
@@ -12,9 +12,9 @@ fn polynomial<S: Simd, const N: usize>(simd: S, x: S::f32s, coefficients: [f32; 
     sum
 }
 
-/// `exp(x)`, relative error below 2e-7, for `x` in −87..=88; beyond these it gives what it gives at the nearer end.
+/// `exp(x)`, relative error below 2e-7, for `x` in −87..=88; other arguments are clamped to this range.
 ///
-/// `exp(x) = 2ⁿ · exp(r)` with `|r| ≤ ln 2 / 2`; the minimax polynomial of `exp(r)` is good to 2e-9.
+/// `exp(x) = 2ⁿ · exp(r)` with `|r| ≤ ln 2 / 2`; the minimax polynomial of `exp(r)` is accurate to 2e-9.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     const ROUNDER: f32 = 12_582_912.0; // 1.5 · 2²³: adding it leaves a float's nearest integer in its lowest bits
@@ -31,7 +31,7 @@ pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(mantissa), exponent))
 }
 
-/// The exact GELU, `x · Φ(x)` with Φ the normal distribution (`0.5 · x · (1 + erf(x / √2))`); Φ is good to 2e-7.
+/// The exact GELU, `x · Φ(x)` with Φ the normal distribution (`0.5 · x · (1 + erf(x / √2))`); Φ is accurate to 2e-7.
 ///
 /// `Φ(x) = ½ + x · P(x²) / Q(x²)`, a rational minimax fit over |x| ≤ 5.65, beyond which Φ is 0 or 1 in f32.
 #[inline(always)]
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Φ by the Taylor series of erf near zero and its continued fraction further out, in f64.
+    /// Φ by the Taylor series of erf near zero and its continued fraction farther out, in f64.
     fn normal_distribution(x: f64) -> f64 {
         let z = x.abs() / std::f64::consts::SQRT_2;
         let erfc = if z < 2.5 {

@@ -1,10 +1,10 @@
 //! The arithmetic of the CPU forward: safe SIMD, chosen for the processor at run time.
 //!
-//! Every kernel is written once over [`pulp::Simd`] and compiled for AVX-512, AVX2 with FMA, NEON and plain scalar code.
-//! All of them compute **every output value by one fixed sequence of operations** that depends neither on how rows are
-//! grouped into tiles, batches and threads, nor on the width of a vector: sums along vectors run over 64 virtual lanes,
-//! sums down columns in order. So an image's vector has the same bits in any batch, with any number of threads, and on
-//! any processor with fused multiply-add.
+//! Every kernel is written once over [`pulp::Simd`] and compiled for AVX-512, AVX2 with FMA, NEON and plain scalar
+//! code. All of them compute **every output value by one fixed sequence of operations**. It depends neither on how rows
+//! are grouped into tiles, batches and threads, nor on the width of a vector: sums along vectors run over 64 virtual
+//! lanes, sums down columns in order. An image's vector therefore has the same bits in any batch, with any number of
+//! threads, and on any processor with fused multiply-add.
 
 pub(crate) mod attention;
 pub(crate) mod linear;
@@ -13,11 +13,11 @@ pub(crate) mod norm;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Rows of the tallest tile: eight rows by three vectors keep 24 of 32 registers accumulating.
+/// Rows of the tallest tile: eight rows by three vectors use 24 of 32 registers as accumulators.
 pub(crate) const MAX_TILE_ROWS: usize = 8;
-/// Vectors across the widest tile.
+/// Vectors in a row of the widest tile.
 pub(crate) const MAX_TILE_VECTORS: usize = 3;
-/// Lanes of the widest vector that is compiled for.
+/// Lanes of the widest supported vector.
 pub(crate) const MAX_LANES: usize = 16;
 
 /// The instruction set in use.
@@ -25,7 +25,7 @@ pub(crate) const MAX_LANES: usize = 16;
 pub(crate) struct Isa(Arch);
 
 impl Isa {
-    /// The best one that this processor has.
+    /// Detects the best instruction set that this processor has.
     pub(crate) fn detect() -> Self {
         Self(Arch::new())
     }
@@ -35,12 +35,12 @@ impl Isa {
         self.0.dispatch(op)
     }
 
-    /// f32 values in a vector.
+    /// The number of f32 values in a vector.
     pub(crate) fn lanes(self) -> usize {
         self.run(Lanes)
     }
 
-    /// Every instruction set that this processor can run, the best first.
+    /// Every instruction set that this processor can run, best first.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Arch::new()];
@@ -64,7 +64,7 @@ impl WithSimd for Lanes {
     }
 }
 
-/// How many rows the next tile takes of the `left` ones.
+/// Returns how many of the `left` rows the next tile takes.
 #[inline(always)]
 fn tile_rows<S: Simd>(left: usize) -> usize {
     match left {
@@ -75,7 +75,7 @@ fn tile_rows<S: Simd>(left: usize) -> usize {
     }
 }
 
-/// Loads a whole vector, or what there is of one with zeros behind.
+/// Loads a whole vector, or a partial one padded with zeros.
 #[inline(always)]
 fn load<S: Simd>(simd: S, src: &[f32]) -> S::f32s {
     match S::as_simd_f32s(src) {
@@ -84,7 +84,7 @@ fn load<S: Simd>(simd: S, src: &[f32]) -> S::f32s {
     }
 }
 
-/// Stores a whole vector, or as much of it as `dst` is long.
+/// Stores a vector, or as much of it as fits `dst`.
 #[inline(always)]
 fn store<S: Simd>(simd: S, dst: &mut [f32], value: S::f32s) {
     match S::as_mut_simd_f32s(dst) {

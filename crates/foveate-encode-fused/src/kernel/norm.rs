@@ -7,8 +7,8 @@ use crate::kernel::{load, store};
 /// Sums along a row run over this many lanes, whatever the width of a vector, and are then added in pairs.
 const LANES: usize = 64;
 
-/// `(x − mean) / √(variance + eps) · scale + shift` for each row of `x`, `[rows, width]`, into `out` of the same shape;
-/// the variance is the biased one, computed from the deviations, as in PyTorch.
+/// `(x − mean) / √(variance + eps) · scale + shift` for each row of `x`, `[rows, width]`, into `out` of the same shape.
+/// The variance is the biased one, computed from the deviations, as in PyTorch.
 pub(crate) struct LayerNorm<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) scale: &'a [f32],
