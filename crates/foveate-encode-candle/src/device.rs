@@ -1,4 +1,4 @@
-//! From a device's name to candle's device.
+//! Device names to candle's devices.
 
 use candle_core::Device;
 use foveate_encode::EncodeError;
@@ -8,7 +8,7 @@ pub(crate) use cuda::health;
 /// Opens `cpu`, `cuda` or `cuda:N`.
 ///
 /// # Errors
-/// [`EncodeError::Device`], saying what is missing. Another device never takes its place.
+/// [`EncodeError::Device`], naming what is missing. There is no fallback to another device.
 pub(crate) fn open(name: &str) -> Result<Device, EncodeError> {
     let opened = match name {
         "cpu" => Ok(Device::Cpu),
@@ -25,31 +25,31 @@ mod cuda {
     use foveate_cuda::{CudaError, preload};
     use foveate_encode::Cause;
 
-    /// The libraries are looked for first, because candle panics where one is missing.
+    /// Looks for the libraries first, because candle panics if one is missing.
     pub(super) fn open(name: &str) -> Result<Device, Cause> {
         let ordinal = foveate_cuda::ordinal(name).ok_or("a device is called `cuda` or `cuda:N`")?;
         let device = foveate_cuda::Device::open(ordinal)?;
         libraries()?;
-        // The default is a stream per host thread, and an encoder may move to another thread.
+        // candle's default is one stream per host thread, and an encoder may move to another thread.
         let opened = Device::new_cuda_with_stream(ordinal).and_then(|device| try_kernels(&device).map(|()| device));
         opened.map_err(|error| {
             format!("{}: {error}; see the compute capability that candle was built for", device.name()).into()
         })
     }
 
-    /// Runs one kernel: candle's may be built for newer devices or a newer driver.
+    /// Runs one kernel, because candle's kernels may be built for newer devices or a newer driver.
     fn try_kernels(device: &Device) -> candle_core::Result<()> {
         Tensor::zeros(1, DType::F32, device)?.to_dtype(DType::F16)?;
         device.synchronize()
     }
 
-    /// Loads what candle loads by name when it opens a device.
+    /// Loads the libraries that candle loads by name when it opens a device.
     fn libraries() -> Result<String, CudaError> {
         let (blas, random) = (preload("cuBLAS", "libcublas.so")?, preload("cuRAND", "libcurand.so")?);
         Ok(format!("cuBLAS ({blas}), cuRAND ({random})"))
     }
 
-    /// The CPU, and the devices there are.
+    /// The CPU, and the available devices.
     pub(crate) fn health() -> Health {
         foveate_cuda::health(libraries)
     }

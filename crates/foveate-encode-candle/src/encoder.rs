@@ -20,9 +20,10 @@ impl CandleEncoder {
     /// Copies the weights of `model` to `options.device` in the precision `options.dtype`.
     ///
     /// # Errors
-    /// [`EncodeError::Device`] if the device, its driver or a library is missing, [`EncodeError::Unsupported`] for a
-    /// setting and for f16 and bf16 on the CPU, [`EncodeError::Model`] if a tensor is missing or the input is not a whole
-    /// number of patches, [`EncodeError::Engine`] if candle fails, for example for lack of memory.
+    /// - [`EncodeError::Device`] if the device, its driver or a library is missing.
+    /// - [`EncodeError::Unsupported`] for a setting, and for f16 and bf16 on the CPU.
+    /// - [`EncodeError::Model`] if a tensor is missing or the input is not a whole number of patches.
+    /// - [`EncodeError::Engine`] if candle fails, for example for lack of memory.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         options.settings(&[])?;
         let dtype = dtype(options)?;
@@ -54,7 +55,7 @@ impl Encoder for CandleEncoder {
     }
 }
 
-/// The vectors of a batch, and where the time went. A device computes behind the host's back, so each part is waited for.
+/// Returns a batch's vectors and times. A device computes asynchronously, so each part ends with a wait.
 fn run(network: &Network, spec: &EncoderSpec, batch: PixelBatch<'_>) -> candle_core::Result<(Vec<f32>, EncodeTimes)> {
     let started = Instant::now();
     let patches = network.upload(batch)?;
@@ -92,7 +93,7 @@ fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
         device: options.device.clone(),
         dtype: options.dtype,
         max_batch: options.max_batch.max(1),
-        // A matrix product is divided by its size, and sums are added in another order then.
+        // candle divides a matrix product by its size, so the order of summation differs.
         batch_invariant: false,
     }
 }

@@ -22,7 +22,7 @@ const ABOUT: &str = if cfg!(feature = "cuda") {
 /// Adds this backend to `registry`.
 ///
 /// # Errors
-/// When a backend of the same name is registered already.
+/// If a backend of the same name is registered already.
 pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
     let backend = EncoderBackend::new(NAME, ABOUT)
         .taking_checkpoints(|model, options| Ok(Box::new(CandleEncoder::new(model, options)?)));

@@ -80,7 +80,7 @@ impl Network {
         patches.reshape((n, rows * columns, patch * patch * CHANNELS))
     }
 
-    /// The pooled vectors of uploaded patches, `[n, dim]` in f32.
+    /// Returns the pooled vectors of uploaded patches, `[n, dim]` in f32.
     pub(crate) fn vectors(&self, patches: &Tensor, pooling: Pooling) -> Result<Tensor> {
         let x = self.last_hidden_state(patches)?;
         let prefix = self.config.prefix_tokens();
@@ -94,7 +94,7 @@ impl Network {
         vectors.to_dtype(DType::F32)
     }
 
-    /// The tokens of every image after the final LayerNorm, `[n, tokens, hidden]`.
+    /// Returns every image's tokens after the final LayerNorm, `[n, tokens, hidden]`.
     fn last_hidden_state(&self, patches: &Tensor) -> Result<Tensor> {
         let mut x = self.embed(patches)?;
         for block in &self.blocks {
@@ -108,7 +108,7 @@ impl Network {
         tokens.broadcast_add(&self.base)
     }
 
-    /// Waits until the device has done everything it was given.
+    /// Waits until the device has finished all enqueued work.
     pub(crate) fn wait(&self) -> Result<()> {
         self.device.synchronize()
     }
@@ -207,7 +207,7 @@ fn unusable(error: ModelError) -> EncodeError {
     EncodeError::Model(error.into())
 }
 
-/// What an error of candle's means to the caller.
+/// Converts candle's error.
 pub(crate) fn engine(error: candle_core::Error) -> EncodeError {
     EncodeError::Engine(error.into())
 }

@@ -1,4 +1,4 @@
-//! The conformance suite of the `Encoder` trait, and what the registry answers.
+//! The conformance suite of the `Encoder` trait, and the registry's answers.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -60,7 +60,7 @@ fn what_it_cannot_do_is_refused() {
     assert!(matches!(open(odd, &on("cpu")), Err(EncodeError::Model(_))));
 }
 
-/// On a machine with a GPU, it opens.
+/// On a machine with a GPU, the device opens.
 #[test]
 fn without_a_gpu_it_says_so_in_one_line() {
     match (open(tiny("tiny"), &on("cuda:0")), cfg!(feature = "cuda")) {

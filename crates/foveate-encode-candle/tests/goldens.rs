@@ -1,4 +1,4 @@
-//! The forward against the vectors that Hugging Face `transformers` computes from the same u8 crops.
+//! Compares the forward with the vectors that Hugging Face `transformers` computes from the same u8 crops.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
