@@ -1,22 +1,22 @@
-//! The library's sample layouts to RGB8, the way Pillow's `convert("RGB")` does it.
+//! Converts the library's sample layouts to RGB8 as Pillow's `convert("RGB")` does.
 
 use image::ColorType;
 
-/// What 16-bit gray with alpha in memory is in the file.
+/// The file's form of 16-bit gray with alpha in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gray16 {
-    /// The same.
+    /// Gray with alpha in the file, too.
     Alone,
-    /// Gray, with one colour named as transparent.
+    /// Gray, with one colour marked as transparent.
     WithTransparentColor,
 }
 
-/// Fills `rgb` from `native`; `None` for a layout that has no rule here.
+/// Fills `rgb` from `native`; `None` for an unsupported layout.
 ///
 /// * Alpha is dropped, not blended.
 /// * 16-bit colour, and 16-bit gray with alpha, keep their high byte.
 /// * 16-bit gray is **clipped** at 255, not scaled: Pillow opens it as mode `I;16`, whose conversion clips. Almost
-///   every 16-bit gray image becomes white that way, in the reference implementation too.
+///   every 16-bit gray image thus becomes white, in the reference implementation too.
 pub(crate) fn to_rgb(color: ColorType, gray16: Gray16, native: &[u8], rgb: &mut [u8]) -> Option<()> {
     match color {
         ColorType::L8 => map(native, rgb, |&[l]| [l; 3]),
@@ -49,7 +49,7 @@ fn high(a: u8, b: u8) -> u8 {
     (u16::from_ne_bytes([a, b]) >> 8) as u8
 }
 
-/// Pillow's `CMYK` to `RGB`, of inks from 0 (none) to 255 (full).
+/// Pillow's `CMYK` to `RGB`, for inks from 0 (none) to 255 (full).
 pub(crate) fn cmyk_to_rgb(&[c, m, y, k]: &[u8; 4]) -> [u8; 3] {
     let light = 255 - k;
     [c, m, y].map(|ink| light.saturating_sub(scale(ink, light)))
@@ -75,7 +75,7 @@ mod tests {
         samples.iter().flat_map(|sample| sample.to_ne_bytes()).collect()
     }
 
-    /// The values are what Pillow 13 gives for files with these samples.
+    /// The values are Pillow 13's for files with these samples.
     #[test]
     fn layouts_become_what_pillow_makes_of_them() {
         let alone = Gray16::Alone;

@@ -1,4 +1,4 @@
-//! The first picture of formats that can hold an animation, laid on its canvas the way Pillow lays it.
+//! The first picture of formats that can hold an animation, placed on its canvas as in Pillow.
 
 use std::num::NonZeroU64;
 
@@ -8,9 +8,9 @@ use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 
 /// Decodes the first frame of a GIF, using `indices` as scratch.
 ///
-/// As in Pillow, the canvas grows to hold the frame, and what the frame does not cover has the frame's transparent
-/// colour, or colour 0 when it has none. Transparent pixels show their palette entry. (The `image` crate's decoder
-/// keeps the screen's size and shows black there.)
+/// As in Pillow, the canvas grows to hold the frame. Area outside the frame has the frame's transparent colour, or
+/// colour 0 if it has none. Transparent pixels show their palette entry. (The `image` crate's decoder keeps the
+/// screen's size and shows black there.)
 pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> Result<Size, DecodeError> {
     let budget = NonZeroU64::new(crate::memory::budget(out.limits())).unwrap_or(NonZeroU64::MIN);
     let mut options = DecodeOptions::new();
@@ -45,7 +45,7 @@ pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> 
     Ok(canvas)
 }
 
-/// All 256 colours: the palette, and gray levels where it has none.
+/// All 256 colours: the palette, filled up with gray levels.
 fn colors(palette: Option<&[u8]>) -> [[u8; 3]; 256] {
     let mut colors = std::array::from_fn(|i| [i as u8; 3]);
     let (entries, _) = palette.unwrap_or_default().as_chunks::<3>();
@@ -55,7 +55,7 @@ fn colors(palette: Option<&[u8]>) -> [[u8; 3]; 256] {
     colors
 }
 
-/// The first frame of an animated WebP as a picture of its own, and its place on the canvas.
+/// An animated WebP's first frame as a separate picture, and its place on the canvas.
 pub(crate) struct WebPFrame {
     /// Size of the whole animation.
     pub(crate) canvas: Size,
@@ -83,10 +83,10 @@ impl WebPFrame {
     }
 }
 
-/// Takes the first frame out of an animation; `None` for a still picture and for what is too damaged to tell.
+/// Extracts an animation's first frame; `None` for a still picture and for a file too damaged to parse.
 ///
-/// Pillow (libwebp) puts the first frame on the canvas as it is, and shows the colours of its transparent pixels
-/// once alpha is dropped. The library blends it, which turns transparent pixels black; so it gets the frame alone.
+/// Pillow (libwebp) puts the first frame on the canvas unchanged and shows the colours of its transparent pixels once
+/// alpha is dropped. The library blends the frame, which turns transparent pixels black; so it gets the frame alone.
 pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
     const ANIMATED: u8 = 0x02;
     const ALPHA: u8 = 0x10;
@@ -102,7 +102,7 @@ pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
     let content = frame.get(16..).filter(|_| fits)?;
 
     let mut still = b"RIFF\0\0\0\0WEBPVP8X\x0A\0\0\0".to_vec();
-    // The flag must be true of this frame, whatever the animation says of all frames.
+    // The flag must match this frame, whatever the animation's flag says about all frames.
     let alpha = content.starts_with(b"ALPH") || content.starts_with(b"VP8L") && header[0] & ALPHA != 0;
     still.extend([if alpha { ALPHA } else { 0 }, 0, 0, 0]);
     still.extend_from_slice(&frame[6..12]);

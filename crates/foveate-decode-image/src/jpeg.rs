@@ -1,5 +1,5 @@
-//! JPEG with `jpeg-decoder`: slower than the SIMD backends and independent of them, and right on layouts that they
-//! get wrong. (The `image` crate itself would use zune-jpeg here, which could not be a check on zune-jpeg.)
+//! JPEG with `jpeg-decoder`: slower than the SIMD backends, independent of them, and correct on layouts that they get
+//! wrong. (The `image` crate itself would use zune-jpeg here, which could not serve as a check on zune-jpeg.)
 
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, DecoderOptions, ImageFormat, jpeg};
@@ -12,7 +12,7 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
     structure.admit(out.limits(), options)?;
     let encoded = jpeg::completed(encoded, &structure);
     let mut decoder = Decoder::new(&*encoded);
-    // Four samples a pixel at most; the size itself has been checked against the limits.
+    // At most four samples per pixel; the size itself has been checked against the limits.
     decoder.set_max_decoding_buffer_size(structure.size.pixels().saturating_mul(4) as usize);
     let native = decoder.decode().map_err(fault)?;
     let info = decoder.info().ok_or_else(|| DecodeError::corrupt(ImageFormat::Jpeg, "no frame header"))?;

@@ -23,7 +23,7 @@ pub const NAME: &str = "image";
 /// Adds the backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |options: &DecoderOptions| Ok(Box::new(GenericDecoder::new(*options)) as Box<dyn Decoder>);
     registry.register(DecoderBackend::new(NAME, "PNG, WebP, GIF, BMP, TIFF and JPEG in pure Rust (image)", open))
@@ -33,12 +33,12 @@ pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::Regi
 #[derive(Debug)]
 pub struct GenericDecoder {
     options: DecoderOptions,
-    /// Samples in the file's own layout, when that is not RGB8.
+    /// Samples in the file's own layout, if that is not RGB8.
     native: Vec<u8>,
 }
 
 impl GenericDecoder {
-    /// A decoder that treats doubtful files as `options` say.
+    /// A decoder that treats questionable files as `options` say.
     pub fn new(options: DecoderOptions) -> Self {
         Self { options, native: Vec::new() }
     }
@@ -80,7 +80,7 @@ impl GenericDecoder {
         Ok(frame.canvas)
     }
 
-    /// Checks the limits, then decodes: straight into `out` when the file holds RGB8.
+    /// Checks the limits, then decodes: straight into `out` if the file holds RGB8.
     fn pixels(
         &mut self,
         format: ImageFormat,
@@ -117,7 +117,7 @@ impl GenericDecoder {
     }
 }
 
-/// Scratch memory beyond this is given back after the image that needed it.
+/// Scratch memory beyond this is freed after the image that needed it.
 const KEEP_BYTES: usize = 64 << 20;
 
 impl Decoder for GenericDecoder {
@@ -135,10 +135,11 @@ impl Decoder for GenericDecoder {
     }
 }
 
-/// Refuses a combination that the library (tiff 0.11) turns into wrong pixels without an error: a predictor together
-/// with samples that are neither colour nor alpha. It drops the samples first and then adds up the wrong neighbours.
+/// Refuses a combination that the library (tiff 0.11) decodes to wrong pixels without an error: a predictor together
+/// with samples that are neither colour nor alpha. The library drops the samples first and then adds up the wrong
+/// neighbours.
 fn refuse_misread_tiff(encoded: &[u8]) -> Result<(), DecodeError> {
-    // What cannot be read here is reported by the decoder proper, which reads the same.
+    // The decoder proper reads the same tags and reports any error here.
     let Ok((color, samples)) = predicted_samples(encoded) else { return Ok(()) };
     if samples > color {
         let reason = format!("a predictor with {samples} samples per pixel, of which {color} are colour");
@@ -147,7 +148,7 @@ fn refuse_misread_tiff(encoded: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Samples per pixel that are colour or alpha, and all of them; (0, 0) without a predictor.
+/// The number of colour and alpha samples per pixel, and of all samples; (0, 0) without a predictor.
 fn predicted_samples(encoded: &[u8]) -> Result<(u16, u16), TiffError> {
     let mut tags = ::tiff::decoder::Decoder::new(Cursor::new(encoded))?;
     if tags.find_tag_unsigned::<u16>(Tag::Predictor)?.unwrap_or(1) == 1 {
@@ -157,10 +158,10 @@ fn predicted_samples(encoded: &[u8]) -> Result<(u16, u16), TiffError> {
     Ok((color, tags.find_tag_unsigned(Tag::SamplesPerPixel)?.unwrap_or(color)))
 }
 
-/// Whether 16-bit gray in the file has a transparent colour, which the library turns into an alpha channel that is
-/// not in the file.
+/// Whether 16-bit gray in the file has a transparent colour. The library turns that into an alpha channel that the file
+/// does not have.
 fn png_gray16(encoded: &[u8]) -> Gray16 {
-    // IHDR is always first: bit depth at byte 24, colour type at byte 25, where 0 is gray without alpha.
+    // IHDR is always first: bit depth at byte 24, colour type at byte 25, where 0 means gray without alpha.
     if encoded.get(24..26) == Some(&[16, 0]) { Gray16::WithTransparentColor } else { Gray16::Alone }
 }
 

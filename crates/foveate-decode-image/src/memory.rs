@@ -1,13 +1,13 @@
 use foveate_core::PixelLimits;
 use image::Limits;
 
-/// What the library may allocate for one image: four bytes for every permitted pixel, so that RGBA8 always fits, and
+/// The library's allocation limit for one image: four bytes for every permitted pixel, so that RGBA8 always fits, and
 /// never less than 64 MiB.
 pub(crate) fn budget(limits: PixelLimits) -> u64 {
     limits.max_pixels.saturating_mul(4).max(64 << 20)
 }
 
-/// The same for the library.
+/// The same limit in the library's terms.
 pub(crate) fn limits(limits: PixelLimits) -> Limits {
     let mut library = Limits::default();
     library.max_alloc = Some(budget(limits));

@@ -1,4 +1,4 @@
-//! Decompression bombs: headers that ask for more than is permitted are refused by their size alone.
+//! Decompression bombs: headers with more pixels than permitted are refused by their size alone.
 
 #![allow(clippy::unwrap_used)] // the lint exempts test functions, not their helpers
 
@@ -7,7 +7,7 @@ use foveate_decode::conformance::samples;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_image::GenericDecoder;
 
-/// The sample with `bytes` written at `at`.
+/// The sample with each patch's bytes written at its offset.
 fn patched(sample: &[u8], patches: &[(usize, &[u8])]) -> Vec<u8> {
     let mut file = sample.to_vec();
     for (at, bytes) in patches {
@@ -35,7 +35,7 @@ fn bmp(side: u32) -> Vec<u8> {
     patched(samples::BMP, &[(18, &side.to_le_bytes()), (22, &side.to_le_bytes())])
 }
 
-/// Sets the tags ImageWidth, ImageLength and RowsPerStrip, whatever their types: one huge strip.
+/// Sets the tags ImageWidth, ImageLength and RowsPerStrip, of any type: one huge strip.
 fn tiff(side: u32) -> Vec<u8> {
     let mut file = samples::TIFF.to_vec();
     assert_eq!(&file[..4], b"II*\0");
@@ -80,7 +80,7 @@ fn a_size_beyond_the_limit_is_refused_at_once_in_every_format() {
     }
 }
 
-/// Within the limit of pixels, but with next to no data: an error, without the time or memory of a real image.
+/// Within the pixel limit, but with almost no data: an error, without a real image's time or memory.
 #[test]
 fn a_large_size_without_data_is_an_error() {
     for file in [png(9_000), bmp(9_000), tiff(9_000), webp(9_000)] {
@@ -91,8 +91,8 @@ fn a_large_size_without_data_is_an_error() {
 
 #[test]
 fn memory_while_decoding_is_limited_too() {
-    // 16-bit RGBA takes eight bytes for a pixel, of which the budget grants four. The header alone is enough: bit
-    // depth 16, colour type 6.
+    // 16-bit RGBA takes eight bytes per pixel, of which the budget permits four. The header alone is enough: bit depth
+    // 16, colour type 6.
     let file = png(8_000);
     let file = patched(&file, &[(24, &[16, 6])]);
     let file = patched(&file, &[(29, &crc32(&file[12..29]).to_be_bytes())]);
