@@ -18,7 +18,7 @@ pub const NAME: &str = "zune";
 /// Adds the backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |options: &DecoderOptions| Ok(Box::new(ZuneDecoder::new(*options)) as Box<dyn Decoder>);
     registry.register(DecoderBackend::new(NAME, "JPEG in pure Rust with SIMD (zune-jpeg)", open))
@@ -31,7 +31,7 @@ pub struct ZuneDecoder {
 }
 
 impl ZuneDecoder {
-    /// A decoder that treats doubtful files as `options` say.
+    /// A decoder that treats questionable files as `options` say.
     pub fn new(options: DecoderOptions) -> Self {
         Self { options }
     }
@@ -48,7 +48,7 @@ impl Decoder for ZuneDecoder {
         structure.admit(out.limits(), &self.options)?;
         readable(&structure)?;
         let pixels = out.reset(structure.size)?;
-        // The library leaves rows unwritten in some damaged files, and the buffer holds an earlier image.
+        // The library leaves rows unwritten in some damaged files, and the buffer may hold an earlier image.
         pixels.fill(MISSING);
         decode_into(encoded, &structure, pixels).inspect_err(|_| out.clear())?;
         Ok(Decoded { format, native: structure.size })
@@ -59,12 +59,12 @@ impl Decoder for ZuneDecoder {
     }
 }
 
-/// What rows that the library leaves unwritten hold: mid-gray.
+/// The value of rows that the library leaves unwritten: mid-gray.
 const MISSING: u8 = 128;
 
-/// Refuses what zune-jpeg 0.5.15 turns into wrong pixels without an error: measured over all combinations of sampling
-/// factors, it is right when every component has the same factors, or luma has the largest and all others 1x1, in
-/// interleaved or progressive files. Cameras and the web have nothing else, and other decoders take what is refused.
+/// Refuses files that zune-jpeg 0.5.15 decodes to wrong pixels without an error. Measured over all combinations of
+/// sampling factors, interleaved or progressive files are right if all components have the same factors, or luma has
+/// the largest and all others 1x1. Cameras and the web produce no others, and other decoders read the refused files.
 fn readable(structure: &jpeg::Structure) -> Result<(), DecodeError> {
     let sampling = &structure.sampling[..usize::from(structure.components)];
     let uniform = sampling.iter().all(|factors| *factors == sampling[0]);
