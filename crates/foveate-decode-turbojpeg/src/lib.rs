@@ -14,16 +14,16 @@ use turbojpeg::{Decompressor, Image, PixelFormat, ScalingFactor};
 /// The backend's name on the command line.
 pub const NAME: &str = "turbojpeg";
 
-/// What turbojpeg-sys brings along; a test holds this to Cargo.lock.
+/// The library inside turbojpeg-sys; a test compares this with Cargo.lock.
 const VENDORED: &str = "libjpeg-turbo 3.1.0, vendored";
 
-/// Memory beyond this is given back after the picture that needed it.
+/// Memory beyond this is freed after the picture that needed it.
 const KEEP_BYTES: usize = 64 << 20;
 
 /// Adds the backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open =
         |options: &DecoderOptions| TurboJpegDecoder::new(*options).map(|decoder| Box::new(decoder) as Box<dyn Decoder>);
@@ -31,11 +31,11 @@ pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::Regi
     registry.register(DecoderBackend::new(NAME, about, open).with_health(health))
 }
 
-/// The library, and whether it has SIMD: which only the build knows, so without `require-simd` the answer is that it
-/// depends.
+/// Reports the library and whether it has SIMD. Only the build knows the latter, so without `require-simd` the answer
+/// is "it depends".
 fn health() -> Health {
     let simd = if cfg!(feature = "require-simd") { "SIMD" } else { "SIMD only if nasm was there when it was built" };
-    // The build of turbojpeg-sys can be told to take another library.
+    // The build of turbojpeg-sys can be pointed at another library.
     let library = match option_env!("TURBOJPEG_SOURCE") {
         None | Some("vendor") => format!("{VENDORED}, {simd}"),
         Some(source) => format!("libjpeg-turbo from TURBOJPEG_SOURCE={source}"),
@@ -49,7 +49,7 @@ fn health() -> Health {
 /// Decodes JPEG with libjpeg-turbo, straight into the caller's buffer: exactly, or with [`DecodeHint::min_side`] at
 /// 1/2, 1/4 or 1/8 of the size.
 ///
-/// One library handle serves all images, and no memory is taken for each beyond what the library takes itself.
+/// One library handle serves all images, and only the library itself allocates memory per image.
 #[derive(Debug)]
 pub struct TurboJpegDecoder {
     options: DecoderOptions,
@@ -58,16 +58,16 @@ pub struct TurboJpegDecoder {
     inks: Vec<u8>,
     /// The file without the scans that the scale does not need.
     fewer_scans: Vec<u8>,
-    /// The file with a header that the library has nothing to say against.
+    /// The file with a header that the library accepts without a warning.
     plain: Vec<u8>,
     warning: Option<String>,
 }
 
 impl TurboJpegDecoder {
-    /// A decoder that treats doubtful files as `options` say.
+    /// A decoder that treats questionable files as `options` say.
     ///
     /// # Errors
-    /// [`DecodeError::Unavailable`] when the library gives no handle.
+    /// [`DecodeError::Unavailable`] if the library returns no handle.
     pub fn new(options: DecoderOptions) -> Result<Self, DecodeError> {
         Ok(Self {
             options,
@@ -79,13 +79,13 @@ impl TurboJpegDecoder {
         })
     }
 
-    /// What the library had to say against the file decoded last, although it has pixels: data that is damaged or
-    /// missing (such pixels are gray, or wrong), junk between segments. `None` for nearly all files.
+    /// The library's warning about the file decoded last: damaged or missing data (such pixels are gray, or wrong), or
+    /// junk between segments. `None` for nearly all files.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// Decodes `encoded`, whose `structure` has been admitted, to `size`: the picture's own at `eighths` of 8.
+    /// Decodes `encoded` to `size`, the picture's size at `eighths`/8; its `structure` must have been admitted.
     fn pixels(
         &mut self,
         encoded: &[u8],
@@ -128,7 +128,7 @@ impl TurboJpegDecoder {
         }
         if outcome.is_err() {
             // A fatal error in the header leaves the handle in the middle of that file, and the crate offers no reset:
-            // the next file would be refused for its "second" SOI marker.
+            // it would refuse the next file for its "second" SOI marker.
             self.library = open_library()?;
         }
         self.warning = outcome.map_err(|error| messages::fault(&error, structure.size))?;
@@ -173,7 +173,7 @@ impl Decoder for TurboJpegDecoder {
     }
 }
 
-/// The processes that are read.
+/// The processes that this decoder reads.
 const READ: [Process; 4] = [Process::Baseline, Process::Extended, Process::Progressive, Process::Arithmetic];
 
 fn open_library() -> Result<Decompressor, DecodeError> {
@@ -185,10 +185,10 @@ fn image(size: Size, format: PixelFormat, pixels: &mut [u8]) -> Image<&mut [u8]>
     Image { pixels, width, pitch: width * format.size(), height, format }
 }
 
-/// Decompresses into `image`: the pixels are there if this is `Ok`, with the library's first warning if it had one.
+/// Decompresses into `image`. `Ok` means that the pixels are there, and holds the library's first warning, if any.
 ///
-/// The crate reports warnings as errors. After a warning about the header it has not even begun with the pixels; all
-/// other warnings come with pixels. Which it was, reading the header again tells.
+/// The crate reports warnings as errors. After a warning about the header it has not started on the pixels; all other
+/// warnings come with pixels. Reading the header again tells the two cases apart.
 fn attempt(
     library: &mut Decompressor,
     encoded: &[u8],
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// The JPEG sample with other bytes in place of its JFIF segment.
+    /// The JPEG sample with its JFIF segment replaced by other bytes.
     fn with_header(bytes: &[u8]) -> Vec<u8> {
         let jfif = 2 + usize::from(u16::from_be_bytes([samples::JPEG[4], samples::JPEG[5]]));
         [&samples::JPEG[..2], bytes, &samples::JPEG[2 + jfif..]].concat()
@@ -225,7 +225,7 @@ mod tests {
         assert!(health.library.is_some_and(|library| library.starts_with("libjpeg-turbo")));
     }
 
-    /// The crate gives no pixels after such warnings, and an earlier image may be in the buffer.
+    /// The crate gives no pixels after such warnings, and the buffer may hold an earlier image.
     #[test]
     fn a_header_with_warnings_has_the_same_pixels_and_a_warning() {
         let headers: [(&[u8], &str); 4] = [

@@ -1,10 +1,10 @@
-//! What the library says, which the crate hands on as text alone, and what follows from it.
+//! The library's messages, which the crate passes on as text alone, and their meaning.
 
 use foveate_core::{LimitError, Size};
 use foveate_decode::{DecodeError, DecoderOptions, ImageFormat};
 use turbojpeg::Error;
 
-/// How the texts of libjpeg's warnings (JWRN in jerror.h) begin. Everything else is fatal.
+/// Prefixes of libjpeg's warnings (JWRN in jerror.h). All other messages are fatal.
 const WARNINGS: [&str; 7] = [
     "Corrupt JPEG data: ",
     CUT_SHORT,
@@ -16,7 +16,7 @@ const WARNINGS: [&str; 7] = [
 ];
 const CUT_SHORT: &str = "Premature end of JPEG file";
 
-/// The library's own words, without the crate's.
+/// The library's message, without the crate's own words.
 pub(crate) fn text(error: &Error) -> String {
     match error {
         Error::TurboJpegError(text) => text.clone(),
@@ -24,13 +24,13 @@ pub(crate) fn text(error: &Error) -> String {
     }
 }
 
-/// Whether the library could have gone on.
+/// Whether the library could have continued.
 pub(crate) fn is_warning(error: &Error) -> bool {
     matches!(error, Error::TurboJpegError(text) if WARNINGS.iter().any(|warning| text.starts_with(warning)))
 }
 
-/// Refuses what a warning says if the options do not permit it. Damaged data is permitted as Pillow, OpenCV and the
-/// other backends permit it: the file counts as decoded.
+/// Refuses a warning that the options do not permit. Damaged data is permitted as in Pillow, OpenCV and the other
+/// backends: the file counts as decoded.
 pub(crate) fn check(warning: &str, options: &DecoderOptions) -> Result<(), DecodeError> {
     if warning.starts_with(CUT_SHORT) && !options.allow_truncated {
         return Err(DecodeError::truncated(ImageFormat::Jpeg, warning));
@@ -38,7 +38,7 @@ pub(crate) fn check(warning: &str, options: &DecoderOptions) -> Result<(), Decod
     Ok(())
 }
 
-/// What it means that a picture of `size` has no pixels.
+/// The error for a picture of `size` without pixels.
 pub(crate) fn fault(error: &Error, size: Size) -> DecodeError {
     let text = text(error);
     let begins = |starts: &[&str]| starts.iter().any(|start| text.starts_with(start));

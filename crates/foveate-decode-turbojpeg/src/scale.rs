@@ -1,23 +1,23 @@
-//! Which scale to decode at.
+//! Choice of the scale to decode at.
 
 use foveate_core::Size;
 use foveate_decode::DecodeHint;
 
-/// The scales worth using, in eighths. libjpeg-turbo has N/8 for every N, but SIMD code for these alone, and the others
-/// give fewer pixels in more time: CPU time per image, median over 44 baseline photos of 1 megapixel, was 3.2 ms at 8/8,
-/// 5.5, 4.5 and 3.9 at 7/8, 6/8 and 5/8, 2.7 at 4/8, 2.8 at 3/8, 2.5 at 2/8 and 2.3 at 1/8; and for pictures of 256 x 256
-/// 0.12, then 0.28, 0.22 and 0.17, 0.085, 0.10, 0.071 and 0.068.
+/// The useful scales, in eighths. libjpeg-turbo has N/8 for every N, but SIMD code for these alone, and the others give
+/// fewer pixels in more time. CPU time per image, median over 44 baseline photos of 1 megapixel: 3.2 ms at 8/8; 5.5,
+/// 4.5 and 3.9 at 7/8, 6/8 and 5/8; 2.7 at 4/8, 2.8 at 3/8, 2.5 at 2/8 and 2.3 at 1/8. For pictures of 256 x 256: 0.12;
+/// 0.28, 0.22 and 0.17; 0.085, 0.10, 0.071 and 0.068.
 const EIGHTHS: [u32; 4] = [1, 2, 4, 8];
 
-/// The smallest scale whose shorter side the hint permits, in eighths, and the size that the picture has at it; without
-/// a hint, and for pictures that are small already, 8 and the native size.
+/// Returns the smallest scale, in eighths, whose shorter side the hint permits, and the picture's size at that scale.
+/// Without a hint, and for pictures that are small already: 8 and the native size.
 pub(crate) fn choose(native: Size, hint: DecodeHint) -> (u32, Size) {
     let least = hint.min_side.unwrap_or(u32::MAX);
     let sizes = EIGHTHS.map(|eighths| (eighths, scaled(native, eighths)));
     sizes.into_iter().find(|(_, size)| size.min_side() >= least).unwrap_or((8, native))
 }
 
-/// Sides are rounded up, as libjpeg does.
+/// Rounds sides up, as libjpeg does.
 fn scaled(native: Size, eighths: u32) -> Size {
     let side = |side: u32| (side * eighths).div_ceil(8);
     Size::new(side(native.width), side(native.height))

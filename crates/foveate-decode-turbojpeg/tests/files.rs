@@ -1,4 +1,5 @@
-//! Every file that there is a hash of libjpeg-turbo's or Pillow's pixels for, and every verdict the manifests ask for.
+//! Decodes every file with a known hash of libjpeg-turbo's or Pillow's pixels, and checks every verdict in the
+//! manifests.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn sha256(parts: &[&[u8]]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What `djpeg -pnm` writes, hashed: PPM, and PGM as well where every pixel is gray.
+/// Hashes of the output of `djpeg -pnm`: PPM, and also PGM if every pixel is gray.
 fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     let size = pixels.size();
     let header = |magic: &str| format!("{magic}\n{} {}\n255\n", size.width, size.height);
@@ -54,7 +55,7 @@ fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     hashes
 }
 
-/// The lines of a table with a header, as functions from a column's name to its value.
+/// A table's rows below its header, as functions from a column's name to its value.
 fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let header = reader.headers().expect("a header").clone();
@@ -82,11 +83,11 @@ fn committed_files_have_pillows_pixels() {
     assert!(compared >= 30, "only {compared} files were compared");
 }
 
-/// What the manifest expects of every file, with djpeg's pixels wherever djpeg made some.
+/// The manifest's verdict for every file, with djpeg's pixels for every file that djpeg decodes.
 fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
     let folder = data("conformance");
     let options = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
-    // Used for all files, so that none may spoil the next.
+    // One pair of decoders for all files, to show that no file spoils the next one.
     let (mut strict, mut lenient) = (turbojpeg(), TurboJpegDecoder::new(options).expect("the library is linked in"));
     let (mut compared, mut unsupported) = (0, 0);
     for file in table(&folder.join("MANIFEST.csv")) {
@@ -94,7 +95,7 @@ fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
         let bytes = read(&folder.join(&name));
         let outcome = decode(&mut strict, &bytes);
         match (&outcome, expect.as_str()) {
-            // The formats that others read, and those that nobody does.
+            // The formats of other decoders, and those that no decoder reads.
             (Err(DecodeError::Unsupported { format, .. }), _) if *format != ImageFormat::Jpeg => {}
             (Err(DecodeError::UnsupportedFormat { .. }), "decode-or-unsupported") => {}
             (Err(DecodeError::Unsupported { .. }), "decode-or-unsupported") => unsupported += 1,
@@ -103,7 +104,7 @@ fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
             | (_, "partial-or-error") => {}
             _ => panic!("{name}: {expect} expected, got {outcome:?}"),
         }
-        // The hashes are libjpeg-turbo 2.1.5's, which smooths unfinished progressive pictures otherwise than 3.1.0.
+        // The hashes are libjpeg-turbo 2.1.5's, which smooths unfinished progressive pictures differently from 3.1.0.
         let smoothed = matches!(outcome, Err(DecodeError::Truncated { .. })) && file("process") == "progressive";
         if let (Ok(pixels), false, false) = (decode(&mut lenient, &bytes), hash.is_empty(), smoothed) {
             assert!(djpeg_hashes(&pixels).contains(&hash), "{name}: other pixels than djpeg's");
@@ -111,7 +112,7 @@ fn shared_files_get_the_verdicts_and_the_pixels_of_the_manifest() {
         }
     }
     assert!(compared >= 175, "only {compared} files were compared");
-    // Nine lossless ones and one of 12 bits.
+    // Nine lossless files and one of 12 bits.
     assert_eq!(unsupported, 10, "files left to others");
 }
 

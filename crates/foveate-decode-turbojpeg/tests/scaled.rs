@@ -1,4 +1,4 @@
-//! Reduced decoding gives what the library gives for the whole file at that scale, scans left out or not.
+//! Reduced decoding gives the library's pixels of the whole file at that scale, with or without dropped scans.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ fn scaled(native: Size, eighths: u32) -> Size {
     Size::new((native.width * eighths).div_ceil(8), (native.height * eighths).div_ceil(8))
 }
 
-/// The pixels of the whole file, by the library alone; `None` where it has none, or none in RGB.
+/// The library's own pixels of the whole file; `None` if it gives none, or none in RGB.
 fn unskipped(bytes: &[u8], native: Size, eighths: u32) -> Option<Vec<u8>> {
     let size = scaled(native, eighths);
     let (width, height) = (size.width as usize, size.height as usize);
@@ -35,7 +35,7 @@ fn unskipped(bytes: &[u8], native: Size, eighths: u32) -> Option<Vec<u8>> {
     library.set_scaling_factor(ScalingFactor::new(eighths as usize, 8)).expect("a supported factor");
     let image = Image { pixels: &mut pixels[..], width, height, pitch: width * 3, format: PixelFormat::RGB };
     let complaint = library.decompress(bytes, image).err().map(|error| error.to_string());
-    // After a warning that is not about the header, there are pixels.
+    // After a warning that does not concern the header, there are pixels.
     let has_pixels = match complaint {
         None => true,
         Some(text) => {
@@ -46,17 +46,18 @@ fn unskipped(bytes: &[u8], native: Size, eighths: u32) -> Option<Vec<u8>> {
     has_pixels.then_some(pixels)
 }
 
-/// What came of the comparison at all scales.
+/// Result of the comparison at all scales.
 enum Compared {
-    /// The library has no pixels of the file.
+    /// The library gives no pixels for the file.
     Not,
-    /// Equal, with as many scans fewer at 1/8.
+    /// Equal, with this many scans dropped at 1/8.
     Equal { dropped: u32 },
 }
 
-/// Compares our pixels with those of the unskipped file at every scale.
+/// Compares our pixels with those of the full file at every scale.
 ///
-/// The hints are the shorter sides at each scale. In tiny pictures a smaller scale may do as well, and is then chosen.
+/// The hints are the shorter sides at each scale. In tiny pictures a smaller scale may suffice as well, and is then
+/// chosen.
 fn compare(name: &str, bytes: &[u8]) -> Compared {
     let Ok(structure) = jpeg::inspect(bytes, 500) else { return Compared::Not };
     let mut decoder = TurboJpegDecoder::new(DecoderOptions::default()).expect("the library is linked in");
@@ -87,7 +88,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// The progressive JPEGs of a folder.
+/// A folder's progressive JPEGs.
 fn progressive(folder: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     files(folder).into_iter().filter_map(|path| {
         let bytes = std::fs::read(&path).expect("a file");
@@ -107,7 +108,7 @@ fn dropped(name: &str) -> u32 {
 
 fn scans_that_do_not_show_are_left_out_and_no_others() {
     let found = [
-        // Chroma of 4:2:0 keeps its scans, without subsampling all AC scans go.
+        // Chroma of 4:2:0 keeps its scans; without subsampling all AC scans go.
         ("usual_2x2.jpg", 4),
         ("usual_1x1.jpg", 8),
         ("bands_2x2.jpg", 2),
@@ -123,7 +124,7 @@ fn scans_that_do_not_show_are_left_out_and_no_others() {
         ("shared_table.jpg", 4),
         ("wide_table.jpg", 4),
         ("unfinished_high_2x2.jpg", 1),
-        // Where libjpeg smooths, or has been seen to.
+        // Cases where libjpeg smooths, or was observed to.
         ("unfinished_ac_1x1.jpg", 0),
         ("unfinished_bit_2x2.jpg", 0),
         ("unfinished_low_2x2.jpg", 0),
@@ -144,8 +145,8 @@ fn no_shared_file_shows_that_scans_are_left_out() {
     shows_nothing(&data("conformance"), 20);
 }
 
-/// Every progressive file of the folder, and every beginning of the small ones, which libjpeg smooths. At least so many
-/// of them have scans to leave out.
+/// Checks every progressive file of the folder, and every prefix of the small ones, which libjpeg smooths. At least
+/// `least` of them must have scans to drop.
 fn shows_nothing(folder: &Path, least: u32) {
     let mut with_fewer = 0;
     for (name, bytes) in progressive(folder) {
@@ -157,13 +158,13 @@ fn shows_nothing(folder: &Path, least: u32) {
     assert!(with_fewer >= least, "{}: only {with_fewer} files had scans left out", folder.display());
 }
 
-/// The file with its first scans only, for every number of them.
+/// The file cut after each of its scans.
 fn beginnings(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let markers = bytes.windows(2).enumerate().filter(|(_, pair)| *pair == [0xFF, 0xDA]);
     markers.skip(1).map(|(at, _)| [&bytes[..at], &[0xFF, 0xD9]].concat())
 }
 
-/// Wrong bits in every part of a file.
+/// Inverted bits in every part of a file.
 fn damage_does_not_show_either() {
     let mut compared = 0;
     for name in ["usual_2x2.jpg", "bits_1x1.jpg", "restarts.jpg", "shared_table.jpg"] {
@@ -221,7 +222,7 @@ fn the_precaution_against_smoothing_is_needed() {
     let expected = unskipped(&bytes, structure.size, 1).expect("pixels");
     assert!(unskipped(&fewer, structure.size, 1).expect("pixels") == expected);
 
-    // All tables stand before the first scan, which is kept.
+    // All tables precede the first scan, which is kept.
     let header = bytes.windows(2).position(|pair| pair == [0xFF, 0xDA]).expect("a scan");
     fewer[..header].copy_from_slice(&bytes[..header]);
     assert!(unskipped(&fewer, structure.size, 1).expect("pixels") != expected, "libjpeg has not smoothed");
