@@ -18,7 +18,7 @@ pub const NAME: &str = "opencv";
 /// Adds the backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
     let open = |options: &DecoderOptions| Ok(Box::new(OpencvDecoder::open(*options)?) as Box<dyn Decoder>);
     let about = "JPEG and PNG with OpenCV's imdecode, JPEG also at reduced scale";
@@ -27,8 +27,8 @@ pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::Regi
 
 /// Decodes JPEG and PNG with OpenCV, straight into the caller's buffer.
 ///
-/// For JPEG, a hint is honoured by OpenCV's reduced scales (1/2, 1/4, 1/8, done by libjpeg within its inverse DCT), each side
-/// rounded up.
+/// For JPEG, a hint selects one of OpenCV's reduced scales (1/2, 1/4, 1/8, done by libjpeg within its inverse DCT),
+/// with each side rounded up.
 #[derive(Debug)]
 pub struct OpencvDecoder {
     options: DecoderOptions,
@@ -36,10 +36,10 @@ pub struct OpencvDecoder {
 }
 
 impl OpencvDecoder {
-    /// A decoder that treats doubtful files as `options` say. Sets OpenCV's threads to one, for the whole process.
+    /// A decoder that treats questionable files as `options` say. Sets OpenCV's threads to one, for the whole process.
     ///
     /// # Errors
-    /// [`DecodeError::Unavailable`] when this OpenCV decodes no JPEG.
+    /// [`DecodeError::Unavailable`] if this OpenCV does not decode JPEG.
     pub fn open(options: DecoderOptions) -> Result<Self, DecodeError> {
         Ok(Self { options, library: library::get()? })
     }

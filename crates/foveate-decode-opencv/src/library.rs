@@ -11,20 +11,20 @@ use opencv::prelude::*;
 
 use crate::scale::Scale;
 
-/// What is found out once.
+/// Properties of the library that are determined once.
 #[derive(Debug)]
 pub(crate) struct Library {
     /// Whether the probe's pixels are libjpeg-turbo's.
     pub(crate) has_libjpeg_turbos_pixels: bool,
 }
 
-/// A picture of sharp colours, 4:2:0, in which every other way to interpolate chroma shows, and libjpeg-turbo's pixels
-/// of it. Made with Pillow.
+/// A picture of sharp colours, 4:2:0, in which any other chroma interpolation shows, and libjpeg-turbo's pixels of it.
+/// Made with Pillow.
 const PROBE: &[u8] = include_bytes!("probe.jpg");
 const PROBE_RGB: &[u8] = include_bytes!("probe.rgb");
 const PROBE_SIZE: Size = Size::new(37, 21);
 
-/// The library, set up for an engine that has threads of its own.
+/// The library, set up for an engine that has its own threads.
 pub(crate) fn get() -> Result<&'static Library, DecodeError> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let unavailable = |reason: &String| DecodeError::Unavailable(reason.as_str().into());
@@ -44,7 +44,7 @@ fn probe(encoded: &[u8], size: Size) -> Request<'_> {
     Request { format: ImageFormat::Jpeg, encoded, scale: Scale::NATIVE, size }
 }
 
-/// Which OpenCV, or why there is no use in it.
+/// The OpenCV version, or why it is unusable.
 pub(crate) fn health() -> Health {
     let remedy = "cargo xtask setup --only opencv";
     match (get(), opencv::core::get_version_string()) {
@@ -60,17 +60,17 @@ pub(crate) fn health() -> Health {
 /// One image to decode.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    /// What it is.
+    /// The image's format.
     pub(crate) format: ImageFormat,
     /// The file.
     pub(crate) encoded: &'a [u8],
-    /// The scale to decode it at.
+    /// The scale for decoding.
     pub(crate) scale: Scale,
-    /// Its size at that scale.
+    /// The image's size at that scale.
     pub(crate) size: Size,
 }
 
-/// Samples that are written where a picture is to begin, to see whether one was decoded.
+/// Samples written at the start of the buffer, to detect whether a picture was decoded.
 const UNTOUCHED: [u8; 24] =
     *b"\x9f\x02\xe1\x5d\x77\xc8\x10\xb3\x3c\xf4\x81\x26\xda\x09\x65\xfe\x4b\x90\x17\xad\x58\xe3\x34\x7a";
 
@@ -81,15 +81,15 @@ impl Request<'_> {
         rgb[..mark].copy_from_slice(&UNTOUCHED[..mark]);
         self.decode_in_place(rgb)?;
         if rgb[..mark] == UNTOUCHED[..mark] {
-            // Either the picture begins with these very samples, or its header was refused and nothing was written:
-            // OpenCV 4.6 does not tell by its answer.
+            // Either the picture begins with these exact samples, or its header was refused and nothing was written:
+            // OpenCV 4.6's return value does not distinguish the two.
             self.decode_and_copy(rgb)?;
         }
         swap_red_and_blue(rgb);
         Ok(())
     }
 
-    /// Decodes into memory that OpenCV finds fitting, so that it takes none of its own.
+    /// Decodes into memory of the right shape, so that OpenCV does not allocate its own.
     fn decode_in_place(&self, bgr: &mut [u8]) -> Result<(), DecodeError> {
         let (rows, columns) = (self.side(self.size.height)?, self.side(self.size.width)?);
         let mut pixels = Mat::new_rows_cols_with_bytes_mut::<Vec3b>(rows, columns, bgr).map_err(|e| self.corrupt(e))?;
@@ -97,7 +97,7 @@ impl Request<'_> {
         self.check(&pixels)
     }
 
-    /// Decodes into memory of OpenCV's own, of which there is none after a failure of any kind.
+    /// Decodes into memory that OpenCV allocates, which stays empty after a failure of any kind.
     fn decode_and_copy(&self, bgr: &mut [u8]) -> Result<(), DecodeError> {
         let pixels = imgcodecs::imdecode(&self.input()?, self.flags()).map_err(|e| self.corrupt(e))?;
         self.check(&pixels)?;
@@ -105,7 +105,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Refuses what is not a picture of the expected size; none at all is left when the data cannot be decoded.
+    /// Refuses a picture of another size than expected; the matrix is empty if the data cannot be decoded.
     fn check(&self, pixels: &impl MatTraitConst) -> Result<(), DecodeError> {
         if pixels.empty() {
             return Err(self.corrupt("OpenCV cannot decode it"));
@@ -118,7 +118,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// EXIF orientation is left to the engine, which applies it to every decoder's pixels.
+    /// The engine applies EXIF orientation to every decoder's pixels, so OpenCV must not.
     fn flags(&self) -> i32 {
         self.scale.flag() | IMREAD_IGNORE_ORIENTATION
     }
@@ -136,7 +136,7 @@ impl Request<'_> {
     }
 }
 
-/// OpenCV's order of channels is blue, green, red.
+/// OpenCV's channel order is blue, green, red.
 fn swap_red_and_blue(bgr: &mut [u8]) {
     for pixel in bgr.as_chunks_mut::<CHANNELS>().0 {
         pixel.swap(0, 2);
@@ -147,7 +147,7 @@ fn swap_red_and_blue(bgr: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// OpenCV 4.6 answers a refused header with the pixels that were there before.
+    /// OpenCV 4.6 returns the earlier pixels for a refused header.
     #[test]
     fn pixels_of_an_earlier_picture_are_never_passed_off() {
         let mut bad = PROBE.to_vec();

@@ -1,18 +1,18 @@
-//! What a PNG's header says.
+//! PNG headers.
 
 use foveate_core::{PixelLimits, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 
 /// Colour type of gray without alpha.
 const GRAY: u8 = 0;
-/// Small limits on pixels do not make ordinary images too costly.
+/// A floor, so that small pixel limits do not make ordinary images too costly.
 const LEAST_BUDGET: u64 = 64 << 20;
 
-/// The size of a PNG that OpenCV turns into the pixels that Pillow does.
+/// The size of a PNG for which OpenCV gives Pillow's pixels.
 ///
-/// Those are all but 16-bit gray: Pillow clips it at 255, OpenCV keeps the high byte. Images whose samples as stored take
-/// more than four bytes for every permitted pixel are too costly, as they are to the `image` backend, so that what becomes
-/// of a file does not depend on the decoder.
+/// Those are all but 16-bit gray: Pillow clips it at 255, OpenCV keeps the high byte. Images whose stored samples
+/// exceed four bytes per permitted pixel are too costly, as in the `image` backend, so a file's outcome does not depend
+/// on the decoder.
 pub(crate) fn readable_size(encoded: &[u8], limits: PixelLimits) -> Result<Size, DecodeError> {
     // Signature, length, and the first chunk: "IHDR", width, height, bit depth, colour type.
     let header =
@@ -37,7 +37,7 @@ pub(crate) fn readable_size(encoded: &[u8], limits: PixelLimits) -> Result<Size,
     Ok(size)
 }
 
-/// Samples of a pixel, by the header's colour type; a palette's colours are three.
+/// Samples per pixel, by the header's colour type; a palette's colours have three.
 const fn channels(color: u8) -> u64 {
     match color {
         GRAY => 1,

@@ -12,7 +12,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// As stored.
+    /// The stored size.
     pub(crate) const NATIVE: Self = Self { denominator: 1, flag: IMREAD_COLOR };
 
     const REDUCED: [Self; 3] = [
@@ -21,13 +21,13 @@ impl Scale {
         Self { denominator: 2, flag: IMREAD_REDUCED_COLOR_2 },
     ];
 
-    /// The smallest that `hint` permits for a picture of `native` size.
+    /// The smallest scale that `hint` permits for a picture of `native` size.
     pub(crate) fn permitted(native: Size, hint: DecodeHint) -> Self {
         let suffices = |scale: &Self| hint.min_side.is_some_and(|side| scale.of(native).min_side() >= side);
         Self::REDUCED.into_iter().find(suffices).unwrap_or(Self::NATIVE)
     }
 
-    /// The size that a picture of `native` size is decoded to: each side rounded up, as libjpeg does.
+    /// The decoded size of a picture of `native` size: each side rounded up, as in libjpeg.
     pub(crate) fn of(self, native: Size) -> Size {
         Size::new(native.width.div_ceil(self.denominator), native.height.div_ceil(self.denominator))
     }

@@ -1,4 +1,4 @@
-//! The suite of the trait.
+//! The trait crate's conformance suite.
 
 use foveate_decode_opencv::OpencvDecoder;
 

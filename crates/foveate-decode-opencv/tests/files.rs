@@ -1,4 +1,4 @@
-//! Every file that there is a hash of libjpeg-turbo's or Pillow's pixels for.
+//! Decodes every file with a known hash of libjpeg-turbo's or Pillow's pixels.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,7 +46,7 @@ fn sha256(parts: &[&[u8]]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What `djpeg -pnm` writes, hashed: PPM, and PGM as well where every pixel is gray.
+/// Hashes of the output of `djpeg -pnm`: PPM, and also PGM if every pixel is gray.
 fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     let size = pixels.size();
     let header = |magic: &str| format!("{magic}\n{} {}\n255\n", size.width, size.height);
@@ -58,7 +58,7 @@ fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     hashes
 }
 
-/// The lines of a table with a header, as functions from a column's name to its value.
+/// A table's rows below its header, as functions from a column's name to its value.
 fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let header = reader.headers().expect("a header").clone();
@@ -72,7 +72,7 @@ fn table(path: &Path) -> Vec<impl Fn(&str) -> String + use<>> {
     lines.collect()
 }
 
-/// Debian's OpenCV and everyone's wheels are built on libjpeg-turbo. Where one is not, everything here is to fail.
+/// Debian's OpenCV and the Python wheels are built on libjpeg-turbo. With any other OpenCV, these tests should fail.
 fn this_opencv_is_exact() {
     assert!(open(DecoderOptions::default()).capability().exact_jpeg);
 }
@@ -132,7 +132,7 @@ fn may_refuse(file: &impl Fn(&str) -> String) -> bool {
     file("mode") == "CMYK" || file("mode").starts_with("I;16")
 }
 
-/// The large set beside the repository. Damaged files are left out: what is shown of them is not promised.
+/// The large set outside the repository. Damaged files are left out because their pixels are unspecified.
 fn shared_files_have_djpegs_pixels() {
     for (set, least) in [("conformance", 120), ("photos", 100), ("labelled", 400)] {
         let folder = data(set);
@@ -162,7 +162,7 @@ fn what_was_in_the_buffer_never_shows_in_shared_files() {
     never_shows_what_was_in_the_buffer(&data("conformance"));
 }
 
-/// Whatever OpenCV leaves unwritten in a damaged file would show an earlier picture.
+/// Parts of a damaged file that OpenCV leaves unwritten would show an earlier picture.
 fn never_shows_what_was_in_the_buffer(folder: &Path) {
     let lenient = DecoderOptions { allow_truncated: true, ..DecoderOptions::default() };
     for file in table(&folder.join("MANIFEST.csv")) {
