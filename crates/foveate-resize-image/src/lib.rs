@@ -11,7 +11,7 @@ pub const NAME: &str = "image";
 /// Adds this backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
     let about = "the image crate's resampling, in 32-bit floats: slow, a reference";
     registry.register(ResizerBackend::new(NAME, about, || Ok(Box::new(ImageResizer))))
@@ -20,16 +20,16 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 /// Resamples RGB8 images with the `image` crate, on one thread.
 ///
 /// [`Filter::Bilinear`], [`Filter::Bicubic`] and [`Filter::Lanczos3`] have Pillow's kernels, antialiased, but not its
-/// arithmetic: the vertical pass comes first, and the image between the passes is 32-bit float instead of u8. Others are
-/// [`ResizeError::Unsupported`].
+/// arithmetic: the vertical pass comes first, and the image between the passes is 32-bit float instead of u8. Others
+/// are [`ResizeError::Unsupported`].
 ///
-/// The whole image is resized and then cut. A plan that is no such pair of steps is [`ResizeError::UnsupportedPlan`],
-/// and so is one with more than 2^26 pixels in an image between the steps or the passes.
+/// The whole image is resized and then cropped. A plan that cannot be split into these two steps is
+/// [`ResizeError::UnsupportedPlan`]. So is one with more than 2^26 pixels in an image between the steps or the passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ImageResizer;
 
 /// Most pixels of an image between the steps (3 bytes each) or between the passes (16 bytes each): a strip one pixel
-/// wide becomes an enormous one before it is cut.
+/// wide becomes an enormous image before it is cropped.
 const MAX_BETWEEN: u64 = 1 << 26;
 
 impl Resizer for ImageResizer {
@@ -79,7 +79,7 @@ fn refused(reason: String) -> ResizeError {
     ResizeError::UnsupportedPlan { resizer: NAME, reason }
 }
 
-/// The second step: copies what is kept of `scaled` to the plan's place in `dst`.
+/// The second step: copies the kept part of `scaled` to the plan's place in `dst`.
 fn keep(scaled: &[u8], steps: TwoSteps, plan: &ResizePlan, dst: ImageViewMut<'_>) {
     let place = plan.placement;
     let [skipped_columns, skipped_rows] = steps.keep_from.map(|pixels| pixels as usize);

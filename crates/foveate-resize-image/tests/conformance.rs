@@ -1,4 +1,4 @@
-//! The trait's own suite, and photos as Pillow decoded them against what Pillow makes of them.
+//! The trait crate's suite, and photos decoded by Pillow, compared with Pillow's results.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use foveate_resize_image::ImageResizer;
 
 const HF: Geometry = Geometry::ShortestEdgeCrop { edge: 256, crop: Size::square(224), filter: Filter::Bicubic };
 
-/// Pillow's kernels on noise, where the u8 between Pillow's passes clamps most: 23 steps at worst, and 95.8 % within one.
+/// Pillow's kernels on noise, where the u8 between Pillow's passes clamps most: 23 steps at worst, and 95.8 % within
+/// one.
 const NOISE: Tolerance = Tolerance { name: "image-noise", max: 26, within_one: 0.95 };
 
-/// The same on photos. Worst of those among the fixtures: 9 steps, on 257 x 255 pixels of which one axis grows by a
-/// pixel, and 99.7 % within one, on 20 x 30 pixels that are enlarged thirteen times.
+/// The same on photos. Worst among the fixtures: 9 steps, on 257 x 255 pixels of which one axis grows by one pixel, and
+/// 99.7 % within one, on 20 x 30 pixels that are enlarged thirteen times.
 const PHOTOS: Tolerance = Tolerance { name: "image-photos", max: 12, within_one: 0.995 };
 
 fn goldens() -> PathBuf {
@@ -47,7 +48,7 @@ fn photos_by_the_hf_recipe_are_near_pillow() {
         let photo = entry.unwrap().path();
         let golden = goldens().join("crop_hf_pil").join(photo.file_name().unwrap());
         if !golden.exists() {
-            continue; // the same picture in another encoding is there
+            continue; // the same picture exists in another encoding
         }
         let (pixels, size) = read(&photo);
         let actual = resized(&pixels, size, &HF.plan(size)).unwrap();
@@ -65,7 +66,7 @@ fn what_it_cannot_do_is_refused() {
     let plan = ResizePlan::new(between_pixels, Size::square(5), Filter::Bicubic);
     assert!(matches!(resized(&pixels, size, &plan), Err(ResizeError::UnsupportedPlan { .. })));
 
-    let strip = Size::new(1, 5000); // would be 256 x 1 280 000 before it is cut
+    let strip = Size::new(1, 5000); // would be 256 x 1 280 000 before the crop
     let verdict = resized(&vec![9; 15_000], strip, &HF.plan(strip));
     assert!(matches!(verdict, Err(ResizeError::UnsupportedPlan { .. })), "{verdict:?}");
 }
