@@ -1,4 +1,4 @@
-//! Borrowed memory as OpenCV's images, and rectangles of plans as OpenCV's.
+//! Wraps borrowed memory as OpenCV's images, and converts plans' rectangles to OpenCV's.
 
 use foveate_core::Size;
 use foveate_resize::{Placement, ResizeError, TwoSteps};
@@ -7,17 +7,17 @@ use opencv::core::{Mat, Rect, Vec3b};
 
 use crate::library;
 
-/// `rgb`, `[height, width, 3]`, to be read.
+/// Wraps `rgb`, `[height, width, 3]`, for reading.
 pub(crate) fn readable(rgb: &[u8], size: Size) -> Result<BoxedRef<'_, Mat>, ResizeError> {
     Mat::new_rows_cols_with_bytes::<Vec3b>(side(size.height)?, side(size.width)?, rgb).map_err(library::fault)
 }
 
-/// `rgb`, `[height, width, 3]`, to be written.
+/// Wraps `rgb`, `[height, width, 3]`, for writing.
 pub(crate) fn writable(rgb: &mut [u8], size: Size) -> Result<BoxedRefMut<'_, Mat>, ResizeError> {
     Mat::new_rows_cols_with_bytes_mut::<Vec3b>(side(size.height)?, side(size.width)?, rgb).map_err(library::fault)
 }
 
-/// As much of `scratch` as an image of `size` needs.
+/// The part of `scratch` that an image of `size` needs.
 pub(crate) fn scratch(scratch: &mut Vec<u8>, size: Size) -> Result<&mut [u8], ResizeError> {
     let no_memory = || ResizeError::Backend(format!("no memory for an image of {size}").into());
     let len = size.rgb_len().ok_or_else(no_memory)?;
@@ -28,12 +28,12 @@ pub(crate) fn scratch(scratch: &mut Vec<u8>, size: Size) -> Result<&mut [u8], Re
     Ok(&mut scratch[..len])
 }
 
-/// Where a plan's result goes.
+/// The target rectangle of a plan's result.
 pub(crate) fn placed(place: Placement) -> Result<Rect, ResizeError> {
     rectangle([place.x, place.y], place.size)
 }
 
-/// What is kept of the resized image.
+/// The kept part of the resized image.
 pub(crate) fn kept(steps: TwoSteps, place: Placement) -> Result<Rect, ResizeError> {
     rectangle(steps.keep_from, place.size)
 }

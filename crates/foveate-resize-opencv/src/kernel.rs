@@ -1,4 +1,4 @@
-//! What OpenCV does for each filter.
+//! OpenCV's interpolation for each filter.
 
 use foveate_core::Size;
 use foveate_resize::{Filter, ResizeError};
@@ -12,15 +12,15 @@ use crate::{images, library};
 pub(crate) enum Way {
     /// It has that size already.
     Copy,
-    /// By one of OpenCV's interpolations.
+    /// By a single OpenCV interpolation.
     Direct(i32),
-    /// One axis shrinks and the other grows: by `INTER_AREA` to the smaller size on both axes, then by another
+    /// For one axis that shrinks and one that grows: by `INTER_AREA` to the smaller size on both axes, then by another
     /// interpolation.
     ShrinkThenGrow(Size, i32),
 }
 
 impl Way {
-    /// From a `source` size to a `scaled` one, with `filter`, if OpenCV has one for that.
+    /// Chooses the way from a `source` size to a `scaled` one with `filter`; `None` if OpenCV has none.
     pub(crate) fn of(filter: Filter, source: Size, scaled: Size) -> Option<Self> {
         let way = match filter {
             Filter::OpenCvLinear => Self::Direct(INTER_LINEAR),
@@ -33,7 +33,7 @@ impl Way {
         Some(if source == scaled { Self::Copy } else { way })
     }
 
-    /// Axes that shrink by `INTER_AREA`, axes that grow by `growing`.
+    /// Shrinking axes use `INTER_AREA`, growing axes use `growing`.
     fn by_axis(source: Size, scaled: Size, growing: i32) -> Self {
         let smaller = Size::new(source.width.min(scaled.width), source.height.min(scaled.height));
         if smaller == scaled {
@@ -69,7 +69,7 @@ fn resize(
     target: &mut (impl MatTraitConst + ToOutputArray),
     interpolation: i32,
 ) -> Result<(), ResizeError> {
-    // A target of the right size and type is written in place.
+    // OpenCV writes a target of the right size and type in place.
     let size = target.size().map_err(library::fault)?;
     imgproc::resize(source, target, size, 0.0, 0.0, interpolation).map_err(library::fault)
 }

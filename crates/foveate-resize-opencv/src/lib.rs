@@ -15,7 +15,7 @@ pub const NAME: &str = "opencv";
 /// Adds this backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
     let about = "OpenCV's resize: its linear, area and cubic; Pillow's filters by area and cubic";
     let open = || Ok(Box::new(OpencvResizer::open()?) as Box<dyn Resizer>);
@@ -25,33 +25,33 @@ pub fn register(registry: &mut ResizerRegistry) -> Result<(), RegistryError> {
 /// Resamples RGB8 images with OpenCV, on the calling thread.
 ///
 /// - `OpenCvLinear`, `OpenCvArea`, `OpenCvCubic`: `cv::resize` itself.
-/// - `Bilinear`, `Bicubic`: OpenCV has no antialiased filter but the mean of an area, so an axis that shrinks is resampled
-///   by `INTER_AREA`, and one that grows by `INTER_LINEAR` or `INTER_CUBIC` (a = -0.75 where Pillow has -0.5).
+/// - `Bilinear`, `Bicubic`: OpenCV's only antialiased filter is the mean of an area. A shrinking axis is therefore
+///   resampled by `INTER_AREA`, a growing one by `INTER_LINEAR` or `INTER_CUBIC` (a = -0.75 where Pillow has -0.5).
 /// - Others are [`ResizeError::Unsupported`].
 ///
-/// The whole image is resized and then cut, as programs on OpenCV do it, so that the samples are OpenCV's also for a
-/// crop. A plan that is no such pair of steps is [`ResizeError::UnsupportedPlan`], and so is one with more than 2^26
-/// pixels between the steps. Outputs that are not cut are written in place; the image before a cut is in memory that
-/// is kept.
+/// The whole image is resized and then cropped, as OpenCV programs do, so that a crop's samples are OpenCV's, too. A
+/// plan that cannot be split into these two steps is [`ResizeError::UnsupportedPlan`]. So is one with more than 2^26
+/// pixels between the steps. Outputs without a crop are written in place; the image before a crop is in memory that is
+/// reused.
 #[derive(Debug, Default)]
 pub struct OpencvResizer {
-    /// The whole image resized, before it is cut.
+    /// The whole resized image, before the crop.
     scaled: Vec<u8>,
-    /// The image after one axis of two that need different kernels.
+    /// The image after the first of two axes that need different kernels.
     between: Vec<u8>,
 }
 
-/// Most pixels of an image between the steps: a strip one pixel wide becomes an enormous one before it is cut.
+/// Most pixels of an image between the steps: a strip one pixel wide becomes an enormous image before it is cropped.
 const MAX_BETWEEN: u64 = 1 << 26;
 
-/// Scratch memory beyond this is given back after the image that needed it.
+/// Scratch memory beyond this is freed after the image that needed it.
 const KEEP_BYTES: usize = 64 << 20;
 
 impl OpencvResizer {
-    /// A resizer with no scratch yet. Sets OpenCV's threads to one, for the whole process.
+    /// A resizer without scratch memory yet. Sets OpenCV's threads to one, for the whole process.
     ///
     /// # Errors
-    /// [`ResizeError::Unavailable`] when OpenCV refuses that.
+    /// [`ResizeError::Unavailable`] if OpenCV refuses that.
     pub fn open() -> Result<Self, ResizeError> {
         library::set_up()?;
         Ok(Self::default())

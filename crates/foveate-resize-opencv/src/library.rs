@@ -5,14 +5,14 @@ use std::sync::OnceLock;
 use foveate_core::{Health, error_chain};
 use foveate_resize::ResizeError;
 
-/// Sets the library up for an engine that has threads of its own, once.
+/// Sets the library up once, for an engine that has its own threads.
 pub(crate) fn set_up() -> Result<(), ResizeError> {
     static OUTCOME: OnceLock<Result<(), String>> = OnceLock::new();
     let outcome = OUTCOME.get_or_init(|| opencv::core::set_num_threads(1).map_err(|error| error.to_string()));
     outcome.clone().map_err(|reason| ResizeError::Unavailable(reason.into()))
 }
 
-/// Which OpenCV, or why there is no use in it.
+/// The OpenCV version, or why it is unusable.
 pub(crate) fn health() -> Health {
     let broken = |cause: String| Health::broken(cause, "cargo xtask setup --only opencv");
     match (set_up(), opencv::core::get_version_string()) {
@@ -22,7 +22,7 @@ pub(crate) fn health() -> Health {
     }
 }
 
-/// What a C++ exception becomes.
+/// Converts a C++ exception.
 pub(crate) fn fault(error: opencv::Error) -> ResizeError {
     ResizeError::Backend(error.into())
 }

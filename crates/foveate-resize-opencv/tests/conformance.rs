@@ -1,4 +1,4 @@
-//! The trait's own suite, and photos as Pillow decoded them against what Pillow and OpenCV make of them.
+//! The trait crate's suite, and photos decoded by Pillow, compared with Pillow's and OpenCV's results.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use foveate_resize_opencv::OpencvResizer;
 const HF: Geometry = Geometry::ShortestEdgeCrop { edge: 256, crop: Size::square(224), filter: Filter::Bicubic };
 const SQUASH: Geometry = Geometry::Stretch { output: Size::square(224), filter: Filter::OpenCvLinear };
 
-/// Pillow's filters by `INTER_AREA`, `INTER_LINEAR` and `INTER_CUBIC`, on the noise that the suite is made of, which shows
-/// another kernel most: 54 steps at worst, and 6.2 % within one. Photos are held to more, below.
+/// Pillow's filters by `INTER_AREA`, `INTER_LINEAR` and `INTER_CUBIC`, on the suite's noise, which shows kernel
+/// differences most: 54 steps at worst, and 6.2 % within one. Photos have a stricter limit, below.
 const NOISE: Tolerance = Tolerance { name: "opencv-noise", max: 60, within_one: 0.05 };
 
-/// The same on photos. Worst of those among the fixtures: 15 steps and 60 % within one, on 20 x 30 pixels that are
-/// enlarged thirteen times by a cubic with a = -0.75 instead of -0.5.
+/// The same on photos. Worst among the fixtures: 15 steps and 60 % within one, on 20 x 30 pixels that are enlarged
+/// thirteen times by a cubic with a = -0.75 instead of -0.5.
 const PHOTOS: Tolerance = Tolerance { name: "opencv-photos", max: 20, within_one: 0.55 };
 
 fn goldens() -> PathBuf {
@@ -39,14 +39,14 @@ fn resized(pixels: &[u8], size: Size, plan: &ResizePlan) -> Result<Vec<u8>, Resi
     resizer().resize(src, plan, ImageViewMut::new(&mut out, plan.output).unwrap()).map(|()| out)
 }
 
-/// Every photo whose decoded pixels and result are both there, through `geometry`.
+/// Resizes every photo for which both decoded pixels and a result exist, through `geometry`.
 fn photos(results: &str, geometry: Geometry, tolerance: Tolerance) {
     let mut compared = 0;
     for entry in std::fs::read_dir(goldens().join("decoded")).unwrap() {
         let photo = entry.unwrap().path();
         let golden = goldens().join(results).join(photo.file_name().unwrap());
         if !golden.exists() {
-            continue; // the same picture in another encoding is there
+            continue; // the same picture exists in another encoding
         }
         let (pixels, size) = read(&photo);
         let actual = resized(&pixels, size, &geometry.plan(size)).unwrap();
@@ -73,7 +73,7 @@ fn photos_by_the_squash_recipe_equal_opencv() {
     photos("crop_squash", SQUASH, Tolerance::EXACT);
 }
 
-/// Without an average over the covered area, fine patterns would be turned into coarse ones.
+/// Without an average over the covered area, fine patterns would alias into coarse ones.
 #[test]
 fn shrinking_averages() {
     let size = Size::new(640, 640);
@@ -85,7 +85,7 @@ fn shrinking_averages() {
     }
 }
 
-/// One axis shrinks while the other grows, as no shape of photo does it by the recipes.
+/// One axis shrinks while the other grows, which the recipes do not cause for any photo's shape.
 #[test]
 fn each_axis_goes_its_own_way() {
     let size = Size::new(64, 8);
@@ -107,7 +107,7 @@ fn what_it_cannot_do_is_refused() {
     let plan = ResizePlan::new(between_pixels, Size::square(5), Filter::OpenCvLinear);
     assert!(matches!(resized(&pixels, size, &plan), Err(ResizeError::UnsupportedPlan { .. })));
 
-    let strip = Size::new(1, 5000); // would be 256 x 1 280 000 before it is cut
+    let strip = Size::new(1, 5000); // would be 256 x 1 280 000 before the crop
     let verdict = resized(&vec![9; 15_000], strip, &HF.plan(strip));
     assert!(matches!(verdict, Err(ResizeError::UnsupportedPlan { .. })), "{verdict:?}");
 }
