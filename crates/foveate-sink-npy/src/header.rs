@@ -2,11 +2,11 @@
 
 use foveate_sink::Element;
 
-/// What a `.npy` file of vectors holds: a C-ordered array `[rows, dim]` of little-endian floats.
+/// A vector file's `.npy` header: a C-ordered array `[rows, dim]` of little-endian floats.
 ///
-/// The `npyz` crate reads such files and is what the tests read ours with. It does not write them here: its writer wants
-/// the shape before the first row, and a header's length depends on the shape. Ours is of one length for every shape, so
-/// that the rows can come first.
+/// The `npyz` crate reads such files, and the tests read ours with it. Its writer is not used, because it needs the
+/// shape before the first row, and its header's length depends on the shape. This header has the same length for every
+/// shape, so that the rows can come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NpyHeader {
     /// `<f4` or `<f2`.
@@ -18,7 +18,7 @@ pub(crate) struct NpyHeader {
 }
 
 impl NpyHeader {
-    /// Bytes of the header, where the data begin: a multiple of 64 as memory-mapping wants it, with room for any shape.
+    /// Length of the header, where the data begins: a multiple of 64 for memory-mapping, with room for any shape.
     pub(crate) const LEN: usize = 128;
 
     /// The header in format 1.0, padded with blanks to [`LEN`](Self::LEN).

@@ -10,13 +10,14 @@ use foveate_sink::{RunManifest, SinkError, push_csv_field};
 
 use crate::header::NpyHeader;
 
-/// Rows of the ids file that are in memory at a time.
+/// Rows of the ids file held in memory at a time.
 const BLOCK: usize = 4096;
 
 /// `x.npy` with one row per vector, and `x.ids.csv` whose line `i + 2` belongs to row `i`.
 ///
-/// Because the rows of a `.npy` file are raw, the file that collects them while the run goes on *becomes* the output:
-/// its header is filled in at the end and it gets its final name. Vectors are written once and never copied (except
+/// Because the rows of a `.npy` file are raw, the file that collects them during the run *becomes* the output: its
+/// header is filled in at the end and it gets its final name. Vectors are written once and never copied, except on a
+/// file system without hard links, where they are copied once.
 /// on a file system without hard links, where they are copied once).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NpyFormat;
@@ -65,7 +66,7 @@ impl PartFormat for NpyFormat {
     }
 }
 
-/// Fills in the free bytes; a repeated attempt writes the same again.
+/// Writes the header into the free bytes; a repeated attempt writes the same bytes.
 fn write_header(path: &Path, header: NpyHeader) -> Result<(), SinkError> {
     let mut file = File::options().write(true).open(path).map_err(SinkError::io("open", path))?;
     file.seek(SeekFrom::Start(0)).map_err(SinkError::io("seek in", path))?;
