@@ -1,4 +1,4 @@
-//! What the setting `compression` may be.
+//! Values of the setting `compression`.
 
 use foveate_sink::SinkError;
 use parquet::basic::{Compression, ZstdLevel};
@@ -6,10 +6,10 @@ use parquet::basic::{Compression, ZstdLevel};
 /// The setting's name.
 pub(crate) const COMPRESSION: &str = "compression";
 
-/// Zstandard's own usual level.
+/// Zstandard's default level.
 const ZSTD_LEVEL: i32 = 3;
 
-/// The codec of every column; `None` for what is done without the setting.
+/// The codec of every column; `None` for the default without the setting.
 pub(crate) fn codec(name: &str) -> Result<Option<Compression>, SinkError> {
     let unknown = || {
         let there_are = "none, snappy, lz4, zstd, and zstd:LEVEL from 1 to 22";
@@ -21,7 +21,7 @@ pub(crate) fn codec(name: &str) -> Result<Option<Compression>, SinkError> {
         ("lz4", None) => Ok(Some(Compression::LZ4_RAW)),
         ("zstd", level) => {
             let level: i32 = level.map_or(Ok(ZSTD_LEVEL), str::parse).map_err(|_| unknown())?;
-            // Zstandard takes others, too, for those who want speed at any price.
+            // Zstandard has further levels that trade the ratio for speed.
             let level = Some(level).filter(|level| (1..=22).contains(level)).ok_or_else(unknown)?;
             let level = ZstdLevel::try_new(level).map_err(|_| unknown())?;
             if cfg!(feature = "zstd") { Ok(Some(Compression::ZSTD(level))) } else { Err(zstd_is_missing()) }
@@ -30,7 +30,7 @@ pub(crate) fn codec(name: &str) -> Result<Option<Compression>, SinkError> {
     }
 }
 
-/// Its library is C, so that a build with the Rust toolchain alone is without it.
+/// Its library is C, so a build with only the Rust toolchain leaves it out.
 fn zstd_is_missing() -> SinkError {
     SinkError::Unsupported("compression 'zstd': not compiled into this build, which needs a C compiler".to_owned())
 }

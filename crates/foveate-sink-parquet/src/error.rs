@@ -3,7 +3,8 @@ use std::path::Path;
 use foveate_sink::SinkError;
 use parquet::errors::ParquetError;
 
-/// What the library says; an operating-system error inside it keeps its kind, so that a full disk is told as such.
+/// Converts the library's error. An operating-system error inside it keeps its kind, so that a full disk is reported as
+/// such.
 pub(crate) fn failed(path: &Path, error: ParquetError) -> SinkError {
     let source = match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {

@@ -1,4 +1,4 @@
-//! Columns, and how each of them is stored.
+//! The columns and their storage.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-/// A row group holds about this many bytes of vectors: what a writer keeps in memory, and what a reader scans in one
+/// Approximate size of a row group's vectors in bytes: a writer holds that much in memory, and a reader scans it in one
 /// piece.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// The vectors' elements; named as the Parquet specification names the elements of a list.
+/// The vectors' element field, named as the Parquet specification names a list's elements.
 pub(crate) fn element_field(element: Element) -> FieldRef {
     let kind = match element {
         Element::F32 => DataType::Float32,
@@ -23,8 +23,8 @@ pub(crate) fn element_field(element: Element) -> FieldRef {
     Arc::new(Field::new("element", kind, false))
 }
 
-/// The columns, none of them nullable. Types are such that every reader has them: the hash is text, because several
-/// have no unsigned 64-bit integers.
+/// The columns, none of them nullable. Every reader supports these types: the hash is text, because several readers
+/// lack unsigned 64-bit integers.
 pub(crate) fn schema(dim: usize, element: Element) -> Result<SchemaRef, SinkError> {
     let dim = i32::try_from(dim).map_err(|_| SinkError::Misuse(format!("vectors of {dim} components")))?;
     Ok(Arc::new(Schema::new(vec![
@@ -36,7 +36,7 @@ pub(crate) fn schema(dim: usize, element: Element) -> Result<SchemaRef, SinkErro
     ])))
 }
 
-/// Rows of a row group: a power of two, so that parts of the usual sizes divide evenly.
+/// Rows per row group: a power of two, so that parts of the usual sizes divide evenly.
 pub(crate) fn rows_per_group(row_bytes: usize) -> usize {
     let fit = (GROUP_BYTES / row_bytes.max(1)).max(1);
     1 << fit.ilog2()
@@ -50,7 +50,7 @@ pub(crate) fn metadata(manifest: &RunManifest) -> Vec<KeyValue> {
     std::iter::once(pair("manifest", &json)).chain(settings).collect()
 }
 
-/// The manifest that [`metadata`] put into a file.
+/// Reads back the manifest that [`metadata`] wrote.
 pub(crate) fn manifest_of(file: &File) -> Option<RunManifest> {
     let metadata = ParquetMetaDataReader::new().parse_and_finish(file).ok()?;
     let pairs = metadata.file_metadata().key_value_metadata()?;
@@ -58,8 +58,8 @@ pub(crate) fn manifest_of(file: &File) -> Option<RunManifest> {
     serde_json::from_str(json).ok()
 }
 
-/// A dictionary does not help vectors, whose mantissas are noise, nor do statistics; paths compress well, and sizes
-/// repeat. `compression` is that of every column; without one, ids alone are compressed.
+/// Vectors have noise as mantissas, so neither a dictionary nor statistics help; paths compress well, and sizes repeat.
+/// `compression` applies to every column; without it, only ids are compressed.
 pub(crate) fn properties(rows_per_group: usize, compression: Option<Compression>) -> WriterPropertiesBuilder {
     let column = |name: &str| ColumnPath::from(name);
     WriterProperties::builder()

@@ -18,11 +18,11 @@ use crate::error::failed;
 use crate::schema::{element_field, manifest_of, metadata, properties, rows_per_group, schema};
 use crate::splice::splice;
 
-/// Rows handed to the writer at a time.
+/// Rows passed to the writer at a time.
 const BLOCK: usize = 1024;
 
-/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, and the manifest in the file's metadata. The default
-/// compresses ids alone.
+/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, and the manifest in the file's metadata. By
+/// default only ids are compressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ParquetFormat {
     compression: Option<Compression>,

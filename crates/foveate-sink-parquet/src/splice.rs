@@ -1,4 +1,4 @@
-//! Puts Parquet files together without decoding them: row groups are copied as they are.
+//! Joins Parquet files without decoding them: row groups are copied unchanged.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use parquet::file::writer::SerializedFileWriter;
 
 use crate::error::failed;
 
-/// Writes the row groups of `parts`, in order, to `target`, with the schema and the metadata of the first.
+/// Writes the row groups of `parts`, in order, to `target`, with the first part's schema and metadata.
 pub(crate) fn splice(parts: &[PathBuf], target: &Path) -> Result<(), SinkError> {
     let [first, ..] = parts else {
         return Err(SinkError::Misuse("no parts to put together".to_owned()));

@@ -1,4 +1,4 @@
-//! The suite that every sink passes, and crashes at every step.
+//! The conformance suite for sinks, and crashes at every step.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -54,7 +54,7 @@ fn vector(vectors: &FixedSizeListArray, row: usize) -> Vec<f32> {
     }
 }
 
-/// Every compression that this build has; the empty one is what there is without the setting.
+/// Every compression in this build; the empty one stands for no setting.
 const COMPRESSIONS: &[&str] = if cfg!(feature = "zstd") {
     &["", "none", "snappy", "lz4", "zstd", "zstd:19"]
 } else {
@@ -83,7 +83,7 @@ fn with_subject(compression: &str, check: impl FnOnce(&Subject<'_>)) {
     });
 }
 
-/// In memory where that is possible: the suite syncs thousands of files.
+/// Uses memory if possible: the suite syncs thousands of files.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -102,7 +102,7 @@ fn other_settings_are_refused() {
 
 fn others_read_files_and_folders() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py"));
-    // One of each codec: every reader is started anew for every file.
+    // One of each codec: every reader is restarted for every file.
     for compression in COMPRESSIONS.iter().filter(|name| !["none", "zstd:19"].contains(name)) {
         with_subject(compression, |subject| {
             if let Err(reason) = read_elsewhere(subject, script, scratch().path()) {
@@ -134,7 +134,7 @@ fn a_crash_at_any_step_is_made_good() {
     }
 }
 
-/// Writes vectors that repeat themselves, so that every codec has something to do; the file's bytes.
+/// Writes repetitive vectors, so that every codec can compress something; returns the file's bytes.
 fn written(compression: &str, folder: &Path) -> Vec<u8> {
     let options = compressed(compression, &SinkOptions::new(folder.join("x.parquet")));
     let mut sink = registry().get("parquet").unwrap().open(&options).unwrap();
@@ -156,7 +156,7 @@ fn compression_shrinks_files_and_is_part_of_the_run() {
         let len = written(compression, folder.path()).len();
         assert!(len < plain.len() / 2, "{compression}: {len} of {} bytes", plain.len());
     }
-    // An interrupted run is not continued with another compression.
+    // An interrupted run must not continue with another compression.
     let options = SinkOptions::new(folder.path().join("y.parquet"));
     let begin = |compression| {
         let mut sink = registry().get("parquet").unwrap().open(&compressed(compression, &options)).unwrap();
