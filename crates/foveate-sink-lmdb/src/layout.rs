@@ -1,4 +1,4 @@
-//! What is in the databases: keys and values, byte by byte. The README is the reference; this is its code.
+//! The databases' keys and values, byte by byte. The README is the reference.
 
 use std::ops::Range;
 
@@ -16,32 +16,32 @@ pub(crate) const META: &str = "meta";
 pub(crate) const MANIFEST: &[u8] = b"manifest";
 pub(crate) const WATERMARK: &[u8] = b"watermark";
 pub(crate) const COMPLETE: &[u8] = b"complete";
-/// Only while a run is being published: every file is whole and synced, only renames are left.
+/// Present only while a run is being published: every file is complete and synced, only the renames remain.
 pub(crate) const STAGED: &[u8] = b"staged";
 
-/// Longest key that LMDB takes, as it is built everywhere.
+/// Longest key in LMDB's default build.
 pub(crate) const MAX_KEY: usize = 511;
 
 const MAGIC: [u8; 4] = *b"FVEC";
 const VERSION: u8 = 1;
 /// Bytes of a value before the id (if it has one).
 const FIXED: usize = 44;
-/// First byte of a key that is no id.
+/// First byte of a stand-in key.
 const NO_ID: u8 = 0;
 
-/// Whether an id can be a key as it is.
+/// Whether an id can be a key itself.
 pub(crate) fn is_key(id: &[u8]) -> bool {
     (1..=MAX_KEY).contains(&id.len()) && id[0] != NO_ID
 }
 
-/// What the stand-in keys of all rows with this id begin with.
+/// The common prefix of the stand-in keys of all rows with this id.
 pub(crate) fn stand_in_prefix(id: &[u8]) -> [u8; 33] {
     let mut key = [NO_ID; 33];
     key[1..].copy_from_slice(&Sha256::digest(id));
     key
 }
 
-/// The key of a row whose id cannot be one: too long, empty, with a zero first byte, or taken by an earlier row.
+/// The key of a row whose id cannot be one: too long, empty, with a zero first byte, or used by an earlier row.
 pub(crate) fn stand_in(id: &[u8], index: u64) -> [u8; 41] {
     let mut key = [0; 41];
     key[..33].copy_from_slice(&stand_in_prefix(id));
@@ -49,7 +49,7 @@ pub(crate) fn stand_in(id: &[u8], index: u64) -> [u8; 41] {
     key
 }
 
-/// Appends the value of row `at` to `out`, for when its id is its key.
+/// Appends the value of row `at` to `out`, for a row whose id is its key.
 pub(crate) fn push_value(out: &mut Vec<u8>, rows: &Rows<'_>, at: usize, element: Element, dim: usize) {
     out.reserve(FIXED + dim * element.bytes());
     out.extend(MAGIC);
@@ -67,7 +67,7 @@ pub(crate) fn push_value(out: &mut Vec<u8>, rows: &Rows<'_>, at: usize, element:
     }
 }
 
-/// A value of [`push_value`] with the id in it, for when its key is a stand-in.
+/// Adds the id to a value of [`push_value`], for a row whose key is a stand-in.
 pub(crate) fn with_id(value: &[u8], id: &[u8]) -> Vec<u8> {
     let vector_at = (FIXED + id.len()).next_multiple_of(4);
     let mut out = Vec::with_capacity(vector_at - FIXED + value.len());
@@ -88,7 +88,7 @@ const fn code(element: Element) -> u8 {
     }
 }
 
-/// A value taken apart.
+/// A parsed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value<'a> {
     pub(crate) element: Element,
@@ -135,7 +135,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The id of the row whose key is `key`.
+    /// The id of the row with key `key`.
     pub(crate) fn id_of(&self, key: &'a [u8]) -> &'a [u8] {
         if key.first() == Some(&NO_ID) { self.id } else { key }
     }

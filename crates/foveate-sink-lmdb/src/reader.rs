@@ -1,4 +1,4 @@
-//! Reading what the sink wrote.
+//! Reads the sink's output.
 
 use std::path::Path;
 
@@ -15,12 +15,12 @@ pub struct Vectors {
     store: Store,
 }
 
-/// One vector and what is known of its image.
+/// One vector and its image's properties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The item's id.
     pub id: String,
-    /// Place in the source.
+    /// Position in the source.
     pub index: u64,
     /// Width of the image in pixels, after orientation.
     pub width: u32,
@@ -33,15 +33,15 @@ pub struct Row {
 }
 
 impl Vectors {
-    /// Opens a finished `x.lmdb` (nothing is written beside it, so it may be on a read-only disk), or the folder of a
-    /// run that goes on (`x.lmdb.partial`), of which each call then sees what was committed last. One process may open
-    /// a folder once at a time.
+    /// Opens a finished `x.lmdb` without writing beside it, so it may be on a read-only disk. Also opens the folder of
+    /// a running run (`x.lmdb.partial`); each call then reads the latest commit. One process may open a folder once at
+    /// a time.
     pub fn open(path: &Path) -> Result<Self, SinkError> {
         let store = if path.is_dir() { Store::open_live(path)? } else { Store::open_quiet(path)? };
         Ok(Self { store })
     }
 
-    /// What the run is.
+    /// The run's manifest.
     pub fn manifest(&self) -> Result<RunManifest, SinkError> {
         let json = self.store.meta(MANIFEST)?.ok_or_else(|| self.damaged("it has no manifest"))?;
         serde_json::from_slice(&json).map_err(|error| self.damaged(format!("its manifest: {error}")))
@@ -64,7 +64,7 @@ impl Vectors {
         self.store.count(self.store.vectors)
     }
 
-    /// The vectors of this id, in source order: none, one, or several where the source had the id more than once.
+    /// The vectors of this id, in source order: none, one, or several if the source had the id more than once.
     pub fn get(&self, id: &str) -> Result<Vec<Row>, SinkError> {
         let snapshot = self.store.read()?;
         let mut rows = Vec::new();
@@ -87,7 +87,7 @@ impl Vectors {
         Ok(rows)
     }
 
-    /// Calls `act` with every row of one snapshot, in source order; ends early with its error.
+    /// Calls `act` with every row of one snapshot, in source order; stops early if `act` returns an error.
     pub fn for_each<E: From<SinkError>>(&self, mut act: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
         let snapshot = self.store.read()?;
         let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;

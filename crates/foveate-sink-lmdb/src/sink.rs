@@ -21,27 +21,27 @@ use crate::layout::{COMPLETE, MANIFEST, STAGED, WATERMARK, is_key, push_value, s
 use crate::store::{ROOMY_MAP, Store, copy_sorted, failed};
 
 const FORMAT: &str = "lmdb";
-/// The database within the staging folder, by LMDB's own name for it. It is there if and only if a run was begun.
+/// LMDB's own name for the database in the staging folder. It exists if and only if a run was begun.
 const DATA: &str = "data.mdb";
-/// Files of the staging folder that are not complete, or do not have their final name yet.
+/// Files of the staging folder that are incomplete, or do not have their final name yet.
 const NEW_DATA: &str = "new.data";
 const NEW_VECTORS: &str = "new.lmdb";
 const NEW_FAILURES: &str = "new.failures.csv";
 const NEW_MANIFEST: &str = "new.manifest.json";
-/// Map of the finished file to begin with. It doubles when full, so that what the file says of it follows from what
-/// the file holds.
+/// Initial map size of the finished file. It doubles when full, so that the size recorded in the file follows from the
+/// content.
 const FINISHED_MAP: usize = 16 << 20;
-/// Map of a database that holds nothing but a manifest yet.
+/// Map size of a database that holds only a manifest.
 const FRESH_MAP: usize = 1 << 20;
 
 /// A [`VectorSink`] that stores vectors in an LMDB database, by id.
 ///
-/// While the run goes on the database is the folder `x.lmdb.partial` ([`OutputNames::staging`]), an LMDB environment
-/// that other processes may open and read; each commit is one transaction. `finish` writes its content once more, in
-/// the order of the keys, to the single file `x.lmdb`, which therefore is as small as can be, complete as soon as it is
-/// there, and the same bytes for the same rows however they were committed.
+/// During the run the database is the folder `x.lmdb.partial` ([`OutputNames::staging`]), an LMDB environment that
+/// other processes may open and read; each commit is one transaction. `finish` writes its content again, in key order,
+/// to the single file `x.lmdb`. That file is as small as possible, complete as soon as it appears, and has the same
+/// bytes for the same rows, regardless of commits.
 ///
-/// Between commits, rows wait in memory. After any error but [`SinkError::Misuse`] the sink takes nothing more; drop
+/// Between commits, rows stay in memory. After any error but [`SinkError::Misuse`] the sink accepts no more calls; drop
 /// it and begin again with a new one.
 pub struct LmdbSink {
     options: SinkOptions,
@@ -52,21 +52,21 @@ pub struct LmdbSink {
 
 /// A run in progress.
 struct Run {
-    /// Closed before the staging folder is let go.
+    /// Closed before the staging folder is released.
     store: Store,
     staging: Staging,
     names: OutputNames,
     settings: RunManifest,
     watermark: u64,
-    /// Every file is whole and synced; only renames are left.
+    /// Every file is complete and synced; only the renames remain.
     staged: bool,
     taken: Taken,
     pending: Pending,
-    /// The greatest key among the vectors: what follows it can be put at the end.
+    /// The greatest key among the vectors; a greater key can be appended at the end.
     last_key: Vec<u8>,
 }
 
-/// What was taken since the last commit, encoded.
+/// The rows and failures since the last commit, encoded.
 #[derive(Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -74,14 +74,14 @@ struct Pending {
     failures: Vec<(u64, Range<usize>)>,
 }
 
-/// Where in [`Pending::bytes`] a row is.
+/// A row's location in [`Pending::bytes`].
 struct PendingRow {
     index: u64,
     id: Range<usize>,
     value: Range<usize>,
 }
 
-/// What an interrupted run says of itself.
+/// An interrupted run's own records.
 struct Found {
     settings: RunManifest,
     watermark: u64,
@@ -98,13 +98,13 @@ struct StoredFailure<'a> {
 }
 
 impl LmdbSink {
-    /// A sink for `options`; touches nothing on disk before `begin`.
+    /// A sink for `options`; does not write to disk before `begin`.
     pub fn new(options: SinkOptions) -> Self {
         Self { options, map_size: ROOMY_MAP, phase: Phase::New, steps: Steps::default() }
     }
 
     /// Reserves `bytes` of address space for the growing database instead of 1 TiB (64 MiB on Windows and with 32
-    /// bits). When the database outgrows it, it is doubled; a process that reads meanwhile then has to map anew
+    /// bits). A full database doubles it; a process that reads at that time must then map the file anew
     /// (`MDB_MAP_RESIZED`).
     #[must_use]
     pub fn with_map_size(mut self, bytes: usize) -> Self {
@@ -112,7 +112,7 @@ impl LmdbSink {
         self
     }
 
-    /// Calls `probe` before every step that changes the disk, so that a test can see what a crash would leave.
+    /// Calls `probe` before every step that changes the disk, so that a test can see the state after a crash there.
     #[doc(hidden)]
     #[must_use]
     pub fn with_probe(mut self, probe: impl FnMut(&'static str) + Send + 'static) -> Self {
@@ -157,7 +157,7 @@ impl LmdbSink {
         staging::finished(main, done, settings, existing)
     }
 
-    /// Makes the database of a fresh run. It gets its name when its manifest is in it.
+    /// Creates a fresh run's database. It gets its name once it holds its manifest.
     fn start(
         &mut self,
         names: &OutputNames,
@@ -257,7 +257,7 @@ impl LmdbSink {
         })
     }
 
-    /// Prepares every file of the output.
+    /// Prepares all output files.
     fn stage(&mut self, run: &Run) -> Result<(), SinkError> {
         self.steps.step("write failures file");
         write_failures(&run.store, &run.staging.join(NEW_FAILURES))?;
@@ -305,7 +305,7 @@ impl LmdbSink {
         })
     }
 
-    /// What is renamed at the end, in order: the file that means "complete" is the last.
+    /// The final renames, in order: the file that means "complete" is the last.
     fn publication(&self, run: &Run, has_output: bool) -> Vec<(PathBuf, PathBuf)> {
         let mut moves = vec![(run.staging.join(NEW_FAILURES), run.names.beside("failures.csv"))];
         if has_output {
@@ -317,9 +317,9 @@ impl LmdbSink {
         moves
     }
 
-    /// Removes the lock file that readers of an output which is being overwritten have left beside it: it tells of the
-    /// old file's transactions, and a reader of the new one must not believe it. The old file goes first, so that
-    /// nobody makes the lock file anew.
+    /// Removes the lock file that readers left beside an output that is being overwritten. It describes the old file's
+    /// transactions and would mislead readers of the new file. The old file goes first, so that no reader recreates the
+    /// lock file.
     fn remove_reader_lock(&mut self, run: &Run, moves: &[(PathBuf, PathBuf)]) -> Result<(), SinkError> {
         let vectors = run.vectors(self.options.layout);
         if moves.iter().any(|(staged, target)| *target == vectors && staged.exists()) {
@@ -335,7 +335,7 @@ impl LmdbSink {
     fn remove_staging(&mut self, run: Run) -> Result<(), SinkError> {
         self.steps.step("remove staging folder");
         let Run { store, staging, names, .. } = run;
-        drop(store); // some systems remove no open files
+        drop(store); // some systems do not remove open files
         staging.remove(DATA)?;
         sync_folder(parent_of(&names.main()))
     }
@@ -404,18 +404,18 @@ impl Run {
         }
     }
 
-    /// Takes no more rows: the files are there.
+    /// Accepts no more rows: the files exist.
     fn close(&mut self) {
         self.staged = true;
         self.taken.close();
     }
 
-    /// Whether anything but the failures is published; see [`staging::remove_overwritten`].
+    /// Whether any file but the failures is published; see [`staging::remove_overwritten`].
     fn has_output(&self) -> Result<bool, SinkError> {
         Ok(self.store.count(self.store.vectors)? > 0 || self.store.count(self.store.failures)? == 0)
     }
 
-    /// Where the vectors end up.
+    /// The vectors' final path.
     fn vectors(&self, layout: Layout) -> PathBuf {
         match layout {
             Layout::File => self.names.main(),
@@ -423,7 +423,7 @@ impl Run {
         }
     }
 
-    /// Puts what is pending into a transaction, and returns the greatest key there is then.
+    /// Puts the pending rows into a transaction, and returns the greatest key after them.
     fn put_pending(&self, transaction: &mut RwTransaction<'_>, watermark: u64) -> lmdb::Result<Vec<u8>> {
         let (pending, store) = (&self.pending, &self.store);
         let mut last = self.last_key.as_slice();
@@ -452,7 +452,7 @@ impl Run {
     }
 }
 
-/// Puts a row under its id, unless that is taken by an earlier row.
+/// Puts a row under its id, unless an earlier row has that key.
 fn put_new(
     transaction: &mut RwTransaction<'_>,
     store: &Store,
@@ -460,7 +460,7 @@ fn put_new(
     value: &[u8],
     last: &[u8],
 ) -> lmdb::Result<bool> {
-    // Beyond the last key nothing is to be searched, and LMDB fills the page before it starts another.
+    // Beyond the last key LMDB need not search, and it fills the page before it starts another.
     let flags = if id > last { WriteFlags::APPEND } else { WriteFlags::NO_OVERWRITE };
     match transaction.put(store.vectors, &id, &value, flags) {
         Err(Error::KeyExist) => Ok(false),
@@ -497,7 +497,7 @@ impl Pending {
 }
 
 impl Found {
-    /// What the database at `file`, which nobody is writing to, says of its run; `None` when it is not there.
+    /// Reads the run's records from the database at `file`, which no process may be writing; `None` if there is none.
     fn read(file: &Path) -> Result<Option<Self>, SinkError> {
         if !file.exists() {
             return Ok(None);
@@ -514,7 +514,7 @@ impl Found {
     }
 }
 
-/// Writes what a database says of its run.
+/// Writes the run's records to a database.
 fn put_meta(store: &Store, settings: &RunManifest, watermark: u64, complete: bool) -> Result<(), SinkError> {
     let manifest = serde_json::to_vec(settings).expect("a manifest is plain data and always has a JSON form");
     let (watermark, complete) = (watermark.to_string(), complete.to_string());

@@ -1,4 +1,4 @@
-//! An LMDB environment with our four databases.
+//! An LMDB environment with the sink's four databases.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use lmdb::{
 
 use crate::layout::{FAILURES, META, ORDER, VECTORS};
 
-/// Address space to reserve for a growing database. Only what is used takes up disk or memory, and a reader that
-/// opened the file never has to map it anew.
+/// Address space to reserve for a growing database. Only the used part takes disk or memory, and a reader that opened
+/// the file never has to map it anew.
 #[cfg(all(target_pointer_width = "64", not(windows)))]
 pub(crate) const ROOMY_MAP: usize = 1 << 40;
-/// Windows gives a file the length of its map, and 32 bits do not reach far.
+/// On Windows a file is as long as its map, and 32-bit address space is small.
 #[cfg(not(all(target_pointer_width = "64", not(windows))))]
 pub(crate) const ROOMY_MAP: usize = 1 << 26;
-/// What is taken where that much is not to be had (`ulimit -v`): little, and doubled when full, so that it leaves room
-/// for the finished file's map.
+/// Map sizes for systems that refuse the roomy one (`ulimit -v`): small, and doubled when full, so that the finished
+/// file's map also fits.
 const MODEST_MAPS: [usize; 3] = [1 << 26, 1 << 23, 1 << 20];
 
-/// Length of LMDB's lock file for its usual 126 readers.
+/// Length of LMDB's lock file for its default 126 readers.
 const LOCK_LEN: u64 = 8192;
 
 /// An open environment and its databases.
@@ -37,7 +37,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes a database file that nobody else knows of: no lock file, and nothing durable before [`sync`](Self::sync).
+    /// Creates a database file for this process alone: no lock file, and not durable before [`sync`](Self::sync).
     pub(crate) fn create_private(file: &Path, map_size: usize) -> Result<Self, SinkError> {
         let flags = EnvironmentFlags::NO_SUB_DIR
             | EnvironmentFlags::NO_LOCK
@@ -47,26 +47,26 @@ impl Store {
         Self::with_databases(env, file, |env, name| env.create_db(Some(name), DatabaseFlags::empty()))
     }
 
-    /// Opens the environment in a folder for writing, with LMDB's lock file, so that other processes can read it.
+    /// Opens a folder's environment for writing, with LMDB's lock file, so that other processes can read it.
     pub(crate) fn open_shared(folder: &Path, map_size: usize) -> Result<Self, SinkError> {
         reserve_lock_file(&folder.join("lock.mdb"))?;
         let env = open(folder, EnvironmentFlags::NO_TLS, map_size)?;
         Self::with_databases(env, &folder.join("data.mdb"), |env, name| env.open_db(Some(name)))
     }
 
-    /// Opens a database file that nobody is writing to, for reading; no lock file is made or touched.
+    /// Opens a database file that no process is writing, for reading, without creating or touching a lock file.
     pub(crate) fn open_quiet(file: &Path) -> Result<Self, SinkError> {
         let flags = EnvironmentFlags::NO_SUB_DIR | EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_LOCK;
         Self::open_to_read(file, flags | EnvironmentFlags::NO_TLS)
     }
 
-    /// Opens the environment in a folder that another process may be writing to, for reading.
+    /// Opens a folder's environment for reading while another process may be writing to it.
     pub(crate) fn open_live(folder: &Path) -> Result<Self, SinkError> {
         Self::open_to_read(folder, EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS)
     }
 
     fn open_to_read(path: &Path, flags: EnvironmentFlags) -> Result<Self, SinkError> {
-        // Without a size of our own it is the writer's.
+        // Without a size of its own, the reader uses the writer's.
         let env = Environment::new().set_flags(flags).set_max_dbs(4).open(path).map_err(failed("open", path))?;
         Self::with_databases(env, path, |env, name| env.open_db(Some(name)))
     }
@@ -86,7 +86,7 @@ impl Store {
         Ok(Self { env, path: path.to_owned(), vectors, order, failures, meta })
     }
 
-    /// Runs `act` in one transaction and commits it. When the map is full it is doubled and `act` runs again, in a new
+    /// Runs `act` in one transaction and commits it. If the map is full, doubles it and runs `act` again in a new
     /// transaction.
     pub(crate) fn write<T>(&self, act: impl Fn(&mut RwTransaction<'_>) -> lmdb::Result<T>) -> Result<T, SinkError> {
         loop {
@@ -103,8 +103,7 @@ impl Store {
         }
     }
 
-    /// LMDB says "input/output error" when the system wrote less than it was given, which is how a disk that fills up
-    /// begins to say so.
+    /// LMDB reports "input/output error" after a short write, which is how a disk that fills up first shows.
     fn write_failed(&self, error: Error) -> SinkError {
         let error = failed("write", &self.path)(error);
         let folder = self.path.parent().unwrap_or(Path::new("."));
@@ -116,7 +115,7 @@ impl Store {
         }
     }
 
-    /// Doubles the map. No transaction is open.
+    /// Doubles the map; no transaction may be open.
     fn grow(&self) -> Result<(), SinkError> {
         let size = self.env.info().map_err(failed("inspect", &self.path))?.map_size();
         let grown = size.checked_mul(2).ok_or(Error::MapFull).and_then(|size| self.env.set_map_size(size));
@@ -126,10 +125,10 @@ impl Store {
         })
     }
 
-    /// A snapshot: what was committed when it was taken, whatever is written meanwhile.
+    /// A snapshot of the state when it was taken, unaffected by later writes.
     pub(crate) fn read(&self) -> Result<RoTransaction<'_>, SinkError> {
         let snapshot = match self.env.begin_ro_txn() {
-            // The writer's file outgrew our map; no transaction of ours is open, so it can be mapped anew.
+            // The writer's file outgrew this map; no transaction is open here, so it can be mapped anew.
             Err(Error::MapResized) => self.env.set_map_size(0).and_then(|()| self.env.begin_ro_txn()),
             result => result,
         };
@@ -162,13 +161,13 @@ impl Store {
         }
     }
 
-    /// Makes what a private database holds durable.
+    /// Makes a private database durable.
     pub(crate) fn sync(&self) -> Result<(), SinkError> {
         self.env.sync(true).map_err(failed("sync", &self.path))
     }
 }
 
-/// Opens an environment with a map of `map_size`, or with a modest one.
+/// Opens an environment with a map of `map_size`, or with a smaller one.
 fn open(path: &Path, flags: EnvironmentFlags, map_size: usize) -> Result<Environment, SinkError> {
     let attempt = |size| Environment::new().set_flags(flags).set_max_dbs(4).set_map_size(size).open(path);
     let mut result = attempt(map_size);
@@ -185,7 +184,7 @@ fn is_out_of_memory(code: i32) -> bool {
     io::Error::from_raw_os_error(code).kind() == io::ErrorKind::OutOfMemory
 }
 
-/// Whether a megabyte no longer fits.
+/// Whether the disk has less than a megabyte left.
 fn is_full(folder: &Path) -> bool {
     let probe = folder.join("probe");
     let full = match std::fs::write(&probe, vec![1; 1 << 20]) {
@@ -196,8 +195,8 @@ fn is_full(folder: &Path) -> bool {
     full
 }
 
-/// Gives LMDB's lock file its blocks. LMDB itself makes it sparse and writes to it through memory, so that on a full
-/// disk the process would be killed by a bus error instead of being told.
+/// Allocates the lock file's blocks. LMDB itself makes it sparse and writes to it through memory, so a full disk would
+/// kill the process with a bus error instead of returning an error.
 fn reserve_lock_file(path: &Path) -> Result<(), SinkError> {
     let len = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     if len >= LOCK_LEN {
@@ -206,7 +205,7 @@ fn reserve_lock_file(path: &Path) -> Result<(), SinkError> {
     std::fs::write(path, [0; LOCK_LEN as usize]).map_err(SinkError::io("write", path))
 }
 
-/// Turns LMDB's errors into ours, for `map_err`.
+/// Converts LMDB's errors, for `map_err`.
 pub(crate) fn failed(action: &'static str, path: &Path) -> impl Fn(Error) -> SinkError {
     move |error| match error {
         Error::Other(code) if code > 0 => SinkError::io(action, path)(io::Error::from_raw_os_error(code)),
@@ -216,8 +215,8 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl Fn(Error) -> Sin
     }
 }
 
-/// Writes everything in `from` that lasts to `to`, which is empty: each database in the order of its keys, so that
-/// every page is as full as it can be, and equal content gives equal bytes however it came to be.
+/// Copies everything durable from `from` to the empty `to`, each database in key order. Every page is then as full as
+/// possible, and equal content gives equal bytes, whatever its history.
 pub(crate) fn copy_sorted(from: &Store, to: &Store) -> Result<(), SinkError> {
     for (source, target) in [(from.vectors, to.vectors), (from.order, to.order), (from.failures, to.failures)] {
         copy_database(from, source, to, target)?;
@@ -225,7 +224,7 @@ pub(crate) fn copy_sorted(from: &Store, to: &Store) -> Result<(), SinkError> {
     Ok(())
 }
 
-/// Bytes that go into one transaction: LMDB keeps as much in memory.
+/// Bytes per transaction; LMDB keeps as much in memory.
 const CHUNK: usize = 8 << 20;
 
 fn copy_database(from: &Store, source: Database, to: &Store, target: Database) -> Result<(), SinkError> {

@@ -1,4 +1,4 @@
-//! The suite that every sink passes, and crashes at every step.
+//! The conformance suite for sinks, and crashes at every step.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -54,7 +54,7 @@ fn with_subject(check: impl FnOnce(&Subject<'_>)) {
     });
 }
 
-/// In memory where that is possible: the suite syncs thousands of files.
+/// Uses memory if possible: the suite syncs thousands of files.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

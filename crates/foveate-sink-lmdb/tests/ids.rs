@@ -53,7 +53,7 @@ fn every_id_is_kept_whatever_it_is() {
         .map(str::to_owned)
         .chain([long("k", 511), long("k", 512), long("k", 513), long("k", 512), long("k", 100_000), long("k", 511)])
         .collect();
-    // Two by two, each pair in a process's life of its own.
+    // Two by two, with a separate sink for each pair.
     for (pair, ids) in (0..).zip(ids.chunks(2)) {
         let mut sink = LmdbSink::new(SinkOptions::new(&path));
         assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark(pair * 2));
@@ -156,7 +156,7 @@ fn a_file_that_is_no_database_is_respected_and_named() {
     assert!(error.to_string().contains("y.lmdb.partial/data.mdb"), "{error}");
 }
 
-/// A lock file tells of the transactions of the file it was made for; LMDB would believe it of another one.
+/// A lock file describes the transactions of its own file; LMDB would apply it to another one.
 #[test]
 fn an_overwritten_output_loses_its_readers_lock_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! More than one process: readers of what is being written, writers that are killed, and too little memory.
+//! Several processes: readers during the run, killed writers, and too little memory.
 //!
 //! The other process is this test binary again, with the name of one of the [`CHILDREN`] and, in [`OUTPUT`], a path.
 
@@ -15,7 +15,7 @@ use foveate_sink::{Existing, Failure, Rows, RunManifest, SinkError, SinkOptions,
 use foveate_sink_lmdb::{LmdbSink, Vectors};
 use foveate_testkit::{python, run, trials};
 
-/// What the other processes do.
+/// The child processes' actions.
 const CHILDREN: [(&str, fn(&Path)); 3] = [("write", write), ("append", append_and_wait), ("read", read_twice)];
 const OUTPUT: &str = "FOVEATE_TEST_LMDB_OUTPUT";
 
@@ -49,7 +49,7 @@ fn manifest() -> RunManifest {
 }
 
 fn id(index: u64) -> String {
-    // Neither in the order of the source nor all different.
+    // Neither in source order nor all different.
     format!("photos/{:05}.jpg", index * 7919 % (BLOCK * BLOCKS - 17))
 }
 
@@ -61,7 +61,7 @@ fn vector(index: u64) -> Vec<f32> {
     (0..DIM as u64).map(|at| (index * 31 + at) as f32).collect()
 }
 
-/// Hands in one block of outcomes.
+/// Appends one block of outcomes.
 fn take(sink: &mut dyn VectorSink, block: u64) {
     let items = block * BLOCK..(block + 1) * BLOCK;
     let index: Vec<u64> = items.clone().filter(|&index| !failed(index)).collect();
@@ -80,11 +80,11 @@ fn take(sink: &mut dyn VectorSink, block: u64) {
     sink.fail(&failures.collect::<Vec<_>>()).unwrap();
 }
 
-/// Continues a run to its end, saying how far it is.
+/// Continues a run to its end, reporting its progress.
 fn write_all(output: &Path, say: &mut dyn FnMut(u64)) {
     let mut sink = LmdbSink::new(options(output));
     let Watermark(from) = match sink.begin(&manifest(), Existing::Resume) {
-        // Killed when there was nothing left to do but to clean up.
+        // The previous process was killed when only the cleanup was left.
         Err(SinkError::AlreadyComplete(_)) => return,
         begun => begun.unwrap(),
     };
@@ -96,7 +96,7 @@ fn write_all(output: &Path, say: &mut dyn FnMut(u64)) {
     sink.finish().unwrap();
 }
 
-/// Every row below the watermark, and none above, in whole and in order.
+/// Checks that every row below the watermark is there, complete and in order, and none above it.
 fn check_stored(vectors: &Vectors) -> u64 {
     let watermark = vectors.watermark().unwrap();
     let mut expected = (0..watermark).filter(|&index| !failed(index));
@@ -118,7 +118,7 @@ struct Other {
 }
 
 impl Other {
-    /// This binary as the child `name`, told about `output`.
+    /// Starts this binary as the child `name`, with `output`.
     fn run(name: &str, output: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(name);
@@ -131,7 +131,7 @@ impl Other {
         Self { child, input, output }
     }
 
-    /// The next number that it says after `word`; `None` at its end.
+    /// The next number that the child prints after `word`; `None` at its end.
     fn heard(&mut self, word: &str) -> Option<u64> {
         let mut line = String::new();
         while self.output.read_line(&mut line).unwrap() > 0 {
@@ -264,7 +264,7 @@ fn killed_between_append_and_commit() {
     assert_eq!(found, Watermark(BLOCK));
 }
 
-/// Most of the writer's time is commits, so that is where it is killed.
+/// Commits take most of the writer's time, so most kills hit one.
 fn killed_at_any_moment() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, output) = (dir.path().join("whole.lmdb"), dir.path().join("x.lmdb"));
@@ -275,7 +275,7 @@ fn killed_at_any_moment() {
     let (mut kills, mut lowest) = (0, 0);
     for round in 0_u32.. {
         let mut writer = Other::run("write", &output);
-        // A pseudo-random moment, later and later so that the end is reached.
+        // A pseudo-random moment, later in each round so that the end is reached.
         std::thread::sleep(time * (round * 37 % 23) / 60 + Duration::from_millis(u64::from(round)));
         if writer.child.try_wait().unwrap().is_some() {
             writer.ends_well();
@@ -306,7 +306,8 @@ fn killed_at_any_moment() {
     assert_eq!(check_stored(&Vectors::open(&output).unwrap()), BLOCK * BLOCKS);
 }
 
-/// A power failure in the middle of a commit: some of its pages reached the disk, the one that makes them count did not.
+/// A power failure in the middle of a commit: some of its pages reached the disk, the one that makes them valid did
+/// not.
 fn a_torn_commit_never_happened() {
     const PAGE: usize = 4096;
     let dir = tempfile::tempdir().unwrap();
