@@ -1,4 +1,4 @@
-//! Object addresses, and which of them may be read.
+//! Object addresses, and the allowed ones.
 
 use foveate_source::{FetchError, SourceError};
 use object_store::path::Path;
@@ -63,7 +63,7 @@ impl Allowed {
 }
 
 fn strict_path(key: &str) -> Option<Path> {
-    // Such parts would be dropped silently.
+    // The library would silently drop such parts.
     let edges = key.starts_with('/') || key.ends_with('/');
     Path::parse(key).ok().filter(|_| !edges)
 }

@@ -91,7 +91,7 @@ impl Stores {
 
 impl Drop for Stores {
     fn drop(&mut self) {
-        // Waiting for the runtime would panic if the last reader ends within another runtime.
+        // Waiting for the runtime would panic if the last reader is dropped inside another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -167,8 +167,8 @@ fn cause(error: &dyn Error) -> String {
     line.trim().to_owned()
 }
 
-/// The status and the code of an answer that the library quotes in full. The rest of its body may repeat the request,
-/// which has the key's id and perhaps a session token.
+/// The status and the code of a response that the library quotes in full. The rest of its body may repeat the request,
+/// which has the key's id and possibly a session token.
 fn answered(text: &str) -> Option<String> {
     const LONGEST: usize = 64;
     let answer = text.strip_prefix("Server returned ")?;

@@ -1,4 +1,4 @@
-//! Against moto's S3, filled by boto3, and against servers that misbehave.
+//! Tests against moto's S3, filled by boto3, and against misbehaving servers.
 
 // Tests may unwrap, and one prints what it reads.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -18,7 +18,7 @@ use foveate_testkit::{python, run, trials};
 
 use brokers::{AwsServer, printed};
 
-/// What the environment says of AWS in this process, and in one that finds the server there, too.
+/// The AWS variables of this process, and of one that also finds the server there.
 const CREDENTIALS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
 /// Makes a process of this program read an object.
 const READER: &str = "FOVEATE_TEST_READER";
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         read_as_programs_do();
         return ExitCode::SUCCESS;
     }
-    // A process does not change its own environment, where credentials are looked for.
+    // A process cannot change its own environment, where the credentials come from.
     if CREDENTIALS.iter().any(|(name, value)| std::env::var_os(name).is_none_or(|found| found != *value)) {
         let status = this_program().args(std::env::args_os().skip(1)).status().unwrap();
         return if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Keys that the bucket `photos` has, and one that `private` has; each object's bytes are its key's.
+/// Keys in the bucket `photos`, and one in `private`; each object's bytes are its key's.
 const KEYS: [&str; 6] =
     ["public/a.jpg", "public/deep/b c+d.jpg", "public/ü#1?x=%2e%2E&~[1].jpg", "public-not/a.jpg", "a.jpg", "public"];
 
@@ -63,14 +63,14 @@ s3.put_object(Bucket="photos", Key="public/large", Body=b"x" * 3_000_000)
 s3.put_object(Bucket="private", Key="public/a.jpg", Body=b"private")
 "#;
 
-/// A server that has them.
+/// Starts a server with these objects.
 fn store() -> AwsServer {
     let server = AwsServer::start();
     printed(python(&["boto3"]).args(["-c", FILL, &server.endpoint()]).args(KEYS));
     server
 }
 
-/// This program, with the credentials alone of what AWS' tools look for.
+/// This program, with only the credentials in its AWS environment.
 fn this_program() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
@@ -162,7 +162,7 @@ fn read_as_programs_do() {
     print!("{}", String::from_utf8(bytes).unwrap());
 }
 
-/// A store that answers every request with these bytes and then closes, or with nothing and waits.
+/// A store that answers every request with these bytes and then closes, or sends nothing and waits.
 fn strange(reply: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -181,7 +181,7 @@ fn strange(reply: &'static str) -> SocketAddr {
     address
 }
 
-/// The error of a reading that has to end in time.
+/// The error of a read that must end in time.
 fn strange_error(reply: &'static str) -> FetchError {
     let endpoint = format!("http://{}", strange(reply));
     let hasty =
