@@ -16,7 +16,10 @@ use foveate_sink_lmdb::{LmdbSink, Vectors};
 use foveate_testkit::{python, run, trials};
 
 /// The child processes' actions.
-const CHILDREN: [(&str, fn(&Path)); 3] = [("write", write), ("append", append_and_wait), ("read", read_twice)];
+/// A child process's name and what it does to the environment at a path.
+type Child = (&'static str, fn(&Path));
+
+const CHILDREN: [Child; 3] = [("write", write), ("append", append_and_wait), ("read", read_twice)];
 const OUTPUT: &str = "FOVEATE_TEST_LMDB_OUTPUT";
 
 fn main() -> ExitCode {
