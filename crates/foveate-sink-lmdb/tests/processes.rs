@@ -15,11 +15,10 @@ use foveate_sink::{Existing, Failure, Rows, RunManifest, SinkError, SinkOptions,
 use foveate_sink_lmdb::{LmdbSink, Vectors};
 use foveate_testkit::{python, run, trials};
 
-/// The child processes' actions.
-/// A child process's name and what it does to the environment at a path.
-type Child = (&'static str, fn(&Path));
+/// A child process's name, and what it does to the environment at a path.
+type Role = (&'static str, fn(&Path));
 
-const CHILDREN: [Child; 3] = [("write", write), ("append", append_and_wait), ("read", read_twice)];
+const CHILDREN: [Role; 3] = [("write", write), ("append", append_and_wait), ("read", read_twice)];
 const OUTPUT: &str = "FOVEATE_TEST_LMDB_OUTPUT";
 
 fn main() -> ExitCode {
