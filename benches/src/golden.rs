@@ -6,7 +6,8 @@ use foveate::DecodeScale;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::encode::DType;
 use foveate::verify::quantile;
-use foveate_tests::data::{fixture, root, shared};
+use foveate_testkit::find_data;
+use foveate_tests::data::{fixture, root};
 use foveate_tests::goldens::Goldens;
 use foveate_tests::numerics::{
     self, FileTier, OTHER_PIXELS, OTHER_PIXELS_TRAINED, RESAMPLED_ALIKE, RESAMPLED_OTHERWISE, SAME_PIXELS,
@@ -68,7 +69,7 @@ static PLACES: [Place; 6] = [
     },
     Place {
         model: "vit-tiny-patch16-224",
-        file: || shared("goldens/vit_tiny_embeddings.safetensors"),
+        file: || find_data("goldens/vit_tiny_embeddings.safetensors").map_err(|missing| missing.to_string()),
         key: "cls",
         trained: true,
     },

@@ -14,7 +14,7 @@ pub fn examples() -> PathBuf {
 /// The photos that imitate the usual workload (about 1000 x 1000 pixels, 300 KB, baseline 4:2:0) where the shared data
 /// set is, else [`examples`].
 pub fn usual() -> PathBuf {
-    foveate_tests::data::shared("photos").map_or_else(|_| examples(), |folder| folder.join("wl_*.jpg"))
+    foveate_testkit::find_data("photos").map_or_else(|_| examples(), |folder| folder.join("wl_*.jpg"))
 }
 
 /// The files that `from` (a file, a folder or a pattern) stands for, in order.

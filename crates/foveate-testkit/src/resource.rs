@@ -1,6 +1,6 @@
 //! What trials may need, and what happens where it is missing.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::sync::LazyLock;
 
 use crate::ignored::ignore;
@@ -84,6 +84,12 @@ impl Resource {
 pub struct Missing {
     resource: Resource,
     why: String,
+}
+
+impl Display for Missing {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 impl Missing {

@@ -1,8 +1,6 @@
 //! Diagnoses of simulated pipelines: each stage in turn is slow, and the diagnosis has to name it. The simulation has the
 //! engine's threads, queues and batches, and no clock: what is concluded depends on costs, noise and seeds alone.
 
-#![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
-
 use foveate_plan::{Limits, LinearStep, Service, SimForward, SimStage, Simulation, Step};
 
 use super::depth::Depth;
