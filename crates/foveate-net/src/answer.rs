@@ -1,4 +1,4 @@
-//! What an answer means: its status, its `Retry-After`, and why a request failed.
+//! Interprets an answer: its status, its `Retry-After`, and why a request failed.
 
 use std::io;
 use std::time::{Duration, SystemTime};

@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Downloads `url` into `out`, replacing its content. Before the first byte of the body is read, `admit` is called
-    /// once with the most bytes that the body can have. It may wait; that time does not count.
+    /// once with the largest size that the body can have. It may block; that time does not count.
     ///
     /// # Errors
     /// [`NetError`]; `out` is empty then.
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Permission for a request: by the rules, and by its turn among the requests to the same host.
+    /// Permission for a request: checks the rules, then waits for a turn at the host.
     fn turn(&self, target: &Target, deadline: &Deadline) -> Result<Turn<'_>, NetError> {
         self.rules.check(target)?;
         let host = target.server();

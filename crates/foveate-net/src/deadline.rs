@@ -1,4 +1,4 @@
-//! A deadline for a whole request, whatever it is doing.
+//! A deadline for a whole request, in each of its phases.
 //!
 //! The HTTP library's own total timeout cannot pause while the caller waits for room, and does not apply while TLS
 //! reads a record byte by byte. So sockets keep the deadline: every read and write gets the time that is left. A

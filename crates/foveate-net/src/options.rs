@@ -21,8 +21,8 @@ pub struct ClientOptions {
     pub max_bytes: u64,
     /// Longest time for a connection, TLS handshake included.
     pub connect_timeout: Duration,
-    /// Longest time for a request, including redirects and body. A request may wait as long for its turn before, while
-    /// `per_host` others are under way.
+    /// Longest time for a request, including redirects and body. Before that, a request may wait as long for its turn
+    /// while `per_host` others are under way.
     pub timeout: Duration,
     /// Most requests to one host at once.
     pub per_host: usize,

@@ -47,7 +47,7 @@ pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
     Ok(answer.filter_map(Result::ok).map(|entry| entry.sockaddr.ip()).collect())
 }
 
-/// Resolves for the HTTP library, and checks the very addresses that it connects to.
+/// Resolves names for the HTTP library, and checks exactly the addresses that it connects to.
 pub(crate) struct Guard {
     rules: Rules,
     names: Arc<Names>,
@@ -165,7 +165,7 @@ impl State {
         }
         self.known.retain(|_, known| known.until > now);
         if self.known.len() >= MAX_KNOWN {
-            // Nothing has expired: look up again the names that are used again.
+            // Nothing has expired: names that are used again are looked up again.
             self.known.clear();
         }
     }

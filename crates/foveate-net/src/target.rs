@@ -60,7 +60,7 @@ impl Target {
                 "{host}: the address holds a user's name or password; leave it out"
             )));
         }
-        // Attackers pass guards with URLs in which two parsers see different hosts.
+        // URLs in which two parsers see different hosts are a known way around guards.
         let odd = || NetError::permanent(format!("{host}: the address cannot be asked over HTTP"));
         let uri: Uri = url.as_str().parse().map_err(|_| odd())?;
         let port = url.port_or_known_default().filter(|port| *port != 0).ok_or_else(odd)?;
@@ -133,9 +133,9 @@ impl Rules {
         Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
     }
 
-    /// Whether a host with these addresses may be requested. All of them must be public, unless the host is allowed to
-    /// be private: names with both kinds are made to pass guards. Errors do not name the addresses, which would reveal
-    /// the internal network.
+    /// Whether a host with these addresses may be requested. All of them must be public, unless the host may be
+    /// private: names with both kinds are made to pass guards. Errors do not name the addresses, which would reveal the
+    /// internal network.
     pub(crate) fn check_addresses(&self, host: &str, port: u16, addresses: &[IpAddr]) -> Result<(), NetError> {
         let is_exempt = self.exempt.iter().any(|name| name.covers(host, port));
         match addresses.iter().find_map(|address| address::special(*address)) {

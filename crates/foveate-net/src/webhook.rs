@@ -71,8 +71,8 @@ fn secret(text: &str) -> Result<Vec<u8>, OptionsError> {
     }
 }
 
-/// A message's id from a text that identifies the message. It is safe in a header, and has no full stops, with which an
-/// attacker could shift the boundaries of the signed parts.
+/// A message's id from a text that identifies the message. It is safe in a header. It has no full stops, which would
+/// let an attacker shift the boundaries of the signed parts.
 pub fn message_id(key: &str) -> String {
     use std::fmt::Write as _;
     let digest = Sha256::digest(key.as_bytes());
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn signatures_are_those_of_the_reference() {
-        // Made by the specification's own library for Python, standardwebhooks 1.1.0.
+        // The output of the specification's own library for Python, standardwebhooks 1.1.0.
         let signature = "v1,4CXWxHFqJzamo2RVZhl7CDg8su+PNzGi4Ar1Sol+AeI=";
         assert_eq!(Secrets::parse(SECRET).unwrap().sign(MESSAGE, 1674087231, BODY.as_bytes()), signature);
         let both = Secrets::parse(&format!("{OTHER}\n{SECRET}\n")).unwrap().sign(MESSAGE, 1674087231, BODY.as_bytes());

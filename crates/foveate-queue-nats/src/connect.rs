@@ -47,13 +47,13 @@ impl Connection {
         self.client.connection_state() == State::Connected
     }
 
-    /// The number of connections so far. A new connection does not know the requests of the previous one.
+    /// The number of connections so far. A new connection knows no requests of the previous one.
     fn generation(&self) -> u64 {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Waits for the connection for a while. A request without one would be sent when nobody waits for the answer any
-    /// more.
+    /// Waits a limited time for the connection. Without it, a request would be sent after its caller stopped waiting
+    /// for the answer.
     pub(crate) async fn ready(&self) -> Result<(), QueueError> {
         let up = async {
             while !self.is_up() {

@@ -156,7 +156,7 @@ impl NatsQueue {
         self.connection.ready().await?;
         let mut received = self.fetch(max).await?;
         if received.is_empty() && !wait.is_zero() {
-            // Only one: a larger request would stay open after this call, and take messages that nobody receives.
+            // Only one: a larger request would stay open after this call, and take messages that no caller receives.
             let waiting = self.consumer.batch().max_messages(1).expires(wait).messages();
             received = match self.connection.answered(waiting).await? {
                 Ok(batch) => self.collect(batch, wait + ANSWER).await?,

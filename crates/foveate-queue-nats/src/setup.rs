@@ -139,7 +139,7 @@ impl Setup<'_> {
             durable_name: Some(self.options.consumer.clone()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: self.options.lease.unwrap_or(LEASE),
-            // Unlimited: workers themselves give up messages and limit those in flight.
+            // Unlimited: the workers limit deliveries and messages in flight themselves.
             max_deliver: -1,
             max_ack_pending: -1,
             ..pull::Config::default()

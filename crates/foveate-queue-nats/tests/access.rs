@@ -1,4 +1,4 @@
-//! Who may, and what is refused with which words. No secret is ever among them.
+//! Access control: the errors of refused connections. No error contains a secret.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
@@ -15,7 +15,7 @@ use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
 use foveate_queue_nats::NatsQueue;
 use foveate_testkit::{Resource, program, run, trials};
 
-/// Names a queue to a process of its own: a test's environment cannot be changed, but another process's can.
+/// Passes a queue's address to a child process: a test cannot change its own environment, but can set a child's.
 const ADDRESS: &str = "FOVEATE_TEST_ADDRESS";
 
 fn main() -> ExitCode {
@@ -51,7 +51,7 @@ fn refused(options: &QueueOptions) -> String {
     }
 }
 
-/// Has the server make something, as its own tools would.
+/// Makes something on the server, as its own tools would.
 fn prepare(server: &NatsServer, make: impl AsyncFnOnce(jetstream::Context)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async { make(jetstream::new(async_nats::connect(server.address()).await.unwrap())).await });
@@ -162,7 +162,7 @@ fn dead_letters_need_as_much_room_as_messages() {
         refused(&asked),
         "queue JOBS: stream JOBS-DEAD takes dead letters of up to 2000 bytes (MaxMsgSize), but stream JOBS takes messages of up to 1048576; raise the one to at least that, or lower the other"
     );
-    // No limit of its own, and one that the server's makes void.
+    // Streams without a limit of their own, and one whose limit is above the server's.
     for (jobs, dead) in [(2000, 2000), (2000, -1), (-1, -1), (2 << 20, 1 << 20)] {
         limit("JOBS", jobs);
         limit("JOBS-DEAD", dead);

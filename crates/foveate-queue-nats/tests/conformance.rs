@@ -1,4 +1,4 @@
-//! The suite that every queue passes, against a real server.
+//! The conformance suite against a real server.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -26,10 +26,10 @@ fn main() -> ExitCode {
     ])
 }
 
-/// What `nats-server` takes unless it is configured.
+/// The largest message of an unconfigured `nats-server`.
 const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Another client than the queue's, on a runtime of its own.
+/// Another client than the queue's, with its own runtime.
 struct Client {
     runtime: tokio::runtime::Runtime,
     jetstream: async_nats::jetstream::Context,
@@ -48,7 +48,7 @@ impl Client {
         self.runtime.block_on(sent).unwrap();
     }
 
-    /// Of the first message.
+    /// A header of the first message.
     fn header(&self, stream: &str, name: &str) -> Option<String> {
         self.runtime.block_on(async {
             let message = self.jetstream.get_stream(stream).await.unwrap().get_raw_message(1).await.unwrap();
@@ -119,7 +119,7 @@ fn a_body_that_leaves_no_room_loses_its_end() {
     let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{address}/JOBS")) };
     let queue = NatsQueue::open(&options).unwrap();
     let client = Client::connect(&address);
-    // Without a header of its own, so that there is no room for any.
+    // Sent without a header, so that the message has no room for any.
     let body: String = "0123456789abcdef".repeat(MAX_PAYLOAD / 16);
     client.send("JOBS", &body);
     let delivery = queue.receive(1, Duration::from_secs(20)).unwrap().remove(0);

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     run(trials![other_clients_send_read_and_work])
 }
 
-/// What the script prints.
+/// The output of a step of the script.
 fn other(server: &NatsServer, step: &str) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop.py");
     printed(python(&["nats"]).args([script, &server.address(), step]))

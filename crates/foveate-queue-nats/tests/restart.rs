@@ -1,4 +1,4 @@
-//! The broker is killed while messages are on their way, and comes back.
+//! The broker is killed while messages are under way, and restarts.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 }
 
 const MESSAGES: usize = 2000;
-/// Most that a call may take while the broker is away.
+/// Longest time of a call while the broker is down.
 const BOUND: Duration = Duration::from_secs(8);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,7 +35,7 @@ fn open(server: &NatsServer) -> NatsQueue {
     NatsQueue::open(&options).unwrap()
 }
 
-/// Sends what is to be sent until the broker has it.
+/// Sends all messages until the broker has stored them.
 fn send_all(queue: &dyn JobQueue) {
     for chunk in 0..MESSAGES / 20 {
         let message = |at: usize| Message { id: (chunk * 20 + at).to_string(), body: b"{}".to_vec() };
@@ -49,7 +49,7 @@ fn send_all(queue: &dyn JobQueue) {
     }
 }
 
-/// Receives and acknowledges until every message was acknowledged; `done` counts how often each was.
+/// Receives and acknowledges until every message was acknowledged; `done` counts the acknowledgements of each.
 fn work(queue: &dyn JobQueue, done: &Mutex<BTreeMap<String, u32>>) {
     let give_up = Instant::now() + PATIENCE;
     while done.lock().unwrap().len() < MESSAGES {
@@ -69,7 +69,7 @@ fn work(queue: &dyn JobQueue, done: &Mutex<BTreeMap<String, u32>>) {
     }
 }
 
-/// Every kind of call says that the broker is away, and does not take long for it.
+/// Every kind of call reports within [`BOUND`] that the broker is down.
 fn says_that_it_is_away(queue: &dyn JobQueue, receipt: &foveate_queue::Receipt) {
     let receipts = std::slice::from_ref(receipt);
     let message = Message { id: "late".to_owned(), body: b"{}".to_vec() };

@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// Waits for the answer to `question`, for `wait` longer than usual.
+    /// Waits for the answer to `question`, `wait` longer than usual.
     pub(crate) async fn answered<T, E, R>(
         &self,
         doing: &str,
@@ -72,7 +72,7 @@ impl Service {
         }
     }
 
-    /// What an SDK's error means. It is not kept as the source: it holds the request and the answer, which may repeat
+    /// Translates an SDK error. It is not kept as the source: it holds the request and the answer, which may repeat
     /// credentials.
     fn error<E, R>(&self, doing: &str, error: &SdkError<E, R>) -> QueueError
     where
@@ -93,7 +93,7 @@ impl Service {
         }
     }
 
-    /// The meaning of the service's answer to one message of several.
+    /// Translates the service's answer to one message of several.
     pub(crate) fn entry(&self, doing: &str, entry: &BatchResultErrorEntry) -> QueueError {
         self.told(doing, entry.code(), entry.message().unwrap_or_default())
     }

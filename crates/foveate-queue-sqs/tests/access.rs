@@ -1,4 +1,4 @@
-//! Who may, and what is refused with which words. No secret is ever among them.
+//! Access control: the errors of refused requests. No error contains a secret.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Options for whoever answers at `endpoint`, with credentials that nobody may see.
+/// Options for the service at `endpoint`, with credentials that must not appear anywhere.
 fn secret_options(endpoint: &str) -> (TempDir, QueueOptions) {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("credentials");
@@ -50,7 +50,7 @@ fn tells_no_secret(error: &QueueError) {
     assert!(["AKIASECRET", "geheim", "marke"].iter().all(|secret| !said.contains(secret)), "{said}");
 }
 
-/// A service that answers every request with this error, and repeats the request's headers in it, as Amazon does.
+/// A service that answers every request with this error, which repeats the request's headers, as Amazon does.
 fn refusing(status: u16, code: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -65,7 +65,7 @@ fn refusing(status: u16, code: &'static str) -> String {
             let head =
                 format!("HTTP/1.1 {status} X\r\nx-amzn-requestid: 1\r\ncontent-type: application/x-amz-json-1.0\r\n");
             let length = body.len();
-            // Who asked may have gone.
+            // The client may have disconnected.
             let _ = write!(stream, "{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
         }
     });

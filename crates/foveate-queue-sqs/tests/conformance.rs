@@ -1,4 +1,4 @@
-//! The suite that every queue passes, against a server that speaks SQS' protocol.
+//! The conformance suite against a server that speaks SQS' protocol.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     run(trials![it_is_a_queue_and_so_is_a_fifo_queue, settings_that_there_are_not_are_refused,])
 }
 
-/// What the server takes.
+/// The server's largest message.
 const LARGEST: usize = 1 << 20;
 
 fn dead_letters(endpoint: &str, queue: &str) -> Vec<Dead> {

@@ -1,5 +1,5 @@
-//! Another client, boto3, sends jobs, reads dead letters, works on the same queue, and sets it up in ways that lose
-//! messages.
+//! Another client, boto3, sends jobs, reads dead letters, works on the same queue, and configures it in ways that would
+//! lose messages.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -61,7 +61,7 @@ fn a_redrive_policy_must_leave_giving_up_to_workers() {
         error.to_string(),
         "queue jobs: its redrive policy moves a message away after 6 deliveries (maxReceiveCount), before a worker gives it up after 8, with stage and reason; raise it above 8, or give messages up sooner"
     );
-    // The policy's own target is where dead letters go.
+    // Dead letters go to the policy's target.
     let queue = SqsQueue::open(&QueueOptions { max_receive: 2, ..options(&server, "jobs") }).unwrap();
     assert_eq!(queue.send(&[Message { id: "a".to_owned(), body: b"{}".to_vec() }]), [Ok(())]);
     let received = queue.receive(1, WAIT).unwrap();

@@ -23,8 +23,8 @@ pub struct QueueOptions {
 impl QueueOptions {
     /// The default of [`max_receive`](Self::max_receive).
     pub const DEFAULT_MAX_RECEIVE: u32 = 5;
-    /// Deliveries beyond [`max_receive`](Self::max_receive) in which workers find out which of the messages that they
-    /// held together is the poison message. A broker's own delivery limit must allow for these.
+    /// Deliveries beyond [`max_receive`](Self::max_receive). In these, workers find out which of the messages that they
+    /// held together is the poison message. A broker's own delivery limit must allow for them.
     pub const CHANCES: u32 = 3;
 
     /// The existing queue at `address`, as it is configured.
@@ -82,8 +82,8 @@ impl QueueBackend {
     /// Connects to a queue.
     ///
     /// # Errors
-    /// When the broker does not answer, the queue is not there (and is not to be created), or the options make no
-    /// sense.
+    /// When the broker does not answer, the queue does not exist (and is not to be created), or the options contradict
+    /// each other.
     pub fn open(&self, options: &QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> {
         (self.open)(options)
     }

@@ -1,4 +1,4 @@
-//! The suite that every queue passes, whatever the broker. Failures panic with what was expected.
+//! The test suite that every queue passes, for any broker. It panics with the expectation that failed.
 //!
 //! A backend's test calls [`check`] with a [`Harness`].
 
@@ -13,22 +13,22 @@ use crate::{DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, Message, Queue
 
 /// A kind of queue under test.
 pub struct Harness<'a> {
-    /// Makes a queue that nothing was ever sent to, of this lease and `max_receive`.
+    /// Makes a queue that never had a message, with this lease and `max_receive`.
     pub open: &'a (dyn Fn(Duration, u32) -> Fixture + Sync),
-    /// A lease that is short enough to wait for, and long enough for a few calls on a busy machine. The delays that are
-    /// asked for are of this length too.
+    /// A lease that is short enough to wait for, and long enough for a few calls on a busy machine. The suite uses it
+    /// as a delay, too.
     pub short: Duration,
-    /// What may be expected.
+    /// The broker's capabilities.
     pub capability: Capability,
 }
 
-/// One queue, and how others see it.
+/// One queue, and access to it from outside.
 pub struct Fixture {
     /// The queue.
     pub queue: Box<dyn JobQueue>,
-    /// Sends a body as a program would that knows nothing of our ids; `None` where every sender must give one.
+    /// Sends a body as another program would, without an id; `None` if the broker requires one.
     pub send_foreign: Option<SendForeign>,
-    /// Reads the queue's dead letters, by other means than the queue's own code where there are any.
+    /// Reads the queue's dead letters, if possible without the queue's own code.
     pub dead_letters: ReadDead,
 }
 
@@ -37,7 +37,7 @@ pub type SendForeign = Box<dyn Fn(&str) + Send>;
 /// See [`Fixture::dead_letters`].
 pub type ReadDead = Box<dyn Fn() -> Vec<Dead> + Send>;
 
-/// A dead letter as others read it.
+/// A dead letter as another program reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dead {
     /// The message's id.
@@ -51,30 +51,30 @@ pub struct Dead {
 /// What a broker can and cannot do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capability {
-    /// [`JobQueue::extend`] and [`JobQueue::release`] tell of a lost lease.
+    /// [`JobQueue::extend`] and [`JobQueue::release`] report a lost lease.
     pub tells_lost_leases: bool,
-    /// [`JobQueue::acknowledge`] and [`JobQueue::dead_letter`] tell of one too.
+    /// [`JobQueue::acknowledge`] and [`JobQueue::dead_letter`] report a lost lease, too.
     pub tells_lost_acknowledgements: bool,
-    /// The second of two messages with one id is dropped.
+    /// The broker drops the second of two messages with the same id.
     pub drops_doubles: bool,
-    /// Bodies need not be text.
+    /// Bodies may be any bytes, not only text.
     pub any_bytes: bool,
     /// Most bytes of a message, id included.
     pub largest: Option<usize>,
 }
 
-/// A lease that no check outlives.
+/// A lease that outlives every check.
 const LONG: Duration = Duration::from_secs(120);
-/// What is waited for must come within this; a busy machine is slow.
+/// Longest wait for an expected event; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How much earlier than a whole delay something may come back: clocks are not one.
+/// How much earlier than its delay a message may come back: the clocks differ.
 const EARLY: Duration = Duration::from_millis(100);
-/// More than any broker takes at once.
+/// More messages than any broker takes in one request.
 const MANY: usize = 57;
 
 type Check<'a> = fn(&Harness<'a>);
 
-/// Runs the whole suite; its checks run at once, each on a queue of its own.
+/// Runs the whole suite. The checks run concurrently, each on a queue of its own.
 pub fn check<'a>(harness: &Harness<'a>) {
     let checks: [(&str, Check<'a>); 19] = [
         ("messages_arrive_and_go_for_good", Harness::messages_arrive_and_go_for_good),
@@ -107,7 +107,7 @@ pub fn check<'a>(harness: &Harness<'a>) {
     });
 }
 
-/// Settings that a queue does not have are refused by name when it is opened: `open` is its backend's.
+/// Checks that `open`, a backend's function, refuses unknown settings by name.
 pub fn unknown_settings_are_refused(
     address: &str,
     open: impl FnOnce(&QueueOptions) -> Result<Box<dyn JobQueue>, QueueError>,
@@ -128,7 +128,7 @@ impl Harness<'_> {
         fixture
     }
 
-    /// A queue of short leases with one message that was just received, and when.
+    /// A queue of short leases with one message that was just received, and the time of receipt.
     fn one_received(&self) -> (Fixture, Delivery, Instant) {
         let fixture = self.fixture(self.short);
         send(&*fixture.queue, &[message("only")]);
@@ -403,7 +403,7 @@ impl Harness<'_> {
     fn one_too_large_is_refused_alone(&self) {
         let Some(largest) = self.capability.largest else { return };
         let queue = self.fixture(LONG).queue;
-        // As much as several brokers take in one request, so that these go in several.
+        // As much as several brokers take in one request, so that this needs several requests.
         let mut sent: Vec<_> = (0..5).map(|n| of_size(&n.to_string(), largest / 2)).collect();
         sent.insert(2, of_size("large", largest + 1));
         let results = queue.send(&sent);
@@ -417,7 +417,7 @@ impl Harness<'_> {
         assert_eq!(queue.receive(1, Duration::ZERO).unwrap().len(), 0);
     }
 
-    /// A body that leaves no room for anything beside it.
+    /// Checks a body that leaves no room for anything beside it.
     fn the_largest_can_be_given_up(&self) {
         let Some(largest) = self.capability.largest else { return };
         let fixture = self.fixture(LONG);
@@ -458,7 +458,7 @@ fn send(queue: &dyn JobQueue, messages: &[Message]) {
     all_ok(&results);
 }
 
-/// Receives until there are `count`, however many come at once.
+/// Receives until `count` messages have come, in any number of calls.
 #[track_caller]
 fn receive(queue: &dyn JobQueue, count: usize) -> Vec<Delivery> {
     let give_up = Instant::now() + PATIENCE;
@@ -482,7 +482,7 @@ fn receipts(deliveries: &[Delivery]) -> Vec<Receipt> {
     deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
 }
 
-/// Ids and bodies in the order of ids: brokers need not keep the order.
+/// Ids and bodies, sorted by id, because brokers need not keep the order.
 fn contents(deliveries: &[Delivery]) -> Vec<Message> {
     let messages = deliveries.iter().map(|delivery| Message { id: delivery.id.clone(), body: delivery.body.clone() });
     sorted(&messages.collect::<Vec<_>>())

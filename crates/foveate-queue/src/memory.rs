@@ -60,20 +60,20 @@ impl MemoryQueue {
         }
     }
 
-    /// The same queue, taking no more than `max_messages` at a time, leased ones included:
-    /// [`QueueError::Unreachable`] for those beyond.
+    /// The same queue, limited to `max_messages` at a time, leased ones included. Further messages fail with
+    /// [`QueueError::Unreachable`].
     #[must_use]
     pub fn with_max_messages(self, max_messages: usize) -> Self {
         Self { max_messages, ..self }
     }
 
-    /// The same queue, taking bodies of up to `max_bytes`: [`QueueError::TooLarge`] for those beyond.
+    /// The same queue, limited to bodies of `max_bytes`. Larger ones fail with [`QueueError::TooLarge`].
     #[must_use]
     pub fn with_max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
-    /// What was given up, in that order, as it was delivered last.
+    /// The dead letters in the order of their arrival, each with its last delivery.
     pub fn dead_letters(&self) -> Vec<(Delivery, DeadLetter)> {
         self.state().dead.clone()
     }
@@ -97,7 +97,7 @@ impl MemoryQueue {
         Ok(())
     }
 
-    /// Has the message of every live receipt dealt with; the others' leases are lost.
+    /// Applies `deal` to the message of every live receipt; the other leases are lost.
     fn each(&self, receipts: &[Receipt], deal: impl Fn(&mut State, Held)) -> Vec<Result<(), QueueError>> {
         let mut state = self.state();
         let now = Instant::now();
@@ -123,7 +123,7 @@ impl State {
         self.messages.insert(place, held);
     }
 
-    /// Takes out the message that `receipt` is of, while its lease lasts.
+    /// Removes the message that `receipt` identifies, if its lease has not ended.
     fn take(&mut self, receipt: &Receipt, now: Instant) -> Result<Held, QueueError> {
         let number = receipt.0.parse().map_err(|_| QueueError::LeaseLost)?;
         let place = self.receipts.get(&number).copied().filter(|place| place.0 > now).ok_or(QueueError::LeaseLost)?;
@@ -131,7 +131,7 @@ impl State {
         self.messages.remove(&place).ok_or(QueueError::LeaseLost)
     }
 
-    /// The message that has waited longest, if there is one.
+    /// Delivers the message that has waited longest, if any.
     fn deliver(&mut self, now: Instant, lease_ends: Instant) -> Option<Delivery> {
         let first = self.messages.first_entry().filter(|first| first.key().0 <= now)?;
         let mut held = first.remove();
@@ -154,7 +154,7 @@ impl State {
     }
 }
 
-/// `after` from now, or in a century.
+/// The time `after` from now, or a century from now if that overflows.
 fn later(now: Instant, after: Duration) -> Instant {
     now + after.min(Duration::from_secs(100 * 365 * 24 * 3600))
 }

@@ -1,5 +1,5 @@
-/// `text` as any broker carries it beside a body: on one line, without characters that are none, in at most `bytes`
-/// bytes; the end of what is longer is cut off and becomes `…`.
+/// Makes `text` fit any broker's message attributes: on one line, without control characters and noncharacters, in at
+/// most `bytes` bytes. Longer text is truncated and ends in `…`.
 pub fn one_line(text: &str, bytes: usize) -> String {
     const CUT: char = '…';
     let clean = |c: char| match c {

@@ -1,4 +1,4 @@
-//! The queue within one process passes the suite.
+//! The in-process queue passes the suite.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `schema/job.v1.json` and [`Job::parse`] take the same messages for jobs. Another implementation of JSON Schema judges:
-//! Python's `jsonschema`.
+//! `schema/job.v1.json` and [`Job::parse`] accept the same messages. The reference is another implementation of JSON
+//! Schema, Python's `jsonschema`.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
 
@@ -43,7 +43,7 @@ const VALUES: [&str; 24] = [
     r#"{"url": "https://example.com", "other": 1}"#,
 ];
 
-/// Messages of one line each: every field with every kind of value, and some that are no objects at all.
+/// Messages of one line each: every field with every kind of value, and some that are not objects.
 fn messages() -> Vec<String> {
     let mut messages = vec![String::new(), "null".to_owned(), "1".to_owned(), "\"version\"".to_owned()];
     messages.push(r#"[1, "id", "embed", {"url": "u"}]"#.to_owned());
@@ -65,7 +65,7 @@ fn messages() -> Vec<String> {
     messages
 }
 
-/// What `jsonschema` says of each.
+/// The verdict of `jsonschema` on each message.
 fn judged(messages: &[String]) -> Vec<bool> {
     let mut command = python(&["jsonschema"]);
     command.args([JUDGE, SCHEMA]).stdin(Stdio::piped()).stdout(Stdio::piped());

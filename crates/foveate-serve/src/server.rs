@@ -44,7 +44,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Health and metrics only, with 1 024 connections, 15 seconds for a head, and 30 without reading.
+    /// Health and metrics only, with 1 024 connections, 15 seconds for a head, and 30 seconds without reading.
     pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
         let (head_timeout, write_timeout) = (Duration::from_secs(15), Duration::from_secs(30));
         Self { listen, probe, api: None, max_connections: 1024, head_timeout, write_timeout }
@@ -103,8 +103,8 @@ impl Server {
         self.address
     }
 
-    /// Accepts no more connections, and waits until the current requests are answered, but no longer than `deadline`.
-    /// Returns the number of connections that it cut off then.
+    /// Accepts no more connections, and waits at most `deadline` for the current requests to be answered. Then cuts off
+    /// the remaining connections and returns their number.
     pub fn stop(mut self, deadline: Duration) -> usize {
         self.end(deadline)
     }

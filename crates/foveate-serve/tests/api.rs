@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: what is answered to whom.
+//! The answers of `POST /v1/embeddings`.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 mod support;
@@ -88,7 +88,7 @@ fn one_image_is_the_same_in_every_form() {
         (vec![part("name=model", b"tiny")], "there is no image in it"),
         (vec![part("name=image", b"")], "an image of no bytes"),
         (vec![part("name=metadata", b"{"), files[0].clone()], "part 'metadata': EOF while parsing"),
-        // What comes after the image that is one too many is not looked at.
+        // The part after the surplus image is not parsed.
         ([vec![files[0].clone(); 9], vec![part("name=file", b"")]].concat(), "more than 8 images in one request"),
         (
             vec![part("name=encoding_format", b"int8"), files[0].clone()],
@@ -161,7 +161,7 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
 
 #[test]
 fn a_url_that_may_work_later_is_a_bad_gateway() {
-    // Nobody listens there any more.
+    // The port of a listener that is closed again.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = foveate_net::ClientOptions { allow_private: vec![closed.to_string()], ..Default::default() };
     let client = Arc::new(foveate_net::Client::new(options).unwrap());
@@ -176,7 +176,7 @@ fn a_url_that_may_work_later_is_a_bad_gateway() {
     assert_eq!((answer.status, answer.header("retry-after")), (502, Some("1")), "{answer:?}");
     let error = &answer.json()["data"][0]["error"];
     assert_eq!((&error["stage"], &error["retryable"]), (&json!("download"), &json!(true)));
-    // The guard on private addresses says no for good.
+    // The guard against private addresses refuses permanently.
     let answer = post(server.address(), &json!({"input": "http://127.0.0.1:1/x.jpg"}));
     assert_eq!(answer.status, 422, "{answer:?}");
 }
@@ -212,7 +212,7 @@ fn nobody_works_for_a_client_that_went_away() {
     let gone = send(fixture.address, &request_of(&json!([image("ok"), image("ok")])));
     until("the others are in hand", || fixture.engine.in_flight() == 3);
     drop(gone);
-    // That the server saw it is seen from outside only by what it does afterwards.
+    // The disconnection itself is not visible from outside, only its effect later.
     std::thread::sleep(Duration::from_millis(300));
     fixture.gate.open();
     assert_eq!(Answer::parse(&receive(waiting)).status, 200);
@@ -227,7 +227,7 @@ fn nobody_works_for_a_client_that_went_away() {
 #[test]
 fn what_is_not_done_in_time_says_so() {
     let fixture = serve(4, |_, api| api.timeout = Duration::from_millis(300));
-    // One after the other: the second one is done, the first one is not.
+    // Processed in order: the second image is done, the first one is not.
     let answer = post(fixture.address, &json!({"input": [image("bad"), image("wait")]}));
     assert_eq!(answer.status, 504, "{answer:?}");
     let error = json!({"stage": "timeout", "reason": "not done within 0.3 s", "retryable": true});

@@ -1,4 +1,4 @@
-//! Clients that send too much, or too slowly; and what is there without the API.
+//! Clients that send too much or too slowly, and a server without the API.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 mod support;
@@ -31,7 +31,7 @@ fn a_body_that_is_too_large_is_not_read_to_its_end() {
     assert_eq!((answer.status, answer.json()["detail"].as_str()), (413, Some("the body is larger than 1000 bytes")));
     assert_eq!(post_with(fixture.address, IMAGE, &file(&"x".repeat(992))).status, 200, "1000 bytes are not too many");
 
-    // Who only sends, and listens then, hears it too.
+    // A client that sends everything before it reads gets the answer, too.
     let fixture = serve(4, |_, api| (api.max_body_bytes, api.tokens) = (6 << 20, vec!["key".to_owned()]));
     for (headers, megabytes, status) in
         [("", 5, 401), ("authorization: bearer key\r\ncontent-type: image/png\r\n", 10, 413)]
@@ -125,7 +125,7 @@ fn a_client_that_takes_none_of_its_answer_loses_its_place() {
         options.write_timeout = Duration::from_millis(300);
         api.max_images = 1000;
     });
-    // More than the system keeps for a connection.
+    // More than the system buffers for a connection.
     let images = vec![serde_json::json!({"image": STANDARD.encode(file("x"))}); 800];
     let body = serde_json::json!({"input": images, "task": "echo", "metadata": "x".repeat(60 << 10)}).to_string();
     let lazy = send(fixture.address, &request("POST /v1/embeddings", JSON, body.as_bytes()));
@@ -147,7 +147,7 @@ fn connections_beyond_the_limit_wait_for_one_that_ends() {
     assert_eq!(Answer::parse(&receive(second)).status, 200);
 }
 
-/// Says no.
+/// A probe that is never ready.
 struct Stuck;
 
 impl Probe for Stuck {

@@ -1,4 +1,4 @@
-//! Requests with a callback, and a queue that takes its time.
+//! Requests with a callback, and a slow queue.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 mod support;
@@ -13,7 +13,7 @@ use foveate_worker::Probe;
 use serde_json::{Value, json};
 use support::{Answer, Gate, get, post, post_with, receive, request, send, serve, until};
 
-/// Takes messages when its gate is open.
+/// Accepts messages while its gate is open.
 struct Slow {
     queue: MemoryQueue,
     gate: Gate,
@@ -63,7 +63,7 @@ fn memory() -> MemoryQueue {
     MemoryQueue::new("jobs", Duration::from_secs(30), 3)
 }
 
-/// A request for so many images, with so many KiB of metadata.
+/// A request for `images` images, with `kib` KiB of metadata.
 fn asking(images: usize, kib: usize) -> Value {
     json!({
         "input": vec!["https://example.com/a.jpg"; images],
@@ -121,7 +121,7 @@ fn requests_beyond_those_that_are_being_queued_are_429() {
     assert_eq!(post(fixture.address, &asking(1, 0)).status, 202, "there is a place again");
 }
 
-/// Keeps those who ask waiting.
+/// A callback check that blocks until its gate is open.
 struct Pensive(Arc<Gate>);
 
 impl Probe for Pensive {
@@ -139,7 +139,7 @@ impl Probe for Pensive {
 
 #[test]
 fn what_nobody_waits_for_any_more_is_not_queued() {
-    // As many threads that wait as a server has: what is to be queued comes after them.
+    // As many waiting threads as a server has: the requests to be queued come after them.
     const THREADS: usize = 64;
     let (queue, gate) = (Arc::new(memory()), Arc::new(Gate::default()));
     let fixture = serve(8, |options, api| {

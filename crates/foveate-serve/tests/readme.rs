@@ -1,4 +1,4 @@
-//! The README's commands, run by curl as they stand.
+//! Runs the README's `curl` commands as they stand.
 #![allow(clippy::unwrap_used)] // tests may
 
 mod support;
@@ -30,7 +30,7 @@ fn every_curl_command_of_the_readme_works() {
     let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let commands: Vec<String> = blocks.flat_map(commands).collect();
     assert_eq!(commands.len(), 6, "{commands:?}");
-    // What is on the web is not asked for here.
+    // This test does not request images from the web.
     let expected = [422, 200, 200, 200, 200, 202];
     for (command, expected) in commands.iter().zip(expected) {
         let mut command = command.replace("http://localhost:8080", &format!("http://{}", fixture.address));

@@ -1,4 +1,4 @@
-//! Schemathesis reads the API's document and tries whatever it allows, and what it does not.
+//! Schemathesis tests the server against its OpenAPI document, with valid and invalid requests.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // tests may; what schemathesis found is worth seeing
 
 mod support;
@@ -30,7 +30,7 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
     command.arg(format!("http://{}/openapi.json", fixture.address));
     command.args(["--header", "Authorization: Bearer key", "--checks", "all", "--max-examples", "60"]);
     command.args(["--seed", "1", "--suppress-health-check", "all", "--request-timeout", "20", "--no-color"]);
-    // It keeps what it found out in the folder that it runs in.
+    // Schemathesis stores its findings in the working directory.
     let folder = tempfile::tempdir().unwrap();
     let output = command.current_dir(folder.path()).output().unwrap();
     let report = String::from_utf8_lossy(&output.stdout);

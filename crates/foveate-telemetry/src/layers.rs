@@ -1,4 +1,4 @@
-//! What the layers for logs and for spans share: their type, and what passes them.
+//! The type of the log and span layers, and their filters.
 
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};

@@ -48,7 +48,7 @@ pub enum Format {
     Json,
 }
 
-/// Sends the remaining spans when it is dropped: keep it until the program ends.
+/// Sends the remaining spans when it is dropped: keep it until the end of the program.
 #[must_use = "spans that are still to be sent are sent when this is dropped"]
 #[derive(Debug)]
 pub struct Guard {

@@ -1,4 +1,4 @@
-//! Spans to a collector, by OTLP over HTTP.
+//! Exports spans to a collector by OTLP over HTTP.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub fn traceparent(span: &Span) -> Option<String> {
     carrier.remove(TRACEPARENT)
 }
 
-/// The spans that are still to be sent.
+/// The spans that have not been sent yet.
 #[derive(Debug)]
 pub(crate) struct Spans(SdkTracerProvider);
 

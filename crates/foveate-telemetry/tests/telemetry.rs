@@ -1,4 +1,4 @@
-//! Logs and spans of whole processes: `init` is once for each.
+//! Logs and spans of whole processes, because `init` works once per process.
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 use std::process::Command;
@@ -7,7 +7,7 @@ use foveate_telemetry::{Format, TelemetryError, TelemetryOptions};
 use serde_json::Value;
 use tracing::{debug, info, info_span, warn};
 
-/// Runs [`says`] in a process of its own and returns what it wrote to standard error.
+/// Runs [`says`] in a process of its own and returns what the process wrote to standard error.
 fn stderr_of(format: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "says", "--ignored"]).env("FORMAT", format).envs(variables.iter().copied());
@@ -46,7 +46,7 @@ fn says() {
     info_span!(target: "somebody_else", "elsewhere").in_scope(|| warn!(target: "somebody_else", "trouble"));
 }
 
-/// The lines but their timestamps, which are checked.
+/// The lines without their timestamps, which are checked here.
 fn objects(stderr: &str) -> Vec<Value> {
     let object = |line: &str| {
         let mut object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -137,7 +137,7 @@ mod with_otel {
 
     use super::*;
 
-    /// One request: its head and its body.
+    /// Reads one request: its head and its body.
     fn request(stream: &mut TcpStream) -> (String, Vec<u8>) {
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
@@ -151,7 +151,7 @@ mod with_otel {
         (head, body)
     }
 
-    /// Starts a collector and runs [`says`] with its address and these variables; what came, and what was logged.
+    /// Starts a collector and runs [`says`] with its address and these variables. Returns the request and the log.
     fn collected(
         address: &str,
         suffix: &str,
@@ -184,7 +184,7 @@ mod with_otel {
 
     #[test]
     fn a_collector_gets_spans_with_parents_and_attributes() {
-        // Spans go whatever the log shows.
+        // Spans are exported whatever the log filter is.
         let (head, export, stderr) = collected("OTLP", "/", &[("FILTER", "off")]);
         assert_eq!(stderr, "");
         assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
@@ -221,7 +221,7 @@ mod with_otel {
         };
         let (trace, parent) = joined(PARENT);
         assert_eq!([trace.as_str(), parent.as_str()], ["0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"]);
-        // Not heeded: a trace of its own.
+        // Ignored: the span begins a trace of its own.
         let (trace, parent) = joined("00-0af7651916cd43dd8448eb211c80319c-none-01");
         assert_ne!((trace.as_str(), parent.as_str()), ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"));
         assert_eq!(parent, "");

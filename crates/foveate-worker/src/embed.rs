@@ -8,22 +8,22 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Embedding, File, LanedTask, Output, Received, TaskError, TaskLane, lock};
 
-/// Embeds images by a model: the task that needs no code of your own.
+/// Embeds images with a model: the built-in task.
 pub struct Embed {
     opener: PreprocessorOpener,
     spec: EncoderSpec,
     memory: Allocate,
-    /// What threads are not using just now.
+    /// Preprocessors that no thread is using.
     preprocessors: Mutex<Vec<Box<dyn Preprocessor>>>,
-    /// What no thread has taken yet.
+    /// Lanes that no thread has taken yet.
     lanes: Mutex<Vec<Lane<Vec<Known>>>>,
     pixels: Arc<Pixels>,
 }
 
-/// Memory of images, which goes round.
+/// A pool of image buffers.
 type Pixels = Mutex<Vec<Vec<u8>>>;
 
-/// What is known of an image before its vector is.
+/// The metadata of an image, before its vector exists.
 type Known = Result<About, TaskError>;
 
 #[derive(Clone, Copy)]
@@ -32,13 +32,13 @@ struct About {
     xxh3: u64,
 }
 
-/// An image on its way into a batch.
+/// An image that will join a batch.
 pub struct EmbedInput(Input);
 
 enum Input {
-    /// Prepared alone.
+    /// Preprocessed alone.
     Crop(Crop),
-    /// To be prepared with all of its batch.
+    /// To be preprocessed together with its batch.
     File { file: File, xxh3: u64 },
 }
 
@@ -56,14 +56,14 @@ impl Drop for Crop {
 }
 
 impl Embed {
-    /// Images prepared by what `opener` makes, alone or as whole batches, and encoded by `encoders`, each of which is one
-    /// lane. They all give the same vectors.
+    /// Embeds images that the preprocessors of `opener` prepare, alone or as whole batches. Each of `encoders` is one
+    /// lane; all of them must give the same vectors.
     ///
     /// # Errors
-    /// When no preprocessor can be opened.
+    /// If no preprocessor can be opened.
     ///
     /// # Panics
-    /// Without an encoder.
+    /// If `encoders` is empty.
     pub fn new(
         opener: PreprocessorOpener,
         encoders: Vec<Box<dyn Encoder>>,
@@ -81,7 +81,7 @@ impl Embed {
         })
     }
 
-    /// What the encoders take and give.
+    /// The encoders' input and output.
     pub fn spec(&self) -> &EncoderSpec {
         &self.spec
     }
@@ -90,7 +90,7 @@ impl Embed {
         self.spec.input.rgb_len().unwrap_or(0)
     }
 
-    /// Prepares images with a preprocessor that nobody uses now, which after a panic or a fault is not used again.
+    /// Preprocesses images with an idle preprocessor. A preprocessor that panicked or failed is not used again.
     fn preprocess(
         &self,
         images: &[&[u8]],
@@ -135,17 +135,17 @@ impl LanedTask for Embed {
     }
 }
 
-/// An encoder with the batches that it has in hand.
+/// An encoder and its batches under way.
 pub struct EmbedLane {
     embed: Arc<Embed>,
     lane: Lane<Vec<Known>>,
-    /// Of batches that are done with.
+    /// Buffers of finished batches.
     memory: Vec<Box<dyn BatchMemory>>,
     vectors: Vec<VectorBuf>,
 }
 
 impl EmbedLane {
-    /// Lays the images of a batch side by side in `memory`, and says which of them are there.
+    /// Copies the images of a batch into `memory`, side by side. Returns which of them could be prepared.
     fn fill(&self, batch: &[EmbedInput], memory: &mut dyn BatchMemory) -> Result<Vec<Known>, TaskError> {
         let files: Vec<&[u8]> = batch.iter().filter_map(EmbedInput::file).collect();
         if files.is_empty() {

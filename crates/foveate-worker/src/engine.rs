@@ -1,7 +1,7 @@
-//! Requests in, outcomes out: download → preprocess → dynamic batch → process.
+//! Processes requests: download → preprocess → dynamic batch → process.
 //!
-//! Nothing that passes a request on ever waits: each queue has room for every request that may be under way. What
-//! bounds them is counted at the entrance (requests) and before a body is read (bytes), so no stage can block another.
+//! Passing a request on never blocks: each queue has room for every request under way. Two limits bound them: the
+//! number of requests, at the entrance, and bytes, before a body is read. So no stage can block another.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -22,10 +22,10 @@ use crate::stages;
 use crate::watchdog::{ThreadWatch, Watchdog};
 use crate::{Batching, EngineError, LanedTask, Probe, Rejected, Request, lock};
 
-/// Longest time that the end waits for threads which have nothing more to do.
+/// Longest wait at shutdown for threads without work.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Puts an [`Engine`] together.
+/// Configures and starts an [`Engine`].
 pub struct EngineBuilder {
     client: Option<Arc<Client>>,
     objects: Option<FetchOpener>,
@@ -56,26 +56,27 @@ impl Default for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Downloads are made by `client`; without one, requests have to bring their bytes, or name objects. Of those for
-    /// one server, as many as the client allows at once have a thread; the others wait without.
+    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects. Threads
+    /// download from one server at most as often at once as the client allows; further requests for it wait without a
+    /// thread.
     #[must_use]
     pub fn client(self, client: Arc<Client>) -> Self {
         Self { client: Some(client), ..self }
     }
 
-    /// Objects are read by what `open` gives.
+    /// Reads objects with what `open` returns.
     #[must_use]
     pub fn objects(self, open: FetchOpener) -> Self {
         Self { objects: Some(open), ..self }
     }
 
-    /// Threads that download; 0 leaves it to the next stage's threads. Default: 64.
+    /// Number of threads that download. With 0, the next stage's threads download. Default: 64.
     #[must_use]
     pub fn downloaders(self, threads: usize) -> Self {
         Self { downloaders: threads, ..self }
     }
 
-    /// Threads that preprocess; 0 leaves it to those that process. Default: one for each core.
+    /// Number of threads that preprocess. With 0, the threads that process also preprocess. Default: one per core.
     #[must_use]
     pub fn workers(self, threads: usize) -> Self {
         Self { workers: threads, ..self }
@@ -93,19 +94,20 @@ impl EngineBuilder {
         Self { max_bytes_in_flight: bytes, ..self }
     }
 
-    /// Most bytes of one object; of a download, the client knows. Default: 32 MiB.
+    /// Most bytes of one object; the client limits downloads. Default: 32 MiB.
     #[must_use]
     pub fn max_bytes(self, bytes: u64) -> Self {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Longest time that a stage may be busy with one thing before the engine counts as stuck. Default: 2 minutes.
+    /// Longest time that a stage may spend on one item before the engine counts as stuck. Default: 2 minutes.
     #[must_use]
     pub fn stall(self, limit: Duration) -> Self {
         Self { stall: limit, ..self }
     }
 
-    /// Adds a task, known to requests as `name`: a [`Task`](crate::Task), or one that has several batches under way.
+    /// Adds a task that requests call `name`: a [`Task`](crate::Task), or a [`LanedTask`] with several batches under
+    /// way.
     #[must_use]
     pub fn task(mut self, name: impl Into<String>, task: impl LanedTask, batching: Batching) -> Self {
         self.tasks.push((name.into(), Arc::new(task), batching));
@@ -150,7 +152,7 @@ impl EngineBuilder {
         Ok(Engine { shared, threads: Mutex::new(threads) })
     }
 
-    /// The lanes of each task, one for each thread that processes its batches.
+    /// The lanes of each task, one for each of its processing threads.
     fn lanes(&self) -> Result<Vec<Vec<Box<dyn AnyLane>>>, EngineError> {
         let lanes = |(name, task, batching): &(String, Arc<dyn AnyTask>, Batching)| {
             let lane = |n: usize| {
@@ -179,22 +181,22 @@ impl EngineBuilder {
     }
 }
 
-/// Works on images that arrive one by one. Shared between threads; dropping it stops it.
+/// Processes images that arrive one by one. Threads share it; dropping it stops it.
 pub struct Engine {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Engine {
-    /// An engine with the usual settings, to be changed.
+    /// A builder with the default settings.
     pub fn builder() -> EngineBuilder {
         EngineBuilder::default()
     }
 
-    /// Takes a request, or gives it back at once; never waits.
+    /// Takes a request, or returns it at once; never blocks.
     ///
     /// # Errors
-    /// [`Rejected`], with the request in it; nobody was told an outcome.
+    /// [`Rejected`] contains the request, which has no outcome.
     pub fn submit(&self, request: Request) -> Result<(), Rejected> {
         let shared = &self.shared;
         if shared.stopping.load(SeqCst) {
@@ -231,12 +233,12 @@ impl Engine {
         self.shared.requests.limit() as usize
     }
 
-    /// Largest batch of any task.
+    /// The largest batch of any task.
     pub(crate) fn largest_batch(&self) -> usize {
         self.shared.tasks.iter().map(|task| task.batching.max).max().unwrap_or(1)
     }
 
-    /// What its metrics are counted with.
+    /// The engine's metrics.
     pub(crate) fn counters(&self) -> &Arc<Metrics> {
         &self.shared.metrics
     }
@@ -246,8 +248,8 @@ impl Engine {
         self.shared.watchdog.watch(thread, self.shared.stall)
     }
 
-    /// Takes no more requests, and waits until those under way are done, but no longer than `deadline`. What is left
-    /// then fails at stage `shutdown`. Returns how many those were.
+    /// Takes no more requests, and waits at most `deadline` for those under way. The rest then fail at stage
+    /// `shutdown`. Returns their number.
     pub fn stop(&self, deadline: Duration) -> usize {
         let until = Instant::now() + deadline;
         self.shared.stopping.store(true, SeqCst);
@@ -262,8 +264,8 @@ impl Engine {
     }
 }
 
-/// Waits for threads that were told to end, until `until` and a moment more, all of them together. One that is stuck,
-/// or waits for a server, cannot be waited for: the process ends without it.
+/// Waits until `until`, but at least one second, for all `threads` to end. It does not wait longer for a thread that is
+/// stuck or waits for a server: the process exits without it.
 pub(crate) fn join(threads: Vec<JoinHandle<()>>, until: Instant) {
     let until = until.max(Instant::now() + MOMENT);
     for thread in threads {

@@ -4,13 +4,13 @@ use foveate_source::FetchError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// Settings that make no sense together.
+    /// The settings contradict each other.
     #[error("{0}")]
     Options(String),
-    /// What reads objects cannot be opened.
+    /// The object store cannot be opened.
     #[error("objects: {0}")]
     Objects(#[from] FetchError),
-    /// The system gives no more threads.
+    /// The system refuses another thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
 }

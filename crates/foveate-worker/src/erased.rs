@@ -1,4 +1,4 @@
-//! Tasks of any kind behind one type, and what is done when one of them fails.
+//! Type-erased tasks, and recovery from their failures.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -9,23 +9,23 @@ use foveate_core::panic_message;
 
 use crate::{LanedTask, Output, Received, TaskError, TaskLane};
 
-/// An image that is ready for the task that made it so.
+/// An image that its task has prepared.
 pub(crate) type Prepared = Box<dyn Any + Send>;
 
-/// What a task says of an image.
+/// A task's result for one image.
 pub(crate) type Answer = Result<Output, TaskError>;
 
-/// A [`LanedTask`] whose images are of no particular type. It never panics.
+/// A [`LanedTask`] without its image type. It never panics.
 pub(crate) trait AnyTask: Send + Sync {
     fn prepare(&self, received: Received<'_>) -> Result<Prepared, TaskError>;
     fn lane(self: Arc<Self>) -> Option<Box<dyn AnyLane>>;
 }
 
-/// A [`TaskLane`] whose images are of no particular type. It never fails nor panics, and answers for each image.
+/// A [`TaskLane`] without its image type. It neither fails nor panics, and returns one answer per image.
 pub(crate) trait AnyLane: Send {
     fn depth(&self) -> usize;
     fn submit(&mut self, batch: Vec<Prepared>);
-    /// The answers of the batch that was submitted first; none when there is no batch.
+    /// The answers of the oldest batch; empty without a batch.
     fn collect(&mut self) -> Vec<Answer>;
 }
 
@@ -39,14 +39,14 @@ impl<T: LanedTask> AnyTask for T {
     }
 }
 
-/// A lane that goes on after an error: one bad image must not take its neighbours with it.
+/// A lane that survives errors: one bad image must not fail the rest of its batch.
 struct Recovering<L: TaskLane> {
     lane: L,
     /// Oldest first.
     batches: VecDeque<Batch<L::Prepared>>,
 }
 
-/// A batch in hand.
+/// A batch under way or answered.
 struct Batch<P> {
     images: Vec<P>,
     /// `None` while it is under way.
@@ -80,8 +80,8 @@ impl<L: TaskLane> AnyLane for Recovering<L> {
 }
 
 impl<L: TaskLane> Recovering<L> {
-    /// Tries each image of the batches under way alone, after the one at `failed` did. One that was alone there already is
-    /// not tried again.
+    /// Retries each image of the batches under way alone, after the batch at `failed` failed. If that batch has only
+    /// one image, it is not retried.
     fn recover(&mut self, failed: usize, error: &TaskError) {
         let Self { lane, batches } = self;
         lane.abandon();
@@ -128,7 +128,7 @@ mod tests {
         Ok(Output::Json(byte.into()))
     }
 
-    /// Says the first byte; 1 panics, 2 fails, 3 answers nothing.
+    /// Answers the first byte; 1 panics, 2 fails, 3 answers nothing.
     struct First;
 
     impl Task for First {
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(error(4).reason, "the task gave 0 answers for 1 images");
     }
 
-    /// The same, three batches at once, found out when they are collected.
+    /// As [`First`], with three batches at once; failures appear when they are collected.
     struct Later;
 
     impl LanedTask for Later {

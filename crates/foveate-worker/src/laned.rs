@@ -4,75 +4,75 @@ use std::sync::Arc;
 use crate::limits::Share;
 use crate::{Output, Picture, Task, TaskError};
 
-/// A task whose batches are submitted, and collected later, so that several are under way: for work that a device does
-/// beside the host, as the encoder of [`Embed`](crate::Embed). A task that is a plain function is a [`Task`], which is one
-/// of these by itself.
+/// A task that submits batches and collects them later, so that several are under way on a device, as with the encoder
+/// of [`Embed`](crate::Embed). Every [`Task`], which is a plain function, implements this trait.
 pub trait LanedTask: Send + Sync + 'static {
-    /// An image that is ready to be processed.
+    /// A prepared image.
     type Prepared: Send + 'static;
-    /// What a thread that processes batches has for itself.
+    /// The state of one processing thread.
     type Lane: TaskLane<Prepared = Self::Prepared>;
 
-    /// Makes an image ready. Called by several threads at once, the CPU's part of the work.
+    /// Prepares an image, on the CPU. Several threads call it at once.
     ///
     /// # Errors
-    /// [`TaskError`], about this image. A panic counts as one that trying again does not help.
+    /// [`TaskError`], about this image. A panic counts as a permanent error.
     fn prepare(&self, received: Received<'_>) -> Result<Self::Prepared, TaskError>;
 
-    /// One more lane; `None` when there are no more. The engine asks for as many as [`Batching::lanes`](crate::Batching).
+    /// Returns one more lane, or `None` if there are no more. The engine asks for [`Batching::lanes`](crate::Batching)
+    /// lanes.
     fn lane(self: Arc<Self>) -> Option<Self::Lane>;
 }
 
-/// Batches under way, on one thread: they are collected in the order in which they were submitted.
+/// Batches under way on one thread. They are collected in the order of their submission.
 pub trait TaskLane: Send + 'static {
-    /// An image that is ready to be processed.
+    /// A prepared image.
     type Prepared: Send + 'static;
 
-    /// Batches that may be under way at once, at least 1.
+    /// Most batches under way at once, at least 1.
     fn depth(&self) -> usize;
 
-    /// Begins with a batch, never empty, at most [`Batching::max`](crate::Batching) images.
+    /// Starts a batch of at least one and at most [`Batching::max`](crate::Batching) images.
     ///
     /// # Errors
-    /// [`TaskError`], about the whole batch. Those under way are lost with it: each image of all of them is tried once more,
-    /// alone, after [`Self::abandon`]. So it is after a panic.
+    /// [`TaskError`], about the whole batch. An error or a panic also loses the other batches under way. The engine
+    /// then calls [`Self::abandon`] and retries each image of all of them once, alone.
     fn submit(&mut self, batch: &[Self::Prepared]) -> Result<(), TaskError>;
 
-    /// Waits for the batch that was submitted first, and answers for each of its images, in its order.
+    /// Waits for the oldest batch, and returns the result of each of its images, in order.
     ///
     /// # Errors
-    /// As [`Self::submit`]. Another number of answers than images counts as one, too.
+    /// As [`Self::submit`]. A wrong number of results counts as an error, too.
     fn collect(&mut self) -> Result<Vec<Result<Output, TaskError>>, TaskError>;
 
-    /// Gives up what is under way, so that the lane can be used again.
+    /// Abandons the batches under way, so that the lane can be used again.
     fn abandon(&mut self);
 }
 
-/// An image as it was downloaded or sent, and what its job says of it.
+/// A downloaded or uploaded image, and its job's data.
 pub struct Received<'a> {
     /// The job's id.
     pub id: &'a str,
     /// The file.
     pub file: File,
-    /// The job's own JSON, if it has any.
+    /// The job's own JSON, if any.
     pub metadata: Option<&'a str>,
 }
 
 impl Received<'_> {
-    /// The same, to look at.
+    /// Borrows the image.
     pub fn picture(&self) -> Picture<'_> {
         Picture { id: self.id, bytes: &self.file, metadata: self.metadata }
     }
 }
 
-/// A file in memory. What was downloaded counts against the engine's limit of bytes for as long as its file exists.
+/// A file in memory. A downloaded file counts against the engine's byte limit until it is dropped.
 pub struct File {
     bytes: Vec<u8>,
     share: Option<Share>,
 }
 
 impl File {
-    /// One with its share of the limit, if it was downloaded.
+    /// A file, with its share of the byte limit if it was downloaded.
     pub(crate) fn new(bytes: Vec<u8>, share: Option<Share>) -> Self {
         Self { bytes, share }
     }
@@ -90,7 +90,7 @@ impl Deref for File {
     }
 }
 
-/// The lane of a [`Task`]: a batch is processed when it is submitted.
+/// The lane of a [`Task`]: processes each batch as soon as it is submitted.
 pub struct InTurn<T: Task> {
     task: Arc<T>,
     outputs: Vec<Output>,

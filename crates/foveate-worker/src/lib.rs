@@ -33,7 +33,8 @@ pub use task::{Batching, Picture, Task, TaskError};
 pub use traces::Traces;
 pub use worker::{Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Worker, WorkerOptions};
 
-/// Locks a mutex, poisoned or not: the watchdog reports a thread that panicked, and what it shared stays usable.
+/// Locks a mutex even if it is poisoned: the watchdog reports the thread that panicked, and the shared data stays
+/// usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

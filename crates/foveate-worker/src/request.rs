@@ -4,10 +4,10 @@ use foveate_queue::ImageRef;
 
 use crate::{Failure, Outcome, Stage};
 
-/// One image to be worked on, and who is told what became of it.
+/// One image to process, and the callback for its outcome.
 #[derive(Debug)]
 pub struct Request {
-    /// For logs, spans and the task.
+    /// The id for logs, spans and the task.
     pub id: String,
     /// The name of a task.
     pub task: String,
@@ -15,18 +15,18 @@ pub struct Request {
     pub image: Image,
     /// The caller's own JSON, for the task.
     pub metadata: Option<String>,
-    /// Is told the outcome.
+    /// Receives the outcome.
     pub done: Done,
-    /// What is done for this request is noted as part of this span.
+    /// The parent of the request's spans.
     pub span: tracing::Span,
 }
 
 /// Where the image is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Image {
-    /// To be downloaded.
+    /// The image's address.
     At(ImageRef),
-    /// Here.
+    /// The image's bytes.
     Bytes(Vec<u8>),
 }
 
@@ -39,31 +39,31 @@ impl fmt::Debug for Image {
     }
 }
 
-/// Is called with the outcome, exactly once: whoever drops it, a thread that panics too, tells a failure.
+/// Calls back with the outcome exactly once. Dropping it, even by a panic, reports a failure.
 pub struct Done {
     tell: Option<Box<dyn FnOnce(Outcome) + Send>>,
     wanted: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
 impl Done {
-    /// Calls `tell` with the outcome, on a thread of the engine that should not be held up: hand it on.
+    /// Calls `tell` with the outcome on one of the engine's threads; `tell` must return quickly.
     pub fn new(tell: impl FnOnce(Outcome) + Send + 'static) -> Self {
         Self { tell: Some(Box::new(tell)), wanted: None }
     }
 
-    /// Stages ask `wanted` before they begin; work that nobody wants any more is left out.
+    /// Each stage calls `wanted` before it begins, and skips the request if it returns false.
     #[must_use]
     pub fn while_wanted(mut self, wanted: impl Fn() -> bool + Send + 'static) -> Self {
         self.wanted = Some(Box::new(wanted));
         self
     }
 
-    /// Whether somebody still waits for the outcome.
+    /// Whether the outcome is still wanted.
     pub fn is_wanted(&self) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted())
     }
 
-    /// Tells the outcome.
+    /// Reports the outcome.
     pub fn tell(mut self, outcome: Outcome) {
         if let Some(tell) = self.tell.take() {
             tell(outcome);
@@ -85,28 +85,28 @@ impl fmt::Debug for Done {
     }
 }
 
-/// A request that was not taken. It is given back: nobody was told anything.
+/// A request that the engine did not accept. It is returned, and its outcome was not reported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejected {
-    /// As many requests are under way as the engine may hold; try again later.
+    /// The engine already holds its maximum number of requests; try again later.
     #[error("full: as many requests are under way as there may be")]
     Full(Box<Request>),
-    /// The engine is being stopped.
+    /// The engine is stopping.
     #[error("the worker is stopping")]
     Stopping(Box<Request>),
-    /// There is no such task.
+    /// The task does not exist.
     #[error("there is no task '{}'; there is {known}", request.task)]
     NoTask {
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
-        /// The tasks there are, separated by commas.
+        /// The names of the existing tasks, separated by commas.
         known: String,
     },
 }
 
 impl Rejected {
-    /// What was asked.
+    /// Returns the request.
     pub fn into_request(self) -> Request {
         match self {
             Self::Full(request) | Self::Stopping(request) | Self::NoTask { request, .. } => *request,

@@ -1,4 +1,4 @@
-//! What the engine's threads share: requests on their way, the queues before each stage, and the limits.
+//! The state that the engine's threads share: requests under way, the queues before each stage, and the limits.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -16,13 +16,13 @@ use crate::metrics::Metrics;
 use crate::watchdog::Watchdog;
 use crate::{Batching, Done, Failure, File, Image, Output, lock};
 
-/// What the engine's threads share.
+/// The state that the engine's threads share.
 pub(crate) struct Shared {
-    /// Before downloading.
+    /// Requests that wait for a download.
     pub(crate) downloads: Queue<Item>,
-    /// Before downloading, too: those whose servers are busy enough.
+    /// Requests that wait for a download because their servers are at their limits.
     pub(crate) hosts: Hosts<Item>,
-    /// Before preprocessing.
+    /// Requests that wait for preprocessing.
     pub(crate) files: Queue<Item>,
     pub(crate) tasks: Vec<NamedTask>,
     pub(crate) downloaders: usize,
@@ -35,38 +35,38 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) watchdog: Watchdog,
     pub(crate) stopping: AtomicBool,
-    /// When the last request was finished, or the first one began.
+    /// When the last request finished, or the first one began.
     pub(crate) finished: Mutex<Instant>,
     pub(crate) stall: Duration,
 }
 
-/// A task under its name, and what waits for it.
+/// A named task and its queue.
 pub(crate) struct NamedTask {
     pub(crate) name: String,
     pub(crate) task: Arc<dyn AnyTask>,
     pub(crate) batching: Batching,
-    /// Before processing.
+    /// Requests that wait for processing.
     pub(crate) ready: Queue<Item>,
     /// Requests for this task that are not in a batch yet.
     pub(crate) coming: AtomicUsize,
 }
 
-/// A request on its way.
+/// A request under way.
 pub(crate) struct Item {
     pub(crate) id: String,
     pub(crate) task: usize,
-    /// `None` once the task has it.
+    /// `None` once the task has taken it.
     pub(crate) form: Option<Form>,
     pub(crate) metadata: Option<String>,
     pub(crate) done: Done,
     pub(crate) span: tracing::Span,
-    /// Its place among the requests under way.
+    /// Its share of the limit on requests.
     pub(crate) _place: Share,
 }
 
-/// What there is of the image.
+/// The current form of an image.
 pub(crate) enum Form {
-    /// To be downloaded.
+    /// Not downloaded yet.
     At(ImageRef),
     File(File),
     Ready(Prepared),
@@ -82,7 +82,7 @@ impl From<Image> for Form {
 }
 
 impl Item {
-    /// The server that the image is still on.
+    /// The server to download from, unless the image is already downloaded.
     pub(crate) fn server(&self) -> Option<String> {
         match &self.form {
             Some(Form::At(ImageRef::Url(url))) => foveate_net::server(url),
@@ -92,31 +92,31 @@ impl Item {
 }
 
 impl Shared {
-    /// Puts an item before the stage that is to take it next.
+    /// Queues an item for its next stage.
     pub(crate) fn pass_on(&self, item: Item) {
         let next = match item.form {
             Some(Form::At(_)) if self.downloaders > 0 => &self.downloads,
             Some(Form::At(_) | Form::File(_)) if self.workers > 0 => &self.files,
             _ => &self.tasks[item.task].ready,
         };
-        // Refused only when the engine stops: dropping the item tells that.
+        // Refused only when the engine stops: dropping the item then reports the failure.
         let _ = next.push(item, 0);
     }
 
-    /// An item that fails before it gets into a batch.
+    /// Fails an item that is not in a batch yet.
     pub(crate) fn fail(&self, item: Item, failure: Failure) {
         self.left(&item);
         self.tell(item, Err(failure));
     }
 
-    /// An item gets into a batch, or fails before.
+    /// Records that an item joined a batch, or failed before.
     pub(crate) fn left(&self, item: &Item) {
         self.tasks[item.task].coming.fetch_sub(1, SeqCst);
     }
 
     pub(crate) fn tell(&self, item: Item, outcome: Result<Output, Failure>) {
         let Item { done, span, _place, form, .. } = item;
-        // The place is free before the outcome is told, so that who waits for it may send the next.
+        // Frees the place before reporting the outcome, so that the receiver can submit the next request.
         drop((_place, form));
         self.progressed();
         span.in_scope(|| done.tell(outcome));
@@ -130,7 +130,7 @@ impl Shared {
         self.downloads.abort();
         self.files.abort();
         self.tasks.iter().for_each(|task| task.ready.abort());
-        // Dropped outside of the lock: each tells its outcome.
+        // Dropped outside of the lock, because each item reports its outcome.
         drop(self.hosts.clear());
     }
 

@@ -1,4 +1,4 @@
-//! What the engine's threads do.
+//! The engine's threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::shared::{Form, Item, NamedTask, Shared};
 use crate::watchdog::ThreadWatch;
 use crate::{EngineError, Failure, File, Received, Stage, TaskError};
 
-/// One thread of the engine, with what it needs for itself.
+/// One thread of the engine, with its own state.
 pub(crate) struct Stages {
     shared: Arc<Shared>,
     watch: ThreadWatch,
     objects: Option<Box<dyn Fetch>>,
 }
 
-/// Starts all of them, one for each of the `lanes` of each task.
+/// Starts all threads, one for each of the `lanes` of each task.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     lanes: Vec<Vec<Box<dyn AnyLane>>>,
@@ -65,7 +65,7 @@ impl Stages {
                 Some(server) => shared.hosts.enter(server, item),
                 None => Some(item),
             };
-            // One thread serves the line of a server, if there is one, to its end.
+            // One thread works through a server's waiting items to the end.
             while let Some(item) = next {
                 if let Some(item) = self.step(item, Self::downloaded) {
                     shared.pass_on(item);
@@ -84,7 +84,7 @@ impl Stages {
         }
     }
 
-    /// Keeps as many batches under way as the lane takes, and tells each image its outcome.
+    /// Keeps the lane full of batches, and reports each image's outcome.
     fn lane(mut self, task: usize, mut lane: Box<dyn AnyLane>) {
         let shared = Arc::clone(&self.shared);
         let task = &shared.tasks[task];
@@ -103,9 +103,9 @@ impl Stages {
         }
     }
 
-    /// The next batch: full, or as full as it became in the time that its first image may wait. While no other batch is under
-    /// way (`is_idle`), an image does not wait at all if no other one is on its way. `None` if there is none now and
-    /// something is under way to wait for instead, or at the end.
+    /// Returns the next batch once it is full or its first image has waited for the maximum delay. While no other batch
+    /// is under way (`is_idle`), an image waits only if another one is coming. Returns `None` if no batch is due but
+    /// others are under way, or at the end.
     fn gather(&mut self, task: &NamedTask, open: &mut OpenBatch, is_idle: bool) -> Option<Vec<Item>> {
         while open.items.len() < task.batching.max {
             let popped = match is_idle && open.items.is_empty() {
@@ -119,14 +119,14 @@ impl Stages {
         (is_due && !open.items.is_empty()).then(|| open.take())
     }
 
-    /// Takes an item into a batch.
+    /// Prepares an item for a batch.
     fn take(&mut self, item: Item) -> Option<Item> {
         let item = self.step(item, Self::prepared)?;
         self.shared.left(&item);
         Some(item)
     }
 
-    /// Takes an item further, unless nobody wants it any more; an item that fails is told so.
+    /// Runs one step of an item's work, unless the item is no longer wanted. Reports the failure of an item that fails.
     fn step(&mut self, mut item: Item, work: impl FnOnce(&mut Self, &mut Item) -> Result<(), Failure>) -> Option<Item> {
         let done = match item.done.is_wanted() {
             true => work(self, &mut item),
@@ -141,7 +141,7 @@ impl Stages {
         }
     }
 
-    /// Gets the file, where it is not here yet.
+    /// Downloads the file unless it is here already.
     fn downloaded(&mut self, item: &mut Item) -> Result<(), Failure> {
         let Some(Form::At(reference)) = &item.form else { return Ok(()) };
         let reference = reference.clone();
@@ -188,7 +188,7 @@ impl Stages {
         Ok(File::new(bytes, share))
     }
 
-    /// Makes the image ready, and downloads it first where no other thread does that.
+    /// Prepares the image. Downloads it first if no other thread does.
     fn prepared(&mut self, item: &mut Item) -> Result<(), Failure> {
         self.downloaded(item)?;
         let Some(Form::File(file)) = item.form.take_if(|form| matches!(form, Form::File(_))) else { return Ok(()) };
@@ -196,7 +196,7 @@ impl Stages {
         let _entered = span.enter();
         let _busy = self.watch.busy();
         let start = Instant::now();
-        // What is no image at all is told before a task sees it: something else was at the address, or was sent.
+        // Rejects data that is not an image before the task sees it.
         let stage = if file.is_downloaded() { Stage::Download } else { Stage::Within("decode") };
         let sniffed = sniff(&file).map_err(|error| Failure::permanent(stage, error_chain(&error)));
         let received = Received { id: &item.id, file, metadata: item.metadata.as_deref() };
@@ -221,11 +221,11 @@ fn failure(error: TaskError, stage: Stage) -> Failure {
     Failure { stage: within.map_or(stage, Stage::Within), reason, transient, retry_after: None }
 }
 
-/// A batch in the making.
+/// A batch that is being filled.
 #[derive(Default)]
 struct OpenBatch {
     items: Vec<Item>,
-    /// Until when its first image may wait.
+    /// When its first image has waited long enough.
     deadline: Option<Instant>,
 }
 
@@ -236,7 +236,7 @@ impl OpenBatch {
         self.items.push(item);
     }
 
-    /// How long to wait for one more image: not at all where there is something better to do, or nothing on its way.
+    /// The deadline for one more image: now if other batches are under way or no image is coming.
     fn wait_until(&self, task: &NamedTask, is_idle: bool) -> Instant {
         let waits = is_idle && task.coming.load(SeqCst) > 0;
         self.deadline.filter(|_| waits).unwrap_or_else(Instant::now)
@@ -252,10 +252,10 @@ impl OpenBatch {
     }
 }
 
-/// A batch that a lane has.
+/// A batch that a lane holds.
 struct UnderWay {
     items: Vec<Item>,
-    /// Of each of the items, for as long as it is under way.
+    /// The items' spans, open while the batch is under way.
     spans: Vec<tracing::Span>,
     start: Instant,
 }
@@ -272,7 +272,7 @@ impl UnderWay {
         Self { items, spans, start }
     }
 
-    /// Waits for it, and tells each of its images the outcome.
+    /// Waits for the batch, and reports the outcome of each image.
     fn collect(self, lane: &mut dyn AnyLane, shared: &Shared, task: &NamedTask) {
         let Self { items, spans, start } = self;
         let answers = lane.collect();

@@ -2,77 +2,77 @@ use std::time::Duration;
 
 use crate::Output;
 
-/// What is done with images: embedding them by a model, or something of your own. The two methods are all that differs
-/// from task to task; queues, downloads, batches, retries, callbacks and metrics are the worker's.
+/// The work on images, such as embedding them. A task has two methods; the worker handles queues, downloads, batches,
+/// retries, callbacks and metrics.
 ///
-/// A task that has several batches under way, on a device, is a [`LanedTask`](crate::LanedTask) instead.
+/// A task with several batches under way on a device implements [`LanedTask`](crate::LanedTask) instead.
 pub trait Task: Send + Sync + 'static {
-    /// An image that is ready to be processed.
+    /// A prepared image.
     type Prepared: Send + 'static;
 
-    /// Makes an image ready. Called by several threads at once, the CPU's part of the work.
+    /// Prepares an image, on the CPU. Several threads call it at once.
     ///
     /// # Errors
-    /// [`TaskError`], about this image. A panic counts as one that trying again does not help.
+    /// [`TaskError`], about this image. A panic counts as a permanent error.
     fn preprocess(&self, picture: &Picture<'_>) -> Result<Self::Prepared, TaskError>;
 
-    /// Answers for each image of a batch (never empty, at most [`Batching::max`] images), in its order.
+    /// Processes a batch of at least one and at most [`Batching::max`] images. Returns one output per image, in order.
     ///
     /// # Errors
-    /// [`TaskError`], about the whole batch: each of its images is then tried once more, alone. So it is after a panic,
-    /// or another number of answers than images.
+    /// [`TaskError`], about the whole batch. The engine then retries each of its images once, alone, as it does after a
+    /// panic or a wrong number of outputs.
     fn process(&self, batch: &[Self::Prepared]) -> Result<Vec<Output>, TaskError>;
 }
 
-/// An image as it was downloaded, and what its job says of it.
+/// A downloaded or uploaded image, and its job's data.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture<'a> {
     /// The job's id.
     pub id: &'a str,
-    /// The file: whatever was at the address, at most as many bytes as the worker allows.
+    /// The file's bytes, unvalidated; at most as many as the worker allows.
     pub bytes: &'a [u8],
-    /// The job's own JSON, if it has any.
+    /// The job's own JSON, if any.
     pub metadata: Option<&'a str>,
 }
 
-/// Why a task could not do its work.
+/// Why a task failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct TaskError {
-    /// The stage within the task (`decode`, `resize`), where it knows better than `preprocess` or `process`.
+    /// The stage within the task (`decode`, `resize`), if it is more precise than `preprocess` or `process`.
     pub stage: Option<&'static str>,
-    /// The reason, one line.
+    /// The reason in one line.
     pub reason: String,
-    /// Whether trying again later may help.
+    /// Whether a retry may succeed.
     pub transient: bool,
 }
 
 impl TaskError {
-    /// The image is to blame: it will fail whenever it is tried.
+    /// An error of the image, which every retry would repeat.
     pub fn image(reason: impl Into<String>) -> Self {
         Self { stage: None, reason: reason.into(), transient: false }
     }
 
-    /// The machine is to blame: another try, perhaps elsewhere, may succeed.
+    /// An error of the machine: a retry, perhaps on another machine, may succeed.
     pub fn machine(reason: impl Into<String>) -> Self {
         Self { stage: None, reason: reason.into(), transient: true }
     }
 
-    /// The same, at a stage that is known better.
+    /// Names the stage within the task.
     #[must_use]
     pub fn at(self, stage: &'static str) -> Self {
         Self { stage: Some(stage), ..self }
     }
 }
 
-/// When a batch is full enough.
+/// The size and the delay of dynamic batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
     /// Most images in a batch, at least 1.
     pub max: usize,
     /// How long the first image of a batch waits for more.
     pub delay: Duration,
-    /// Threads that process batches, each on a lane of its own.
+    /// Threads that process batches, each with its own lane.
     pub lanes: usize,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock;
 
-/// Watches a service's threads: how long each has been busy with one thing.
+/// Watches a service's threads: how long each has been busy with one item.
 #[derive(Clone)]
 pub(crate) struct Watchdog(Arc<Inner>);
 
@@ -38,7 +38,7 @@ impl Watchdog {
         Self(Arc::new(Inner { epoch: Instant::now(), threads: Mutex::default() }))
     }
 
-    /// Watches a thread that should never be busy with one thing for longer than `limit`.
+    /// Watches a thread that should never be busy with one item for longer than `limit`.
     pub(crate) fn watch(&self, thread: impl Into<String>, limit: Duration) -> ThreadWatch {
         let state = Arc::new(State { thread: thread.into(), limit, busy_since: AtomicU64::new(0) });
         lock(&self.0.threads).push(Arc::clone(&state));
@@ -74,7 +74,7 @@ impl State {
 }
 
 impl ThreadWatch {
-    /// Begins one thing.
+    /// Begins one item.
     pub(crate) fn busy(&self) -> Busy<'_> {
         self.state.busy_since.store(millis(self.epoch), SeqCst);
         Busy(self)

@@ -1,4 +1,4 @@
-//! Embedding in the engine: on a device that keeps batches under way, with images prepared alone and as whole batches.
+//! Embedding in the engine: on a device with several batches under way, with images prepared alone and in batches.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,12 +20,12 @@ use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome,
 const INPUT: Size = Size::new(1, 1);
 const MAX_BATCH: usize = 4;
 
-/// A device that takes batches, and is done with none before its gate is open. The vector of an image is its first sample.
+/// A device that accepts batches, and finishes none before its gate opens. An image's vector is its first sample.
 struct Device {
     spec: EncoderSpec,
     under_way: VecDeque<Batch>,
     gate: Gate,
-    /// Most batches that it had under way.
+    /// The maximum number of batches that were under way.
     most: Arc<AtomicUsize>,
 }
 
@@ -110,7 +110,7 @@ impl Overlap for Device {
     }
 }
 
-/// The pixels of a file are its last byte.
+/// A file's pixels are its last byte.
 struct Last;
 
 impl Preprocessor for Last {
@@ -199,7 +199,7 @@ fn batches_are_submitted_while_others_are_under_way() {
         let rig = Rig::new(granularity);
         rig.gate.set_closed(true);
         let told: Vec<_> = (b'a'..=b'z').map(|last| (last, rig.submit(last))).collect();
-        // The first goes out alone or with a few others; behind it, the rest gathers.
+        // The first image goes alone or with a few others; the rest gathers behind it.
         let all = "foveate_items_total{stage=\"preprocess\",task=\"embed\",result=\"ok\"} 26";
         while !rig.engine.metrics().lines().any(|line| line == all) {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! The engine with a task of the tests' own.
+//! The engine with a task that only these tests use.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use foveate_worker::{
     TaskError,
 };
 
-/// Answers an image's last byte and the size of its batch; holds every batch while the gate is closed.
+/// Answers an image's last byte and the size of its batch; blocks every batch while the gate is closed.
 #[derive(Clone, Default)]
 struct Last {
     gate: Arc<(Mutex<bool>, Condvar)>,
@@ -123,7 +123,7 @@ fn a_batch_ends_when_it_is_full_or_its_time_is_up() {
     let task = Last::default();
     task.close();
     let engine = builder(&task, 4, Duration::from_secs(60)).build().unwrap();
-    // The first finds no other on its way and does not wait; the others gather behind it.
+    // The first image does not wait, because no other is coming; the others gather behind it.
     let first = submit(&engine, b'a');
     task.wait_until_inside();
     let rest: Vec<_> = (0..6).map(|_| submit(&engine, b'b')).collect();
@@ -144,7 +144,7 @@ fn a_batch_ends_when_it_is_full_or_its_time_is_up() {
 
 #[test]
 fn the_first_of_a_batch_waits_for_those_that_come_but_not_for_long() {
-    /// The second image takes its time to be prepared.
+    /// The second image takes long to prepare.
     struct Slow;
     impl Task for Slow {
         type Prepared = ();

@@ -1,4 +1,4 @@
-//! The worker on a queue of this process, photos and callbacks over real sockets.
+//! The worker on an in-process queue, with photos and callbacks over real sockets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ use foveate_worker::{
 
 const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
 
-/// Embeds a file as its length; takes its time, and breaks when told to.
+/// Embeds a file as its length; slow on request, and fails on request.
 #[derive(Clone, Default)]
 struct Length {
     time: Duration,
@@ -38,7 +38,7 @@ impl Task for Length {
 
     fn preprocess(&self, picture: &Picture<'_>) -> Result<(u32, u64), TaskError> {
         let bytes = picture.bytes;
-        // What a decoder would find: the end of the image is missing, or there are too many pixels.
+        // Failures as a decoder reports them: a truncated image, or too many pixels.
         let is_jpeg = bytes.starts_with(&[0xff, 0xd8]);
         if bytes.starts_with(b"\x89PNG") || (is_jpeg && bytes.len() < 1_000) {
             return Err(TaskError::image("too many pixels").at("decode"));
@@ -78,7 +78,7 @@ impl Setup {
     }
 
     fn client(&self) -> Arc<Client> {
-        // Any port: some tests ask one that nobody listens to.
+        // Any port: some tests use one without a listener.
         let host = self.server.address().ip().to_string();
         let timeout = Duration::from_secs(2);
         Arc::new(Client::new(ClientOptions { allow_private: vec![host], timeout, ..ClientOptions::default() }).unwrap())
@@ -111,7 +111,7 @@ impl Setup {
         self.queue.send(&[Message { id: id.to_owned(), body }])[0].as_ref().unwrap();
     }
 
-    /// Until everything that was sent is done with.
+    /// Waits until every message is settled.
     fn wait(&self) {
         wait_until(Duration::from_secs(30), || {
             let depth = self.queue.depth().unwrap();
@@ -226,7 +226,7 @@ fn a_callback_is_signed_and_carries_what_the_caller_needs() {
     assert_eq!(calls[0].signature, secrets.sign(&calls[0].id, calls[0].timestamp.parse().unwrap(), &calls[0].body));
 }
 
-/// 5 of 100 images a second need 20 s; what is held longer than a lease of 1 s comes back.
+/// At 5 images a second, 100 take 20 s; a message that is held longer than its lease of 1 s comes back.
 #[test]
 fn without_an_in_flight_limit_messages_come_back_and_with_it_they_do_not() {
     let returned = |in_flight_limit: InFlightLimit| {
@@ -238,7 +238,7 @@ fn without_an_in_flight_limit_messages_come_back_and_with_it_they_do_not() {
         setup.wait();
         assert_eq!(setup.called().into_iter().collect::<BTreeSet<_>>().len(), 120);
         let metrics = worker.metrics();
-        // To this worker, which may not have noticed yet that the lease is over, or to another one.
+        // The delivery goes to this worker, if it has not noticed the end of the lease yet, or to another one.
         let again = ["again", "held"].map(|delivery| {
             let name = format!("foveate_received_total{{queue=\"jobs\",delivery=\"{delivery}\"}} ");
             metrics.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse::<u64>().unwrap())
@@ -317,14 +317,14 @@ fn a_dead_server_with_many_images_does_not_keep_those_behind_it_waiting() {
             .unwrap();
     setup.send(numbered("photo", 1));
     wait_until(Duration::from_secs(20), || setup.called().len() == 1);
-    // Nothing listens to port 1.
+    // Port 1 has no listener.
     for n in 0..200 {
         let mut job = Job::new(ImageRef::Url(format!("http://127.0.0.1:1/{n}")));
         job.callback = Some(Callback { url: setup.server.url("/callback") });
         setup.send_body(&format!("dead {n}"), job.to_json().unwrap());
     }
     setup.send((100..110).map(|n| format!("/photo/{n}")));
-    // A message every two seconds would take minutes.
+    // At one message every two seconds, this would take minutes.
     setup.wait();
     assert_eq!((setup.called().len(), setup.dead().len()), (11, 200));
     assert!(setup.dead().values().all(|(stage, _)| stage == "download"));
@@ -352,7 +352,7 @@ fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
     assert_eq!(setup.queue.depth().unwrap().leased, 0, "given back at once, not when the lease ends");
 }
 
-/// Workers that take everything, and die of it.
+/// Workers that take every message and die.
 fn dying_workers(setup: &Setup, deaths: usize, messages: usize) {
     for _ in 0..deaths {
         assert_eq!(setup.queue.receive(messages, Duration::from_secs(5)).unwrap().len(), messages);
@@ -404,16 +404,16 @@ fn what_waits_for_a_place_in_the_engine_keeps_its_lease() {
     assert_eq!((setup.task.done.load(SeqCst), setup.dead().len()), (10, 0), "none was delivered again");
 }
 
-/// What a sink does not do.
+/// The failures of a sink.
 #[derive(Clone, Default)]
 struct Failing {
-    /// So many times there is no space left.
+    /// The number of times that the disk is full.
     outages: Arc<AtomicUsize>,
-    /// It takes no row of this id.
+    /// The id of a row that the sink refuses.
     poison: Option<&'static str>,
 }
 
-/// A sink that writes NPY files, when it can.
+/// A sink that writes NPY files unless it fails on purpose.
 struct Weak {
     sink: PartSink<NpyFormat>,
     poison: Option<&'static str>,
@@ -438,7 +438,7 @@ impl VectorSink for Weak {
     }
 }
 
-/// Notes what `acknowledged` says whenever a segment is begun.
+/// Records what `acknowledged` returns whenever a segment begins.
 fn segments(
     folder: &Path,
     failing: Failing,
@@ -477,7 +477,7 @@ fn stored(folder: &Path) -> Vec<String> {
     ids
 }
 
-/// Sends jobs for a sink; their ids, sorted.
+/// Sends jobs for a sink. Returns their ids, sorted.
 fn send_rows(setup: &Setup, count: usize) -> Vec<String> {
     let mut ids: Vec<String> = (0..count).map(|n| format!("row-{n}")).collect();
     for (n, id) in ids.iter().enumerate() {
@@ -539,7 +539,7 @@ fn a_row_that_a_sink_cannot_take_does_not_take_others_with_it() {
     assert_eq!((worker.live(), setup.task.done.load(SeqCst)), (Ok(()), 40));
 }
 
-/// A broker that forgets who holds what when it crashes, and delivers everything again.
+/// A broker that loses its leases in a crash and delivers everything again.
 struct Forgetful {
     queue: MemoryQueue,
     given: Mutex<Vec<Receipt>>,
@@ -567,7 +567,7 @@ impl JobQueue for Forgetful {
     }
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let mut received = self.queue.receive(max, wait.min(Duration::from_millis(50)))?;
-        // Nor does it know how often.
+        // It has also lost the delivery counts.
         received.iter_mut().for_each(|delivery| delivery.received = 1);
         self.given.lock().unwrap().extend(received.iter().map(|delivery| delivery.receipt.clone()));
         Ok(received)

@@ -1,5 +1,5 @@
-//! The backend table: with lib.rs, which leaves out whole modules, the only place of this crate with `cfg(feature = …)`. Adding a backend is one line here, one
-//! feature in Cargo.toml, and its crate.
+//! The backend table. Besides lib.rs, which leaves out whole modules, it is the only place in this crate with
+//! `cfg(feature = …)`. A new backend needs one line here, one feature in Cargo.toml, and its crate.
 
 use foveate_decode::DecoderRegistry;
 use foveate_dinov2::Model;
@@ -8,14 +8,17 @@ use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;
 use foveate_sink::SinkRegistry;
 
-/// One function per kind of backend: every known name, and the registry of those compiled in. The order is the order
-/// of preference: the first compiled one is the default, and decoders stand in for each other in this order. Backends of
-/// the default build come before those that a feature adds, so that adding one changes no output by itself.
+/// Generates one function per kind of backend. The function returns every known name and the registry of the
+/// compiled-in backends.
+///
+/// The order is the order of preference. The first compiled-in backend is the default, and decoders fall back to each
+/// other in this order. Backends of the default build come before those that a feature adds, so adding a backend alone
+/// changes no output.
 macro_rules! table {
     ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $backend:ident),+ $(,)?];)+) => {
         $(
             $(#[$doc])*
-            // With no backend of a kind compiled in, nothing is registered.
+            // Nothing is registered if no backend of this kind is compiled in.
             #[allow(unused_mut)]
             pub fn $function() -> $registry {
                 let mut registry = <$registry>::new($kind, &[$($feature),+]);
@@ -38,7 +41,7 @@ table! {
         "image" => foveate_decode_image,
         "opencv" => foveate_decode_opencv,
     ];
-    /// What decodes and resizes whole batches on a device: `--decoder` as well.
+    /// Preprocessors, which decode and resize whole batches on a device: also `--decoder`.
     preprocessors: PreprocessorRegistry = "decoder" [
         "nvjpeg" => foveate_decode_nvjpeg,
     ];
@@ -65,12 +68,12 @@ table! {
 
 #[cfg(feature = "worker")]
 table! {
-    /// Queues: the scheme of `--queue`'s address.
+    /// Queues: the scheme of the address in `--queue`.
     queues: foveate_queue::QueueRegistry = "queue" [
         "nats" => foveate_queue_nats,
         "sqs" => foveate_queue_sqs,
     ];
-    /// What reads the objects that jobs name: `--object-store`.
+    /// Stores, which read the objects named by jobs: `--object-store`.
     stores: foveate_source::FetchRegistry = "store" [
         "object-store" => foveate_source_object_store,
     ];

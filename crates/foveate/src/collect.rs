@@ -1,4 +1,4 @@
-//! Vectors into memory instead of a file, and a sample of a source instead of all of it.
+//! A sink that keeps vectors in memory instead of a file, and a source that yields a sample of another source.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, Item, Source, SourceError};
 
-/// What became of the items of a run whose vectors stay in memory, each list in source order.
+/// The outcomes of a run whose vectors stay in memory, each list in source order.
 #[derive(Clone, Debug, Default)]
 pub struct Collected {
-    /// Index in the source, id and vector of every item that has one.
+    /// Index in the source, id and vector of every item that has a vector.
     pub rows: Vec<CollectedRow>,
-    /// The items without.
+    /// The items without a vector.
     pub failures: Vec<Failure>,
 }
 
@@ -26,12 +26,12 @@ pub struct CollectedRow {
     pub vector: Vec<f32>,
 }
 
-/// A sink that keeps everything in memory: for samples, not for collections.
+/// A sink that keeps everything in memory: for samples, not for whole collections.
 #[derive(Clone, Debug, Default)]
 pub struct MemorySink(Arc<Mutex<Collected>>);
 
 impl MemorySink {
-    /// What was stored so far; the sink is empty afterwards. Ask a clone of the sink once the run is over.
+    /// Returns the rows and failures stored so far and empties the sink. Call it on a clone of the sink after the run.
     pub fn take(&self) -> Collected {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -74,8 +74,8 @@ impl VectorSink for MemorySink {
     }
 }
 
-/// Some items of another source, evenly at random, counted from 0 in that source's order. A clone yields the same ones,
-/// without listing the other source again.
+/// Items of another source, drawn uniformly at random and counted from 0 in that source's order. A clone yields the
+/// same items without listing the other source again.
 #[derive(Clone)]
 pub struct Sample {
     from: Arc<Mutex<Box<dyn Source>>>,
@@ -84,10 +84,10 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Draws `size` items of `from`, or all when there are no more: the same ones for the same `seed`.
+    /// Draws `size` items of `from`, or all if there are no more. The same `seed` draws the same items.
     ///
     /// # Errors
-    /// When the source cannot be read.
+    /// Fails if the source cannot be read.
     pub fn draw(mut from: Box<dyn Source>, size: u64, seed: u64) -> Result<Self, SourceError> {
         let mut items = Vec::new();
         for index in choose(from.range(), size, seed) {
@@ -121,7 +121,7 @@ impl Source for Sample {
         Ok(())
     }
 
-    /// That of the source it was drawn from.
+    /// Returns the hash of the original source's listing.
     fn listing_hash(&self) -> String {
         self.with(|from| from.listing_hash())
     }
@@ -131,7 +131,7 @@ impl Source for Sample {
     }
 }
 
-/// `size` indexes of `range` in order, each subset equally likely (Floyd's algorithm).
+/// Draws `size` indexes of `range` in ascending order, each subset equally likely (Floyd's algorithm).
 fn choose(range: Range<u64>, size: u64, seed: u64) -> Vec<u64> {
     let total = range.end - range.start;
     if size >= total {
@@ -146,7 +146,7 @@ fn choose(range: Range<u64>, size: u64, seed: u64) -> Vec<u64> {
     chosen.into_iter().map(|offset| range.start + offset).collect()
 }
 
-/// SplitMix64.
+/// Steps SplitMix64.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;

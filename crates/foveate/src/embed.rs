@@ -24,12 +24,12 @@ use foveate_source::{Input, Listing, Source, SourceError};
 use crate::models::OpenModel;
 use crate::{DecodeScale, Recipe, RecipeError, Shard, recipe};
 
-/// The registries a job chooses from. A value: add a backend of your own before passing it on.
+/// The registries that a job chooses from. It is a plain value: add a backend of your own before passing it on.
 #[derive(Debug)]
 pub struct Backends {
     /// `--decoder`.
     pub decoders: DecoderRegistry,
-    /// `--decoder` too: what decodes and resizes whole batches on a device.
+    /// Also `--decoder`: preprocessors, which decode and resize whole batches on a device.
     pub preprocessors: PreprocessorRegistry,
     /// `--resizer`.
     pub resizers: ResizerRegistry,
@@ -40,7 +40,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// What this build contains.
+    /// Returns the backends that this build contains.
     pub fn compiled() -> Self {
         use crate::backends::{decoders, encoders, preprocessors, resizers, sinks};
         Self {
@@ -52,8 +52,8 @@ impl Backends {
         }
     }
 
-    /// One decoder of all that are there: `preferred`, or else the first, is asked first, and the others stand in for
-    /// formats that it cannot read.
+    /// Opens all decoders as one. `preferred`, or else the first, is tried first; the others decode the formats that it
+    /// cannot read.
     pub fn open_decoders(
         &self,
         preferred: Option<&str>,
@@ -65,12 +65,12 @@ impl Backends {
         Ok(Box::new(ByFormat::new(names.iter().map(open).collect::<Result<_, _>>()?)))
     }
 
-    /// Whether a decoder of this name is one that prepares whole batches on a device.
+    /// Tells whether the decoder of this name prepares whole batches on a device.
     pub fn is_batched(&self, name: &str) -> bool {
         self.preprocessors.known().contains(&name)
     }
 
-    /// The first decoder that can decode at a smaller scale, if there is one.
+    /// Returns the first decoder that can decode at a smaller scale, if any.
     pub fn scaling_decoder(&self) -> Option<String> {
         let scales = |backend: &&DecoderBackend| {
             backend.open(&DecoderOptions::default()).is_ok_and(|decoder| decoder.capability().scaled)
@@ -78,15 +78,15 @@ impl Backends {
         self.decoders.iter().find(scales).map(|backend| backend.name().to_owned())
     }
 
-    /// The sink called `name`, or the first one.
+    /// Returns the sink called `name`, or the first one.
     ///
     /// # Errors
-    /// When this build does not contain it, or none at all.
+    /// Fails if this build does not contain it, or contains no sink at all.
     pub fn sink(&self, name: Option<&str>) -> Result<&SinkBackend, EmbedError> {
         Ok(self.sinks.get(&name_or_first(&self.sinks, name)?)?)
     }
 
-    /// The resizer called `name`, or the first one.
+    /// Opens the resizer called `name`, or the first one.
     pub fn open_resizer(&self, name: Option<&str>) -> Result<Box<dyn Resizer>, ResizeError> {
         let unavailable = |error: EmbedError| ResizeError::Unavailable(error.into());
         let name = name_or_first(&self.resizers, name).map_err(unavailable)?;
@@ -94,26 +94,26 @@ impl Backends {
     }
 }
 
-/// What to embed with what, and how. A backend that is not named is the first one compiled in.
+/// The inputs, the backends and the settings of a job. A backend that is not named is the first one compiled in.
 #[derive(Clone, Debug)]
 pub struct EmbedOptions {
-    /// The images, in this order.
+    /// The images, in output order.
     pub inputs: Vec<Input>,
-    /// Only the first so many of them.
+    /// Maximum number of inputs, from the first on.
     pub limit: Option<u64>,
-    /// Most bytes of one file.
+    /// Maximum bytes of one file.
     pub max_bytes: u64,
-    /// A card's name, a hub repository, a folder, or `seeded:<card>`.
+    /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
     pub model: String,
-    /// Where the output goes; its extension, or `sink`, decides the format.
+    /// Path of the output; its extension, or `sink`, decides the format.
     pub output: PathBuf,
-    /// What to do when the output is already there.
+    /// The action if the output already exists.
     pub existing: Existing,
     /// Output format by name, for folders and unusual extensions.
     pub sink: Option<String>,
-    /// What only the sink understands, by name (`compression` of `parquet`).
+    /// Settings specific to the sink, by name (`compression` of `parquet`).
     pub sink_settings: BTreeMap<String, String>,
-    /// The decoder asked first; the others stand in for formats it cannot read.
+    /// The decoder tried first; the others decode the formats it cannot read.
     pub decoder: Option<String>,
     /// The resizer.
     pub resizer: Option<String>,
@@ -121,33 +121,33 @@ pub struct EmbedOptions {
     pub encoder: Option<String>,
     /// Preprocessing recipe.
     pub recipe: Recipe,
-    /// How tokens become a vector.
+    /// How tokens become one vector.
     pub pooling: Pooling,
     /// Precision of the forward.
     pub dtype: DType,
-    /// Where the forward runs; several devices, separated by commas, share the batches.
+    /// Device of the forward; several devices, separated by commas, share the batches.
     pub device: String,
     /// Threads of the forward on a CPU.
     pub encoder_threads: usize,
-    /// What only the encoder's backend understands, by name.
+    /// Settings specific to the encoder's backend, by name.
     pub encoder_settings: BTreeMap<String, String>,
-    /// What only the decoder that prepares whole batches understands, by name.
+    /// Settings specific to the decoder that prepares whole batches, by name.
     pub decoder_settings: BTreeMap<String, String>,
     /// How vectors are stored.
     pub element: Element,
     /// Items of the source that one part covers.
     pub part_items: u64,
-    /// The part of the inputs that this run does.
+    /// The part of the inputs that this run processes.
     pub shard: Option<Shard>,
-    /// How doubtful input is treated.
+    /// How malformed input is treated.
     pub decoding: DecoderOptions,
-    /// Whether decoders may shrink.
+    /// Whether decoders may downscale.
     pub decode_scale: DecodeScale,
     /// Whether EXIF orientation is applied.
     pub orientation: OrientationPolicy,
     /// Whether vectors are scaled to unit length.
     pub normalize: Normalize,
-    /// Most pixels of one image.
+    /// Maximum pixels of one image.
     pub limits: PixelLimits,
     /// Images per batch.
     pub batch: usize,
@@ -155,22 +155,22 @@ pub struct EmbedOptions {
     pub workers: usize,
     /// Threads that read.
     pub readers: usize,
-    /// Full batches that may wait for the encoder.
+    /// Maximum number of full batches that wait for the encoder.
     pub prefetch: usize,
-    /// Where to note every span, for a timeline.
+    /// The trace that records every span, for a timeline.
     pub trace: Option<Trace>,
-    /// When to give up on a run whose items fail.
+    /// When to stop a run whose items fail.
     pub failures: FailurePolicy,
-    /// How often finished rows are made durable.
+    /// Interval between commits, which make finished rows durable.
     pub commit_every: std::time::Duration,
 }
 
 impl EmbedOptions {
-    /// The default job: `inputs` through `model` on the CPU in f32, the `hf` recipe, to `output`.
+    /// Returns the default job: `inputs` through `model` on the CPU in f32 with the `hf` recipe, to `output`.
     ///
-    /// The forward takes nearly all the time on a CPU, so it gets every core, and one decode worker for every four cores
-    /// keeps it fed. That is a thread more than there are cores, for a quarter of the time or less; leaving it out of the
-    /// forward's threads instead measured half the throughput on two cores (18.5 against 37 images/s).
+    /// On a CPU the forward takes nearly all the time, so it gets every core. One decode worker for every four cores
+    /// keeps it supplied. That is one thread more than there are cores, for a quarter of the time or less. Taking it
+    /// from the forward's threads instead measured half the throughput on two cores (18.5 against 37 images/s).
     pub fn new(inputs: Vec<Input>, model: impl Into<String>, output: impl Into<PathBuf>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -210,9 +210,9 @@ impl EmbedOptions {
         }
     }
 
-    /// Threads that decode and resize beside a forward on `device`. On the CPU a quarter of the cores (see [`Self::new`]);
-    /// elsewhere every core, but a few for a `decoder` that prepares whole batches: each of its threads has memory on
-    /// the device, and little to do.
+    /// Returns the usual number of decode and resize threads for a forward on `device`. On the CPU it is a quarter of
+    /// the cores (see [`Self::new`]), elsewhere every core. A `decoder` that prepares whole batches gets a few: each of
+    /// its threads has memory on the device and little to do.
     pub fn usual_workers(device: &str, decoder: Option<&str>) -> usize {
         const BATCHED: usize = 4;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -224,7 +224,7 @@ impl EmbedOptions {
         }
     }
 
-    /// Lists the inputs: this shard of them, below the limit. `progress` is told how many were found so far.
+    /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
     pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
         let mut builder = Listing::builder().inputs(self.inputs.iter().cloned()).max_bytes(self.max_bytes);
         if let Some(shard) = self.shard {
@@ -236,7 +236,7 @@ impl EmbedOptions {
         builder.progress(progress).build()
     }
 
-    /// Checks what can be known before inputs are listed and a model is looked for: `backends` has everything that is
+    /// Checks what can be known before inputs are listed and a model is loaded: `backends` has everything that is
     /// named, and the encoder has the devices.
     pub fn check_backends(&self, backends: &Backends) -> Result<(), EmbedError> {
         let names = Names::choose(self, backends)?;
@@ -245,9 +245,9 @@ impl EmbedOptions {
         if self.devices().next().is_none() {
             return Err(EmbedError::NoDevice(self.device.clone()));
         }
-        // `cuda` is `cuda:0`.
+        // `cuda` means `cuda:0`.
         let is_there = |device: &str| has.iter().any(|known| known == device || *known == format!("{device}:0"));
-        // A backend that says nothing of devices is asked when it is opened.
+        // If a backend reports no devices, opening it is the check.
         match self.devices().find(|device| !has.is_empty() && !is_there(device)) {
             None => Ok(()),
             Some(device) => {
@@ -257,14 +257,14 @@ impl EmbedOptions {
         }
     }
 
-    /// Checks the output's format, its settings and its place; makes nothing.
+    /// Checks the output's format, its settings and its place. Creates nothing.
     pub fn check_output(&self, backends: &Backends) -> Result<(), EmbedError> {
         let options = self.sink_options(0);
         backends.sinks.get(&self.sink_name(&backends.sinks)?)?.open(&options)?;
         Ok(foveate_sink::staging::check_place(&options)?)
     }
 
-    /// The encoder that is named, or else the one that a model of this name goes to; see [`OpenModel::usual_encoder`].
+    /// Returns the named encoder, or else the usual one for a model of this name; see [`OpenModel::usual_encoder`].
     fn expected_encoder(&self, first: String, encoders: &EncoderRegistry<Model>) -> String {
         let extension = std::path::Path::new(&self.model).extension().and_then(|extension| extension.to_str());
         let Some(format) = extension.and_then(GraphFormat::of_extension).filter(|_| self.encoder.is_none()) else {
@@ -274,8 +274,8 @@ impl EmbedOptions {
         taker.map_or(first, |backend| backend.name().to_owned())
     }
 
-    /// Chooses the backends, loads the model, and puts everything together. Writes nothing. `source` is what
-    /// [`list`](Self::list) gave, or a source of the caller's own.
+    /// Chooses the backends, loads the model, and assembles the job. Writes nothing. `source` is the result of
+    /// [`list`](Self::list), or a source of the caller's own.
     pub fn prepare(
         &self,
         source: Box<dyn Source>,
@@ -287,7 +287,7 @@ impl EmbedOptions {
         self.prepare_into(source, sink, backends, model)
     }
 
-    /// The same into a sink of the caller's own; `output` and what else concerns the output is not used.
+    /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
     pub fn prepare_into(
         &self,
         source: Box<dyn Source>,
@@ -304,7 +304,7 @@ impl EmbedOptions {
         Ok(Job { pipeline, manifest, existing: self.existing, seeded })
     }
 
-    /// The backends, the model in them, and nothing of inputs or output.
+    /// Opens the backends and the model, without inputs and output.
     pub(crate) fn open(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<Chosen, EmbedError> {
         let (names, model) = self.choose(backends, model)?;
         let geometry = self.recipe.geometry(model.preprocess())?;
@@ -316,7 +316,7 @@ impl EmbedOptions {
         Ok(Chosen { names, model, geometry, preprocessors, encoders })
     }
 
-    /// The backends by name, and the model. Names are looked at before a model is loaded, or downloaded.
+    /// Chooses the backends by name and loads the model. Names are checked before a model is loaded or downloaded.
     pub(crate) fn choose(
         &self,
         backends: &Backends,
@@ -330,7 +330,8 @@ impl EmbedOptions {
         Ok((names, model))
     }
 
-    /// The decoder that is asked first: where none is named and shrinking is permitted, one that can.
+    /// Returns the decoder that is tried first. If none is named and downscaling is permitted, it is one that can
+    /// downscale.
     fn preferred_decoder(&self, backends: &Backends) -> Option<String> {
         match (&self.decoder, self.decode_scale) {
             (Some(name), _) if !backends.is_batched(name) => Some(name.clone()),
@@ -339,20 +340,20 @@ impl EmbedOptions {
         }
     }
 
-    /// Makes a worker's decoder: the one that is named, or the usual one, with the others behind it.
+    /// Returns the opener of a worker's decoder: the named one or the usual one, with the others as fallback.
     pub(crate) fn decoder_opener(&self, name: Option<String>, backends: &Arc<Backends>) -> DecoderOpener {
         let (decoding, backends) = (self.decoding, Arc::clone(backends));
         Arc::new(move || backends.open_decoders(name.as_deref(), &decoding))
     }
 
-    /// Makes a worker's resizer.
+    /// Returns the opener of a worker's resizer.
     pub(crate) fn resizer_opener(&self, name: Option<String>, backends: &Arc<Backends>) -> ResizerOpener {
         let backends = Arc::clone(backends);
         Arc::new(move || backends.open_resizer(name.as_deref()))
     }
 
-    /// Makes a worker's preprocessor: decoder and resizer as one; or what is called `batched`, which works on whole batches
-    /// on the first device that is named, with these two behind it.
+    /// Returns the opener of a worker's preprocessor: decoder and resizer as one. If `batched` names a preprocessor, it
+    /// works on whole batches on the first named device, with these two as fallback.
     pub(crate) fn preprocessors(
         &self,
         batched: Option<&str>,
@@ -372,7 +373,7 @@ impl EmbedOptions {
         })
     }
 
-    /// An encoder for each device that is named.
+    /// Opens an encoder for each named device.
     pub(crate) fn open_encoders(
         &self,
         name: &str,
@@ -386,12 +387,12 @@ impl EmbedOptions {
         each.iter().map(|options| Ok(backend.open(&model, options)?)).collect()
     }
 
-    /// The devices in the order in which they are named; one that is named twice gets two encoders.
+    /// Returns the devices in the order given; a device that is named twice gets two encoders.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &str> {
         devices(&self.device)
     }
 
-    /// What the encoder of one device is opened with; encoders on the CPU share its threads.
+    /// Returns the options of one device's encoder; encoders on the CPU share its threads.
     pub(crate) fn encoder_options(&self, device: &str) -> EncoderOptions {
         EncoderOptions {
             pooling: self.pooling,
@@ -403,7 +404,8 @@ impl EmbedOptions {
         }
     }
 
-    /// What of the devices shows in the output's bytes: not how many there are, nor which.
+    /// Returns the part of the device list that affects the output's bytes: neither the number nor the indexes of the
+    /// devices.
     fn kind_of_devices(&self) -> String {
         let kinds: BTreeSet<_> = self.devices().map(|device| device.split(':').next().unwrap_or(device)).collect();
         kinds.into_iter().collect::<Vec<_>>().join(",")
@@ -441,7 +443,7 @@ impl EmbedOptions {
         }
     }
 
-    /// How an image becomes the encoder's input.
+    /// Returns the options that turn an image into the encoder's input.
     pub(crate) fn preprocess(&self, geometry: Geometry) -> PreprocessOptions {
         PreprocessOptions {
             geometry,
@@ -456,12 +458,12 @@ fn devices(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|device| !device.is_empty())
 }
 
-/// Whether the CPU is one of the devices of a list (`cuda:0,cuda:1`).
+/// Tells whether the CPU is in a list of devices (`cuda:0,cuda:1`).
 pub fn has_cpu(list: &str) -> bool {
     devices(list).any(|device| device == "cpu")
 }
 
-/// A run that is ready to go.
+/// A job that is ready to run.
 pub struct Job {
     pipeline: Pipeline,
     manifest: RunManifest,
@@ -470,28 +472,28 @@ pub struct Job {
 }
 
 impl Job {
-    /// What the output will say of itself.
+    /// Returns the manifest that the output will hold.
     pub fn manifest(&self) -> &RunManifest {
         &self.manifest
     }
 
-    /// Whether the weights were generated, so that the vectors mean nothing.
+    /// Tells whether the weights were generated, so that the vectors are meaningless.
     pub fn is_seeded(&self) -> bool {
         self.seeded
     }
 
-    /// Items of the run: earlier sessions of it included.
+    /// Returns the indexes of the run's items, including those of its earlier sessions.
     pub fn inputs(&self) -> std::ops::Range<u64> {
         self.pipeline.source.range()
     }
 
-    /// Runs it; see [`Pipeline::run`].
+    /// Runs the job; see [`Pipeline::run`].
     pub fn run(self, cancel: &Cancel, progress: &Progress) -> Result<RunReport, RunError> {
         self.pipeline.run(&self.manifest, self.existing, cancel, progress)
     }
 }
 
-/// What the options come to.
+/// The result of resolving the options.
 pub(crate) struct Chosen {
     pub(crate) names: Names,
     pub(crate) model: OpenModel,
@@ -510,9 +512,10 @@ impl Chosen {
     }
 }
 
-/// The backends a job uses, all of them known to exist.
+/// The names of the job's backends, all of them known to exist.
 pub(crate) struct Names {
-    /// What prepares whole batches in the place of the first decoder and the resizer, which do what it cannot.
+    /// The preprocessor of whole batches that replaces the first decoder and the resizer. Those two process the images
+    /// that it cannot.
     pub(crate) batched: Option<String>,
     pub(crate) decoders: Vec<String>,
     pub(crate) resizer: String,
@@ -566,7 +569,7 @@ fn sink_for(output: &std::path::Path, sinks: &SinkRegistry) -> Result<String, Em
     })
 }
 
-/// Everything that the manifest tells.
+/// Everything that the manifest records.
 pub(crate) struct Description<'a> {
     options: &'a EmbedOptions,
     names: &'a Names,
@@ -575,7 +578,7 @@ pub(crate) struct Description<'a> {
 }
 
 impl Description<'_> {
-    /// What decides the output's bytes goes into the fingerprint, the rest into `info`.
+    /// Builds the manifest. Everything that decides the output's bytes is in the fingerprint, the rest in `info`.
     fn manifest(&self, source: &dyn Source) -> RunManifest {
         let (options, range) = (self.options, source.range());
         let mut manifest = self.embedding();
@@ -587,7 +590,7 @@ impl Description<'_> {
         manifest
     }
 
-    /// The same of whatever images.
+    /// Builds the same manifest without the inputs.
     pub(crate) fn embedding(&self) -> RunManifest {
         let Self { options, names, model, geometry } = self;
         let preprocess = model.preprocess();
@@ -653,7 +656,7 @@ pub enum EmbedError {
     /// A build without any backend of a kind.
     #[error("this build has no {0} at all; rebuild with the default features")]
     NoBackend(&'static str),
-    /// The model cannot be had.
+    /// The model cannot be opened.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The inputs cannot be listed.
@@ -662,13 +665,13 @@ pub enum EmbedError {
     /// The encoder cannot be started.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// Decoder or resizer cannot be opened.
+    /// The decoder or the resizer cannot be opened.
     #[error(transparent)]
     Preprocess(#[from] PreprocessError),
     /// The output cannot be opened.
     #[error(transparent)]
     Sink(#[from] SinkError),
-    /// A list of devices without any.
+    /// A list of devices that names none.
     #[error("'{0}' names no device")]
     NoDevice(String),
     /// A device that the encoder does not have on this machine.
@@ -686,13 +689,13 @@ pub enum EmbedError {
     Extension {
         /// The output's extension.
         extension: String,
-        /// Those that a sink has, each with its dot.
+        /// The extensions that sinks have, each with its dot.
         known: Vec<String>,
     },
     /// A setting for a decoder that has none.
     #[error("decoder setting '{0}': this decoder has no settings")]
     DecoderSetting(String),
-    /// The model's preprocessing settings cannot be carried out.
+    /// The model's preprocessing settings cannot be applied.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
 }

@@ -1,4 +1,5 @@
-//! The `foveate` command line: arguments in, library calls, one readable error chain and an exit code out.
+//! The `foveate` command line: parses arguments, calls the library, and returns one readable error chain and an exit
+//! code.
 
 mod cli;
 

@@ -10,10 +10,10 @@ use foveate_encode::{
     ModelForm,
 };
 
-/// The form that a checkpoint can be brought into.
+/// The form that a checkpoint can be converted to.
 const MADE_OF_CHECKPOINTS: ModelForm = ModelForm::Graph(GraphFormat::Onnx);
 
-/// A model that any encoder may be opened with, if it takes its form.
+/// A model for any encoder that takes its form.
 #[derive(Clone, Debug)]
 pub enum OpenModel {
     /// A DINOv2 checkpoint.
@@ -22,7 +22,7 @@ pub enum OpenModel {
     Graph(Arc<GraphFile>),
 }
 
-/// A network in a file, and what the files beside it say.
+/// A network in a file, with the settings from the files beside it.
 #[derive(Clone, Debug)]
 pub struct GraphFile {
     /// The network.
@@ -34,8 +34,8 @@ pub struct GraphFile {
 }
 
 impl OpenModel {
-    /// Finds the model that `spec` names: a file `x.onnx`, `x.pt`, `x.ts` or `x.torchscript` with its
-    /// preprocessor_config.json beside it or in the folder above, or what [`Model::open`] finds.
+    /// Opens the model that `spec` names: a file `x.onnx`, `x.pt`, `x.ts` or `x.torchscript` with its
+    /// preprocessor_config.json beside it or in the folder above, or anything that [`Model::open`] finds.
     pub fn open(spec: &str, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
         let path = Path::new(spec);
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
@@ -45,7 +45,7 @@ impl OpenModel {
         }
     }
 
-    /// What the user asked for.
+    /// Returns the name that the user asked for.
     pub fn name(&self) -> &str {
         match self {
             Self::Dinov2(model) => &model.name,
@@ -53,7 +53,7 @@ impl OpenModel {
         }
     }
 
-    /// The commit that a model from the hub was read at.
+    /// Returns the commit of a model from the hub.
     pub fn revision(&self) -> Option<&str> {
         match self {
             Self::Dinov2(model) => model.revision.as_deref(),
@@ -61,7 +61,7 @@ impl OpenModel {
         }
     }
 
-    /// Preprocessing recipe.
+    /// Returns the preprocessing recipe.
     pub fn preprocess(&self) -> &Preprocess {
         match self {
             Self::Dinov2(model) => &model.preprocess,
@@ -69,7 +69,7 @@ impl OpenModel {
         }
     }
 
-    /// SHA-256 that identifies the weights, lower-case hex.
+    /// Returns the SHA-256 that identifies the weights, in lower-case hex.
     pub fn weights_hash(&self) -> &str {
         match self {
             Self::Dinov2(model) => model.weights.hash(),
@@ -77,18 +77,18 @@ impl OpenModel {
         }
     }
 
-    /// Whether the weights were generated, so that the vectors mean nothing.
+    /// Tells whether the weights were generated, so that the vectors are meaningless.
     pub fn is_seeded(&self) -> bool {
         matches!(self, Self::Dinov2(model) if model.weights.is_seeded())
     }
 
-    /// The first encoder that takes the model as it is; a network in a file is not for every one.
+    /// Returns the first encoder that takes the model as it is; not every encoder takes a network in a file.
     pub fn usual_encoder(&self, encoders: &EncoderRegistry<Model>) -> Option<String> {
         let form = self.form();
         encoders.iter().find(|backend| backend.takes(form)).map(|backend| backend.name().to_owned())
     }
 
-    /// Whether `backend` takes the model, as it is or as a graph made of it.
+    /// Tells whether `backend` takes the model, as it is or converted to a graph.
     pub fn is_taken_by(&self, backend: &EncoderBackend<Model>) -> bool {
         let as_graph = matches!(self, Self::Dinov2(_)) && backend.takes(MADE_OF_CHECKPOINTS);
         as_graph || backend.takes(self.form())
@@ -101,12 +101,12 @@ impl OpenModel {
         }
     }
 
-    /// The model in a form that `backend`, one of `encoders`, takes; a checkpoint for a backend that takes ONNX is
-    /// written as a graph in memory, of the precision and the pooling that `options` asks for.
+    /// Returns the model in a form that `backend`, one of `encoders`, takes. For a backend that takes ONNX, a
+    /// checkpoint is written as a graph in memory, with the precision and the pooling in `options`.
     ///
     /// # Errors
-    /// [`EncodeError::Form`] when it takes none that this model can be had in, naming the encoders that do;
-    /// [`EncodeError::Model`] when the checkpoint cannot be written as a graph.
+    /// [`EncodeError::Form`] if the backend takes no form that this model is available in; it names the encoders that
+    /// do. [`EncodeError::Model`] if the checkpoint cannot be written as a graph.
     pub fn for_backend(
         &self,
         backend: &EncoderBackend<Model>,
@@ -128,7 +128,7 @@ impl OpenModel {
     }
 }
 
-/// The checkpoint as a graph that lives as long as nobody has made a session of it.
+/// Converts the checkpoint to a graph that is freed once a session is made of it.
 fn as_onnx(model: &Model, options: &EncoderOptions) -> Result<Graph, EncodeError> {
     if options.dtype == DType::Bf16 {
         let what = "bf16 from a checkpoint: ONNX graphs are made in f32 and f16; `tch` computes in bf16".to_owned();
@@ -173,14 +173,15 @@ impl GraphFile {
         Preprocess::from_json(&json, &file)
     }
 
-    /// The model's config.json may not be there, and may be of any architecture.
+    /// Reads the number of register tokens. The model's config.json may be missing, and may describe any architecture.
     fn registers(path: &Path) -> Option<usize> {
         let config = std::fs::read(neighbour(path, "config.json")?).ok()?;
         let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
         usize::try_from(config.get("num_register_tokens")?.as_u64()?).ok()
     }
 
-    /// Exporters put weights beyond two gigabytes into a file of the graph's name with `.data` or `_data` behind it.
+    /// Hashes the file. Exporters put weights beyond two gigabytes into a second file, named like the graph plus
+    /// `.data` or `_data`.
     fn hash(path: &Path) -> Result<String, ModelError> {
         let mut hash = sha256_file(path)?;
         for suffix in [".data", "_data"] {
@@ -194,12 +195,13 @@ impl GraphFile {
     }
 }
 
-/// The file called `name` beside `path`, or in the folder above (`onnx/model.onnx` below the model's other files).
+/// Returns the file called `name` beside `path`, or in the folder above (`onnx/model.onnx` below the model's other
+/// files).
 fn neighbour(path: &Path, name: &str) -> Option<PathBuf> {
     path.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Mean and standard deviation of samples scaled to 0..=1, whatever factor the recipe rescales by.
+/// Returns mean and standard deviation for samples scaled to 0..=1, whatever the recipe's rescaling factor.
 fn of_unit_samples(preprocess: &Preprocess) -> ([f32; 3], [f32; 3]) {
     let scale = preprocess.rescale_factor * 255.0;
     let unit = |values: [f32; 3]| values.map(|value| (f64::from(value) / scale) as f32);

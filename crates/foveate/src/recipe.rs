@@ -5,18 +5,19 @@ use foveate_core::Size;
 use foveate_dinov2::Preprocess;
 use foveate_resize::{Filter, Geometry};
 
-/// How an image of any size becomes the model's input. The two give different embeddings: never mix their vectors.
+/// How an image of any size becomes the model's input. The two recipes give different embeddings: never mix their
+/// vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Recipe {
-    /// The model's own recipe as `transformers` carries it out: shortest edge, Pillow's filter, centre crop.
+    /// The model's own recipe as `transformers` applies it: shortest edge, Pillow's filter, centre crop.
     #[default]
     Hf,
-    /// The whole image stretched to the input size with OpenCV's bilinear filter: faster, and another embedding.
+    /// The whole image stretched to the input size with OpenCV's bilinear filter: faster, with different embeddings.
     Squash,
 }
 
 impl Recipe {
-    /// The name on the command line and in manifests.
+    /// Returns the name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hf => "hf",
@@ -24,7 +25,7 @@ impl Recipe {
         }
     }
 
-    /// The geometry of this recipe for a model's preprocessing settings.
+    /// Returns this recipe's geometry for a model's preprocessing settings.
     ///
     /// # Errors
     /// [`RecipeError::Resample`] for a filter that no resizer has.
@@ -43,19 +44,19 @@ impl Recipe {
     }
 }
 
-/// A recipe that does not exist, or cannot be carried out.
+/// A recipe that does not exist or cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecipeError {
-    /// There is no recipe of this name.
+    /// No recipe has this name.
     #[error("no recipe '{0}'; there are: hf, squash")]
     Unknown(String),
-    /// The model asks for one of Pillow's filters that is not supported.
+    /// The model needs a Pillow filter that is not supported.
     #[error("preprocessor_config.json: resample {0} is not supported (1, 2, 3 or 4 are)")]
     Resample(u8),
 }
 
-/// Pillow's `Resampling` numbers.
+/// Maps Pillow's `Resampling` numbers to filters.
 fn pillow_filter(resample: u8) -> Result<Filter, RecipeError> {
     match resample {
         1 => Ok(Filter::Lanczos3),
@@ -66,7 +67,7 @@ fn pillow_filter(resample: u8) -> Result<Filter, RecipeError> {
     }
 }
 
-/// A geometry in one line, for manifests: everything that decides its pixels.
+/// Describes a geometry in one line, for manifests: everything that decides its pixels.
 pub(crate) fn describe(geometry: &Geometry) -> String {
     let size = |size: Size| size.to_string();
     match geometry {

@@ -1,4 +1,4 @@
-//! This build's backends as the laboratory sees them: what its experiments measure is what a job would run.
+//! This build's backends as the lab's rig, so that its experiments measure what a job would run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::embed::{Backends, EmbedError, EmbedOptions};
 use crate::models::OpenModel;
 use crate::{DecodeScale, Recipe, RecipeError};
 
-/// Backends, a model, and photos to try them on.
+/// Backends, a model, and the photos to measure with.
 pub struct Rig {
     options: EmbedOptions,
     backends: Arc<Backends>,
@@ -31,11 +31,11 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// The job of `options` on photos drawn at random from `source`: at most `photos`, the same ones for the same `seed`.
-    /// Opens the model, and writes nothing.
+    /// Opens the job of `options` on at most `photos` photos drawn at random from `source`. The same `seed` draws the
+    /// same photos. Loads the model, and writes nothing.
     ///
     /// # Errors
-    /// [`EmbedError`]: what a job of these options would fail with.
+    /// [`EmbedError`]: the same errors as for a job with these options.
     pub fn new(
         options: EmbedOptions,
         source: Box<dyn Source>,
@@ -43,7 +43,7 @@ impl Rig {
         backends: Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<Self, EmbedError> {
-        // Experiments are about one device: the first that is named.
+        // Experiments use one device: the first that is named.
         let device = options.devices().next().unwrap_or_default().to_owned();
         let options = EmbedOptions { device, ..options };
         let sample = Sample::draw(source, photos, seed)?;
@@ -69,10 +69,10 @@ impl Rig {
         Ok(Self { options, backends, model, geometries, base, sample, context })
     }
 
-    /// The options of a job with this setting.
+    /// Returns the options of a job with this setting.
     ///
     /// # Errors
-    /// When its recipe is none.
+    /// Fails if the setting's recipe does not exist.
     pub fn options(&self, setting: &Setting) -> Result<EmbedOptions, RecipeError> {
         Ok(EmbedOptions {
             decoder: Some(setting.decoder.clone()),
@@ -90,7 +90,7 @@ impl Rig {
         })
     }
 
-    /// The same; the base's for a setting whose recipe is none, which no run gets to.
+    /// Does the same, with the base's recipe for an unknown one, which no run gets to.
     fn job(&self, setting: &Setting) -> EmbedOptions {
         self.options(setting).unwrap_or_else(|_| self.options.clone())
     }
@@ -135,7 +135,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn decoder_opener(&self, setting: &Setting) -> DecoderOpener {
-        // What works on whole batches has the usual decoder behind it.
+        // The usual decoder is the fallback of a backend that works on whole batches.
         let name = Some(setting.decoder.clone()).filter(|name| !self.backends.is_batched(name));
         self.options.decoder_opener(name, &self.backends)
     }
@@ -171,7 +171,7 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn preprocess(&self, setting: &Setting) -> PreprocessOptions {
-        // The recipe of a setting is the base's, or one of those that experiments know by name.
+        // A setting's recipe is the base's, or one that experiments know by name.
         let geometry = self.geometries.get(setting.recipe.as_str()).unwrap_or(&self.geometries[Recipe::Hf.name()]);
         self.job(setting).preprocess(*geometry)
     }
@@ -181,7 +181,7 @@ impl foveate_lab::Rig for Rig {
     }
 }
 
-/// The backends of a registry that `wanted` accepts, the one called `first` before the others.
+/// Returns the backends of a registry that `wanted` accepts, with the one called `first` before the others.
 fn candidates<B: Backend>(registry: &Registry<B>, first: &str, wanted: impl Fn(&B) -> bool) -> Vec<Candidate> {
     let candidate = |backend: &B| {
         let health = backend.health();
@@ -196,7 +196,7 @@ fn candidates<B: Backend>(registry: &Registry<B>, first: &str, wanted: impl Fn(&
     all
 }
 
-/// What a backend says that it computes with, without where this machine keeps it.
+/// Returns the library that a backend reports, without its path on this machine.
 fn library(health: &Health) -> String {
     let said = health.library.as_deref().unwrap_or("all Rust");
     said.split(", ").filter(|part| !part.contains('/')).collect::<Vec<_>>().join(", ")
@@ -214,7 +214,7 @@ fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
     let libraries_of = |(name, library): (&String, &String)| format!("{name}: {library}");
     let native = libraries.iter().filter(|(_, library)| *library != "all Rust");
     Context {
-        // A folder's place on this machine is nobody's business.
+        // The folder's path on this machine is private.
         model: options.model.rsplit('/').next().map_or_else(String::new, str::to_owned),
         device: options.device.clone(),
         host: processor(),
@@ -227,7 +227,7 @@ fn context(options: &EmbedOptions, backends: &Backends, seed: u64) -> Context {
     }
 }
 
-/// What the system calls the processor, where it tells.
+/// Returns the processor's name as the system reports it, if it does.
 fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(std::env::consts::ARCH);

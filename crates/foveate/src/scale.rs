@@ -4,20 +4,20 @@ use std::str::FromStr;
 use foveate_decode::DecodeHint;
 use foveate_resize::Geometry;
 
-/// Whether decoders may give a smaller image than the file holds. The two give different vectors: how different, on
-/// one's own photos, is what `foveate verify` measures.
+/// Whether decoders may return a smaller image than the file holds. The two give different vectors; `foveate verify`
+/// measures how different on the user's own photos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DecodeScale {
-    /// Every image at its native size: the vectors are those of `transformers`.
+    /// Every image at its native size: the vectors match those of `transformers`.
     #[default]
     Exact,
-    /// JPEGs may be decoded at a fraction of their size (DCT scaling), as long as the shorter side keeps what the recipe
-    /// resizes it to. Decoders that cannot do that, and other formats, are exact all the same.
+    /// JPEGs may be decoded at a fraction of their size (DCT scaling), as long as the shorter side is at least the size
+    /// that the recipe resizes it to. Decoders without this feature, and other formats, stay exact.
     Fast,
 }
 
 impl DecodeScale {
-    /// The name on the command line and in manifests.
+    /// Returns the name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -25,17 +25,18 @@ impl DecodeScale {
         }
     }
 
-    /// What it permits a decoder, for a recipe's geometry.
+    /// Returns the hint for a decoder, for a recipe's geometry.
     pub fn hint(self, geometry: &Geometry) -> DecodeHint {
         DecodeHint { min_side: (self == Self::Fast).then(|| resized_side(geometry)) }
     }
 }
 
-/// The shorter side that an image is resized to. Below it, the resizer would have to enlarge what the decoder shrank.
+/// Returns the length that the shorter side is resized to. Below it, the resizer would have to enlarge the decoder's
+/// image.
 fn resized_side(geometry: &Geometry) -> u32 {
     match *geometry {
         Geometry::ShortestEdgeCrop { edge, .. } => edge,
-        // An image may stand on either side of a stretch, so its shorter side has to serve the longer one.
+        // A stretch may have either orientation, so the shorter side must suffice for the longer one.
         _ => geometry.output().width.max(geometry.output().height),
     }
 }

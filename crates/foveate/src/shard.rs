@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// One of `count` equal, contiguous parts of the inputs. The shards' outputs laid end to end are the unsharded output.
+/// One of `count` equal, contiguous parts of the inputs. The shards' outputs, concatenated, equal the unsharded output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Which part, from 0.
@@ -9,15 +9,14 @@ pub struct Shard {
     pub count: u32,
 }
 
-/// A `--shard` that cannot be understood.
+/// A `--shard` value that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ShardError(String);
 
 impl Shard {
-    /// Understands `i/n` (`i` from 0), `auto` (from the array-job variables of Slurm), and `auto/n` (the index from
-    /// Slurm or from a Kubernetes indexed job, which does not tell its pods how many there are). `variable` looks an
-    /// environment variable up.
+    /// Parses `i/n` (`i` from 0), `auto` (from Slurm's array-job variables), and `auto/n` (the index from Slurm or from
+    /// a Kubernetes indexed job, which does not give its pods the count). `variable` looks up an environment variable.
     pub fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self, ShardError> {
         let (index, count) = match text.split_once('/') {
             Some(("auto", count)) => (array_index(&variable)?, number("number of shards", count)?),
@@ -39,7 +38,7 @@ const SLURM_STEP: &str = "SLURM_ARRAY_TASK_STEP";
 const SLURM_COUNT: &str = "SLURM_ARRAY_TASK_COUNT";
 const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
 
-/// Slurm's task ids start anywhere and may go in steps (`--array=10-40:10`).
+/// Returns the index from 0. Slurm's task ids start anywhere and may have a step (`--array=10-40:10`).
 fn array_index(variable: &impl Fn(&str) -> Option<String>) -> Result<u32, ShardError> {
     if let Some(id) = variable(SLURM_ID) {
         let least = variable(SLURM_MIN).map_or(Ok(0), |text| number(SLURM_MIN, &text))?;

@@ -8,23 +8,23 @@ use foveate_worker::Embed;
 
 use crate::embed::{Backends, EmbedError, EmbedOptions};
 
-/// Embedding as a task, ready to be given to an engine.
+/// Embedding as a task for an engine.
 pub struct EmbedTask {
     /// The task.
     pub task: Embed,
-    /// What outputs say of themselves.
+    /// The outputs' manifest.
     pub manifest: RunManifest,
-    /// Threads that process batches: one for each device that is named.
+    /// Threads that process batches: one for each named device.
     pub lanes: usize,
-    /// Whether the weights were generated, so that the vectors mean nothing.
+    /// Whether the weights were generated, so that the vectors are meaningless.
     pub seeded: bool,
 }
 
 impl EmbedOptions {
-    /// Chooses the backends and loads the model. Inputs and output are not used.
+    /// Chooses the backends and loads the model. Inputs and output are ignored.
     ///
     /// # Errors
-    /// As [`Self::prepare`].
+    /// The errors of [`Self::prepare`].
     pub fn task(&self, backends: &Arc<Backends>, model: &OpenOptions<'_>) -> Result<EmbedTask, EmbedError> {
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.description(self).embedding();

@@ -1,4 +1,4 @@
-//! How far apart the vectors of two configurations are, on the user's own images.
+//! Compares the vectors of two configurations on the user's own images.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use crate::embed::{Backends, EmbedError, EmbedOptions};
 pub struct Comparison {
     /// Images with a vector under both configurations, in source order.
     pub pairs: Vec<Pair>,
-    /// Images with a vector under one of them alone.
+    /// Images with a vector under only one configuration.
     pub one_sided: Vec<OneSided>,
-    /// Images without a vector under both.
+    /// Number of images without a vector under either configuration.
     pub failed_under_both: u64,
-    /// Share of the pairs whose nearest other image by cosine is the same under both; `None` below three.
+    /// Share of the pairs whose nearest other image by cosine is the same under both; `None` for fewer than three
+    /// pairs.
     pub same_neighbour: Option<f64>,
-    /// Of the configuration and of what it is compared with: how long the run took, the model loaded before.
+    /// Duration of each run, the configuration's first; the model was loaded before.
     pub wall: [Duration; 2],
-    /// The two fingerprints' entries that differ: name, value, other value.
+    /// The entries that differ between the two fingerprints: name, value, other value.
     pub differences: Vec<(String, String, String)>,
 }
 
@@ -44,9 +45,9 @@ pub struct Pair {
 /// An image that has a vector under one configuration only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OneSided {
-    /// Whether it failed under the configuration (0) or under what that is compared with (1).
+    /// The configuration that it failed under: 0 for the first, 1 for the other.
     pub failed_under: usize,
-    /// How.
+    /// The failure.
     pub failure: Failure,
 }
 
@@ -54,24 +55,24 @@ pub struct OneSided {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// One of them cannot start.
+    /// One configuration cannot start.
     #[error(transparent)]
     Embed(#[from] EmbedError),
-    /// One of them stopped.
+    /// One configuration's run stopped.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Their vectors have different widths.
+    /// The vectors of the two have different widths.
     #[error("vectors of {0} and of {1} components cannot be compared")]
     Dimensions(usize, usize),
-    /// Interrupted.
+    /// The comparison was interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Embeds a sample under both configurations, and compares. Their own inputs are not used.
+/// Embeds a sample under both configurations and compares the vectors. The configurations' own inputs are ignored.
 ///
 /// # Errors
-/// [`VerifyError`]; images that fail are part of the outcome.
+/// [`VerifyError`]. Images that fail are part of the result.
 pub fn run(
     sample: Sample,
     first: &EmbedOptions,
@@ -121,7 +122,7 @@ fn compare(a: Side, b: Side) -> Comparison {
     let mut others: BTreeMap<u64, CollectedRow> = b.collected.rows.into_iter().map(|row| (row.index, row)).collect();
     let mut pairs = Vec::new();
     for row in a.collected.rows {
-        // A row without its counterpart is a failure of the other side, counted below.
+        // A row without a counterpart is a failure of the other side, counted below.
         pairs.extend(others.remove(&row.index).map(|other| Pair::new(row, other)));
     }
     let failed = |failures: &[Failure]| failures.iter().map(|f| f.index).collect::<std::collections::BTreeSet<_>>();
@@ -156,13 +157,13 @@ fn differences(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Ve
     pairs.filter(|(_, a, b)| a != b).collect()
 }
 
-/// Cosine of the angle between two vectors, -1..=1; NaN when one of them has no direction.
+/// Returns the cosine of the angle between two vectors, -1..=1; NaN if one of them is zero.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
-/// max |a − b| ÷ max |b|.
+/// Computes max |a − b| ÷ max |b|.
 pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     let difference = a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs());
     // `f64::max` would drop a NaN.
@@ -170,7 +171,7 @@ pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     largest / b.iter().fold(f64::MIN_POSITIVE, |max, &b| max.max(f64::from(b).abs()))
 }
 
-/// Of each vector, the place of the nearest other one by cosine; `None` for fewer than two vectors.
+/// Returns the index of each vector's nearest other vector by cosine; `None` for fewer than two vectors.
 pub fn nearest_neighbours<V: AsRef<[f32]>>(vectors: &[V]) -> Option<Vec<usize>> {
     let unit: Vec<Vec<f64>> = vectors.iter().map(|vector| unit(vector.as_ref())).collect();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -181,7 +182,7 @@ pub fn nearest_neighbours<V: AsRef<[f32]>>(vectors: &[V]) -> Option<Vec<usize>> 
     (0..unit.len()).map(nearest).collect::<Option<Vec<usize>>>().filter(|all| !all.is_empty())
 }
 
-/// Share of the vectors whose nearest other vector by cosine has the same label; `None` for fewer than two.
+/// Returns the share of vectors whose nearest other vector by cosine has the same label; `None` for fewer than two.
 pub fn recall_at_1<V: AsRef<[f32]>, L: PartialEq>(vectors: &[V], labels: &[L]) -> Option<f64> {
     let nearest = nearest_neighbours(vectors)?;
     let hits = nearest.iter().zip(labels).filter(|&(&nearest, label)| labels[nearest] == *label).count();
@@ -202,8 +203,8 @@ fn unit(vector: &[f32]) -> Vec<f64> {
     vector.iter().map(|&v| f64::from(v) / norm).collect()
 }
 
-/// The value below which a share `q` (0..=1) of `values` lies: the nearest rank, of the sorted values. NaN counts as
-/// smaller than everything, so that it is seen. `None` when there are no values.
+/// Returns the value below which a share `q` (0..=1) of `values` lies, by nearest rank. NaN sorts below every number,
+/// so that it stays visible. `None` if there are no values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = values.to_vec();
     let rank = |value: &f64| if value.is_nan() { f64::NEG_INFINITY } else { *value };

@@ -1,6 +1,6 @@
-//! Arguments that cannot work are refused before anything costs time: exit code 2, the name and the remedy in one line,
-//! no model looked for, nothing left on disk.
-// A test's panic is its report.
+//! Arguments that cannot work are refused before expensive work starts: exit code 2, the name and the remedy in one
+//! line, no model opened, nothing left on disk.
+// A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,10 +13,10 @@ use foveate::backends;
 
 use common::{PHOTOS, Ran, TINY, csv, embed, foveate, npy_rows, run, tree};
 
-/// A hub's model, from a port that nothing listens on: looking for it is another error.
+/// A hub model at a port where nothing listens: an attempt to open it gives another error.
 const OUT_OF_REACH: [&str; 2] = ["--model", "nobody/nothing"];
 
-/// The commands that take images, each writing to `out`.
+/// Returns the commands that take images, each writing to `out`.
 fn commands(out: &Path) -> Vec<Command> {
     let words: [&[&str]; 8] = [
         &["embed", "-o", "x.parquet"],
@@ -39,7 +39,7 @@ fn in_folder(folder: &Path, words: &[&str], more: &[&str]) -> Command {
     command
 }
 
-/// Runs a command that must be refused with `says`, and leave `folder` as it was.
+/// Runs a command that must be refused with `says` and leave `folder` unchanged.
 #[track_caller]
 fn refused(folder: &Path, command: &mut Command, says: &[&str]) {
     let before = tree(folder);
@@ -142,7 +142,7 @@ fn services_are_checked_before_a_model_is_looked_for() {
     refuse(&["serve", "--api-keys", "absent"], &["cannot read absent"]);
     let enqueue = ["enqueue", "--queue", "nats://127.0.0.1:1/jobs", "photoz", "--base", "https://example.com"];
     refused(path, &mut in_folder(path, &enqueue, &[]), &["photoz", "No such file"]);
-    // With these compiled in, there is nothing to miss.
+    // If these are compiled in, no backend is missing.
     if backends::queues().get("sqs").is_err() {
         refuse(&["worker", "--queue", "sqs://jobs"], &["queue 'sqs' is not compiled", "rebuild with `-F sqs`"]);
     }
@@ -151,8 +151,8 @@ fn services_are_checked_before_a_model_is_looked_for() {
     }
 }
 
-/// What a list names is not what the command line names: each line has its outcome. And where there is no vector, there
-/// is no output that would pass for one, or keep the same command from being tried again.
+/// A missing path in a list differs from a missing path on the command line: each line has its own outcome. A run
+/// without any vector leaves no output that could pass for a complete one or block a retry of the same command.
 #[test]
 fn a_list_of_absent_files_is_a_run_that_failed_and_can_be_repeated() {
     for name in ["x.parquet", "x.npy", "folder"] {

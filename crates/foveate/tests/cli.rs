@@ -1,5 +1,5 @@
-//! The command line as a user meets it: outputs, exit codes, messages.
-// A test's panic is its report.
+//! The command line as users see it: outputs, exit codes, messages.
+// A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -203,7 +203,7 @@ fn another_job_is_not_continued() {
     let out = folder.path().join("x.npy");
     let empty = folder.path().join("empty.jpg");
     fs::write(&empty, "").unwrap();
-    // --strict stops at the empty file, behind thirty good ones that are committed.
+    // --strict stops at the empty file, after thirty good ones that are committed.
     run(embed(&out).arg(PHOTOS).arg(&empty).args(["--strict", "--batch", "10"])).expect(3);
     let other = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--pooling", "mean"])).expect(1);
     assert!(other.stderr.contains("pooling: cls → mean"), "{}", other.stderr);
@@ -236,7 +236,7 @@ fn names<B: Backend>(registry: &Registry<B>) -> Vec<String> {
 fn a_backend_of_another_build_is_told_from_a_misspelt_one() {
     let folder = tempfile::tempdir().unwrap();
     let (decoders, compiled) = (backends::decoders(), names(&backends::decoders()));
-    // With everything compiled in there is none to miss.
+    // With everything compiled in, no decoder is missing.
     for decoder in decoders.known().iter().filter(|known| !compiled.iter().any(|name| name == *known)) {
         let message = format!("decoder '{decoder}' is not compiled into this build; rebuild with `-F {decoder}`");
         run(embed(&folder.path().join("x.npy")).args([PHOTOS, "--decoder", decoder])).expect_error(2, &message);

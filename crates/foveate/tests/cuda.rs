@@ -1,7 +1,7 @@
-//! The binary on CUDA devices: on the project's emulator, whose streams run late and in any order that is legal, so that
-//! a copy or a forward that waits for too little gives wrong vectors. Needs `-F cuda,nvjpeg`.
+//! The binary on CUDA devices of the project's emulator. Its streams run late and in any legal order, so a copy or a
+//! forward that omits a wait gives wrong vectors. Needs `-F cuda,nvjpeg`.
 #![cfg(unix)]
-// A test's panic is its report.
+// A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -29,7 +29,8 @@ fn main() -> ExitCode {
 /// Width of the tiny model's vectors.
 const DIM: usize = 64;
 
-/// Where the emulated libraries are. Ends the trial where the backend `name` of this build does not work with them.
+/// Returns the folder of the emulated libraries. Ends the trial if the backend `name` of this build does not work with
+/// them.
 fn emulator(name: &str) -> PathBuf {
     let libraries = for_trial(foveate_cuda_emulator::folder);
     let report = run(foveate().args(["doctor", "--json"]).env("LD_LIBRARY_PATH", &libraries)).json();
@@ -42,7 +43,7 @@ fn emulator(name: &str) -> PathBuf {
     libraries
 }
 
-/// `foveate embed` on emulated devices.
+/// Returns a `foveate embed` command on emulated devices.
 fn emulated(output: &Path, libraries: &Path, order: &str) -> Command {
     let mut command = embed(output);
     command.env("LD_LIBRARY_PATH", libraries).env("CUDA_EMULATOR_ORDER", order).env("CUDA_EMULATOR_DEVICES", "2");
@@ -61,7 +62,7 @@ fn vectors_are_the_cpus_whatever_order_the_streams_run_in() {
     let libraries = emulator("fused");
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
-    // Good and bad images: enough for every batch size up to three, and for more batches than are under way at once.
+    // Good and bad images: enough for every batch size up to three, and for more batches than are in flight at once.
     let inputs = [CONFORMANCE, PHOTOS, "--limit", "20"];
     run(embed(&reference).args(inputs)).expect(0);
     let expected = npy_rows(&reference, DIM);
@@ -126,11 +127,12 @@ fn a_device_that_is_not_there_is_said_in_one_line() {
     assert!(!out.exists());
 }
 
-/// What `foveate serve` says on emulated devices to one request with these files: a vector, or where it failed, for each.
+/// Returns the answer of `foveate serve` on emulated devices to one request with these files: for each file a vector,
+/// or the stage that failed.
 fn served(libraries: &Path, order: &str, files: &[PathBuf], args: &[&str]) -> Vec<Result<Vec<f32>, String>> {
     let mut command = foveate();
     command.args(["serve", "--model", TINY, "--listen", "127.0.0.1:0", "--batch", "5", "--workers", "2"]);
-    // An emulated device takes its time.
+    // An emulated device is slow.
     command.args(["--timeout", "900", "--stall", "900"]).args(args);
     command.env("LD_LIBRARY_PATH", libraries).env("CUDA_EMULATOR_ORDER", order).env("CUDA_EMULATOR_DEVICES", "2");
     let mut server = Server(command.env_remove("FOVEATE_CUDA_LIB").stderr(Stdio::piped()).spawn().unwrap());
@@ -144,7 +146,7 @@ fn served(libraries: &Path, order: &str, files: &[PathBuf], args: &[&str]) -> Ve
     answer["data"].as_array().unwrap_or_else(|| panic!("{answer}")).iter().map(vector).collect()
 }
 
-/// Ended when it is dropped, by a failed test too.
+/// Killed when dropped, also by a failed test.
 struct Server(Child);
 
 impl Drop for Server {
@@ -154,7 +156,7 @@ impl Drop for Server {
     }
 }
 
-/// The answer to a form with these files.
+/// Posts a form with these files and returns the answer.
 fn post(address: &str, files: &[PathBuf]) -> serde_json::Value {
     let mut body = Vec::new();
     for file in files {
@@ -173,7 +175,7 @@ fn post(address: &str, files: &[PathBuf]) -> serde_json::Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Arguments of a service, the order of the streams, and the least cosine.
+/// A service's arguments, the order of the streams, and the minimum cosine.
 type Job<'a> = (&'a [&'a str], &'a str, f64);
 
 fn a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image() {

@@ -1,10 +1,10 @@
-//! Models by name, from a hub on this machine, as the environment variables of Hugging Face's libraries name it.
+//! Models by name, from a hub on this machine that the environment variables of Hugging Face's libraries name.
 
-// A test's panic is its report.
+// A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod common;
-// Not every behaviour of the server is of interest here.
+// These tests use only some of the server's behaviours.
 #[allow(dead_code)]
 #[path = "../../foveate-dinov2/tests/hub/server.rs"]
 mod server;
@@ -29,7 +29,7 @@ impl Hub {
         Self { server, folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Embeds one photo with the hub's model to `name`, with further environment variables.
+    /// Embeds one photo with the hub's model, to `name`, with extra environment variables.
     fn embed(&self, name: &str, variables: &[(&str, &str)]) -> common::Ran {
         let mut command = foveate();
         command.args(["embed", "--model", REPOSITORY, "-o"]).arg(self.folder.path().join(name));

@@ -1,7 +1,7 @@
-//! Interruptions: SIGKILL at random moments, Ctrl-C, a disk that fills up. Whatever happens, running the same command
-//! again ends in the bytes of an uninterrupted run.
+//! Interruptions: SIGKILL at random moments, Ctrl-C, a full disk. In every case, running the same command again gives
+//! the bytes of an uninterrupted run.
 #![cfg(unix)]
-// A test's panic is its report.
+// A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{assert_same_tree, embed, long_list, run};
 use foveate_testkit::by_length;
 
-/// A job long enough to be interrupted many times: parts of 32, batches of 4.
+/// Returns a job that is long enough for many interruptions: parts of 32, batches of 4.
 fn job(output: &Path, list: &Path) -> Command {
     let mut command = embed(output);
     command.arg("--from-list").arg(list).args(["--part-items", "32", "--batch", "4", "--json"]);
@@ -31,7 +31,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// Xorshift: moments that differ from run to run of the loop, and are the same in every run of the test.
+/// Steps xorshift. The moments differ between iterations of a test's loop, and are the same in every run of the test.
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -39,8 +39,8 @@ fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Kills the job at random moments until `kills` have hit it alive, then lets it finish. Moments start where the job
-/// starts to write and grow with how long a whole run takes, so that they fall all over it.
+/// Kills the job at random moments until `kills` have hit it alive, then lets it finish. The moments start at the job's
+/// first write and scale with the duration of a whole run, so that they spread over all of it.
 fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32, devices: &[&str]) {
     let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut hits = 0;
@@ -52,7 +52,7 @@ fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32, devi
         signal(&child, "KILL");
         let status = child.wait().unwrap();
         if status.success() {
-            // It was done before the signal came: begin again.
+            // The job finished before the signal came: start over.
             remove_output(output);
         } else {
             hits += 1;
@@ -84,7 +84,7 @@ fn sigkill_never_loses_or_doubles_a_row_of_a_parquet_folder() {
     killed_equals_uninterrupted("out", by_length(4, 12), &["cpu"]);
 }
 
-/// Three encoders, one, two, three, … continue each other's work.
+/// Runs with one, two or three encoders continue each other's work.
 #[test]
 fn sigkill_and_another_number_of_devices_change_nothing() {
     killed_equals_uninterrupted("out", by_length(3, 6), &["cpu,cpu,cpu", "cpu", "cpu,cpu"]);
@@ -139,7 +139,7 @@ fn a_file_system_that_fills_up_stops_the_run_and_resuming_completes_it() {
     fs::create_dir(&calm).unwrap();
     fs::create_dir(&wild).unwrap();
     run(&mut job(&calm.join("x.npy"), &list)).expect(0);
-    // Files may not grow beyond 20 KiB: with the signal ignored, writing fails as on a full disk.
+    // Files cannot grow beyond 20 KiB. With the signal ignored, writing fails as on a full disk.
     let limited = job(&wild.join("x.npy"), &list);
     let mut shell = Command::new("sh");
     shell

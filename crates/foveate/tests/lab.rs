@@ -1,7 +1,7 @@
-//! The commands that measure, run as a user would: files that others can read, and clear words where nothing can be
-//! measured.
+//! The measuring commands, run as a user would: files that other programs can read, and clear messages if nothing can
+//! be measured.
 
-// Helpers of tests unwrap too.
+// Test helpers unwrap too.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,14 +13,14 @@ use std::process::Command;
 
 use common::{CONFORMANCE, PHOTOS, TINY, foveate, run};
 
-/// A command on the fixture photos with the tiny model.
+/// Returns a command on the fixture photos with the tiny model.
 fn lab(words: &[&str], out: &Path) -> Command {
     let mut command = foveate();
     command.args(words).arg(PHOTOS).args(["--model", TINY, "--n", "6", "--batch", "4", "--quiet", "-o"]).arg(out);
     command
 }
 
-/// The rows of a CSV file, by column.
+/// Reads a CSV file's rows, by column.
 fn rows(folder: &Path, file: &str) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     reader.deserialize().collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{file}: {error}"))

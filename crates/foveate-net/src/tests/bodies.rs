@@ -11,7 +11,7 @@ use crate::ClientOptions;
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// Sends `head` at once and then one byte at a time, for as long as it is listened to.
+/// Sends `head` at once and then one byte at a time, until the client disconnects.
 fn drip(head: &'static str) -> Server {
     Server::start(move |_, stream| {
         let _ = stream.write_all(head.as_bytes());
@@ -122,7 +122,7 @@ fn a_body_is_not_read_beyond_the_limit() {
         let error = get(&client, &server.url("/")).unwrap_err();
         assert_eq!(error.reason, format!("{}: over that many bytes, more than the limit of 1000", server.address));
         assert!(!error.transient);
-        // What the two sockets hold, and no more.
+        // No more than the two sockets' buffers hold.
         assert!(sent.load(Ordering::SeqCst) < 32 << 20, "{sent:?}");
     }
 }
@@ -201,7 +201,7 @@ fn nothing_is_no_body() {
 
 #[test]
 fn room_is_asked_for_before_the_body_and_waiting_for_it_does_not_count() {
-    // The body comes only after room was given: who read it first would wait for ever.
+    // The body comes only after `admit` was called: a client that read it first would wait forever.
     for (head, body, bytes) in
         [("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", "picture", 7), (CHUNKED, "7\r\npicture\r\n0\r\n\r\n", 1000)]
     {

@@ -55,7 +55,7 @@ fn the_address_that_was_checked_is_the_one_that_is_asked() {
     let server = Server::fixed(answer("200 OK", "", b"picture"));
     let lookups = Arc::new(AtomicUsize::new(0));
     let count = lookups.clone();
-    // Asked twice for one request, the name would have another address, where nobody listens.
+    // A second look-up within a request would return another address, which has no listener.
     let rebinding = move |_: &str| {
         let n = count.fetch_add(1, Ordering::SeqCst);
         Ok(vec![IpAddr::V4(if n == 0 { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(127, 0, 0, 99) })])
@@ -116,7 +116,7 @@ fn waiting_for_a_turn_does_not_count_and_who_gives_up_hands_it_on() {
         let _ = stream.write_all(&answer("200 OK", "", b"picture"));
         Then::Keep
     });
-    // Each takes 1.5 s, one after the other.
+    // Each request takes 1.5 s, and they run one by one.
     let client = client(ClientOptions { per_host: 1, timeout: Duration::from_millis(2500), ..local() });
     thread::scope(|scope| {
         let both = [(); 2].map(|()| scope.spawn(|| get(&client, &server.url("/"))));
@@ -130,7 +130,7 @@ fn waiting_for_a_turn_does_not_count_and_who_gives_up_hands_it_on() {
 fn a_turn_is_not_waited_for_for_ever() {
     let server = Server::fixed("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx");
     let client = client(ClientOptions { per_host: 1, ..hasty() });
-    // One who waits for room keeps its turn.
+    // A request that waits for room keeps its turn.
     let waiting_for_room = &mut |_| {
         let error = thread::scope(|scope| scope.spawn(|| get(&client, &server.url("/")).unwrap_err()).join().unwrap());
         let message = format!("{}: 1 requests are under way, and no turn came within 400ms", server.address);
@@ -147,7 +147,7 @@ fn a_host_without_a_listener_may_come_back() {
 
 #[test]
 fn a_host_that_does_not_answer_is_given_up() {
-    // Nobody accepts here: when the system's queue is full, the next one gets no answer.
+    // This listener never accepts: when the system's queue is full, the next connection gets no answer.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut queue = Vec::new();
@@ -165,7 +165,7 @@ fn a_host_that_does_not_answer_is_given_up() {
     let error = soon(ClientOptions { connect_timeout: Duration::from_millis(300), ..local() }, &url);
     assert_eq!((error.reason, error.transient), (format!("{address}: no connection within 300ms"), true));
     let hurried = soon(ClientOptions { connect_timeout: Duration::from_secs(60), ..hasty() }, &url);
-    // A connection that was given up may have made room.
+    // An abandoned connection may have made room.
     let reasons = ["no connection", "not done"].map(|what| format!("{address}: {what} within 400ms"));
     assert!(reasons.contains(&hurried.reason), "{hurried}");
 }

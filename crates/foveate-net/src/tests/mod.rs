@@ -1,4 +1,4 @@
-//! The client against servers on this machine that behave, and that do not.
+//! Tests the client against well-behaved and misbehaving servers on this machine.
 
 mod bodies;
 mod hosts;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use crate::{Client, ClientOptions, NetError};
 use server::{Server, answer};
 
-/// Loopback allowed.
+/// Options that allow loopback.
 fn local() -> ClientOptions {
     ClientOptions { allow_private: vec!["127.0.0.1".to_owned()], ..ClientOptions::default() }
 }
 
-/// Loopback allowed, and little patience.
+/// Options that allow loopback, with short time limits.
 fn hasty() -> ClientOptions {
     ClientOptions { timeout: Duration::from_millis(400), ..local() }
 }
@@ -32,10 +32,10 @@ fn get(client: &Client, url: &str) -> Result<Vec<u8>, NetError> {
     result.map(|()| out)
 }
 
-/// What a busy machine may need for what takes half a second; without a limit it would take minutes, or for ever.
+/// Time that a busy machine may need for half a second's work. Without a limit it would take minutes, or never end.
 const SOON: Duration = Duration::from_secs(8);
 
-/// The error of a request, which has to come soon.
+/// The error of a request that must fail soon.
 fn soon(options: ClientOptions, url: &str) -> NetError {
     let begin = Instant::now();
     let error = get(&client(options), url).unwrap_err();
@@ -89,7 +89,7 @@ fn statuses_say_whether_and_when_to_come_back() {
     assert_eq!(ask("429 Too Many Requests", "Retry-After: 7\r\n"), (true, Some(7)));
     assert_eq!(ask("503 Service Unavailable", "Retry-After: 100000\r\n"), (true, Some(3600)));
     assert_eq!(ask("501 Not Implemented", ""), (false, None));
-    // A post may be taken without being worked on yet; a picture that is not there yet is none.
+    // A post may be accepted and processed later; an image that is not ready yet is an error.
     let later = Server::fixed(answer("202 Accepted", "", b"wait"));
     assert_eq!(client.post(&later.url("/"), &[], b"").unwrap().status, 202);
     assert!(get(&client, &later.url("/")).unwrap_err().transient);

@@ -1,4 +1,4 @@
-//! A small HTTP server that does as a test says, well-behaved or not.
+//! A small HTTP server that behaves as a test requires, well or badly.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// One request as it came.
+/// One received request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     pub(super) line: String,
@@ -24,7 +24,7 @@ impl Asked {
     }
 }
 
-/// What a connection goes on with after an answer.
+/// What happens to a connection after an answer.
 pub(super) enum Then {
     Keep,
     Close,
@@ -37,7 +37,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers each request by `answer`, which writes to the connection what it likes.
+    /// Answers each request with `answer`, which may write anything to the connection.
     pub(super) fn start(answer: impl Fn(&Asked, &mut TcpStream) -> Then + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server =
@@ -54,7 +54,7 @@ impl Server {
         server
     }
 
-    /// Answers every request with these bytes, and keeps the connection.
+    /// Answers every request with these bytes, and keeps the connection open.
     pub(super) fn fixed(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| {
@@ -71,13 +71,13 @@ impl Server {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Requests so far.
+    /// The number of requests so far.
     pub(super) fn count(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 }
 
-/// An answer with a length.
+/// An answer with a content length.
 pub(super) fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n", body.len()).into_bytes();
     bytes.extend_from_slice(body);

@@ -11,14 +11,14 @@ use super::server::{Server, answer, redirect};
 use super::{client, get, gives_up, hasty, local};
 use crate::{Client, ClientOptions, NetError};
 
-/// A server that speaks TLS, and the file of the authority that vouches for it.
+/// A TLS server, and the file of the certificate authority that signed its certificate.
 struct Safe {
     address: SocketAddr,
     authority: tempfile::NamedTempFile,
 }
 
 impl Safe {
-    /// Sends `reply` to each that asks, encrypted, so many bytes at a time with a pause after each.
+    /// Sends `reply` to each client, encrypted, in pieces of `step` bytes with a pause after each.
     fn start(reply: Vec<u8>, step: usize, pause: Duration) -> Self {
         let (config, authority) = certified("127.0.0.1");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

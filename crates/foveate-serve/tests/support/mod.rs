@@ -1,4 +1,4 @@
-//! A server around an engine whose task does as its images say, and a client that may be as rude as it likes.
+//! A server with a task that obeys its images, and a client that may send anything.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test uses some of it; helpers of tests may panic, too
 
 use std::io::{Read, Write};
@@ -11,22 +11,22 @@ use foveate_serve::{Api, Server, ServerOptions};
 use foveate_worker::{Batching, Embedding, Engine, Output, Picture, Task, TaskError};
 use serde_json::Value;
 
-/// What a PNG begins with: the engine looks no further before the task does.
+/// The signature of a PNG, which is all that the engine checks before the task.
 pub const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// A file that tells the task what to do.
+/// A file that holds an order for the task.
 pub fn file(order: &str) -> Vec<u8> {
     [PNG, order.as_bytes()].concat()
 }
 
-/// Holds back those who wait until it is opened.
+/// Blocks its visitors until it is opened.
 #[derive(Default)]
 pub struct Gate {
     open: Mutex<bool>,
     opened: Condvar,
-    /// How many wait, or waited.
+    /// The number of threads that have waited.
     pub came: AtomicUsize,
-    /// How many images were processed.
+    /// The number of processed images.
     pub processed: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl Gate {
     }
 }
 
-/// Does as the file says: `bad`, `machine`, `wait`; anything else is embedded as its length and a fraction.
+/// Obeys the file: `bad`, `machine`, `wait`; embeds anything else as its length and a fraction.
 pub struct Obedient(pub Arc<Gate>);
 
 impl Task for Obedient {
@@ -83,7 +83,7 @@ impl Task for Echo {
     }
 }
 
-/// An engine with room for so many images.
+/// An engine with room for `room` images.
 pub fn engine(gate: &Arc<Gate>, room: usize) -> Arc<Engine> {
     let batching = Batching { max: 1, delay: Duration::ZERO, lanes: 1 };
     let builder = Engine::builder().downloaders(1).workers(1).max_in_flight(room);
@@ -98,7 +98,7 @@ pub struct Fixture {
     pub address: SocketAddr,
 }
 
-/// A server with room for so many images, set up as `change` says.
+/// A server with room for `room` images, configured by `change`.
 pub fn serve(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> Fixture {
     let gate = Arc::new(Gate::default());
     let engine = engine(&gate, room);
@@ -110,7 +110,7 @@ pub fn serve(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> 
     Fixture { address: server.address(), server, engine, gate }
 }
 
-/// An answer, taken apart.
+/// A parsed answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -134,7 +134,7 @@ impl Answer {
     }
 }
 
-/// Sends bytes as they are.
+/// Sends raw bytes.
 pub fn send(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -142,7 +142,7 @@ pub fn send(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// What comes until the other side closes.
+/// Reads until the other side closes the connection.
 pub fn receive(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -169,7 +169,7 @@ pub fn post(address: SocketAddr, body: &Value) -> Answer {
     post_with(address, "content-type: application/json\r\n", body.to_string().as_bytes())
 }
 
-/// Waits for something that others do.
+/// Waits until a condition holds that other threads bring about.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -23,7 +23,7 @@ pub struct Callbacks {
     /// Posts the results; its options say to which hosts. Without a client, the worker refuses jobs that name a
     /// callback.
     pub client: Option<Arc<Client>>,
-    /// Signs the results, after the Standard Webhooks specification.
+    /// Signs the results as the Standard Webhooks specification says.
     pub secrets: Option<Arc<Secrets>>,
     /// Threads that post; 0 leaves posting to the threads that process. Default: 16.
     pub threads: usize,
@@ -52,7 +52,7 @@ pub(super) struct Caller {
     pub(super) due: DelayQueue<Call>,
 }
 
-/// A result on its way.
+/// A result to be posted.
 pub(super) struct Call {
     ticket: Box<Ticket>,
     body: Vec<u8>,
@@ -68,7 +68,7 @@ impl Caller {
         client.check(url).map_err(|error| refused(&error.reason))
     }
 
-    /// Posts a result if its job names a callback. Either way, the message is settled then.
+    /// Posts a result if its job names a callback. The message is settled in either case.
     pub(super) fn deliver(&self, ticket: Box<Ticket>, output: &Output) {
         if ticket.callback.is_none() {
             return self.settler.acknowledge(*ticket);
@@ -82,7 +82,7 @@ impl Caller {
         let call = Call { ticket, body, first: Instant::now(), tries: 0 };
         match self.callbacks.threads {
             0 => self.post(call),
-            // Refused once the worker has ended: then the message was given back.
+            // Refused once the worker has ended: the message has already been given back.
             _ => drop(self.due.push(Instant::now(), call)),
         }
     }
@@ -95,13 +95,13 @@ impl Caller {
         }
     }
 
-    /// Ends [`Caller::run`]. The messages that are left were given back.
+    /// Ends [`Caller::run`]. The remaining messages have already been given back.
     pub(super) fn close(&self) {
         drop(self.due.close());
     }
 
     fn post(&self, call: Call) {
-        // Jobs with a callback that this worker cannot call are refused before.
+        // Jobs whose callback this worker cannot post were refused earlier.
         let (Some(client), Some(url)) = (&self.callbacks.client, &call.ticket.callback) else { return };
         if !call.ticket.hold.is_held() {
             return;

@@ -17,9 +17,8 @@ const REMEMBERED: usize = 4_096;
 /// Counts transient failures since the last success and opens when there are too many. While it is open, the worker
 /// takes one message per probe interval; one success closes it. Without it, a worker without a network or with a broken
 /// device would use up the retries of every message in the queue.
-///
-/// A server is proven once an image came from it. Jobs may name any server, and thousands of images on a dead one. So,
-/// as soon as one server is proven, each unproven one can add only [`PER_UNPROVEN_SERVER`] failures.
+/// A server is proven once it has delivered an image. Jobs may name any server, and thousands may name a dead one. So
+/// once any server is proven, each unproven one adds at most [`PER_UNPROVEN_SERVER`] failures.
 pub(super) struct CircuitBreaker {
     /// Transient failures since the last success.
     failures: usize,

@@ -1,4 +1,4 @@
-//! The delay queue: entries that become due at a time of their own.
+//! The delay queue: each entry has its own due time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::lock;
 
-/// Hands out entries when they are due, in the order of their due times, then of their arrival. It has no capacity of its
+/// Returns entries when they are due, in the order of their due times, then of their arrival. It has no capacity of its
 /// own: the worker's in-flight limit bounds it.
 pub(crate) struct DelayQueue<T> {
     state: Mutex<State<T>>,
@@ -65,7 +65,7 @@ impl<T> DelayQueue<T> {
         Ok(())
     }
 
-    /// Waits for an entry to be due; takes it and up to `most - 1` others that are due. `None` once closed.
+    /// Waits until an entry is due; takes it and up to `most - 1` others that are due. `None` once closed.
     pub(crate) fn pop(&self, most: usize) -> Option<Vec<T>> {
         let mut state = self.lock();
         loop {
@@ -82,7 +82,7 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Closes the queue and gives back what is left, due or not.
+    /// Closes the queue and returns the remaining entries, due or not.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut state = self.lock();
         state.closed = true;

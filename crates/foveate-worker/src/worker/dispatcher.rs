@@ -37,7 +37,7 @@ impl Dispatcher {
                     let failure = Failure::permanent(Stage::Parse, rejected.to_string());
                     return rejected.into_request().done.tell(Err(failure));
                 }
-                // The worker stops: dropping the request gives its message back.
+                // The worker is stopping: dropping the request gives its message back.
                 Err(_) => return,
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Of a worker on so many `queues`, whose largest batch is `batch`.
+    /// The health of a worker on `queues` queues whose largest batch is `batch`.
     pub(super) fn new(queues: usize, batch: usize) -> Self {
         Self {
             breaker: Mutex::new(CircuitBreaker::new(batch)),

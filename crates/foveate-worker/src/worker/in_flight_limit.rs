@@ -18,13 +18,13 @@ pub enum InFlightLimit {
     Measured,
     /// From this rate, in messages per second.
     Rate(f64),
-    /// This many messages of each queue.
+    /// This many messages per queue.
     Fixed(usize),
 }
 
 /// Share of a lease that a message may spend waiting.
 const SHARE: f64 = 0.5;
-/// Intervals that are remembered.
+/// Number of intervals that are remembered.
 const REMEMBERED: usize = 12;
 
 /// Measures the rate at which messages are finished: the best interval of the last minute, because a worker without

@@ -1,4 +1,4 @@
-//! Makes requests of messages: parses the job, and submits it, quarantines it, or refuses it.
+//! Turns messages into requests: parses the job, and submits it, quarantines it, or refuses it.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Intake {
         }
     }
 
-    /// A message's ticket, with what its job says if it holds one.
+    /// A message's ticket, with the job's data if the message is a valid job.
     fn ticket(&self, Received { key, hold, queue, delivery }: Received, job: Option<&Job>) -> Ticket {
         let id = job.and_then(|job| job.id.clone()).unwrap_or_else(|| delivery.id.clone());
         let span =
@@ -65,7 +65,7 @@ impl Intake {
         }
     }
 
-    /// The message's image, or why no work is done for it.
+    /// The message's image, or the reason to refuse it.
     fn admit(&self, ticket: &Ticket, job: Result<Job, JobError>) -> Result<Image, Failure> {
         let received = ticket.delivery.received;
         if received > self.state.queues[ticket.queue].max_receive().saturating_add(QueueOptions::CHANCES) {

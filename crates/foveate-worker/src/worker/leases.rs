@@ -13,8 +13,8 @@ use crate::lock;
 /// Names a message while it is held.
 pub(crate) type Key = u64;
 
-/// While the bodies of the messages that are held take so many bytes, the worker receives no more: metadata may be
-/// large, and there are up to two copies of it.
+/// While the bodies of the held messages exceed this size, the worker receives no more. Metadata may be large, and
+/// exists in up to two copies.
 const MOST_BYTES: usize = 64 << 20;
 
 /// The messages that the worker holds.
@@ -55,7 +55,7 @@ impl Hold {
 }
 
 impl Leases {
-    /// As many as `limiter` allows.
+    /// Holds as many messages as `limiter` allows.
     pub(super) fn new(limiter: Limiter) -> Self {
         let of_queue = vec![0; limiter.queues()];
         let state = State { held: HashMap::new(), names: HashMap::new(), of_queue, bytes: 0, next: 0 };
@@ -192,7 +192,7 @@ mod tests {
     use super::super::in_flight_limit::InFlightLimit;
     use super::*;
 
-    /// The leases of so many queues, each of which may hold so many messages.
+    /// Leases of `queues` queues that may each hold `messages` messages.
     fn leases(queues: usize, messages: usize) -> Leases {
         let length = Duration::from_secs(600);
         Leases::new(Limiter::new(InFlightLimit::Fixed(messages), vec![length; queues], 1, 1_000))

@@ -82,8 +82,8 @@ impl Worker {
         self.parts.state.leases.held()
     }
 
-    /// Receives no more messages, and waits until those that are held are done, but no longer than `deadline`. Then
-    /// gives the rest back to their queues, and returns their number.
+    /// Receives no more messages, and waits at most `deadline` for those that are held. Then gives the rest back to
+    /// their queues, and returns their number.
     pub fn stop(&self, deadline: Duration) -> usize {
         let until = Instant::now() + deadline;
         self.parts.state.lifecycle.stop();
@@ -102,7 +102,7 @@ impl Worker {
         for i in 0..SETTLERS {
             self.start_thread(&self.others, format!("settle {i}"), settler, Settler::run)?;
         }
-        // At least one: it retries the callbacks that the threads of the engine post.
+        // At least one, to retry the callbacks that the engine's threads post.
         for i in 0..caller.callbacks.threads.max(1) {
             self.start_thread(&self.others, format!("callback {i}"), caller, Caller::run)?;
         }

@@ -9,7 +9,7 @@ use super::in_flight_limit::InFlightLimit;
 use super::segments::Segments;
 use crate::Traces;
 
-/// What a worker works on, and how.
+/// A worker's queues and settings.
 #[derive(Clone)]
 pub struct WorkerOptions {
     /// The queues that messages come from, at least one.
@@ -29,7 +29,7 @@ pub struct WorkerOptions {
     pub callbacks: Callbacks,
     /// Where vectors are stored, if anywhere.
     pub sink: Option<Segments>,
-    /// Joins the worker's spans to its callers' traces.
+    /// Connects the worker's spans to its callers' traces.
     pub traces: Traces,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a message after the engine: its result is stored, called back, or it failed.
+//! Handles a message after the engine: stores its result, posts it, or reports the failure.
 
 use std::sync::Arc;
 

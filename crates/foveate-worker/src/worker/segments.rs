@@ -1,4 +1,4 @@
-//! Segments: the sink beside callbacks or instead of them. Each segment is a complete output of its own.
+//! Segments: the sink, with or without callbacks. Each segment is a complete output of its own.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,13 +53,13 @@ pub(super) struct SegmentWriter {
     pub(super) settler: Arc<Settler>,
 }
 
-/// A row to be written.
+/// A row to write.
 pub(super) struct Row {
     ticket: Box<Ticket>,
     embedding: Embedding,
 }
 
-/// A segment's rows have one task and one dimension.
+/// The task and the dimension, which all rows of a segment share.
 type Kind = (String, usize);
 
 /// Rows that are not published yet.
@@ -74,7 +74,7 @@ struct Open {
 impl SegmentWriter {
     /// Takes a row, to be published with its segment.
     pub(super) fn store(&self, ticket: Box<Ticket>, embedding: Embedding) {
-        // Refused once the worker has ended: then the message was given back.
+        // Refused once the worker has ended: the message has already been given back.
         let _ = self.rows.push(Row { ticket, embedding }, 0);
     }
 
@@ -106,8 +106,8 @@ impl SegmentWriter {
         self.rows.close();
     }
 
-    /// Whether the worker has little left to do but to publish the `rows` that wait: it stops, or may not receive more
-    /// messages before.
+    /// Whether publishing the waiting `rows` is almost all that the worker has left to do: it stops, or has reached its
+    /// in-flight limit.
     fn is_awaited(&self, rows: usize) -> bool {
         let WorkerState { leases, lifecycle, .. } = &*self.state;
         let (held, limiter) = (leases.held(), leases.limiter());
@@ -130,7 +130,7 @@ impl Open {
     }
 }
 
-/// Publishes segments, one after the other.
+/// Publishes segments one by one.
 struct Publisher<'a> {
     writer: &'a SegmentWriter,
     /// The number of the last segment.

@@ -1,4 +1,4 @@
-//! Settles messages: tells the broker what became of them.
+//! Settles messages: reports each outcome to the broker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::{Failure, Stage};
 /// Receipts that are acknowledged by one call.
 const BATCH: usize = 100;
 
-/// The last station of every message.
+/// The last part that every message passes.
 pub(super) struct Settler {
     pub(super) state: Arc<WorkerState>,
-    /// Whether the rate of the worker is that at which messages are settled.
+    /// Whether the settled messages determine the worker's rate.
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
     pub(super) backoff: Backoff,
@@ -29,7 +29,7 @@ pub(super) struct Settler {
     pub(super) due: DelayQueue<Settlement>,
 }
 
-/// A message to be settled.
+/// A message to settle.
 pub(super) struct Settlement {
     key: Key,
     queue: usize,
@@ -100,7 +100,7 @@ impl Settler {
     }
 
     fn push(&self, at: Instant, settlement: Settlement) {
-        // Refused once the worker has ended: then the message was given back, or its lease ends by itself.
+        // Refused once the worker has ended: the message has been given back, or its lease ends by itself.
         let _ = self.due.push(at, settlement);
     }
 
@@ -116,12 +116,12 @@ impl Settler {
                 }
             }
             acknowledged.into_iter().for_each(|(queue, settlements)| self.acknowledge_batch(queue, settlements, watch));
-            // Each by itself: a broker that is down answers each only after a while.
+            // One by one: a broker that is down takes a while to fail each.
             others.into_iter().for_each(|settlement| self.settle_one(settlement, watch));
         }
     }
 
-    /// Ends [`Settler::run`]. The messages that are left were given back.
+    /// Ends [`Settler::run`]. The remaining messages have already been given back.
     pub(super) fn close(&self) {
         drop(self.due.close());
     }

@@ -67,8 +67,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         experiment: Experiment,
     },
-    /// Find the stage that limits a job's throughput, and what should help: run the job with its data cached at successive
-    /// depths.
+    /// Find the stage that limits a job's throughput, and what should help: run the job with its data cached at
+    /// successive depths.
     #[command(after_help = DIAGNOSE_EXAMPLES)]
     Diagnose(Box<DiagnoseArgs>),
     /// Find the fastest workers, threads, batch and queues on this machine, and write them to a file for `--config`.
@@ -80,7 +80,7 @@ pub(crate) enum Command {
     /// Predict what a job takes: workers, batch, time and cost.
     #[command(after_help = plan_args::EXAMPLES)]
     Plan(Box<PlanArgs>),
-    /// Embed images as messages of a queue name them, and call back.
+    /// Embed the images that a queue's messages name, and call back.
     #[command(after_help = service_args::WORKER_EXAMPLES)]
     Worker(Box<WorkerArgs>),
     /// Put images on a queue for workers.
@@ -91,8 +91,8 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// List the decoders, resizers, encoders, sinks, queues and stores of this build.
     Backends,
-    /// Show the library and the devices of each backend on this machine, and what to install if one is missing. Exit code
-    /// 1 if a backend of this build does not work.
+    /// Show the library and the devices of each backend on this machine, and what to install if one is missing. Exit
+    /// code 1 if a backend of this build does not work.
     Doctor(DoctorArgs),
     /// List the models that have a card.
     Models,
@@ -111,7 +111,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// Arguments of `embed` as typed; [`super::embed`] makes sense of them together.
+/// Arguments of `embed` as typed; [`super::embed`] interprets them together.
 #[derive(Args, Debug)]
 pub(crate) struct EmbedArgs {
     #[command(flatten)]
@@ -142,8 +142,8 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output")]
     pub(crate) commit_every: Duration,
 
-    /// Process only part I of N of the inputs (I counts from 0). `auto` reads Slurm's array variables; `auto/N` also those of
-    /// Kubernetes indexed jobs.
+    /// Process only part I of N of the inputs (I counts from 0). `auto` reads Slurm's array variables; `auto/N` also
+    /// those of Kubernetes indexed jobs.
     #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Inputs")]
     pub(crate) shard: Option<Shard>,
 
@@ -174,8 +174,9 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// The other configuration: `exact` or `fast` for another decode scale, or the options that differ as `NAME=VALUE,…`,
-    /// by their long names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`, `model=other/`.
+    /// The other configuration: `exact` or `fast` for another decode scale, or the options that differ as
+    /// `NAME=VALUE,…`, by their long names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`,
+    /// `model=other/`.
     #[arg(long, value_name = "CONFIG", default_value = "exact", value_parser = Overrides::parse, help_heading = "Comparison")]
     pub(crate) against: Overrides,
 
@@ -204,7 +205,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
-/// What is different about the other configuration of a comparison.
+/// The differences between the other configuration of a comparison and the first.
 #[derive(Parser, Clone, Debug, Default, PartialEq)]
 #[command(no_binary_name = true, disable_help_flag = true)]
 pub(crate) struct Overrides {
@@ -248,7 +249,7 @@ impl Overrides {
             false => scale(word).map_err(|_| format!("'{word}' is neither exact, fast nor NAME=VALUE")),
         };
         let words = text.split(',').map(option).collect::<Result<Vec<_>, _>>()?;
-        // clap's message is of several lines, of which the first says it.
+        // clap's message has several lines; the first one states the error.
         let first_line = |error: clap::Error| {
             let text = error.to_string();
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()

@@ -44,7 +44,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-/// One experiment that gives one table.
+/// Runs one experiment that produces one table.
 fn one(
     args: &BenchArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
@@ -75,7 +75,7 @@ fn sinks(args: &SinksArgs) -> anyhow::Result<()> {
     bench.put(&bench::sinks(&bench.lab(), &Vectors { rows: args.rows, dim: args.dim }, &effort)?)
 }
 
-/// Everything that a report is made of.
+/// Runs every experiment that a report contains.
 fn all(args: &BenchArgs) -> anyhow::Result<()> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
     let mut tables = vec![profile_of(&bench, args)?];
@@ -93,7 +93,7 @@ fn all(args: &BenchArgs) -> anyhow::Result<()> {
     bench.put(&checklist(&tables.iter().collect::<Vec<_>>(), &bench.base(), &bench.rig.context()))
 }
 
-/// The ladder, once everything about it is said.
+/// Diagnoses a job, prints the whole diagnosis, and returns its ladder.
 fn diagnosis(bench: &Bench, quick: bool) -> anyhow::Result<Table> {
     let options = diagnose::Options::new(bench.sink.as_str());
     let options = if quick { options.quick() } else { options };
@@ -102,7 +102,7 @@ fn diagnosis(bench: &Bench, quick: bool) -> anyhow::Result<Table> {
     Ok(diagnosis.ladder)
 }
 
-/// The slow configuration that the headline begins with, beside the usual one.
+/// Writes the timelines of the slow configuration that the headline begins with, and of the usual one.
 fn timeline(bench: &Bench, tables: &[Table], mut calibration: Calibration) -> anyhow::Result<()> {
     const BATCHES: u32 = 4;
     let headline = tables.iter().find(|table| table.schema().file == schema::HEADLINE.file && !table.is_empty());

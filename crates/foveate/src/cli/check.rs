@@ -1,8 +1,8 @@
-//! What the command line names, checked before anything costs time.
+//! Checks everything that the command line names before expensive work starts.
 //!
-//! clap decides whether the arguments can be understood. This module decides whether they can work: the inputs exist, this
-//! build has the backends and devices, the outputs can be written. It opens no image and no model, and leaves nothing on
-//! disk. What it finds is a [`Usage`] error.
+//! clap decides whether the arguments can be parsed. This module decides whether they can work: the inputs exist, this
+//! build has the backends and devices, the outputs can be written. It opens no image and no model, and leaves nothing
+//! on disk. Each problem is reported as a [`Usage`] error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use super::plan_args::PlanArgs;
 use super::service_args::{EnqueueArgs, ServeArgs, ServiceArgs, WorkerArgs};
 use super::{job, service};
 
-/// Checks what a command names.
+/// Checks everything that a command names.
 pub(crate) fn command(command: &Command) -> Result<(), Usage> {
     let checked = match command {
         Command::Embed(args) => embed(args),
@@ -128,12 +128,12 @@ fn services(args: &ServiceArgs) -> anyhow::Result<()> {
     service::store(args).map(drop)
 }
 
-/// The backends and devices are those of this build and this machine.
+/// Checks that this build and this machine have the backends and devices.
 fn backends(options: &EmbedOptions) -> anyhow::Result<()> {
     Ok(options.check_backends(&Backends::compiled())?)
 }
 
-/// This build speaks to the broker of this address; the broker is not asked.
+/// Checks that this build supports the broker of this address, without contacting the broker.
 fn queue(address: &str) -> anyhow::Result<()> {
     foveate::backends::queues().get(QueueOptions::new(address).scheme()?)?;
     Ok(())
@@ -149,7 +149,7 @@ fn inputs(args: &JobArgs) -> anyhow::Result<()> {
     all_exist(job::inputs(args))
 }
 
-/// `https://…`, `s3://…`. A file may have such a name.
+/// Tells whether `text` is an address (`https://…`, `s3://…`) and not the name of an existing file.
 fn is_address(text: &str) -> bool {
     text.contains("://") && !Path::new(text).exists()
 }
@@ -164,7 +164,7 @@ fn all_exist(inputs: impl IntoIterator<Item = Input>) -> anyhow::Result<()> {
     }
 }
 
-/// The format is known, and files can be created where the output goes.
+/// Checks that the format is known and that files can be created at the output's place.
 fn output(options: &EmbedOptions) -> anyhow::Result<()> {
     options.check_output(&Backends::compiled())?;
     match Layout::of(&options.output) {
@@ -185,7 +185,7 @@ fn readable_folder(path: &Path) -> anyhow::Result<()> {
     fs::read_dir(path).map(drop).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// A file that exists is opened and left as it is.
+/// Checks an existing file by opening it, without changing it.
 fn writable_file(path: &Path) -> anyhow::Result<()> {
     let checked = match path.exists() {
         true => fs::File::options().write(true).open(path).map(drop),
@@ -194,15 +194,17 @@ fn writable_file(path: &Path) -> anyhow::Result<()> {
     checked.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A folder that does not exist is created by the command, in the nearest one that does.
+/// Checks that a folder can be written. A missing folder would be created by the command, so its nearest existing
+/// ancestor is checked.
 fn writable_folder(path: &Path) -> anyhow::Result<()> {
-    // Without a separator at the end, behind which a file does not seem to exist.
+    // Removes a trailing separator, with which an existing file seems not to exist.
     let folder: PathBuf = path.components().collect();
     let nearest = folder.ancestors().map(or_current).find(|folder| folder.exists());
     nearest.map_or(Ok(()), create_in).with_context(|| format!("cannot write to {}", path.display()))
 }
 
-/// Creates a file that has no name, and is gone at once: what the system answers to that is true on every file system.
+/// Creates an unnamed temporary file that is removed at once. Only an attempt to write gives a reliable answer on every
+/// file system.
 fn create_in(folder: &Path) -> std::io::Result<()> {
     tempfile::tempfile_in(folder).map(drop)
 }
@@ -211,7 +213,7 @@ fn parent_of(path: &Path) -> &Path {
     or_current(path.parent().unwrap_or(path))
 }
 
-/// The empty path stands for the current folder.
+/// Returns the current folder for an empty path.
 fn or_current(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

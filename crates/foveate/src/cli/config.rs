@@ -1,4 +1,5 @@
-//! `--config FILE`: long options in a TOML file, put before those of the command line, which therefore win.
+//! `--config FILE`: reads long options from a TOML file and puts them before those of the command line, which take
+//! precedence.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,10 @@ use super::args::Cli;
 
 const OPTION: &str = "--config";
 
-/// The arguments with those of the file behind the subcommand's name, where one is named.
+/// Inserts the file's arguments behind the subcommand's name, if the arguments name a file.
 ///
 /// # Errors
-/// When the file cannot be read, is not TOML, or has an option that the command does not know.
+/// Fails if the file cannot be read, is not TOML, or has an option that the command does not know.
 pub(crate) fn expand(args: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
     let Some(path) = named(&args) else { return Ok(args) };
     let command = args.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
@@ -29,7 +30,7 @@ pub(crate) fn expand(args: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
     Ok(all)
 }
 
-/// The file that the arguments name.
+/// Returns the file that the arguments name.
 fn named(args: &[OsString]) -> Option<PathBuf> {
     let of = |(at, arg): (usize, &OsString)| {
         if arg == OPTION {
@@ -41,7 +42,7 @@ fn named(args: &[OsString]) -> Option<PathBuf> {
     before_files.enumerate().skip(2).find_map(of)
 }
 
-/// A table as arguments of `command`.
+/// Converts a table to arguments of `command`.
 fn options(command: &str, table: &Table) -> anyhow::Result<Vec<String>> {
     let cli = Cli::command();
     let known = cli.find_subcommand(command).with_context(|| format!("there is no command '{command}'"))?;
@@ -72,7 +73,7 @@ fn option(name: &str, value: &Value) -> anyhow::Result<Option<String>> {
     })
 }
 
-/// Writes what tuning chose, with `comment` above it.
+/// Writes the setting that tuning chose, with `comment` above it.
 pub(crate) fn write(path: &Path, setting: &Setting, comment: &[String]) -> anyhow::Result<()> {
     let mut table = Table::new();
     let counts = [

@@ -33,7 +33,7 @@ fn options(args: &DiagnoseArgs, bench: &Bench) -> Options {
     Options { cold: args.cold, verify, ..options }
 }
 
-/// The ladder, the remedies and the verdict, the latter last, where it is seen.
+/// Prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it.
 pub(crate) fn print(bench: &Bench, diagnosis: &Diagnosis) -> anyhow::Result<()> {
     bench.put(&diagnosis.ladder)?;
     bench.put(&diagnosis.remedies)?;
@@ -42,7 +42,8 @@ pub(crate) fn print(bench: &Bench, diagnosis: &Diagnosis) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Rates in images per second, `error` and intervals' ends as the library gives them.
+/// Formats the diagnosis as JSON: rates in images per second, `error` and the interval ends as the library returns
+/// them.
 fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
     let Verdict { culprit, bound, decided, why, next, caveats } = &diagnosis.verdict;
     let interval = |of: &diagnose::Interval| json!({ "value": of.value, "low": of.low, "high": of.high });

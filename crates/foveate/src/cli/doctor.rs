@@ -1,4 +1,5 @@
-//! `foveate doctor`: what each backend works with on this machine, and what would help where it does not.
+//! `foveate doctor`: shows which library and devices each backend uses on this machine, and a remedy for each that does
+//! not work.
 
 use std::io::Write;
 
@@ -9,11 +10,11 @@ use serde_json::{Value, json};
 use super::args::DoctorArgs;
 use super::exit::Exit;
 
-/// One backend of the table.
+/// The state of one backend of the table.
 struct Finding {
     kind: &'static str,
     name: String,
-    /// `None` when it is not compiled in.
+    /// `None` if it is not compiled in.
     health: Option<Health>,
 }
 
@@ -49,7 +50,7 @@ impl Finding {
         self.health.as_ref()?.problem.as_ref()
     }
 
-    /// What it computes with; `-` when that cannot be known.
+    /// Names the library that it computes with; `-` if unknown.
     fn library(&self) -> String {
         match &self.health {
             None => "-".to_owned(),
@@ -63,10 +64,10 @@ impl Finding {
         self.health.as_ref().map_or_else(String::new, |health| health.devices.join(", "))
     }
 
-    /// `None` when there is nothing to do.
+    /// Returns the remedy, or `None` if none is needed.
     fn remedy(&self) -> Option<String> {
         match &self.health {
-            // Brokers and stores are elsewhere: there is nothing to set up here.
+            // Brokers and stores run elsewhere, so this machine needs no setup for them.
             None if ["queue", "store"].contains(&self.kind) => Some(format!("rebuild with `-F {}`", self.name)),
             None => Some(format!("`cargo xtask setup --only {0}`, then rebuild with `-F {0}`", self.name)),
             Some(_) => self.problem().map(|problem| problem.remedy.clone()),

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     finish(args, outcome)
 }
 
-/// Everything about the job that the arguments tell.
+/// Collects the job options from the arguments.
 pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
     EmbedOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Resume },
@@ -65,7 +65,7 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
     }
 }
 
-/// What is about to happen, in two lines: the chain of backends, and the threads that it gets.
+/// Describes the job in two lines: the chain of backends, and their threads.
 fn plan(options: &EmbedOptions, job: &Job) -> String {
     let chosen = |name: &str| job.manifest().fingerprint.get(name).map_or("", String::as_str);
     let inputs = job.inputs();
@@ -96,7 +96,7 @@ fn watch(args: &EmbedArgs, job: Job, cancel: &Cancel) -> Result<RunReport, RunEr
     progress::watch(args.quiet || args.json, inputs, &progress, || job.run(cancel, &progress))
 }
 
-/// Prints what became of the job, and turns it into an exit code.
+/// Prints the job's outcome and converts it to an exit code.
 fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Result<Exit> {
     let report = match outcome {
         Ok(report) => report,
@@ -134,12 +134,12 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
     })
 }
 
-/// Sinks list it last.
+/// Returns the failures file, which sinks list last.
 fn failures_file(published: &Published) -> std::path::Display<'_> {
     published.files.last().map_or(Path::new(""), PathBuf::as_path).display()
 }
 
-/// The same command after a run that reached its end: done, as a job queue that repeats a task expects.
+/// Handles a repeated command after a finished run. It succeeds, because a job queue that repeats a task expects that.
 fn already_complete(args: &EmbedArgs, file: &Path) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -16,14 +16,14 @@ use super::exit::Exit;
 use super::service_args::EnqueueArgs;
 use super::{job, service};
 
-/// Messages per call.
+/// Number of messages per call.
 const TOGETHER: usize = 500;
-/// How long a broker that does not answer is retried.
+/// Time for which calls to a broker that does not answer are retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(5) };
-/// Failures that are printed one by one.
+/// Number of failures that are printed one by one.
 const TOLD: u64 = 10;
-/// Most bytes of a failed line that are printed.
+/// Maximum number of bytes of a failed line that are printed.
 const NAMED: usize = 200;
 
 pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
@@ -56,9 +56,9 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
 struct Feed<'a> {
     args: &'a EnqueueArgs,
     queue: Arc<dyn JobQueue>,
-    /// [`PATIENCE`], but in tests.
+    /// [`PATIENCE`], except in tests.
     patience: Duration,
-    /// Messages to be sent, with their names in error messages.
+    /// Messages to send, with their names for error messages.
     waiting: Vec<(String, Message)>,
     sent: u64,
     failed: u64,
@@ -87,7 +87,7 @@ impl Feed<'_> {
                 return Ok(());
             }
             if line.is_err() {
-                // What could be read is sent.
+                // Messages that were read before the error are still sent.
                 self.flush()?;
             }
             let line = line.with_context(failed)?;
@@ -149,13 +149,13 @@ impl Feed<'_> {
             task: args.task.clone(),
             callback: args.callback.clone().map(|url| Callback { url }),
             metadata: args.metadata.clone(),
-            // Of a program that starts this one within a trace.
+            // Set by a program that starts this one within a trace.
             traceparent: std::env::var("TRACEPARENT").ok(),
             image,
         })
     }
 
-    /// Sends the messages. Retries those that fail for now; those that the broker refuses have failed.
+    /// Sends the messages. Retries temporary failures; messages that the broker refuses count as failed.
     fn flush(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + self.patience;
         let mut tries = 0;
@@ -209,7 +209,7 @@ fn message(job: &Job) -> Result<Message, String> {
     Ok(Message { id, body })
 }
 
-/// The image that a line names.
+/// Parses the image that a line names.
 fn image(address: &str) -> Result<ImageRef, String> {
     match address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
         Some("http" | "https") => Ok(ImageRef::Url(address.to_owned())),
@@ -218,7 +218,7 @@ fn image(address: &str) -> Result<ImageRef, String> {
     }
 }
 
-/// A job's id, the same for the same URL. It has a hash in place of the query, which may be secret.
+/// Derives a job's id from its URL. A hash replaces the query, which may be secret.
 fn id(prefix: &str, address: &str) -> String {
     let id = match address.split_once('?') {
         Some((place, _)) => format!("{prefix}{place}?{}", message_id(address)),
@@ -227,7 +227,7 @@ fn id(prefix: &str, address: &str) -> String {
     if id.len() <= Job::MAX_ID { id } else { message_id(&format!("{prefix}{address}")) }
 }
 
-/// Appends `below` to `base`, escaped in URLs, unchanged in object keys.
+/// Appends `below` to `base`. URLs are escaped, object keys are not.
 fn join(base: &str, below: &str) -> String {
     let is_url = base.starts_with("http://") || base.starts_with("https://");
     let escaped = below.bytes().map(|byte| match byte {
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes no ids with a space at an end, as NATS does not.
+    /// A queue that, like NATS, rejects ids with a leading or trailing space.
     struct Picky(MemoryQueue);
 
     impl Picky {

@@ -1,4 +1,4 @@
-//! What the commands that embed have in common.
+//! The parts that the embedding commands share.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use foveate::source::{Input, Listing, Source};
 use super::exit::Usage;
 use super::job_args::{EmbeddingArgs, JobArgs};
 
-/// What the arguments tell of a job that writes to `output`.
+/// Collects the options of a job that writes to `output`.
 pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
     EmbedOptions {
         inputs: inputs(args),
@@ -25,13 +25,13 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
     }
 }
 
-/// What the arguments name, in the order of the output's rows.
+/// Returns the inputs that the arguments name, in the order of the output's rows.
 pub(crate) fn inputs(args: &JobArgs) -> Vec<Input> {
     let paths = args.inputs.iter().cloned().map(Input::Path);
     paths.chain(args.from_list.iter().cloned().map(Input::List)).collect()
 }
 
-/// What the arguments tell of embedding, whatever the images are.
+/// Collects the options of embedding, which do not depend on the source of the images.
 pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
     let defaults = EmbedOptions::new(Vec::new(), &args.model, output);
     EmbedOptions {
@@ -56,7 +56,7 @@ pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
     }
 }
 
-/// Says that `fast` has no effect in this build.
+/// Prints a note if `fast` has no effect in this build.
 pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
     if options.decode_scale == DecodeScale::Fast && backends.scaling_decoder().is_none() {
         eprintln!(
@@ -65,7 +65,7 @@ pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
     }
 }
 
-/// Lists the inputs. Nothing to do is a [`Usage`] error: an empty output would hide a mistyped path or shard.
+/// Lists the inputs. An empty list is a [`Usage`] error, because an empty output would hide a mistyped path or shard.
 pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow::Result<Listing> {
     let mut listing = options.list(progress).context("cannot list the inputs")?;
     match nothing_to_do(&mut listing)? {
@@ -85,12 +85,12 @@ fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
     if listing.stats().faults < total {
         return Ok(None);
     }
-    // A pattern that matches nothing, a folder of links that lead nowhere.
+    // Empty for a pattern without a match, or a folder of broken links.
     let first = listing.next_item()?;
     Ok(first.map(|item| format!("{}: {}", item.id, item.fault.unwrap_or_default())))
 }
 
-/// What folders hold that is no input.
+/// Describes the files in the folders that are not inputs.
 pub(crate) fn left_out(listing: &Listing) -> Option<String> {
     let stats = listing.stats();
     let (other, hidden) = (stats.skipped_other, stats.skipped_hidden);
@@ -98,12 +98,12 @@ pub(crate) fn left_out(listing: &Listing) -> Option<String> {
         .then(|| format!("left out of folders: {other} files without an image's extension, {hidden} hidden entries"))
 }
 
-/// The first signal asks the run to commit and stop, the second ends the process at once.
+/// Installs a signal handler: the first signal asks the run to commit and stop, the second ends the process at once.
 pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
     on_signal(cancel, || eprintln!("\ninterrupted: finishing the current batch; interrupt again to stop at once"))
 }
 
-/// The same, saying so by `tell`.
+/// Does the same, and calls `tell` at the first signal.
 pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let cancel = cancel.clone();
     ctrlc::set_handler(move || {
@@ -116,8 +116,8 @@ pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + 'static) -> an
     .context("cannot handle signals")
 }
 
-/// A decoder that panics on a bad image is caught and recorded as that image's failure; the default message about it
-/// would only tear the progress display apart.
+/// Silences the panic messages of worker threads. A decoder's panic on a bad image is caught and recorded as that
+/// image's failure; the default message would only break up the progress display.
 pub(crate) fn silence_worker_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

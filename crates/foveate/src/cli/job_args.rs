@@ -18,8 +18,8 @@ pub(crate) struct JobArgs {
     #[arg(value_name = "INPUT", required_unless_present = "from_list")]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// A file with one path per line, read after the INPUTs; `-` is standard input. A listed path that does not exist is
-    /// one recorded failure.
+    /// A file with one path per line, read after the INPUTs; `-` is standard input. A listed path that does not exist
+    /// is one recorded failure.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
 
@@ -72,8 +72,8 @@ pub(crate) struct EmbeddingArgs {
     #[arg(long, value_enum, default_value = "f32", help_heading = "Model")]
     pub(crate) dtype: DTypeArg,
 
-    /// Device of the forward: `cpu`, `cuda:0`, or several that share the batches (`cuda:0,cuda:1`). A device that is named
-    /// twice works on two batches at once. There is no silent fallback.
+    /// Device of the forward: `cpu`, `cuda:0`, or several that share the batches (`cuda:0,cuda:1`). A device that is
+    /// named twice works on two batches at once. There is no silent fallback.
     #[arg(long, value_name = "DEVICE,…", default_value = "cpu", help_heading = "Model")]
     pub(crate) device: String,
 
@@ -89,8 +89,8 @@ pub(crate) struct EmbeddingArgs {
     #[arg(long, value_name = "NAME", help_heading = "Engine")]
     pub(crate) decoder: Option<String>,
 
-    /// Decode JPEGs at their full size (`exact`), or at a fraction of it (`fast`), which is faster and changes the vectors
-    /// slightly (`foveate verify` measures how much). Default: exact; for `verify`, fast.
+    /// Decode JPEGs at their full size (`exact`), or at a fraction of it (`fast`), which is faster and changes the
+    /// vectors slightly (`foveate verify` measures how much). Default: exact; for `verify`, fast.
     #[arg(long, value_name = "exact|fast", help_heading = "Engine")]
     pub(crate) decode_scale: Option<DecodeScale>,
 
@@ -128,7 +128,7 @@ pub(crate) struct EmbeddingArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// How vectors are stored.
+/// Arguments for the storage of vectors.
 #[derive(Args, Debug)]
 pub(crate) struct StorageArgs {
     /// How vectors are stored.
@@ -144,7 +144,7 @@ pub(crate) struct StorageArgs {
     pub(crate) sink_option: Vec<(String, String)>,
 }
 
-/// A closed set of words on the command line for a type of the library.
+/// Maps a closed set of words on the command line to a type of the library.
 macro_rules! words {
     ($name:ident => $target:ty { $($variant:ident $word:literal => $value:expr),+ $(,)? }) => {
         #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]

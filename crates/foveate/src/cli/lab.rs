@@ -1,4 +1,4 @@
-//! What the commands that measure have in common: the rig, the photos, tables out.
+//! The parts that the measuring commands share: the rig, the photos, and the output of tables.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ pub(crate) struct Bench {
     seed: u64,
 }
 
-/// The photos that an experiment is about.
+/// The photo sizes that an experiment uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Sizes {
-    /// Those named.
+    /// The given photos only.
     AsGiven,
-    /// Those, and small ones made of them, unless asked not to.
+    /// The given photos and small copies of them, unless the arguments exclude the copies.
     AsGivenAndSmall,
 }
 
@@ -46,7 +46,7 @@ impl Bench {
         let listing = job::list(&options, |_| ())?;
         let download = progress::Download::new(args.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
-        // Some may not decode.
+        // Draws twice the number, because some photos may not decode.
         let drawn = (args.n.saturating_mul(2), args.seed);
         let rig = Rig::new(options, Box::new(listing), drawn, Arc::new(Backends::compiled()), &model)?;
         download.clear();
@@ -64,7 +64,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Without photos, for what needs none.
+    /// Creates a bench without photos, for experiments that need none.
     pub(crate) fn without_photos(out: &Path, quiet: bool, seed: u64) -> anyhow::Result<Self> {
         let options = EmbedOptions::new(Vec::new(), "seeded:dinov2-small", "");
         let listing = options.list(|_| ())?;
@@ -87,22 +87,22 @@ impl Bench {
         Lab { rig: &self.rig, scratch: self.scratch.path(), cancel: &self.cancel, watch: &self.watch, seed: self.seed }
     }
 
-    /// The photos as given.
+    /// Returns the photos as given.
     pub(crate) fn photos(&self) -> anyhow::Result<&PhotoSet> {
         self.sets.usable.first().context("no photos to measure with")
     }
 
-    /// Where the CSV files go.
+    /// Returns the folder for the CSV files.
     pub(crate) fn out(&self) -> &Path {
         &self.out
     }
 
-    /// What random choices depend on.
+    /// Returns the seed of all random choices.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What a plain run would use.
+    /// Returns the setting that a plain run would use.
     pub(crate) fn base(&self) -> Setting {
         self.rig.base()
     }
@@ -134,14 +134,14 @@ fn note_left_out(photos: &PhotoSet) {
     }
 }
 
-/// Says on standard error what an experiment is doing: all of it on a terminal, elsewhere a line from time to time.
+/// Reports an experiment's progress on standard error: every step on a terminal, elsewhere a line from time to time.
 enum Announce {
     Nothing,
     Bar(ProgressBar),
     Lines(Mutex<Option<Instant>>),
 }
 
-/// Least time between two lines.
+/// Minimum time between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Announce {

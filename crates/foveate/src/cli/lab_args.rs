@@ -35,7 +35,7 @@ pub(crate) const REPORT_EXAMPLES: &str = "\
 Examples:
   foveate bench all photos/ --quick && foveate report foveate-run";
 
-/// Arguments that the commands that measure share.
+/// Arguments that the measuring commands share.
 #[derive(Args, Debug)]
 pub(crate) struct LabArgs {
     #[command(flatten)]
@@ -80,8 +80,8 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) images: Option<u64>,
 
-    /// Also normalize on the CPU: adds the stage of pipelines whose encoder does not normalize. This program does not need
-    /// it.
+    /// Also normalize on the CPU: adds the stage of pipelines whose encoder does not normalize. This program does not
+    /// need it.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) normalize_on_cpu: bool,
 
@@ -131,8 +131,8 @@ pub(crate) enum Experiment {
     Extrapolation(Box<BenchArgs>),
     /// Predict a dozen configurations with the model, then measure them.
     Predictions(Box<BenchArgs>),
-    /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel, with
-    /// the encoder and with a stub in place of a device.
+    /// Measure the queue worker: first one stage at a time, then with downloads, preparation and batches in parallel,
+    /// with the encoder and with a stub in place of a device.
     Worker(Box<WorkerBenchArgs>),
 }
 

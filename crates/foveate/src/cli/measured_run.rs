@@ -1,4 +1,4 @@
-//! The costs that a run's CSV files tell, for the analytic model.
+//! Reads the costs for the analytic model from a run's CSV files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,12 +7,12 @@ use anyhow::{Context as _, bail};
 use foveate::lab::{Context, Schema, schema};
 use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost};
 
-/// What was measured, and with what.
+/// The measured costs, and the configuration that they were measured with.
 pub(crate) struct MeasuredRun {
     pub(crate) measured: Measured,
     pub(crate) configuration: Configuration,
     pub(crate) context: Context,
-    /// Ends of the interval of throughput, as parts of its mean.
+    /// Ends of the throughput's interval, as fractions of its mean.
     pub(crate) interval: Option<(f64, f64)>,
 }
 
@@ -20,8 +20,8 @@ pub(crate) struct MeasuredRun {
 type Row = HashMap<String, String>;
 
 impl MeasuredRun {
-    /// Reads `profile.csv`, and what else of the folder helps. Of several sets of photos, the one whose name begins with
-    /// `photos`, or the first; of several configurations, the first.
+    /// Reads `profile.csv`, and the folder's other files where they help. Of several sets of photos it takes the one
+    /// whose name begins with `photos`, or the first. Of several configurations it takes the first.
     pub(crate) fn read(folder: &Path, photos: Option<&str>) -> anyhow::Result<Self> {
         let profile = read(folder, &schema::PROFILE)?;
         let profile = profile.with_context(|| {
@@ -59,21 +59,21 @@ impl MeasuredRun {
     }
 }
 
-/// A stage of the serial profile on one thread: its time by the clock is its time on a core.
+/// Reads a stage of the serial profile. On one thread, its wall time is its time on a core.
 fn stage(row: &Row) -> anyhow::Result<Option<StageCost>> {
     let place = match row["stage"].as_str() {
         "list" | "read" => Place::Reader,
         "decode" | "resize" | "batch" => Place::Worker,
         "copy-in" | "copy-out" => Place::Encoder,
         "serialize" => Place::Writer,
-        // The forward is taken from its own bench; normalizing is not part of the job.
+        // The forward comes from its own bench; normalizing is not part of the job.
         _ => return Ok(None),
     };
     let seconds = number(row, "ms_per_image")? / 1e3;
     Ok(Some(StageCost { name: row["stage"].clone(), place, seconds, cpu_seconds: seconds, samples: Vec::new() }))
 }
 
-/// The forward by batch: the sweep's, or the bench's, with as many threads as the run had.
+/// Reads the forward's time by batch size from the sweep, or from the bench with the run's number of threads.
 fn forward(
     folder: &Path,
     like: &Row,
@@ -114,7 +114,7 @@ fn bytes_per_vector(folder: &Path) -> anyhow::Result<f64> {
     written.map_or(Ok(0.0), |row| number(row, "bytes_per_row"))
 }
 
-/// `None` also where the interval has no upper end: of two samples that differ much, say.
+/// Returns the interval. `None` also if it has no upper end, such as for two samples that differ much.
 fn interval(folder: &Path, photos: &str) -> anyhow::Result<Option<(f64, f64)>> {
     let rows = read(folder, &schema::EXTRAPOLATION)?.unwrap_or_default();
     let bounded = |row: &&Row| row["photos"] == photos && !row["low"].is_empty() && !row["high"].is_empty();
@@ -141,7 +141,7 @@ fn number(row: &Row, name: &str) -> anyhow::Result<f64> {
     row[name].parse().with_context(|| format!("'{}' is no number for {name}", row[name]))
 }
 
-/// The rows of a file, every column of the schema in each; `None` when there is no such file.
+/// Reads a file's rows, each with every column of the schema; `None` if the file does not exist.
 fn read(folder: &Path, schema: &Schema) -> anyhow::Result<Option<Vec<Row>>> {
     let path = folder.join(schema.file);
     if !path.exists() {

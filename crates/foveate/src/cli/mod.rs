@@ -1,5 +1,5 @@
-//! The command line. Each subcommand is one module with one `run`; this one parses, dispatches, and turns what comes
-//! back into an exit code.
+//! The command line. Each subcommand is one module with one `run`. This module parses, dispatches, and turns the
+//! results into exit codes.
 
 mod args;
 mod bench;

@@ -16,11 +16,11 @@ use super::exit::Exit;
 use super::measured_run::MeasuredRun;
 use super::plan_args::PlanArgs;
 
-/// The batches of the sweep, where the measured ones do not say.
+/// The batch sizes of the sweep, if the measurements do not provide any.
 const BATCHES: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-/// How far a crossover or a number of workers is looked for.
+/// Upper limit of the search for a crossover or a number of workers.
 const MOST: u32 = 4096;
-/// Images between the commits of a simulated machine, as of a run's: some seconds' worth.
+/// Seconds of work between the commits of a simulated machine, as in a real run.
 const COMMIT_SECONDS: f64 = 2.0;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
@@ -44,7 +44,7 @@ struct Plan {
     #[serde(skip)]
     context: Context,
     model: Model,
-    /// The straight line through the measured steps.
+    /// The straight line fitted to the measured steps.
     fit: Option<StepFit>,
     state: SteadyState,
     sweep: Vec<SteadyState>,
@@ -52,7 +52,7 @@ struct Plan {
     workers: Vec<(u32, SteadyState)>,
     workers_to_saturate: Option<u32>,
     what_ifs: Vec<WhatIf>,
-    /// Where the forward takes the same cores as everything else.
+    /// The shared-core answers, if the forward runs on the same cores as the other stages.
     shared: Option<Shared>,
     demand: Demand,
     cost: JobCost,
@@ -214,14 +214,14 @@ impl Plan {
     }
 }
 
-/// The walls by batch that a run's files tell.
+/// Reads the walls by batch size from a run's files.
 pub(crate) fn walls_of_run(folder: &Path) -> anyhow::Result<Table> {
     let run = MeasuredRun::read(folder, None)?;
     let model = run.measured.walls(&run.configuration)?;
     Ok(walls(&model.batch_sweep(&batches(&model))?, model.crossover(MOST)?))
 }
 
-/// The batches that were measured, or usual ones.
+/// Returns the measured batch sizes, or the usual ones.
 fn batches(model: &Model) -> Vec<u32> {
     match &model.step {
         Step::Table(table) => table.points().iter().map(|&(batch, _)| batch).collect(),
@@ -297,7 +297,7 @@ impl Shared {
     }
 }
 
-/// The three walls, as the flags give them.
+/// Builds the model of the three walls from the flags.
 fn of_flags(args: &PlanArgs) -> anyhow::Result<Model> {
     let step = match (&args.steps, args.overhead_ms, args.item_ms) {
         (Some(steps), _, _) => {
@@ -336,14 +336,14 @@ fn storage(args: &PlanArgs) -> Option<Storage> {
     }
 }
 
-/// The same from a measured run.
+/// Builds the same model from a measured run.
 fn of_measured(args: &PlanArgs, run: &MeasuredRun) -> anyhow::Result<Model> {
     let workers = args.workers.unwrap_or(run.configuration.workers).max(1);
     let model = run.measured.walls(&Configuration { workers, ..run.configuration })?;
     Ok(Model { storage: storage(args).or(model.storage), accelerators: args.accelerators, ..model })
 }
 
-/// Throughput by workers, where the model knows what one of them does.
+/// Computes the throughput by number of workers, if the model knows the throughput of one worker.
 fn worker_sweep(model: &Model, batch: u32) -> anyhow::Result<Vec<(u32, SteadyState)>> {
     const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
     match model.transform {
@@ -359,7 +359,7 @@ fn workers_to_saturate(model: &Model, batch: u32) -> anyhow::Result<Option<u32>>
     }
 }
 
-/// A simulation, where the flags ask for what formulas do not know.
+/// Runs a simulation if the flags ask for effects that the formulas do not cover.
 fn fleet(args: &PlanArgs, job: &Job) -> anyhow::Result<Option<FleetOutcome>> {
     if args.preempt_hours.is_none() && args.stragglers.is_none() {
         return Ok(None);

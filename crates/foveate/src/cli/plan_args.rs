@@ -16,7 +16,7 @@ Examples:
 Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions,
 thousand millions).";
 
-/// A machine and a job, in numbers. Everything is optional that has a default or is not known.
+/// A machine and a job, in numbers. Values that have a default or are unknown are optional.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     /// Take the costs from a run's folder: profile.csv, and batch_sweep.csv or forward.csv.
@@ -150,7 +150,7 @@ fn parse_ratio(text: &str) -> Result<(f64, f64), String> {
     Ok((parse_number(share)?, parse_number(speed)?))
 }
 
-/// A number from zero, with an optional suffix for thousands, millions, thousand millions.
+/// Parses a non-negative number with an optional suffix for thousands, millions or thousand millions.
 fn parse_number(text: &str) -> Result<f64, String> {
     let refused = || "expected a number from 0, such as 11.74, 500K or 2G".to_owned();
     suffixed(text).filter(|&number| number >= 0.0).ok_or_else(refused)

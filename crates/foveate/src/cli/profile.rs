@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-/// Takes the profile, prints it, and writes its CSV file.
+/// Measures the profile, prints it, and writes its CSV file.
 pub(crate) fn measure(bench: &Bench, options: &profile::Options) -> anyhow::Result<Table> {
     let table = profile::run(&bench.lab(), &bench.sets.usable, options)?;
     let path = bench.write(&table)?;
@@ -37,7 +37,7 @@ pub(crate) fn measure(bench: &Bench, options: &profile::Options) -> anyhow::Resu
     Ok(table)
 }
 
-/// Each pair in the place of the usual one.
+/// Returns one setting per pair, each in place of the usual pair.
 fn settings(args: &ProfileArgs, bench: &Bench) -> Vec<Setting> {
     let base = bench.base();
     if args.pair.is_empty() {

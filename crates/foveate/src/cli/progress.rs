@@ -1,5 +1,5 @@
-//! What is shown while a job runs: a bar on a terminal, a plain line every few seconds elsewhere. Always on standard
-//! error, so that standard output stays for the summary.
+//! The progress display of a job: a bar on a terminal, a plain line every few seconds elsewhere. It is always on
+//! standard error, so that standard output holds only the summary.
 
 use std::io::IsTerminal;
 use std::ops::Range;
@@ -42,7 +42,7 @@ fn show(inputs: &Range<u64>, progress: &Progress, done: &AtomicBool) {
     display.finish();
 }
 
-/// A moment of a job.
+/// The state of a job at one moment.
 struct State {
     total: u64,
     settled: u64,
@@ -65,7 +65,7 @@ impl State {
             return "ETA –".to_owned();
         }
         let left = self.total.saturating_sub(self.settled) as f64 / self.per_second;
-        // Within u64 seconds; a rate near zero must not overflow a Duration.
+        // Capped, because a rate near zero would overflow the Duration's seconds.
         format!("ETA {}", HumanDuration(Duration::from_secs(left.min(1e12) as u64)))
     }
 
@@ -115,7 +115,7 @@ impl Display for Plain {
     fn finish(&mut self) {}
 }
 
-/// How many inputs were found so far, while a large listing is made.
+/// Shows the number of inputs found so far while a large listing is built.
 pub(crate) struct Found(Option<ProgressBar>);
 
 impl Found {
@@ -136,7 +136,7 @@ impl Found {
     }
 }
 
-/// Downloads of a model's files: a bar on a terminal, one line a file elsewhere.
+/// Shows the downloads of a model's files: a bar on a terminal, one line per file elsewhere.
 pub(crate) struct Download {
     quiet: bool,
     bar: Option<ProgressBar>,
@@ -176,7 +176,7 @@ impl foveate::dinov2::Progress for Download {
     }
 }
 
-/// A style of indicatif's; its plain one if the template were wrong.
+/// Returns an indicatif style, or the plain one if the template is invalid.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -1,5 +1,5 @@
-//! Errors for people: what failed and why, as the libraries say it, and what to do, as only this program with its options
-//! knows it.
+//! Error messages for users. The libraries say what failed and why; only this program knows its options and can add the
+//! remedy.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use foveate::sink::SinkError;
 use foveate::source::SourceError;
 use foveate::verify::VerifyError;
 
-/// What failed, why, and what to do: one line on standard error.
+/// Prints what failed, why, and what to do, in one line on standard error.
 pub(crate) fn tell(error: &anyhow::Error) {
     match of(error) {
         Some(remedy) => eprintln!("error: {}; {remedy}", error_chain(error.as_ref())),
@@ -19,7 +19,7 @@ pub(crate) fn tell(error: &anyhow::Error) {
     }
 }
 
-/// The remedy for the first cause that has one.
+/// Returns the remedy for the first cause that has one.
 fn of(error: &anyhow::Error) -> Option<&'static str> {
     error.chain().find_map(of_cause)
 }

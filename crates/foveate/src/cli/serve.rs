@@ -40,13 +40,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// The API's limits: the defaults, unless the arguments say otherwise.
+/// Returns the API's limits: the defaults, overridden by the arguments.
 fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
     let usual = Api::new(Arc::clone(engine), model);
     Api {
         max_images: args.max_images.unwrap_or(usual.max_images),
         max_body_bytes: args.max_body,
-        // A request needs up to three times its body.
+        // A request needs memory for up to three times its body.
         max_bytes_in_hand: usual.max_bytes_in_hand.max(args.max_body.saturating_mul(3)),
         timeout: args.timeout,
         traces: service::TRACES,
@@ -54,7 +54,7 @@ fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
     }
 }
 
-/// Refuses the callbacks that the workers would refuse.
+/// Builds the check that refuses the callbacks which workers would refuse.
 fn callback_check(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<CallbackCheck>> {
     let client = service::callback_client(args, allow_private)?;
     let check = |client: Arc<Client>| -> CallbackCheck {
@@ -63,7 +63,7 @@ fn callback_check(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Resu
     Ok(client.map(check))
 }
 
-/// Reads one key per line, without empty lines and comments.
+/// Reads one key per line; skips empty lines and comments.
 fn api_keys(path: &Path) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let keys: Vec<String> = text

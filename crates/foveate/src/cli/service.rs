@@ -1,4 +1,4 @@
-//! What `worker`, `enqueue` and `serve` have in common.
+//! The parts that `worker`, `enqueue` and `serve` share.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use foveate::worker::{Batching, Engine, Traces};
 use super::service_args::{CallbackArgs, QueueArgs, ServiceArgs};
 use super::{job, progress};
 
-/// An engine that embeds, and the manifest of its outputs.
+/// An engine that embeds, and its outputs' manifest.
 pub(crate) struct Service {
     pub(crate) engine: Engine,
     pub(crate) manifest: RunManifest,
@@ -29,11 +29,11 @@ pub(crate) struct Service {
     pub(crate) options: EmbedOptions,
 }
 
-/// Continues callers' traces, and passes them on with callbacks.
+/// Continues the callers' traces, and passes them on with callbacks.
 pub(crate) const TRACES: Traces = Traces { join: telemetry::join, traceparent: telemetry::traceparent };
 
-/// Starts logging, and handles signals to stop: `rest` says what the service still does then. Dropping the guard loses
-/// the open spans.
+/// Starts logging and handles the signals to stop. `rest` names the work that the service still finishes then. Dropping
+/// the guard loses the open spans.
 pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(Guard, Cancel)> {
     let options = telemetry::TelemetryOptions {
         format: args.log.into(),
@@ -79,8 +79,8 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
     Ok(Service { engine: engine.build()?, manifest, backends, options })
 }
 
-/// How long a thread may be busy with one thing before the watchdog reports it. A download waits for its turn up to
-/// `--download-timeout`, at the first URL and at each redirect, and its own time does not run meanwhile. A callback
+/// Returns the time after which the watchdog reports a busy thread. A download waits for its turn for up to
+/// `--download-timeout`, at the first URL and at each redirect; its own time limit does not run meanwhile. A callback
 /// follows no redirect, but has a turn and time limits of its own.
 fn stall(args: &ServiceArgs) -> Duration {
     let net::ClientOptions { max_redirects, timeout, .. } = net::ClientOptions::default();
@@ -109,7 +109,7 @@ pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<FetchOpener>> {
     let takes = |store: &&FetchBackend| store.schemes().contains(&scheme);
     let store = match stores.iter().find(takes) {
         Some(store) => store,
-        // Names what is not compiled in.
+        // The registry's error names the feature that is not compiled in.
         None => stores.get("object-store").with_context(|| format!("--object-store {first}"))?,
     };
     let options = FetchOptions {

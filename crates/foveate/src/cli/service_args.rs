@@ -119,7 +119,7 @@ pub(crate) struct ServiceArgs {
     pub(crate) drain: Duration,
 }
 
-/// How a queue is opened.
+/// Arguments for opening a queue.
 #[derive(Args, Debug)]
 pub(crate) struct QueueArgs {
     /// A setting of this kind of queue, such as `region=eu-west-1` of `sqs` (see its README). Repeatable.
@@ -136,8 +136,8 @@ pub(crate) struct QueueArgs {
     pub(crate) create: bool,
 }
 
-/// The hosts that may be called back. Servers that queue jobs need the same as their workers: a job that workers refuse
-/// goes to the dead letters.
+/// The hosts that may be called back. Servers that queue jobs need the same list as their workers: a job that workers
+/// refuse goes to the dead letters.
 #[derive(Args, Debug)]
 pub(crate) struct CallbackArgs {
     /// A host that may be called back; `*.example.com` allows a domain's hosts. `serve` and its workers need the same

@@ -1,4 +1,4 @@
-//! What a job did: for people, and as JSON.
+//! The summary of a job, as text and as JSON.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use foveate::pipeline::{QueueStats, RunReport, StageReport};
 use foveate::profile::StageTotals;
 use serde_json::{Value, json};
 
-/// The text printed when a session ends.
+/// Formats the text that is printed at a session's end.
 pub(crate) fn text(report: &RunReport, output: &Path) -> String {
     let mut out = String::new();
     let _ = match &report.published {
@@ -89,7 +89,7 @@ fn queue_table(out: &mut String, queues: &[QueueStats]) {
     }
 }
 
-/// The same as JSON; durations in seconds, shares and occupancies from 0 to 1.
+/// Formats the same as JSON: durations in seconds, shares and occupancies from 0 to 1.
 pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
     let published = report.published.as_ref();
     json!({
@@ -138,7 +138,8 @@ fn stage_json(stage: &StageReport) -> Value {
     })
 }
 
-/// On a device by its own clock, so `busy_seconds` of `forward` ÷ the session's `seconds` is the share that it computed.
+/// Formats one stage. Times on a device come from the device's clock. There, `busy_seconds` of `forward` ÷ the
+/// session's `seconds` is the device's share of computing time.
 fn part_json(part: &StageTotals) -> Value {
     json!({
         "part": part.name,
@@ -161,7 +162,7 @@ fn queue_json(queue: &QueueStats) -> Value {
     })
 }
 
-/// Three significant digits in a unit that suits: `812 µs`, `4.15 ms`, `31.0 s`, `2 h 05 min`.
+/// Formats a duration with three significant digits in a suitable unit: `812 µs`, `4.15 ms`, `31.0 s`, `2 h 05 min`.
 pub(crate) fn human_duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     let digits = |value: f64, unit: &str| match value {
@@ -178,7 +179,7 @@ pub(crate) fn human_duration(duration: Duration) -> String {
     }
 }
 
-/// `512 B`, `27.1 MB`: decimal units.
+/// Formats bytes in decimal units: `512 B`, `27.1 MB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     let (value, unit) = match bytes {
         0..1_000 => return format!("{bytes} B"),

@@ -7,15 +7,15 @@ use std::path::Path;
 use anyhow::Context;
 use foveate::profile::Trace;
 
-/// Events that a trace may hold, some tens of megabytes; later ones are counted only.
+/// Maximum number of events that a trace holds, some tens of megabytes; later events are only counted.
 const MOST_EVENTS: usize = 1_000_000;
 
-/// A trace, if one was asked for.
+/// Returns a trace if a path is given.
 pub(crate) fn new(path: Option<&Path>) -> Option<Trace> {
     path.map(|_| Trace::new(MOST_EVENTS))
 }
 
-/// Writes it, and says what is in it.
+/// Writes the trace and describes its content.
 pub(crate) fn write(path: &Path, trace: &Trace) -> anyhow::Result<String> {
     let write = || -> std::io::Result<()> {
         let mut file = BufWriter::new(File::create(path)?);

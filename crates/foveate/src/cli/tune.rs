@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-/// What the file says of itself.
+/// Returns the comment at the head of the file.
 fn comment(bench: &Bench, tuned: &tune::Tuned) -> Vec<String> {
     let (context, Setting { decoder, resizer, encoder, dtype, .. }) = (bench.rig.context(), &tuned.setting);
     let name = bench.sets.usable.first().map_or("", |photos| photos.name.as_str());

@@ -22,7 +22,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// A number with an optional suffix: K, M and G are thousands, millions and thousand millions.
+/// Parses a number with an optional suffix: K, M and G are thousands, millions and thousand millions.
 pub(crate) fn suffixed(text: &str) -> Option<f64> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().last() {
@@ -34,7 +34,7 @@ pub(crate) fn suffixed(text: &str) -> Option<f64> {
     f64::from_str(digits).ok().map(|number| number * unit).filter(|number| number.is_finite())
 }
 
-/// A whole number from 1, with an optional suffix.
+/// Parses a whole number from 1, with an optional suffix.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let refused = || "expected a number from 1, such as 100000000, 100M or 2G".to_owned();
     suffixed(text).filter(|&number| number >= 1.0).map(|number| number as u64).ok_or_else(refused)

@@ -50,8 +50,8 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     Ok(verdict(&comparison, args.min_cosine))
 }
 
-/// The configuration of the options, and what it is compared with. Where fast decoding is not asked for by name, it is
-/// what is judged.
+/// Returns the configuration of the options and the one it is compared with. Unless fast decoding is selected by name,
+/// it is the one under test.
 pub(crate) fn configurations(args: &VerifyArgs) -> (EmbedOptions, EmbedOptions) {
     let first = EmbedOptions {
         decode_scale: args.job.embedding.decode_scale.unwrap_or(DecodeScale::Fast),
@@ -105,20 +105,20 @@ fn read_labels(path: &Path) -> anyhow::Result<Vec<Label>> {
     reader.records().map(|record| Ok(pair(record.with_context(context)?))).collect()
 }
 
-/// The label of an image whose id is a name of the file, or ends in one.
+/// Returns the label of an image whose id equals a name in the file, or ends in one.
 fn label_of<'a>(labels: &'a [Label], id: &str) -> Option<&'a str> {
     let is_end = |name: &str| id.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', '\\']));
     labels.iter().find(|(name, _)| !name.is_empty() && is_end(name)).map(|(_, label)| label.as_str())
 }
 
-/// What is said of a comparison.
+/// The figures of a comparison.
 struct Summary {
-    /// Least, 1st percentile, median and mean.
+    /// Minimum, 1st percentile, median and mean.
     cosine: [f64; 4],
-    /// Largest, 99th percentile, median.
+    /// Maximum, 99th percentile and median.
     relative_error: [f64; 3],
     same_neighbour: Option<f64>,
-    /// Labelled images, and recall@1 under either configuration.
+    /// Number of labelled images, and recall@1 under each configuration.
     recall: Option<(usize, [f64; 2])>,
     /// Images per second.
     rate: [f64; 2],
@@ -239,7 +239,7 @@ fn write_csv(path: &Path, comparison: &Comparison) -> anyhow::Result<()> {
 
 fn verdict(comparison: &Comparison, min_cosine: Option<f64>) -> Exit {
     let Some(least) = min_cosine else { return Exit::Complete };
-    // Written so that a NaN fails.
+    // Written so that NaN fails.
     let near = comparison.pairs.iter().all(|pair| pair.cosine >= least);
     if near && comparison.one_sided.is_empty() { Exit::Complete } else { Exit::Failures }
 }

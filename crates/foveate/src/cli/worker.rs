@@ -65,7 +65,7 @@ fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<S
     Ok(server)
 }
 
-/// Brokers count approximately, so the caller asks repeatedly.
+/// Tells whether the queues and the worker are empty. Brokers count approximately, so the caller asks repeatedly.
 fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
     let nothing = |queue: &Arc<dyn JobQueue>| queue.depth().is_ok_and(|depth| depth.waiting + depth.leased == 0);
     worker.held() == 0 && queues.iter().all(nothing)
@@ -95,7 +95,7 @@ fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
     })
 }
 
-/// Segments in `folder`, with names that no other worker uses.
+/// Opens the segments in `folder`, with names that no other worker uses.
 fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Result<Segments> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let sink = service.backends.sink(args.storage.sink.as_deref())?;
@@ -119,7 +119,7 @@ fn segments(args: &WorkerArgs, folder: &Path, service: &Service) -> anyhow::Resu
     })
 }
 
-/// Unique among all workers, past ones included.
+/// Returns a name that is unique among all workers, past ones included.
 fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();

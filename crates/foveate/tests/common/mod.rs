@@ -1,6 +1,6 @@
-//! Running the binary as a user would.
+//! Runs the binary as a user would.
 
-// Each test file uses its own part of this.
+// Each test file uses only some of these functions.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) fn embed(output: &Path) -> Command {
     command
 }
 
-/// The binary, cut off from this machine's hub settings and array jobs.
+/// Returns the binary's command, isolated from this machine's hub settings and array jobs.
 pub(crate) fn foveate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foveate"));
     let foreign = |name: &str| ["HF_", "SLURM_", "JOB_COMPLETION"].iter().any(|prefix| name.starts_with(prefix));
@@ -30,7 +30,7 @@ pub(crate) fn foveate() -> Command {
     command
 }
 
-/// What a run of the binary left behind.
+/// The results of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -39,7 +39,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Panics with everything that was printed unless the exit code is `code`.
+    /// Panics with the whole output unless the exit code is `code`.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
@@ -52,7 +52,7 @@ impl Ran {
         assert!(ran.stderr.contains(text), "no '{text}' in: {}", ran.stderr);
     }
 
-    /// The summary of `--json`.
+    /// Parses the summary of `--json`.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout, self.stderr))
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &mut Command) -> Ran {
     Ran { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// Every file below `folder` by its path in it, with its bytes.
+/// Returns every file below `folder`: its relative path and its bytes.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -93,7 +93,7 @@ pub(crate) fn assert_same_tree(left: &Path, right: &Path) {
     }
 }
 
-/// A list of `count` paths for `--from-list`: the fixture photos and damaged files, over and over.
+/// Writes a list of `count` paths for `--from-list`: the fixture photos and damaged files, repeated.
 pub(crate) fn long_list(folder: &Path, count: usize) -> PathBuf {
     let mut files: Vec<PathBuf> =
         fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).filter(|path| is_small(path)).collect();
@@ -109,7 +109,7 @@ fn is_small(path: &Path) -> bool {
     fs::metadata(path).unwrap().len() < 60_000
 }
 
-/// The rows of a CSV file as maps from column to value; fields here hold no commas.
+/// Reads a CSV file's rows as maps from column to value; the fields here contain no commas.
 pub(crate) fn csv(path: &Path) -> Vec<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut lines = text.lines();
@@ -118,7 +118,7 @@ pub(crate) fn csv(path: &Path) -> Vec<BTreeMap<String, String>> {
     lines.map(row).collect()
 }
 
-/// The rows of a file of f32 vectors that are `dim` wide.
+/// Reads a file's rows: f32 vectors of width `dim`.
 pub(crate) fn npy_rows(path: &Path, dim: usize) -> Vec<Vec<f32>> {
     let bytes = fs::read(path).unwrap();
     let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));

@@ -1,14 +1,14 @@
-//! The messages, and how each of them has to end.
+//! The messages, and the required outcome of each.
 
 use foveate::queue::{Callback, ImageRef, Job};
 
 use crate::stage::{QUERY, Stage};
 
-/// What the server of photos does with a message's image.
+/// How the photo server answers for a message's image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Photo,
-    /// Answered bit by bit.
+    /// Answered slowly, in small pieces.
     Slow,
     /// Not answered at first.
     Flaky,
@@ -17,18 +17,19 @@ pub(crate) enum Kind {
     /// Never answered.
     Stall,
     Bomb,
-    /// More bytes than are taken.
+    /// Larger than the size limit.
     Huge,
 }
 
 impl Kind {
-    /// Stage and reason of the dead letter that such a message becomes, in several ways; none where it is called back.
+    /// Returns stage and reason of the dead letter that such a message becomes, in several variants; none if it is
+    /// called back.
     pub(crate) fn dies_of(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Photo | Self::Slow | Self::Flaky => &[],
             Self::Corrupt => &[("decode", "")],
             Self::Missing => &[("download", "404")],
-            // A worker that is killed while it waits for the last time tells nobody.
+            // A worker that is killed during the last attempt reports nothing.
             Self::Stall => &[("download", "tries)"), ("receive", "times without an outcome")],
             Self::Bomb => &[("decode", "60000")],
             Self::Huge => &[("download", "more than")],
@@ -44,12 +45,12 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// `count` messages, each with another number.
+    /// Returns `count` messages with different numbers.
     pub(crate) fn all(kind: Kind, count: usize) -> Vec<Self> {
         (0..count).map(|number| Self { kind, number }).collect()
     }
 
-    /// Of a hundred, so many of each kind (the others are photos), evenly mixed.
+    /// Returns `count` messages of mixed kinds, evenly interleaved. Each share is per hundred; the rest are photos.
     pub(crate) fn mixed(count: usize, shares: &[(Kind, usize)]) -> Vec<Self> {
         let of_hundred: Vec<Kind> = shares.iter().flat_map(|&(kind, share)| std::iter::repeat_n(kind, share)).collect();
         let kind = |number: usize| of_hundred.get(number * 37 % 100).copied().unwrap_or(Kind::Photo);
@@ -74,7 +75,7 @@ impl Item {
         }
     }
 
-    /// The job, with secrets where people put them. With a callback, or for a sink.
+    /// Returns the job, with secrets where users put them. It names a callback or a sink.
     pub(crate) fn job(self, stage: &Stage, calls_back: bool) -> String {
         let url = |path: &str| stage.photos.url(&format!("{path}?{QUERY}"));
         let job = Job {

@@ -1,8 +1,8 @@
-//! `foveate worker` as it is run: processes on a real broker, with a server of photos that fails in all the ways that
-//! servers fail, and takes callbacks. Whatever is killed, stalls or goes away, every message ends in exactly one of called
-//! back and dead letter, the right one for its image.
+//! `foveate worker` as it is deployed: processes on a real broker, and a photo server that shows all failures of real
+//! servers and takes callbacks. Whatever is killed, stalls or goes away, every message ends as either a callback or a
+//! dead letter, the right one for its image.
 #![cfg(unix)]
-// A test's panic is its report, and what it counted is worth seeing.
+// A test reports by panicking, and prints what it counted.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "../../../../tests/support/brokers.rs"]
@@ -56,26 +56,26 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Longest time for the work of any of these tests; a slow machine needs much of it, a lost message all.
+/// Time limit for the work of any of these tests; a slow machine needs much of it, a lost message all of it.
 const PATIENCE: Duration = seconds(180);
 
-/// Where so much is done that others would be disturbed, or where a delay would look like a fault.
+/// Serializes tests that would disturb others by their load, or in which a delay would look like a fault.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As slow as the web is.
+/// Returns a server as slow as the web.
 fn web() -> Options {
     Options { latency: Latency::new(millis(80), millis(600)).unwrap(), ..Options::default() }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Xorshift: moments that differ from kill to kill, and are the same in every run of the test.
+/// Steps xorshift. The moments differ between kills, and are the same in every run of the test.
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -83,14 +83,14 @@ fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// A share of everything that strangers' addresses lead to.
+/// The share of each fault among untrusted URLs.
 const BAD: [(Kind, usize); 5] =
     [(Kind::Corrupt, 5), (Kind::Missing, 5), (Kind::Stall, 5), (Kind::Flaky, 4), (Kind::Bomb, 1)];
-/// Gives up what does not answer, soon.
+/// Gives up quickly on anything that does not answer.
 const QUICK: [&str; 6] = ["--download-timeout", "1", "--retry", "0.02", "--max-receive", "7"];
 
-/// Kills workers at random moments, and starts others in their place, until no more than `rest` messages are open. Those
-/// that are left, and how many were killed.
+/// Kills workers at random moments and starts others in their place, until at most `rest` messages are open. Returns
+/// the remaining workers, and the number of kills.
 fn kill_under_load(stage: &Stage, count: usize, arguments: &[&str], rest: usize) -> (Vec<Worker>, usize) {
     let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut workers: Vec<Worker> = (0..count).map(|_| stage.worker(arguments)).collect();
@@ -108,7 +108,7 @@ fn kill_under_load(stage: &Stage, count: usize, arguments: &[&str], rest: usize)
     }
 }
 
-/// All of them end as they are asked to.
+/// Stops all workers and checks that they exit as asked.
 fn stop(workers: Vec<Worker>) {
     for worker in workers {
         assert_eq!(worker.stop(seconds(30)).0, 0);
@@ -130,7 +130,7 @@ fn sigkill_on_sqs_loses_nothing() {
 fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) {
     let (count, least) = foveate_testkit::by_length((count / 3, least.div_ceil(3)), (count, least));
     let mut items = Item::mixed(count, &BAD);
-    // What is never answered comes early: a worker for which nothing else is left takes a message only now and then.
+    // Images that are never answered come early: a worker with nothing else left receives messages only now and then.
     items.sort_by_key(|item| if item.kind == Kind::Stall { item.number / 2 } else { item.number });
     stage.enqueue(&items, true);
     let began = Instant::now();
@@ -167,7 +167,7 @@ fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     let tally = Tally::take(&stage);
     println!("broker away for {} s: {tally}", back - killed);
     tally.check(&stage, &items);
-    // It may forget what it was told shortly before, and what it delivered then, though it is still worked on.
+    // The broker may lose its latest acknowledgements and deliveries, although workers still process those messages.
     let doubles = tally.first_of_doubles();
     assert!(doubles.iter().all(|&first| (killed - 5..=back + 5).contains(&first)), "{killed}..{back}: {doubles:?}");
     assert!(tally.called_again() <= 4 * HOLD, "{tally}");
@@ -297,7 +297,7 @@ fn what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once() {
     assert!(until_done < lease / 2, "{until_done:?}: nobody waits for a lease to end");
 }
 
-/// `photo` with so many bytes of comments in it.
+/// Returns `photo` padded with `bytes` bytes of comments.
 fn padded(photo: &[u8], bytes: usize) -> Arc<[u8]> {
     const MOST: u16 = u16::MAX;
     let mut comment = vec![0xff, 0xfe];
@@ -318,7 +318,7 @@ fn memory_stays_flat() {
     stage.enqueue(&items, true);
     let worker = stage.worker(&["--max-memory", "32M", "--max-bytes", "8M"]);
     let idle = worker.memory("VmRSS");
-    // The highest in each quarter of the work.
+    // The maximum in each quarter of the work.
     let mut quarters = [0; 4];
     let until = Instant::now() + PATIENCE;
     loop {
@@ -338,7 +338,7 @@ fn memory_stays_flat() {
     println!("MiB: idle {}, by quarters {:?}, at most {}: {tally}", mib(idle), quarters.map(mib), mib(most));
     tally.check(&stage, &items);
     assert!(quarters[3] <= quarters[1] + quarters[1] / 4 + (8 << 20), "{quarters:?}");
-    // Files and pixels of all that are held, with room to grow (twice); what encoder, decoders and allocator keep.
+    // Files and pixels of all held messages, doubled for growth, plus the memory of encoder, decoders and allocator.
     let (files, pixels) = (32 << 20, HOLD as u64 * 224 * 224 * 3);
     assert!(most <= idle + 2 * (files + pixels) + (128 << 20), "{most} from {idle}");
 }
@@ -349,7 +349,7 @@ fn health_metrics_and_logs_tell_all_but_secrets() {
     let items = Item::mixed(100, &BAD);
     stage.photos.callbacks().set_down(true);
     stage.enqueue(&items, true);
-    // All that foveate says; below it, others write what goes over the wire.
+    // All of foveate's log lines. At lower levels, other libraries log the data that they send.
     let worker = stage.worker(&[&QUICK[..], &["--log-filter", "info,foveate=trace"]].concat());
     assert_eq!((worker.get("/healthz").0, worker.get("/readyz").0), (200, 200));
     sleep(seconds(1));
@@ -385,7 +385,7 @@ fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
     for name in ["a.jpg", "b ü.png", "more/c.jpg", "notes.txt"] {
         fs::write(files.join(name), "").unwrap();
     }
-    // This server finds its photos by number, whatever the query is.
+    // This server finds its photos by number and ignores the query.
     let (base, callback) = (stage.photos.url("/photo/3?signature=hush-hush&f="), stage.photos.url("/callback"));
     let mut enqueue = stage.foveate("enqueue");
     enqueue.arg(&files).args(["--base", &base, "--callback", &callback, "--id-prefix", "x:", "--metadata", "[1]"]);
@@ -405,7 +405,7 @@ fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
     assert!(bodies.iter().all(|body| body["metadata"] == serde_json::json!([1])));
 }
 
-/// Looks at files that appear: none of them is ever half there, or changes.
+/// Watches the files that appear: none is ever incomplete, and none changes.
 #[derive(Default)]
 struct Segments(BTreeMap<PathBuf, u64>);
 

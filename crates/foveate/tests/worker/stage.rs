@@ -1,4 +1,4 @@
-//! What workers are run against: a broker, a server of photos that takes callbacks, and the workers themselves.
+//! The environment of the workers: a broker, a photo server that takes callbacks, and the workers themselves.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -21,14 +21,14 @@ use crate::brokers::{AwsServer, NatsServer, printed};
 use crate::common::{TINY, foveate, run};
 use crate::jobs::Item;
 
-/// What callbacks are signed with, and what addresses have behind their question marks: both secret.
+/// The secret that signs callbacks, and the query in addresses. Both must stay out of logs.
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 pub(crate) const QUERY: &str = "signature=hush-hush";
-/// Most messages that a worker holds.
+/// Maximum number of messages that a worker holds.
 pub(crate) const HOLD: usize = 32;
 
 const PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/photos");
-/// How often a wait looks.
+/// Polling interval of a wait.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) enum Broker {
@@ -37,13 +37,13 @@ pub(crate) enum Broker {
 }
 
 impl Broker {
-    /// Ends the trial where it is not installed or not compiled in.
+    /// Starts NATS. Ends the trial if it is not installed or not compiled in.
     pub(crate) fn nats() -> Self {
         check_compiled("nats");
         Self::Nats(NatsServer::start())
     }
 
-    /// Ends the trial where it is not installed or not compiled in.
+    /// Starts the SQS server. Ends the trial if it is not installed or not compiled in.
     pub(crate) fn sqs() -> Self {
         check_compiled("sqs");
         Self::Sqs(AwsServer::start())
@@ -65,7 +65,7 @@ impl Broker {
         backends::queues().get(options.scheme().unwrap()).unwrap().open(&options).unwrap()
     }
 
-    /// Each with the id of its job.
+    /// Returns the dead letters, each with its job's id.
     fn dead_letters(&self) -> Vec<(String, DeadLetter)> {
         match self {
             Self::Nats(server) => nats_dead_letters(&server.address()),
@@ -87,7 +87,7 @@ fn nats_dead_letters(address: &str) -> Vec<(String, DeadLetter)> {
         let stream = jetstream.get_stream("JOBS-DEAD").await.unwrap();
         let state = &stream.cached_info().state;
         let mut letters = Vec::new();
-        // An empty stream begins and ends with 0, which is no message.
+        // An empty stream begins and ends with 0, which is not a message.
         for sequence in state.first_sequence.max(1)..=state.last_sequence {
             let message = stream.get_raw_message(sequence).await.unwrap();
             let header = |name: &str| message.headers.get(name).map(ToString::to_string).unwrap_or_default();
@@ -109,14 +109,14 @@ fn sqs_dead_letters(endpoint: &str) -> Vec<(String, DeadLetter)> {
     text.lines().map(letter).collect()
 }
 
-/// All but the workers.
+/// Everything except the workers.
 pub(crate) struct Stage {
     pub(crate) broker: Broker,
     pub(crate) photos: PhotoServer,
     pub(crate) folder: TempDir,
     queue: Box<dyn JobQueue>,
     lease: Duration,
-    /// Different photos.
+    /// Number of different photos.
     count: usize,
     started: AtomicUsize,
 }
@@ -134,7 +134,7 @@ impl Stage {
         Self { broker, photos, folder, queue, lease, count, started: AtomicUsize::new(0) }
     }
 
-    /// `foveate COMMAND` on the queue.
+    /// Returns `foveate COMMAND` on the queue.
     pub(crate) fn foveate(&self, command: &str) -> Command {
         let mut program = foveate();
         program.arg(command).env_remove("RUST_LOG").env("FOVEATE_WEBHOOK_SECRET", SECRET);
@@ -145,7 +145,7 @@ impl Stage {
         program
     }
 
-    /// Puts them on the queue, as a user would.
+    /// Puts the items on the queue, as a user would.
     pub(crate) fn enqueue(&self, items: &[Item], calls_back: bool) {
         let list = self.folder.path().join("jobs.ndjson");
         let jobs: Vec<String> = items.iter().map(|item| item.job(self, calls_back)).collect();
@@ -154,7 +154,7 @@ impl Stage {
         assert_eq!((sent["sent"].as_u64(), sent["failed"].as_u64()), (Some(items.len() as u64), Some(0)), "{sent}");
     }
 
-    /// Starts a worker and waits until it takes messages.
+    /// Starts a worker and waits until it receives messages.
     pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
         let number = self.started.fetch_add(1, Ordering::SeqCst);
         let log = self.log(number);
@@ -179,7 +179,7 @@ impl Stage {
         worker
     }
 
-    /// As a power failure ends it.
+    /// Kills the broker as a power failure would.
     pub(crate) fn kill_broker(&mut self) {
         match &mut self.broker {
             Broker::Nats(server) => server.kill(),
@@ -187,7 +187,7 @@ impl Stage {
         }
     }
 
-    /// On the same store.
+    /// Restarts the broker on the same store.
     pub(crate) fn restart_broker(&mut self) {
         match &mut self.broker {
             Broker::Nats(server) => server.restart(),
@@ -195,12 +195,12 @@ impl Stage {
         }
     }
 
-    /// `None` while the broker is away.
+    /// Returns the queue's depth; `None` while the broker is down.
     pub(crate) fn depth(&self) -> Option<Depth> {
         self.queue.depth().ok()
     }
 
-    /// Messages that are not done with.
+    /// Returns the number of unfinished messages.
     pub(crate) fn open(&self) -> Option<usize> {
         self.depth().map(|depth| (depth.waiting + depth.leased) as usize)
     }
@@ -209,13 +209,13 @@ impl Stage {
         wait(patience, "the queue is empty", || self.open() == Some(0));
     }
 
-    /// Lines with this message in the logs of all workers that there were.
+    /// Returns the lines with this message in the logs of all workers so far.
     pub(crate) fn said(&self, message: &str) -> Vec<Value> {
         let logs = (0..self.started.load(Ordering::SeqCst)).map(|number| self.log(number));
         logs.flat_map(|log| lines(&log, true)).filter(|line| line["message"] == message).collect()
     }
 
-    /// Messages that workers lost because their leases ended too early.
+    /// Returns the number of messages that workers lost because their leases ended too early.
     pub(crate) fn lost(&self) -> usize {
         let lost = self.said("leases ended before their messages were done with; they will be delivered again");
         lost.iter().map(|line| line["lost"].as_u64().unwrap() as usize).sum()
@@ -229,25 +229,25 @@ impl Stage {
         self.broker.dead_letters()
     }
 
-    /// Images that are the same: photos are counted round and round.
+    /// Returns the index of an item's photo. The photos repeat, so items share images.
     pub(crate) fn photo(&self, item: Item) -> usize {
         item.number % self.count
     }
 
-    /// How often an item was asked for.
+    /// Returns how often an item was requested.
     pub(crate) fn requests(&self, item: Item) -> u64 {
         self.photos.requests(&item.path())
     }
 }
 
-/// The example photos.
+/// Reads the example photos.
 pub(crate) fn photos() -> Vec<Arc<[u8]>> {
     let mut files: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.iter().map(|file| fs::read(file).unwrap().into()).collect()
 }
 
-/// Looks now and then whether something is so, at last.
+/// Polls until a condition holds, for at most `patience`.
 #[track_caller]
 pub(crate) fn wait(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + patience;
@@ -257,7 +257,7 @@ pub(crate) fn wait(patience: Duration, what: &str, mut is_so: impl FnMut() -> bo
     }
 }
 
-/// A worker that runs; killed when it is dropped.
+/// A running worker; killed when dropped.
 pub(crate) struct Worker {
     child: Child,
     log: PathBuf,
@@ -265,7 +265,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// SIGKILL. What it said before is checked.
+    /// Sends SIGKILL, and checks the log up to then.
     pub(crate) fn kill(mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "it had ended by itself: {}", self.log_text());
         self.child.kill().unwrap();
@@ -273,7 +273,7 @@ impl Worker {
         self.check_log(true);
     }
 
-    /// SIGTERM. The exit code, and how long it took.
+    /// Sends SIGTERM. Returns the exit code and the time until the exit.
     pub(crate) fn stop(self, patience: Duration) -> (i32, Duration) {
         let asked = Instant::now();
         let pid = self.child.id().to_string();
@@ -281,7 +281,7 @@ impl Worker {
         (self.ended(patience), asked.elapsed())
     }
 
-    /// The exit code, when it has ended.
+    /// Waits for the end and returns the exit code.
     pub(crate) fn ended(mut self, patience: Duration) -> i32 {
         let mut ended = None;
         wait(patience, "a worker ends", || {
@@ -292,7 +292,7 @@ impl Worker {
         ended.and_then(|status| status.code()).unwrap_or(-1)
     }
 
-    /// Status and body of one of the addresses that it answers at.
+    /// Returns status and body of one of the paths that it serves.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address.unwrap()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -303,7 +303,7 @@ impl Worker {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// The sum of a metric over the labels that contain `label`.
+    /// Returns the sum of a metric over the labels that contain `label`.
     pub(crate) fn metric(&self, name: &str, label: &str) -> u64 {
         let (status, text) = self.get("/metrics");
         assert_eq!(status, 200);
@@ -311,14 +311,14 @@ impl Worker {
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
     }
 
-    /// A line of `/proc/PID/status`, in bytes.
+    /// Returns a line of `/proc/PID/status`, in bytes.
     pub(crate) fn memory(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim_start_matches(':').trim().split(' ').next().unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// The first line of the log with this message.
+    /// Returns the first log line with this message.
     pub(crate) fn says(&self, message: &str) -> Option<Value> {
         self.lines(true).into_iter().find(|line| line["message"] == message)
     }
@@ -331,7 +331,7 @@ impl Worker {
         lines(&self.log, is_cut)
     }
 
-    /// Objects with the usual fields; who failed has a name; no secret is told.
+    /// Checks the log: objects with the usual fields, names of failed items, no secrets.
     fn check_log(&self, is_cut: bool) {
         for line in self.lines(is_cut) {
             let is_there = |name: &str| line[name].as_str().is_some_and(|text| !text.is_empty());
@@ -342,7 +342,7 @@ impl Worker {
     }
 }
 
-/// A log, one object a line. The last one of a worker that is not at its end may be cut off.
+/// Parses a log of one object per line. The last line of a killed worker may be cut off.
 fn lines(log: &Path, is_cut: bool) -> Vec<Value> {
     let text = String::from_utf8(fs::read(log).unwrap()).unwrap();
     let whole = if is_cut { text.rsplit_once('\n').map_or("", |(whole, _)| whole) } else { &text };
@@ -359,7 +359,7 @@ pub(crate) fn check_secrets(file: &Path) {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

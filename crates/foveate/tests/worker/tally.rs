@@ -1,4 +1,4 @@
-//! What became of the messages.
+//! The outcomes of the messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::jobs::{Item, Kind};
 use crate::stage::{SECRET, Stage};
 
-/// What became of messages that all had an end.
+/// The outcomes of messages that have all ended.
 pub(crate) struct Tally {
     called: BTreeMap<String, Vec<Call>>,
     dead: BTreeMap<String, Vec<DeadLetter>>,
@@ -33,7 +33,7 @@ impl Told {
 }
 
 impl Tally {
-    /// Counts what there is, and looks at each callback.
+    /// Counts the outcomes, and checks each callback.
     pub(crate) fn take(stage: &Stage) -> Self {
         let secrets = Secrets::parse(SECRET).unwrap();
         let mut called: BTreeMap<String, Vec<Call>> = BTreeMap::new();
@@ -50,7 +50,8 @@ impl Tally {
         Self { called, dead }
     }
 
-    /// Every item had its own end and no other, nobody else had any, and the queue is empty.
+    /// Checks that every item had its own outcome and no other, that no unknown item had any, and that the queue is
+    /// empty.
     #[track_caller]
     pub(crate) fn check(&self, stage: &Stage, items: &[Item]) {
         for &item in items {
@@ -73,7 +74,7 @@ impl Tally {
         self.check_vectors(stage, items);
     }
 
-    /// The same photo has the same result, whoever made it when.
+    /// Checks that the same photo always has the same result, whichever worker processed it and when.
     fn check_vectors(&self, stage: &Stage, items: &[Item]) {
         let mut results: BTreeMap<usize, Value> = BTreeMap::new();
         for &item in items {
@@ -87,17 +88,17 @@ impl Tally {
         assert!(results.values().any(|result| result["embedding"] != results.values().next().unwrap()["embedding"]));
     }
 
-    /// Callbacks beyond the first of a message.
+    /// Returns the number of callbacks beyond the first of each message.
     pub(crate) fn called_again(&self) -> usize {
         self.called.values().map(|calls| calls.len() - 1).sum()
     }
 
-    /// Dead letters beyond the first of a message.
+    /// Returns the number of dead letters beyond the first of each message.
     pub(crate) fn dead_again(&self) -> usize {
         self.dead.values().map(|letters| letters.len() - 1).sum()
     }
 
-    /// When those that were called back again were called back first, in seconds since 1970.
+    /// Returns the time of the first callback of each message that was called back twice, in seconds since 1970.
     pub(crate) fn first_of_doubles(&self) -> Vec<u64> {
         let doubles = self.called.values().filter(|calls| calls.len() > 1);
         doubles.map(|calls| calls[0].timestamp.parse().unwrap()).collect()
@@ -111,7 +112,7 @@ impl Tally {
         self.dead.len()
     }
 
-    /// How many of a kind have ended.
+    /// Returns how many items of a kind have ended.
     fn ended(&self, kind: Kind) -> usize {
         let ids = self.called.keys().chain(self.dead.keys());
         ids.filter(|id| id.starts_with(&format!("{kind:?}-"))).count()
