@@ -48,7 +48,7 @@ fn fixture(server: &AwsServer, queue: &str, dead: String, lease: Duration, max_r
     }
 }
 
-fn check(server: &AwsServer, suffix: &str, drops_doubles: bool) {
+fn conforms(server: &AwsServer, suffix: &str, drops_doubles: bool) {
     let made = AtomicU32::new(0);
     check(&Harness {
         open: &|lease, max_receive| {
@@ -69,8 +69,8 @@ fn check(server: &AwsServer, suffix: &str, drops_doubles: bool) {
 
 fn it_is_a_queue_and_so_is_a_fifo_queue() {
     let server = AwsServer::start();
-    check(&server, "", false);
-    check(&server, ".fifo", true);
+    conforms(&server, "", false);
+    conforms(&server, ".fifo", true);
 }
 
 fn settings_that_there_are_not_are_refused() {
