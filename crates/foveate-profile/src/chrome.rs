@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use crate::lane::{Event, Lane};
 
-/// The one process that all lanes are threads of. Viewers take zero for no thread, and the process's own number for its
-/// main thread, so lanes start above both.
+/// The one process that contains all lanes as threads. Viewers read zero as no thread, and the process's own number as
+/// its main thread, so lanes start above both.
 const PROCESS: usize = 1;
 const FIRST_LANE: usize = 2;
 
@@ -18,11 +18,11 @@ struct Span {
     duration: u64,
 }
 
-/// Spans in the order of their start; one that overlaps an earlier one lies inside of it.
+/// Spans in the order of their start; a span that overlaps an earlier one lies inside it.
 #[derive(Default)]
 struct Row {
     spans: Vec<Span>,
-    /// Ends of the spans that the last one lies inside of, and its own.
+    /// End times of the spans that enclose the last one, and its own.
     open: Vec<u64>,
 }
 
@@ -50,7 +50,7 @@ fn place(lane: &Lane) -> (bool, bool, Vec<(String, u64)>, Option<u64>) {
     (lane.thread.is_none(), lane.name != "main", natural(&lane.name), lane.thread)
 }
 
-/// Text and number in turn, so that "decode 10" comes after "decode 9".
+/// Splits text and numbers, so that "decode 10" sorts after "decode 9".
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
     let mut in_number = false;
@@ -70,10 +70,10 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// As many rows as it takes for spans to be inside of each other or apart: one, unless somebody timed a device that does
-/// several things at once. None when the lane has only counters.
+/// Distributes a lane's spans over rows such that spans in a row are nested or disjoint. One row suffices, unless the
+/// lane is a device that does several things at once. None if the lane has only counters.
 fn rows(lane: &Lane) -> Vec<Row> {
-    // Of spans with the same times, the one recorded last is the outer one.
+    // Among spans with the same times, the one recorded last is the outer one.
     let mut spans: Vec<Span> = lane.pieces.iter().flatten().rev().filter_map(span).collect();
     spans.sort_by_key(|span| (span.start, Reverse(span.duration)));
     let mut rows: Vec<Row> = Vec::new();
@@ -99,7 +99,7 @@ impl Span {
 }
 
 impl Row {
-    /// Whether the span fits here; then it is added.
+    /// Adds the span if it fits here; returns whether it did.
     fn take(&mut self, span: Span) -> bool {
         while self.open.pop_if(|end| *end <= span.start).is_some() {}
         let fits = self.open.last().is_none_or(|end| span.end() <= *end);
@@ -122,7 +122,7 @@ fn write_row(out: &mut dyn Write, name: &str, number: usize, row: &Row) -> io::R
     Ok(())
 }
 
-/// Counters belong to the process, whatever thread reported them.
+/// Counters belong to the process, whichever thread reported them.
 fn write_counters(out: &mut dyn Write, lanes: &[Lane]) -> io::Result<()> {
     let counter = |event: &Event| match *event {
         Event::Counter { track, at, value } => Some((at, track, value)),
@@ -137,7 +137,7 @@ fn write_counters(out: &mut dyn Write, lanes: &[Lane]) -> io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds as the format's microseconds, none lost.
+/// Nanoseconds as the format's microseconds, without loss.
 struct Micros(u64);
 
 impl fmt::Display for Micros {

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Sub-buckets per power of two: quantiles are right to within 1/16 = 6.25 %.
+/// Sub-buckets per power of two: quantiles are accurate within 1/16 = 6.25 %.
 const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
@@ -24,25 +24,25 @@ impl Histogram {
         self.counts[bucket_of(nanos)].fetch_add(1, Relaxed);
     }
 
-    /// Counts one duration when no other thread does at the same time, which takes no locked instruction.
+    /// Counts one duration if no other thread does at the same time, which needs no locked instruction.
     pub(crate) fn record_alone(&self, nanos: u64) {
         add_alone(&self.counts[bucket_of(nanos)], 1);
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub(crate) fn merge(&self, other: &Self) {
         for (count, other) in self.counts.iter().zip(&other.counts) {
             count.fetch_add(other.load(Relaxed), Relaxed);
         }
     }
 
-    /// How many durations were counted.
+    /// Number of counted durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// The duration that a share `q` (0..=1) of the counted ones does not exceed; zero when nothing was counted.
-    /// Exact to within the width of a bucket, 6.25 %.
+    /// The duration that a share `q` (0..=1) of the counted ones does not exceed; zero without any. Accurate within a
+    /// bucket's width, 6.25 %.
     pub fn quantile(&self, q: f64) -> Duration {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Relaxed)).collect();
         let total: u64 = counts.iter().sum();
@@ -58,8 +58,8 @@ impl Histogram {
     }
 }
 
-/// Adds to a number that only the calling thread writes. Others may read it: an atomic that is not read, changed and
-/// written in one costs what a plain one does.
+/// Adds to a number that only the calling thread writes; others may read it. Separate atomic loads and stores cost as
+/// little as plain ones, unlike a read-modify-write.
 pub(crate) fn add_alone(number: &AtomicU64, more: u64) {
     number.store(number.load(Relaxed).saturating_add(more), Relaxed);
 }

@@ -1,4 +1,4 @@
-//! What a trace holds, and the room that it takes.
+//! A trace's content and its capacity.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Room {
     left: AtomicUsize,
-    /// Events that a lane takes room for at a time.
+    /// Number of events for which a lane reserves room at a time.
     piece: usize,
     dropped: AtomicU64,
 }
 
-/// Events of one thread, or of one named track, in the order in which they were recorded.
+/// Events of one thread, or of one named track, in recording order.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) name: String,
-    /// The serial number of the thread; of a track nothing.
+    /// The thread's serial number; none for a track.
     pub(crate) thread: Option<u64>,
-    /// Filled one after the other and never moved, so that no event waits for a large copy.
+    /// Filled successively and never moved, so that no event waits for a large copy.
     pub(crate) pieces: Vec<Vec<Event>>,
 }
 
-/// Times are nanoseconds since the trace was made.
+/// An event; times are nanoseconds since the trace was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Span { name: &'static str, start: u64, duration: u64 },
@@ -52,12 +52,12 @@ impl Room {
         Self { left: AtomicUsize::new(events), piece: (events / 256).clamp(1, 64), dropped: AtomicU64::new(0) }
     }
 
-    /// Events that did not fit.
+    /// Number of events that did not fit.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Memory for some more events; nothing, and one more event dropped, when there is none.
+    /// Reserves memory for some more events; without room it returns none and counts one more dropped event.
     pub(crate) fn take(&self) -> Option<Vec<Event>> {
         let taken =
             self.left.fetch_update(Relaxed, Relaxed, |left| (left > 0).then(|| left.saturating_sub(self.piece)));

@@ -1,21 +1,21 @@
-//! What the operating system says about this process.
+//! The operating system's figures for this process.
 
 use std::time::Duration;
 
-/// Resident memory of this process in bytes, where the system tells (Linux).
+/// This process's resident memory in bytes, if the system reports it (Linux).
 pub fn resident_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The most memory that this process had resident since it began, or since [`reset_peak_resident`], in bytes, where the
-/// system tells (Linux).
+/// This process's peak resident memory in bytes since its start, or since [`reset_peak_resident`], if the system
+/// reports it (Linux).
 pub fn peak_resident_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }
 
-/// Lets [`peak_resident_bytes`] begin anew, and says whether it could: some systems and sandboxes do not.
+/// Resets [`peak_resident_bytes`], and returns whether it could: some systems and sandboxes do not permit it.
 pub fn reset_peak_resident() -> bool {
-    // What "5" means is in Linux's Documentation/filesystems/proc.rst.
+    // Linux's Documentation/filesystems/proc.rst explains the "5".
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
@@ -26,12 +26,12 @@ fn status_bytes(field: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Processor time of this process, all threads, those that ended included, where the system tells (Unix).
+/// Processor time of this process's threads, ended ones included, if the system reports it (Unix).
 pub fn processor_time() -> Option<Duration> {
     clock::time(clock::Of::Process)
 }
 
-/// Processor time of the calling thread, where the system tells (Unix).
+/// Processor time of the calling thread, if the system reports it (Unix).
 pub fn thread_processor_time() -> Option<Duration> {
     clock::time(clock::Of::Thread)
 }
@@ -71,7 +71,7 @@ mod tests {
         let block = vec![1_u8; 64 << 20];
         assert!(resident_bytes().unwrap() >= before + (48 << 20), "{}", block[block.len() / 2]);
 
-        // A peak stays when memory is given back, until it is told to begin anew.
+        // Freed memory still counts in the peak until a reset.
         drop(block);
         let peak = peak_resident_bytes().unwrap();
         assert!(peak >= before + (48 << 20));

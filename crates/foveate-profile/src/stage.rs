@@ -7,10 +7,11 @@ use crate::lane::nanos;
 use crate::thread::{self, PerThread};
 use crate::{Histogram, Trace};
 
-/// Times spent in a fixed set of named stages, summed over every thread that reports to it.
+/// Times spent in a fixed set of named stages, summed over all threads.
 ///
-/// Each thread writes to numbers of its own, so threads do not slow each other down; a span takes neither locks nor
-/// memory, apart from a thread's first one in a profiler. [`totals`](Self::totals) adds the threads up at any time; what
+/// Each thread writes to its own counters, so threads do not slow each other down. A span takes neither locks nor
+/// memory, except a thread's first one in a profiler. [`totals`](Self::totals) adds the threads up at any time. An
+/// event recorded at that moment may be counted in one figure and not yet in another.
 /// threads that still run are just recording may be counted in one figure and not yet in another.
 #[derive(Debug)]
 pub struct StageProfiler {
@@ -19,15 +20,15 @@ pub struct StageProfiler {
     trace: Option<Trace>,
 }
 
-/// What one thread measured.
+/// One thread's measurements.
 #[derive(Debug)]
 struct Clocks {
-    /// Nanoseconds of the finished spans directly inside of the innermost open one.
+    /// Nanoseconds of the finished spans directly inside the innermost open one.
     inside: AtomicU64,
     stages: Box<[Clock]>,
 }
 
-/// Aligned so that those of two threads share no pair of cache lines.
+/// Aligned so that two threads' clocks share no pair of cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Clock {
@@ -37,17 +38,17 @@ struct Clock {
     histogram: Histogram,
 }
 
-/// What one stage cost.
+/// One stage's measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageTotals {
     /// The stage's name.
     pub name: &'static str,
-    /// Spans recorded.
+    /// Number of recorded spans.
     pub count: u64,
-    /// Time in them, summed over threads. A span inside of another of the same stage counts twice.
+    /// Time in its spans, summed over threads. A span inside another one of the same stage counts twice.
     pub busy: Duration,
-    /// Time in them and in no span inside of them, summed over threads: over all stages this adds up to the time that
-    /// threads spent in any span.
+    /// Time in its spans without spans nested in them, summed over threads. Over all stages this adds up to the
+    /// threads' time in any span.
     pub own: Duration,
     /// Median span, within 6.25 %.
     pub p50: Duration,
@@ -60,7 +61,7 @@ pub struct StageTotals {
 }
 
 impl StageTotals {
-    /// Mean length of a span; zero when there was none.
+    /// Mean length of a span; zero without any.
     pub fn mean(&self) -> Duration {
         let nanos = self.busy.as_nanos().checked_div(u128::from(self.count)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -68,7 +69,7 @@ impl StageTotals {
 }
 
 impl StageProfiler {
-    /// A profiler of these stages; elsewhere they are named by their place in the list.
+    /// A profiler of these stages; other methods identify a stage by its index in the list.
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         Self { names: names.into_iter().collect(), threads: PerThread::default(), trace: None }
     }
@@ -78,16 +79,16 @@ impl StageProfiler {
         Self { trace: Some(trace), ..Self::new(names) }
     }
 
-    /// Where the spans go one by one, if they do.
+    /// The trace that receives the single spans, if any.
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
 
-    /// Times what happens on this thread until the span is dropped. Panics when `stage` is out of range.
+    /// Times the work on this thread until the span is dropped. Panics if `stage` is out of range.
     ///
-    /// A span that is opened while another one of this profiler is open on the same thread is inside of it. Spans are to
-    /// end in the opposite order of their start, as scopes make them do, unwinding panics included; otherwise the
-    /// [`own`](StageTotals::own) times of those that overlap are only roughly right.
+    /// A span opened while another one of this profiler is open on the same thread is nested in it. Spans must end in
+    /// the opposite order of their start, which scopes guarantee, unwinding panics included. Otherwise the
+    /// [`own`](StageTotals::own) times of the overlapping spans are only approximate.
     #[inline]
     pub fn span(&self, stage: usize) -> Span<'_> {
         let name = self.names[stage];
@@ -99,14 +100,14 @@ impl StageProfiler {
         Span { profiler: self, place, stage, name, outside, start: Instant::now(), this_thread: PhantomData }
     }
 
-    /// Adds a span that was timed elsewhere (on a device, say): it is inside of no other, and not in the trace. Panics
-    /// when `stage` is out of range.
+    /// Adds a span that was timed elsewhere (on a device, say). It is not nested in another one and not in the trace.
+    /// Panics if `stage` is out of range.
     pub fn record(&self, stage: usize, duration: Duration) {
         let nanos = nanos(duration);
         thread::with_lease(|lease| self.clocks(lease.slot).stages[stage].add(nanos, nanos));
     }
 
-    /// What every stage cost so far, in the order given to [`new`](Self::new).
+    /// Each stage's totals so far, in the order given to [`new`](Self::new).
     pub fn totals(&self) -> Vec<StageTotals> {
         self.names.iter().enumerate().map(|(stage, name)| self.totals_of(stage, name)).collect()
     }
@@ -122,7 +123,7 @@ impl StageProfiler {
         let all = Clock::default();
         self.threads.iter().for_each(|clocks| all.merge(&clocks.stages[stage]));
         let max = Duration::from_nanos(all.max.load(Relaxed));
-        // The middle of the longest span's bucket may lie above it.
+        // The middle of the longest span's bucket may exceed the span.
         let quantile = |q| all.histogram.quantile(q).min(max);
         StageTotals {
             name,
@@ -138,7 +139,7 @@ impl StageProfiler {
 }
 
 impl Clock {
-    /// Only the thread that owns the clock may call this.
+    /// Only the clock's own thread may call this.
     #[inline]
     fn add(&self, nanos: u64, own: u64) {
         add_alone(&self.busy, nanos);
@@ -167,11 +168,11 @@ impl Clock {
 #[must_use = "a span measures until it is dropped"]
 pub struct Span<'a> {
     profiler: &'a StageProfiler,
-    /// Nothing in the destructors that run when a thread has ended.
+    /// None in destructors that run after a thread has ended.
     place: Option<&'a Clocks>,
     stage: usize,
     name: &'static str,
-    /// What `Clocks::inside` was, for the span that this one is inside of.
+    /// The value of `Clocks::inside` for the enclosing span.
     outside: u64,
     start: Instant,
     this_thread: PhantomData<*const ()>,
@@ -245,7 +246,7 @@ mod tests {
                 let _inner = profiler.span(1);
                 std::thread::sleep(pause);
             }
-            // Neither a record nor another thread is inside of what happens to be open here.
+            // Neither a record nor another thread's span is nested in the span open here.
             profiler.record(1, elsewhere);
             std::thread::scope(|scope| _ = scope.spawn(|| drop(profiler.span(1))));
         }
@@ -293,7 +294,7 @@ mod tests {
             std::thread::scope(|scope| _ = scope.spawn(|| drop(profiler.span(0))));
         }
         assert_eq!(profiler.totals()[0].count, 500);
-        // Other tests run beside this one, so it need not be the same place every time.
+        // Other tests run in parallel, so the slot may differ each time.
         assert!(profiler.threads.iter().count() < 64);
     }
 
@@ -309,7 +310,7 @@ mod tests {
                 self.0.record(1, Duration::from_secs(1));
             }
         }
-        // One is made before this thread's lease and one after it, so that one of them is destroyed after it.
+        // One is made before this thread's lease and one after it, so one of them is destroyed after the lease.
         thread_local! {
             static BEFORE: OnceCell<Last> = const { OnceCell::new() };
             static AFTER: OnceCell<Last> = const { OnceCell::new() };

@@ -1,9 +1,9 @@
-//! Threads by small numbers, and what is kept for each of them.
+//! Small numbers for threads, and values kept per thread.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What a thread has from its first event to its end: a number below the most threads that ever were at once, which no
-/// other thread has meanwhile, and one that is never given again.
+/// A thread's slot and serial number, from its first event to its end. The slot is below the maximum number of
+/// simultaneous threads and unique while the thread lives; the serial number is never reused.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) slot: usize,
@@ -36,33 +36,33 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The lock also hands what this thread wrote to the next one in its place.
+        // The lock also publishes this thread's writes to the next thread in its slot.
         SLOTS.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.slot);
     }
 }
 
-/// The calling thread's slot; nothing in the destructors that run when a thread has ended.
+/// The calling thread's slot; none in destructors that run after a thread has ended.
 #[inline]
 pub(crate) fn slot() -> Option<usize> {
     LEASE.try_with(|lease| lease.slot).ok()
 }
 
-/// Runs `work` with the calling thread's lease, or with one for just this call when the thread has ended.
+/// Runs `work` with the calling thread's lease, or with a temporary one if the thread has ended.
 pub(crate) fn with_lease<T>(work: impl Fn(&Lease) -> T) -> T {
     LEASE.try_with(&work).unwrap_or_else(|_| work(&Lease::take()))
 }
 
-/// Places for 2^SEGMENTS − 1 threads at once.
+/// Room for 2^SEGMENTS − 1 simultaneous threads.
 const SEGMENTS: usize = 32;
 
-/// One value for each slot, made when it is first asked for. Values never move, so that references to them need no lock:
-/// segment `s` has room for 2^s of them.
+/// One value per slot, created on first use. Values never move, so that references to them need no lock: segment `s`
+/// has room for 2^s of them.
 #[derive(Debug)]
 pub(crate) struct PerThread<T> {
     segments: [OnceLock<Box<[Place<T>]>>; SEGMENTS],
 }
 
-/// Aligned so that no two threads write to one pair of cache lines.
+/// Aligned so that no two threads write to the same pair of cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Place<T>(OnceLock<T>);
@@ -117,7 +117,7 @@ mod tests {
         serials.sort_unstable();
         serials.dedup();
         assert_eq!(serials.len(), 8 * 16);
-        // Other tests run beside this one and take slots too, yet 128 threads did not take 128.
+        // Other tests run in parallel and take slots too, yet 128 threads did not take 128 slots.
         assert!(rounds.iter().flatten().all(|lease| lease.0 < 64), "{rounds:?}");
     }
 

@@ -6,11 +6,11 @@ use crate::chrome;
 use crate::lane::{Event, Lane, Room, nanos};
 use crate::thread::{self, PerThread};
 
-/// Events one by one, for a viewer: spans of threads, spans of lanes that are no threads (a device), and counters (the
-/// length of a queue). A handle: clones write to the same trace.
+/// Single events for a viewer: spans of threads, spans of other lanes (a device), and counters (a queue's length). It
+/// is a handle: clones write to the same trace.
 ///
-/// Each thread writes to memory of its own, in pieces that it takes from what the trace may hold at most. When that is
-/// used up, further events are counted as [dropped](Self::dropped) and otherwise forgotten.
+/// Each thread writes to its own memory, in pieces taken from the trace's capacity. Once the capacity is used up,
+/// further events are discarded and counted as [dropped](Self::dropped).
 #[derive(Clone, Debug)]
 pub struct Trace(Arc<Inner>);
 
@@ -18,27 +18,27 @@ pub struct Trace(Arc<Inner>);
 struct Inner {
     origin: Instant,
     room: Room,
-    /// Lanes of the threads that had the slot, one after the other.
+    /// Lanes of the successive threads that had the slot.
     threads: PerThread<Mutex<Vec<Lane>>>,
     tracks: Mutex<Vec<Lane>>,
 }
 
 impl Trace {
-    /// An empty trace of at most `max_events` events, each of 40 bytes. Memory is taken as events come, by each
-    /// thread for up to 64 of them at a time; so, where many threads write, somewhat fewer than `max_events` fit.
+    /// An empty trace of at most `max_events` events of 40 bytes each. Each thread reserves memory on demand, for up to
+    /// 64 events at a time. With many threads, slightly fewer than `max_events` therefore fit.
     pub fn new(max_events: usize) -> Self {
         let room = Room::new(max_events);
         Self(Arc::new(Inner { origin: Instant::now(), room, threads: PerThread::default(), tracks: Mutex::default() }))
     }
 
-    /// Says what `track` counts just now, such as a queue's length.
+    /// Records the current value of `track`, such as a queue's length.
     pub fn counter(&self, track: &'static str, value: u64) {
         let at = nanos(self.0.origin.elapsed());
         self.on_this_thread(Event::Counter { track, at, value });
     }
 
-    /// Adds a span to a lane that is no thread, such as a device. What lies before the trace was made is cut off. Spans of
-    /// a lane that overlap without one inside of the other are drawn on several lanes of that name.
+    /// Adds a span to a lane that is not a thread, such as a device. Time before the trace was made is cut off. Spans
+    /// of a lane that overlap without nesting are drawn on several lanes of that name.
     pub fn span_on(&self, track: &str, name: &'static str, start: Instant, duration: Duration) {
         let event = self.span_event(name, start, duration);
         let mut tracks = lock(&self.0.tracks);
@@ -53,20 +53,20 @@ impl Trace {
         self.on_this_thread(self.span_event(name, start, duration));
     }
 
-    /// Events held.
+    /// Number of events held.
     pub fn events(&self) -> usize {
         let count = |lanes: &Mutex<Vec<Lane>>| lock(lanes).iter().map(Lane::len).sum::<usize>();
         self.0.threads.iter().map(count).sum::<usize>() + count(&self.0.tracks)
     }
 
-    /// Events that did not fit.
+    /// Number of events that did not fit.
     pub fn dropped(&self) -> u64 {
         self.0.room.dropped()
     }
 
     /// Writes the events so far as a JSON object in Chrome's Trace Event Format, which <https://ui.perfetto.dev>,
-    /// `chrome://tracing` and Speedscope open. Threads come in the order of their names, the main one first, and tracks
-    /// after them. Threads may go on recording meanwhile.
+    /// `chrome://tracing` and Speedscope open. Threads are sorted by name, the main one first; tracks follow. Threads
+    /// may continue recording meanwhile.
     ///
     /// # Errors
     /// Those of `out`.
@@ -99,7 +99,7 @@ fn thread_name(serial: u64) -> String {
     std::thread::current().name().map_or_else(|| format!("thread {serial}"), str::to_owned)
 }
 
-/// A lane costs memory too: it is made only when its first event fits.
+/// Adds a lane only if its first event fits, because a lane takes memory too.
 fn push_new(lanes: &mut Vec<Lane>, name: impl FnOnce() -> String, thread: Option<u64>, event: Event, room: &Room) {
     if let Some(mut piece) = room.take() {
         piece.push(event);
@@ -108,6 +108,6 @@ fn push_new(lanes: &mut Vec<Lane>, name: impl FnOnce() -> String, thread: Option
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that runs under these locks leaves a lane half changed.
+    // Code under these locks never leaves a lane half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Random nestings on several threads, with panics, against a plain model: what the trace holds one by one, added up.
+//! Random nestings on several threads, with panics, compared with a plain model: the sum of the trace's single spans.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -16,14 +16,14 @@ use support::{Slice, json, read};
 const STAGES: [&str; 4] = ["a", "b", "c", "d"];
 const THREADS: [&str; 3] = ["worker 1", "worker 2", "worker 10"];
 
-/// A span with spans inside of it.
+/// A span with nested spans.
 #[derive(Clone, Debug)]
 struct Node {
     stage: usize,
     work: u32,
     inside: Vec<Node>,
     panics: bool,
-    /// Whether a panic inside of it ends here.
+    /// Whether it catches panics from inside.
     catches: bool,
 }
 
@@ -61,14 +61,14 @@ fn run(profiler: &StageProfiler, node: &Node) {
     }
 }
 
-/// Appends the stage and depth of each span that [`run`] opens; says whether a panic leaves `node`.
+/// Appends the stage and depth of each span that [`run`] opens; returns whether a panic leaves `node`.
 fn plan(node: &Node, depth: usize, spans: &mut Vec<(&'static str, usize)>) -> bool {
     spans.push((STAGES[node.stage], depth));
     let panicked = node.inside.iter().any(|inner| plan(inner, depth + 1, spans)) || node.panics;
     panicked && !node.catches
 }
 
-/// Count, busy, own and longest of a stage, from the slices of each thread.
+/// A stage's count, busy time, own time and longest span, from each thread's slices.
 fn model(lanes: &[Vec<Slice>], stage: &str) -> (u64, u64, u64, u64) {
     let (mut count, mut busy, mut own, mut max) = (0, 0, 0, 0);
     for slices in lanes {

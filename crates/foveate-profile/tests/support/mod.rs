@@ -1,6 +1,6 @@
 //! Reads traces back.
 
-// Not every test file uses everything, and tests may unwrap.
+// Not every test file uses every item, and tests may unwrap.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use foveate_profile::Trace;
 use serde_json::Value;
 
-/// A span as a viewer shows it. Times are nanoseconds.
+/// A span as a viewer shows it, with times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Slice {
     pub(crate) name: String,
     pub(crate) start: u64,
     pub(crate) duration: u64,
-    /// How many spans it lies inside of.
+    /// Number of enclosing spans.
     pub(crate) depth: usize,
 }
 
-/// What the JSON of a trace says.
+/// The content of a trace's JSON.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// Names of lanes in the order in which a viewer shows them, with their slices by start.
+    /// Lanes in the order in which a viewer shows them: name, and slices by start.
     pub(crate) lanes: Vec<(String, Vec<Slice>)>,
-    /// Counters by name: when and what.
+    /// Counters by name, each with its times and values.
     pub(crate) counters: BTreeMap<String, Vec<(u64, u64)>>,
     pub(crate) dropped: u64,
 }
@@ -34,7 +34,7 @@ pub(crate) fn json(trace: &Trace) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Parses the JSON of a trace, and checks what every trace must be.
+/// Parses a trace's JSON, and checks the properties of every trace.
 pub(crate) fn read(json: &str) -> Read {
     let object: Value = serde_json::from_str(json).unwrap();
     assert_eq!(object["displayTimeUnit"], "ms");
@@ -68,14 +68,14 @@ fn slice(name: String, event: &Value) -> Slice {
     Slice { name, start: nanos(&event["ts"]), duration: nanos(&event["dur"]), depth: 0 }
 }
 
-/// Microseconds with three decimals, as whole nanoseconds.
+/// Converts microseconds with three decimals to whole nanoseconds.
 fn nanos(micros: &Value) -> u64 {
     let nanos = micros.as_f64().unwrap() * 1000.0;
     assert!((nanos - nanos.round()).abs() < 1e-3, "{micros} is not in whole nanoseconds");
     nanos.round() as u64
 }
 
-/// Says how deep each slice of a lane is; checks that they come by start and lie inside of each other or apart.
+/// Sets the depth of each slice in a lane; checks that slices are sorted by start, and nested or disjoint.
 fn nested(mut slices: Vec<Slice>) -> Vec<Slice> {
     let (mut ends, mut last): (Vec<u64>, u64) = (Vec::new(), 0);
     for slice in &mut slices {
