@@ -14,8 +14,8 @@ impl Model {
         batches.iter().map(|&batch| self.at(batch)).collect()
     }
 
-    /// The smallest batch up to `most` from which on (up to `most`) compute is not the slowest wall, and what is;
-    /// `None` when compute is the slowest at `most`. A larger batch only makes the accelerator wait longer.
+    /// The smallest batch up to `most` from which on (up to `most`) compute is not the slowest wall, and that wall.
+    /// `None` if compute is the slowest at `most`. A larger batch only makes the accelerator wait longer.
     ///
     /// # Errors
     /// As [`Model::at`].
@@ -30,7 +30,7 @@ impl Model {
         Ok(found)
     }
 
-    /// The same with another number of workers, each as fast as before.
+    /// The model with another number of workers, each as fast as before.
     ///
     /// # Errors
     /// [`PlanError::Impossible`] unless the transformation is given per image and worker.
@@ -43,7 +43,7 @@ impl Model {
         }
     }
 
-    /// The steady state of each number of workers.
+    /// The steady state for each number of workers.
     ///
     /// # Errors
     /// As [`Model::with_workers`] and [`Model::at`].
@@ -58,12 +58,11 @@ impl Model {
     pub fn workers_to_saturate(&self, batch: u32) -> Result<u32, PlanError> {
         let one = self.with_workers(1)?.at(batch)?;
         let others = one.compute_seconds.max(one.storage_seconds).max(one.write_seconds);
-        // A share of a worker as small as this is rounding, not work.
+        // Such a small share of a worker is rounding, not work.
         Ok((one.cpu_seconds / others - 1e-9).ceil().max(1.0) as u32)
     }
 
-    /// How many times faster the transformation has to be for the CPU not to keep the accelerators waiting; at most 1
-    /// when it does not.
+    /// How many times faster the transformation must be to keep the accelerators busy; at most 1 if it already does.
     ///
     /// # Errors
     /// As [`Model::at`].
@@ -72,7 +71,7 @@ impl Model {
         Ok(state.cpu_seconds / state.compute_seconds)
     }
 
-    /// The same with files of `factor` times the bytes. A transformation given per image is taken to grow in
+    /// The model with files of `factor` times the bytes. A transformation given per image is assumed to grow in
     /// proportion, as one given in bytes per second does.
     pub fn with_sample_size(&self, factor: f64) -> Self {
         let transform = match self.transform {
@@ -82,12 +81,12 @@ impl Model {
         Self { bytes_per_image: self.bytes_per_image * factor, transform, ..self.clone() }
     }
 
-    /// The same with a transformation at `factor` times the cost.
+    /// The model with a transformation at `factor` times the cost.
     pub fn with_transform(&self, factor: f64) -> Self {
         Self { transform: self.transform.scaled(factor), ..self.clone() }
     }
 
-    /// The same with the transformation on the accelerators, where it takes `seconds` per image, before each step.
+    /// The model with the transformation on the accelerators, where it takes `seconds` per image, before each step.
     ///
     /// # Errors
     /// [`PlanError`] for seconds that are negative or not finite.
@@ -96,13 +95,13 @@ impl Model {
         Ok(Self { transform: Transform::Nothing, step: self.step.with_more_per_item(seconds), ..self.clone() })
     }
 
-    /// The same with steps at `factor` times the cost: another precision or device.
+    /// The model with steps at `factor` times the cost: another precision or device.
     pub fn with_compute(&self, factor: f64) -> Self {
         Self { step: self.step.scaled(factor), ..self.clone() }
     }
 
-    /// What the usual changes would give at one batch size, the most helpful first: files of half and double the
-    /// bytes, preprocessing 2, 4 and 10 times faster or on the device at no cost, steps of half the time, twice the
+    /// The effect of the usual changes at one batch size, the most helpful first: files of half and double the bytes,
+    /// preprocessing 2, 4 and 10 times faster or on the device at no cost, steps of half the time, twice the
     /// accelerators.
     ///
     /// # Errors
@@ -130,14 +129,14 @@ impl Model {
     }
 }
 
-/// What a change would give.
+/// A change's effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WhatIf {
     /// The change in words.
     pub change: String,
-    /// Images per second with it ÷ without it.
+    /// Images per second with the change ÷ without it.
     pub speedup: f64,
-    /// The steady state with it.
+    /// The steady state with the change.
     pub state: SteadyState,
 }
 
@@ -158,11 +157,11 @@ impl Measured {
         workers.iter().map(|&workers| self.predict(&Configuration { workers, ..*configuration })).collect()
     }
 
-    /// The fewest workers, up to `most`, that give at least `share` (above 0, at most 1; 0.98, say) of the best
-    /// throughput that any number up to `most` gives.
+    /// The fewest workers, up to `most`, with at least `share` (above 0, at most 1; 0.98, say) of the best throughput
+    /// of any number up to `most`.
     ///
     /// # Errors
-    /// As [`Measured::predict`]; also for `most` of 0 and a share that is none.
+    /// As [`Measured::predict`]; also for `most` of 0 and a share out of range.
     pub fn workers_to_saturate(
         &self,
         configuration: &Configuration,
@@ -177,7 +176,7 @@ impl Measured {
         Ok(all.iter().position(enough).map_or(most, |at| at as u32 + 1))
     }
 
-    /// What a run at `images_per_second` asks of disk and network.
+    /// Disk and network traffic of a run at `images_per_second`.
     ///
     /// # Errors
     /// [`PlanError`] for numbers that are negative or not finite.
@@ -186,21 +185,21 @@ impl Measured {
     }
 }
 
-/// What a run asks of disk and network, per second.
+/// A run's disk and network traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
-    /// Encoded bytes read.
+    /// Encoded bytes read per second.
     pub read_bytes_per_second: f64,
-    /// Bytes of vectors written.
+    /// Bytes of vectors written per second.
     pub write_bytes_per_second: f64,
-    /// Bytes read of a million images.
+    /// Bytes read for a million images.
     pub read_bytes_per_million: f64,
     /// Bytes written for a million images.
     pub write_bytes_per_million: f64,
 }
 
 impl Demand {
-    /// Of one machine, or of many together, at `images_per_second`.
+    /// The traffic of one machine, or of many together, at `images_per_second`.
     ///
     /// # Errors
     /// [`PlanError`] for numbers that are negative or not finite.
@@ -217,18 +216,18 @@ impl Demand {
     }
 }
 
-/// Images to be embedded by machines that are paid by the hour.
+/// A job of embedding images on machines that are paid by the hour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Images.
+    /// Number of images.
     pub images: u64,
-    /// Machines, all alike.
+    /// Number of machines, all alike.
     pub machines: u32,
-    /// What one of them gives.
+    /// One machine's rate.
     pub rate: Rate,
     /// Seconds from the start of a machine's bill to its first image: boot, download of the model.
     pub startup_seconds: f64,
-    /// What is left of the machines' rates when they work together, above 0 and at most 1: uneven shares,
+    /// The fraction of the machines' rates that remains when they work together, above 0 and at most 1: uneven shares,
     /// preemption. [`crate::Fleet`] estimates it.
     pub efficiency: f64,
     /// Price of one machine for an hour.
@@ -238,11 +237,11 @@ pub struct Job {
 /// Images per second of one machine, with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Low end.
+    /// Low end of the interval.
     pub low: f64,
-    /// Expected.
+    /// Expected rate.
     pub mean: f64,
-    /// High end.
+    /// High end of the interval.
     pub high: f64,
 }
 
@@ -264,7 +263,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// What a job takes.
+/// A job's time and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobCost {
     /// Hours from the start to the last image.
@@ -273,15 +272,15 @@ pub struct JobCost {
     pub machine_hours: Interval,
     /// Money, in the price's currency.
     pub money: Interval,
-    /// Images per second of all machines together, start-up not counted.
+    /// Images per second of all machines together, without start-up.
     pub images_per_second: f64,
 }
 
 impl Job {
-    /// Hours and money.
+    /// Computes hours and money.
     ///
     /// # Errors
-    /// [`PlanError`] for a number that is negative, zero where that means nothing, or not finite, and for a rate whose
+    /// [`PlanError`] for a number that is negative, not finite, or zero where zero is meaningless, and for a rate whose
     /// ends are not in order.
     pub fn cost(&self) -> Result<JobCost, PlanError> {
         let machines = at_least_one("the number of machines", self.machines)?;
@@ -305,7 +304,7 @@ impl Job {
     /// The fewest machines that finish within `hours` at the mean rate.
     ///
     /// # Errors
-    /// As [`Job::cost`], and when starting alone takes that long.
+    /// As [`Job::cost`], and if starting alone takes that long.
     pub fn machines_for(&self, hours: f64) -> Result<u32, PlanError> {
         let one = Self { machines: 1, ..*self }.cost()?;
         let startup = self.startup_seconds / 3600.0;

@@ -1,19 +1,19 @@
 use std::fmt;
 
-/// An input that means nothing, or a plan that cannot work.
+/// A meaningless input, or an impossible plan.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A number that is not what it has to be.
+    /// A number out of its range.
     Value {
-        /// Which number.
+        /// The number's name.
         what: &'static str,
-        /// What it has to be, "positive" say.
+        /// The required range, "positive" say.
         expected: &'static str,
-        /// What it is.
+        /// The number.
         value: f64,
     },
-    /// Something is missing, contradictory or impossible; the text says what and what would help.
+    /// An input is missing, contradictory or impossible; the text names it and the remedy.
     Impossible(String),
 }
 

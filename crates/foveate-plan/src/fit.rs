@@ -1,11 +1,11 @@
-//! From measured points to a line.
+//! Fits a line to measured points.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, positive};
 use crate::{LinearStep, PlanError, Step, stats};
 
-/// A line through measured steps, and how far the measurements lie from it.
+/// A line through measured steps, and its errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepFit {
     /// The line.
@@ -29,12 +29,12 @@ const HUBER: f64 = 1.345;
 const MAD_TO_SIGMA: f64 = 1.4826;
 const ROUNDS: usize = 50;
 
-/// Fits `seconds = overhead + batch × per_item` to `(batch, seconds)` points, of which a batch may have several.
+/// Fits `seconds = overhead + batch × per_item` to `(batch, seconds)` points; a batch may have several points.
 ///
-/// Least squares of the *relative* residuals (weights 1 ÷ seconds²), because the noise of a timing grows with the time
-/// and small batches would otherwise not count. Robust: it begins at the Theil–Sen line (median of all slopes) and
+/// Least squares of the *relative* residuals (weights 1 ÷ seconds²), because a timing's noise grows with the time and
+/// small batches would otherwise not count. Robust: it begins with the Theil–Sen line (median of all slopes) and
 /// reweights as Huber does, so that a stalled measurement among good ones hardly moves it. Neither coefficient is
-/// negative: where the best line has a negative one, it is the best line with that one at 0.
+/// negative: if the best line has a negative one, the result is the best line with that one at 0.
 ///
 /// # Errors
 /// [`PlanError`] with fewer than two different batches, a batch of 0, or seconds that are not positive and finite.
@@ -64,7 +64,7 @@ fn relative_errors(points: &[(f64, f64)], line: LinearStep) -> Vec<f64> {
     points.iter().map(|&(x, y)| ((y - line.overhead - line.per_item * x) / y).abs()).collect()
 }
 
-/// Of at least one value.
+/// The median of at least one value.
 fn median(values: &[f64]) -> f64 {
     stats::median(values).unwrap_or(f64::NAN)
 }
@@ -79,7 +79,7 @@ fn theil_sen(points: &[(f64, f64)]) -> LinearStep {
     LinearStep { overhead: median(&overheads), per_item }
 }
 
-/// Weighted least squares of `(x, y, weight)` with both coefficients kept from going below zero.
+/// Weighted least squares of `(x, y, weight)` with both coefficients at least zero.
 fn weighted_line(points: &[(f64, f64, f64)]) -> LinearStep {
     let sum = |term: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, y, w)| w * term(x, y)).sum::<f64>();
     let weight = sum(&|_, _| 1.0);

@@ -1,5 +1,5 @@
-//! Many machines: stragglers, preemption, and who does which images. Simulated by changes of state, not by image, so
-//! 10⁹ images take no longer than their shards and preemptions.
+//! A fleet of machines: stragglers, preemption and the assignment of images. The simulation advances by state changes,
+//! not by images, so 10⁹ images cost only as much as their shards and preemptions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,89 +14,90 @@ use crate::{Interval, Job, PlanError, Rate};
 /// A job on a fleet of machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// Images, each to be done exactly once.
+    /// Number of images, each to be done exactly once.
     pub images: u64,
-    /// Machines at a time.
+    /// Number of machines at a time.
     pub machines: u32,
     /// Images per shard; the last one may have fewer.
     pub shard_images: u64,
-    /// Who does which shard.
+    /// Assignment of shards to machines.
     pub sharding: Sharding,
     /// Images per second of an ordinary machine.
     pub rate: f64,
-    /// What the rate is multiplied by, drawn for every machine that starts; see [`stragglers`].
+    /// Factor on the rate, drawn for every machine that starts; see [`stragglers`].
     pub speed: Service,
-    /// Seconds from a machine's start to its first image: boot, download of the model. Billed.
+    /// Seconds from a machine's start to its first image: boot, download of the model. This time is billed.
     pub startup: Service,
-    /// Images between commits, counted from where a machine begins in a shard. What was done since the last commit is
-    /// lost with the machine. The end of a shard is a commit.
+    /// Images between commits, counted from a machine's first image in a shard. Work since the last commit is lost with
+    /// the machine. The end of a shard is a commit.
     pub commit_images: u64,
-    /// Whether machines are taken away.
+    /// Preemption of machines, if any.
     pub preemption: Option<Preemption>,
     /// Price of one machine for an hour.
     pub price_per_hour: f64,
-    /// Another seed draws other speeds, start-ups and preemptions; the same seed gives the same outcome.
+    /// Seed for speeds, start-ups and preemptions; the same seed gives the same outcome.
     pub seed: u64,
 }
 
-/// Who does which shard.
+/// Assignment of shards to machines.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharding {
-    /// Every machine has its own from the start, `shard number mod machines`; a machine's replacement takes them over.
+    /// Every machine has fixed shards from the start, `shard number mod machines`; a machine's replacement takes them
+    /// over.
     Static,
-    /// Machines take the next one from a queue when they are done with one.
+    /// Each machine takes the next shard from a queue when it has finished one.
     Queue {
-        /// Seconds until the queue hands out again what a preempted machine held: its visibility timeout.
+        /// The queue's visibility timeout: seconds until it hands out a preempted machine's shard again.
         redelivery_seconds: f64,
     },
 }
 
-/// Machines that are taken away, and replaced as long as there is work.
+/// Preemption of machines, which are replaced as long as there is work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preemption {
-    /// Mean of the exponential time from a machine's start until it is taken away, seconds.
+    /// Mean of the exponential time from a machine's start to its preemption, seconds.
     pub mean_seconds: f64,
     /// Seconds until its replacement starts; not billed.
     pub replacement: Service,
 }
 
-/// What became of a job.
+/// A job's outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FleetOutcome {
-    /// Images done: all of them.
+    /// Images done, which are all images.
     pub images: u64,
-    /// Images computed: those done, and those lost.
+    /// Images computed: those done and those lost.
     pub computed: u64,
-    /// Images computed, and lost with a machine before they were committed.
+    /// Images computed and then lost with a machine before they were committed.
     pub lost: u64,
-    /// Machines taken away.
+    /// Number of preempted machines.
     pub preemptions: u64,
-    /// Machines started, the first ones included.
+    /// Number of started machines, including the first ones.
     pub started: u64,
     /// Seconds from the start to the last commit.
     pub seconds: f64,
     /// Seconds of all machines together, as billed: `startup + working + idle`.
     pub billed_seconds: f64,
-    /// Of these, before the first image.
+    /// The part of it before the first image.
     pub startup_seconds: f64,
-    /// Of these, computing.
+    /// The part of it spent computing.
     pub working_seconds: f64,
-    /// Of these, waiting for a shard to be handed out again.
+    /// The part of it spent waiting for a shard to be handed out again.
     pub idle_seconds: f64,
     /// Money, in the price's currency.
     pub money: f64,
-    /// `images ÷ (rate × machines × seconds since the first machine was ready)`: what [`Job::efficiency`] asks for.
-    /// Above 1 only where machines are faster than the ordinary rate.
+    /// `images ÷ (rate × machines × seconds since the first machine was ready)`: the value for [`Job::efficiency`].
+    /// Above 1 only if machines are faster than the ordinary rate.
     pub efficiency: f64,
-    /// Images done, and not lost later, at each hundredth of the time: 101 values from 0 to all.
+    /// Images done, and not lost later, at each hundredth of the time: 101 values from 0 to the total.
     pub progress: Vec<f64>,
 }
 
-/// Speeds of machines of which a `share` (0..=1, in steps of 1 ÷ 1000) works at `speed` times the ordinary rate.
+/// Machine speeds of which a `share` (0..=1, in steps of 1 ÷ 1000) is `speed` times the ordinary rate.
 ///
 /// # Errors
-/// [`PlanError`] for a share outside of 0..=1 or a speed that is not positive and finite.
+/// [`PlanError`] for a share outside 0..=1 or a speed that is not positive and finite.
 pub fn stragglers(share: f64, speed: f64) -> Result<Service, PlanError> {
     const STEPS: usize = 1000;
     positive("the stragglers' speed", speed)?;
@@ -108,8 +109,8 @@ pub fn stragglers(share: f64, speed: f64) -> Result<Service, PlanError> {
 }
 
 impl Fleet {
-    /// The fleet for a job: its rate, machines, start-up and price; shards of `shard_images` from a queue that hands
-    /// out again after five minutes, a commit every `commit_images`, and no trouble.
+    /// The fleet for a job, with its rate, machines, start-up and price. It has shards of `shard_images`, a queue with
+    /// a visibility timeout of five minutes, a commit every `commit_images`, and neither stragglers nor preemption.
     pub fn of(job: &Job, shard_images: u64, commit_images: u64) -> Self {
         Self {
             images: job.images,
@@ -129,13 +130,13 @@ impl Fleet {
     /// Simulates the job to its end.
     ///
     /// # Errors
-    /// [`PlanError`] for no images, machines, shard or commit, for numbers that are negative or not finite, and when
-    /// machines are taken away so often that nothing is ever committed.
+    /// [`PlanError`] for no images, machines, shard or commit, for numbers that are negative or not finite, and for
+    /// preemption so frequent that no image is ever committed.
     pub fn run(&self) -> Result<FleetOutcome, PlanError> {
         self.run_recording(|_| ())
     }
 
-    /// Also tells every range of images when it is committed.
+    /// Also calls `committed` with every range of images when it is committed.
     fn run_recording(&self, mut committed: impl FnMut(Range<u64>)) -> Result<FleetOutcome, PlanError> {
         self.check()?;
         let mut run = Run::new(self);
@@ -147,7 +148,7 @@ impl Fleet {
         Ok(run.outcome())
     }
 
-    /// Seconds and money with the rate's low, mean and high end.
+    /// Seconds and money at the rate's low, mean and high end.
     ///
     /// # Errors
     /// As [`Fleet::run`].
@@ -182,15 +183,15 @@ impl Fleet {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
-    /// A machine begins to be billed.
+    /// A machine's billing begins.
     Launched(usize),
-    /// It can take its first shard.
+    /// A machine can take its first shard.
     Ready(usize, u64),
-    /// It is through with its shard.
+    /// A machine has finished its shard.
     Finished(usize, u64),
-    /// It is taken away.
+    /// A machine is preempted.
     Preempted(usize, u64),
-    /// A shard can be handed out again.
+    /// A shard becomes visible again.
     Redelivered,
 }
 
@@ -221,10 +222,10 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// What a machine is doing, and since when.
+/// A machine's activity, and its start.
 #[derive(Clone, Debug, PartialEq)]
 enum State {
-    /// Not there, not billed.
+    /// Absent, not billed.
     Away,
     Starting {
         since: f64,
@@ -242,13 +243,13 @@ struct Machine {
     state: State,
     /// Images per second of this start.
     rate: f64,
-    /// Counts starts; events of an earlier one are stale.
+    /// Number of starts; events of an earlier start are stale.
     start: u64,
-    /// Shards of its own, with [`Sharding::Static`].
+    /// Its fixed shards, with [`Sharding::Static`].
     own: VecDeque<Range<u64>>,
 }
 
-/// Work that was kept: from when to when, and how many images.
+/// Work that was kept: its start, its end and its number of images.
 struct Stint {
     from: f64,
     to: f64,
@@ -263,7 +264,7 @@ struct Run<'a> {
     machines: Vec<Machine>,
     /// Shards that a queue can hand out.
     visible: VecDeque<Range<u64>>,
-    /// Shards that it will hand out again, by time (all wait equally long).
+    /// Shards that it will hand out again, by time (all have the same timeout).
     hidden: VecDeque<Range<u64>>,
     idle: VecDeque<usize>,
     speeds: Uniform,
@@ -276,7 +277,7 @@ struct Run<'a> {
     first_work_at: f64,
     finished_at: f64,
     preemptions: u64,
-    /// Preemptions since anything was committed.
+    /// Preemptions since the last commit.
     fruitless: u64,
     started: u64,
     startup_seconds: f64,
@@ -380,7 +381,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends what a machine is doing and counts its time; returns the shard that it worked on, and since when.
+    /// Ends a machine's activity and counts its time; returns its shard and the activity's start, if it worked on one.
     fn leave_state(&mut self, machine: usize) -> Option<(f64, Range<u64>)> {
         let now = self.now;
         match std::mem::replace(&mut self.machines[machine].state, State::Away) {
@@ -412,7 +413,7 @@ impl<'a> Run<'a> {
                 self.machines[machine].state = State::Idle { since: self.now };
                 self.idle.push_back(machine);
             }
-            // Released. Its timer for preemption is stale from now on.
+            // Released; its preemption timer is stale from now on.
             None => self.machines[machine].start += 1,
         }
     }
@@ -465,7 +466,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Keeps what a preempted machine has committed of its shard, and sees to the rest.
+    /// Keeps a preempted machine's committed part of its shard, and returns the rest to the fleet.
     fn salvage(&mut self, machine: usize, since: f64, shard: Range<u64>, committed: &mut impl FnMut(Range<u64>)) {
         let length = shard.end - shard.start;
         let rate = self.machines[machine].rate;
@@ -496,7 +497,7 @@ impl<'a> Run<'a> {
             None => self.visible.push_back(shard),
         }
         if self.hidden.is_empty() {
-            // Nothing to wait for: they find nothing, and are released.
+            // No more shards will come: idle machines find none and are released.
             std::mem::take(&mut self.idle).into_iter().for_each(|machine| self.take_next(machine));
         }
     }
@@ -523,7 +524,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Images done at each hundredth of `seconds`, each stint's evenly over its time.
+/// Images done at each hundredth of `seconds`, each stint's spread evenly over its time.
 fn progress(stints: &[Stint], seconds: f64) -> Vec<f64> {
     const POINTS: usize = 100;
     let mut within = [0.0; POINTS];
@@ -615,7 +616,7 @@ mod tests {
         let outcome = fleet.run().unwrap();
         assert!(outcome.preemptions > 10, "{outcome:?}");
         assert!(outcome.lost > 0 && outcome.lost < 500 * outcome.preemptions);
-        // Half a commit on average; some are taken away while they start.
+        // Half a commit on average; some machines are preempted while starting.
         assert!(outcome.lost > 100 * outcome.preemptions, "{outcome:?}");
         let rare = Fleet { commit_images: 10_000, ..fleet }.run().unwrap();
         assert!(rare.lost > 4 * outcome.lost, "{} against {}", rare.lost, outcome.lost);
@@ -699,7 +700,7 @@ mod tests {
             prop_assert_eq!(next, fleet.images);
             prop_assert_eq!(outcome.images, fleet.images);
             prop_assert_eq!(outcome.computed, outcome.images + outcome.lost);
-            // Time at work is what was computed, but for the image that was cut short with each machine.
+            // Working time matches the computed images, except for the image cut short with each machine.
             let most = fleet.rate * outcome.working_seconds;
             prop_assert!(outcome.computed as f64 <= most * (1.0 + 1e-9) + 1e-6);
             let sum = outcome.startup_seconds + outcome.working_seconds + outcome.idle_seconds;

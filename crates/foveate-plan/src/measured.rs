@@ -1,15 +1,15 @@
-//! What a profile measured, and the model that follows from it.
+//! A profile's measurements, and the model that follows from them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, not_negative, positive};
 use crate::{Model, PlanError, Step, StepFit, StepTable, Storage, Transform, fit_step};
 
-/// A machine and a job as a profile measured them: every stage's cost alone, with nothing else running.
+/// A machine and a job as measured by a profile: every stage's cost alone, with nothing else running.
 ///
-/// From it [`Measured::predict`] says what a configuration of the threaded pipeline gives. The cores are shared: what
-/// the readers, workers, forward and writer take from them adds up. A forward on a device of its own is the same with
-/// [`ForwardCost::cpu_seconds`] near zero (or near its seconds, where the driver spins).
+/// [`Measured::predict`] computes a configuration's throughput in the threaded pipeline. The cores are shared: the core
+/// time of readers, workers, forward and writer adds up. For a forward on its own device, [`ForwardCost::cpu_seconds`]
+/// is near zero (or near its seconds, if the driver spins).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Cores that the threads share.
@@ -18,19 +18,19 @@ pub struct Measured {
     pub bytes_per_image: f64,
     /// Stored bytes per vector.
     pub bytes_per_vector: f64,
-    /// Everything but the forward.
+    /// All stages but the forward.
     pub stages: Vec<StageCost>,
-    /// The forward, by threads and batch: at least one.
+    /// The forward, by threads and batch; at least one entry.
     pub forward: Vec<ForwardCost>,
     /// A store with limits that the readers' measured seconds do not show (requests in flight, a link's bytes per
-    /// second); `None` where reading is as it was measured.
+    /// second). `None` if reading is as measured.
     pub storage: Option<Storage>,
-    /// How much more CPU time work takes while other stages use the cores too (caches, memory bandwidth, switches):
-    /// 0 for none. [`Measured::calibrated`] finds it from runs.
+    /// The additional CPU time that work takes while other stages use the cores too (caches, memory bandwidth,
+    /// switches), as a fraction: 0 for none. [`Measured::calibrated`] derives it from runs.
     pub interference: f64,
 }
 
-/// Which threads run a stage.
+/// The threads that run a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -40,12 +40,12 @@ pub enum Place {
     Worker,
     /// The encoder's thread, before or after the forward: copies to and from a device, gathering a batch.
     Encoder,
-    /// The one thread that stores.
+    /// The one thread that stores the rows.
     Writer,
 }
 
 impl Place {
-    /// All, in the order in which an image passes them.
+    /// All places, in pipeline order.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Worker, Self::Encoder, Self::Writer];
 
     /// The name in tables and lanes.
@@ -59,38 +59,38 @@ impl Place {
     }
 }
 
-/// What one stage costs per image on one thread, alone.
+/// One stage's cost per image on one thread, alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageCost {
     /// Its name: "decode", say.
     pub name: String,
     /// The threads that run it.
     pub place: Place,
-    /// Seconds by the clock, mean per image.
+    /// Wall-clock seconds, mean per image.
     pub seconds: f64,
-    /// Seconds on a core, mean per image; what is missing to `seconds` is waiting.
+    /// Core seconds, mean per image; the difference to `seconds` is waiting.
     pub cpu_seconds: f64,
-    /// Single measurements of `seconds` for the simulation to draw from, scaled there to the mean above; none when the
-    /// stage is to take the same time for every image.
+    /// Single measurements of `seconds` for the simulation to draw from, scaled there to the mean above. Empty if the
+    /// stage takes the same time for every image.
     pub samples: Vec<f64>,
 }
 
-/// What the forward costs for one batch, alone.
+/// The forward's cost for one batch, alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForwardCost {
     /// Threads of the encoder (1 for a device that computes on its own).
     pub threads: u32,
     /// Images in the batch.
     pub batch: u32,
-    /// Seconds by the clock, mean.
+    /// Wall-clock seconds, mean.
     pub seconds: f64,
-    /// Seconds on the cores, summed over threads, mean.
+    /// Core seconds, summed over threads, mean.
     pub cpu_seconds: f64,
     /// Single measurements of `seconds` for the simulation, as in [`StageCost::samples`].
     pub samples: Vec<f64>,
 }
 
-/// How a run is carried out.
+/// A run's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Configuration {
     /// Threads that read; not used when `workers` is 0.
@@ -103,12 +103,12 @@ pub struct Configuration {
     pub prefetch: u32,
     /// Threads of the forward; must have been measured.
     pub forward_threads: u32,
-    /// Encoders, each with a thread and batches of its own.
+    /// Encoders, each with its own thread and batches.
     pub encoders: u32,
 }
 
 impl StageCost {
-    /// The mean of what `images` images took in all. `images` must not be 0.
+    /// The mean cost, from the totals of `images` images; `images` must not be 0.
     pub fn of_total(name: &str, place: Place, seconds: f64, cpu_seconds: f64, images: u64) -> Self {
         let n = images as f64;
         Self { name: name.to_owned(), place, seconds: seconds / n, cpu_seconds: cpu_seconds / n, samples: Vec::new() }
@@ -135,7 +135,7 @@ impl ForwardCost {
     }
 }
 
-/// Seconds by the clock and on the cores.
+/// Wall-clock seconds and core seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
@@ -143,7 +143,7 @@ pub(crate) struct Cost {
 }
 
 impl Measured {
-    /// Whether everything means something.
+    /// Checks that all values are meaningful.
     ///
     /// # Errors
     /// [`PlanError`] for no cores, no forward, or a cost that is negative or not finite.
@@ -200,11 +200,11 @@ impl Measured {
         fit_step(&measured.map(|cost| (cost.batch, cost.seconds)).collect::<Vec<_>>())
     }
 
-    /// The three walls of a configuration, as if every thread had a core of its own: for crossovers and what-ifs where
-    /// the forward has a device. Where it shares the cores, [`Measured::predict`] knows better.
+    /// The three walls of a configuration, as if every thread had its own core: for crossovers and what-ifs with the
+    /// forward on a device. If the forward shares the cores, [`Measured::predict`] is more accurate.
     ///
-    /// The step is the measured table, with what the encoder's thread does beside the forward. Reading is a store of
-    /// as many requests in flight as there are readers, unless [`Measured::storage`] says more.
+    /// The step is the measured table, plus the encoder thread's work beside the forward. Reading is a store with as
+    /// many requests in flight as there are readers, unless [`Measured::storage`] sets limits.
     ///
     /// # Errors
     /// As [`Measured::check`]; also for forward threads that were not measured.
@@ -226,10 +226,10 @@ impl Measured {
         })
     }
 
-    /// The same with the stage `name` at `factor` times its cost: 0 removes it, 0.5 is a decoder twice as fast.
+    /// The measurements with the stage `name` at `factor` times its cost: 0 removes it, 0.5 is a decoder twice as fast.
     ///
     /// # Errors
-    /// [`PlanError`] when there is no such stage, or for a factor that is negative or not finite.
+    /// [`PlanError`] if there is no such stage, or for a factor that is negative or not finite.
     pub fn with_stage(&self, name: &str, factor: f64) -> Result<Self, PlanError> {
         not_negative("the factor", factor)?;
         let mut changed = self.clone();
@@ -243,7 +243,7 @@ impl Measured {
         found.then_some(changed).ok_or_else(missing)
     }
 
-    /// The same with the stage `name` on the accelerator, where an image takes `seconds`.
+    /// The measurements with the stage `name` on the accelerator, where an image takes `seconds`.
     ///
     /// # Errors
     /// As [`Measured::with_stage`].
@@ -256,7 +256,7 @@ impl Measured {
         Ok(changed)
     }
 
-    /// The same with every forward at `factor` times its cost: another precision or device.
+    /// The measurements with every forward at `factor` times its cost: another precision or device.
     ///
     /// # Errors
     /// [`PlanError`] for a factor that is not positive and finite.
@@ -270,8 +270,8 @@ impl Measured {
         Ok(changed)
     }
 
-    /// The same with files of `factor` times the bytes, and reading and decoding in proportion. An assumption: measure
-    /// photos of that size to know.
+    /// The measurements with files of `factor` times the bytes, and reading and decoding in proportion. This is an
+    /// assumption; for certainty, measure photos of that size.
     ///
     /// # Errors
     /// [`PlanError`] for a factor that is not positive and finite.

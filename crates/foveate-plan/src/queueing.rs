@@ -1,43 +1,43 @@
-//! How much a worker may take from a queue at a time.
+//! How many items a worker may take from a queue at a time.
 
 use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
 use crate::error::{at_least_one, not_negative, positive, share};
 
-/// A worker that takes items from a queue, which hands them to somebody else when they are not done in time.
+/// A worker that takes items from a queue, which redelivers items that are not done in time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueDemand {
     /// Items per second that the worker finishes.
     pub images_per_second: f64,
-    /// Seconds for which the queue hides an item that was handed out.
+    /// The queue's visibility timeout: seconds for which it hides an item that was handed out.
     pub visibility_timeout: f64,
-    /// How much of that may be used, above 0 and at most 1: the rest is for a slow batch or a stalled network.
+    /// The usable fraction of the timeout, above 0 and at most 1; the rest is for a slow batch or a stalled network.
     pub safety: f64,
-    /// Queues inside the worker that each hold items (downloaded, decoded, encoded, …), among which the total is
-    /// divided.
+    /// Number of queues inside the worker that hold items (downloaded, decoded, encoded, …). The total is divided among
+    /// them.
     pub queues: u32,
-    /// Seconds from asking for an item until it can be worked on: the receive call and the download.
+    /// Seconds from requesting an item until work on it can begin: the receive call and the download.
     pub fetch_seconds: f64,
-    /// Images per batch: nothing leaves before a whole batch is there.
+    /// Images per batch; no image leaves before its whole batch is there.
     pub batch: u32,
 }
 
-/// What follows for a worker.
+/// The sizes that follow for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueSizing {
-    /// Most items that the worker may hold: more than these could time out while they wait.
+    /// Most items that the worker may hold; further ones could time out while they wait.
     pub held: u64,
     /// Most items in each of its queues.
     pub per_queue: u64,
-    /// Items that have to be under way for the worker never to wait: what it finishes during a fetch, and one batch
-    /// being filled while another is encoded.
+    /// The in-flight items needed for the worker never to wait: those it finishes during a fetch, and one batch being
+    /// filled while another is encoded.
     pub in_flight: u64,
-    /// Whether the worker may hold what it needs under way. If not, raise the timeout, or prolong it by heartbeats.
+    /// Whether the worker may hold the needed in-flight items. If not, raise the timeout, or extend it by heartbeats.
     pub fits: bool,
-    /// The shortest timeout with which it fits.
+    /// The shortest timeout that fits.
     pub least_visibility_timeout: f64,
-    /// Seconds between prolongations of an item's timeout: a third of it, so that two may fail.
+    /// Seconds between extensions of an item's timeout: a third of it, so that two may fail.
     pub heartbeat: f64,
 }
 
@@ -45,7 +45,7 @@ impl QueueDemand {
     /// Sizes a worker's queues.
     ///
     /// # Errors
-    /// [`PlanError`] for a number that is negative, zero where that means nothing, or not finite.
+    /// [`PlanError`] for a number that is negative, not finite, or zero where zero is meaningless.
     pub fn sizing(&self) -> Result<QueueSizing, PlanError> {
         let rate = positive("the images per second", self.images_per_second)?;
         let timeout = positive("the visibility timeout", self.visibility_timeout)?;

@@ -1,4 +1,4 @@
-//! Stages that share the cores of one machine: what a configuration gives.
+//! Stages that share one machine's cores: a configuration's throughput.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::error::{at_least_one, positive};
 use crate::measured::Cost;
 use crate::{Configuration, Measured, Place, PlanError};
 
-/// What a configuration is expected to give.
+/// A configuration's expected throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Images per second once the pipeline is full.
     pub images_per_second: f64,
-    /// What holds it back.
+    /// The bottleneck.
     pub bound: Bound,
-    /// Every group of threads, in pipeline order.
+    /// All groups of threads, in pipeline order.
     pub stages: Vec<StageLoad>,
-    /// Core seconds in use ÷ core seconds there are, 0..=1.
+    /// Core seconds in use ÷ available core seconds, 0..=1.
     pub cores_utilization: f64,
     /// The bound in a sentence, with its numbers.
     pub why: String,
@@ -25,13 +25,13 @@ pub struct Prediction {
     pub batch: u32,
     /// Seconds between batches once the pipeline is full.
     pub cycle_seconds: f64,
-    /// Seconds before the first forward can begin: a batch read and decoded with nothing else running.
+    /// Seconds before the first forward can begin: reading and decoding one batch with nothing else running.
     pub fill_seconds: f64,
     /// Seconds of the last forward and its writing, with nothing else running.
     pub drain_seconds: f64,
 }
 
-/// What holds a configuration back.
+/// A configuration's bottleneck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -40,14 +40,14 @@ pub enum Bound {
         /// [`StageLoad::name`].
         stage: String,
     },
-    /// The cores are busy, with several stages; only less work or more cores help.
+    /// Several stages keep the cores busy; only less work or more cores help.
     Cores {
-        /// The stage that takes most of them.
+        /// The stage with the largest share.
         largest: String,
     },
-    /// One thread does everything in turn.
+    /// One thread runs all stages in turn.
     Sequential {
-        /// The stage that takes most of the time.
+        /// The stage with the largest share of the time.
         largest: String,
     },
 }
@@ -62,7 +62,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// One group of threads in a configuration, if it costs anything.
+/// One group of threads in a configuration, if it has a cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageLoad {
     /// [`Place::name`], or "storage".
@@ -71,14 +71,15 @@ pub struct StageLoad {
     pub threads: u32,
     /// Images per second of these threads alone.
     pub ceiling: f64,
-    /// The share of the time that these threads work or wait for a device or disk, when nobody takes cores from them: 0..=1.
+    /// The fraction of the time that these threads work or wait for a device or disk, if no other work takes their
+    /// cores: 0..=1.
     pub utilization: f64,
-    /// Cores they use, on average over time.
+    /// Cores in use, on average over time.
     pub cores: f64,
 }
 
 impl Prediction {
-    /// Seconds of a run of `images` images: the filling, the cycles and the draining.
+    /// Seconds of a run of `images` images: filling, cycles and draining.
     pub fn seconds_for(&self, images: u64) -> f64 {
         let batches = images as f64 / f64::from(self.batch);
         if batches < 1.0 {
@@ -87,24 +88,24 @@ impl Prediction {
         self.fill_seconds + (batches - 1.0) * self.cycle_seconds + self.drain_seconds
     }
 
-    /// Images per second of a run of `images` images, start and end included: what a short measured run shows.
+    /// Images per second of a run of `images` images, start and end included: the rate that a short measured run shows.
     pub fn images_per_second_over(&self, images: u64) -> f64 {
         images as f64 / self.seconds_for(images)
     }
 }
 
-/// A group of threads as the cores see it.
+/// A group of threads with its core use.
 struct Load {
     name: &'static str,
     threads: u32,
     /// Seconds per batch, alone.
     seconds: f64,
-    /// Cores in use meanwhile.
+    /// Cores in use during that time.
     cores: f64,
 }
 
 impl Load {
-    /// `threads` threads that together do work of `cost`, perfectly divided.
+    /// `threads` threads that share work of `cost` perfectly.
     fn divided(name: &'static str, threads: u32, cost: Cost) -> Self {
         let threads_of_work = f64::from(threads);
         let cores = if cost.seconds > 0.0 { threads_of_work * cost.cpu_seconds / cost.seconds } else { 0.0 };
@@ -112,30 +113,30 @@ impl Load {
     }
 }
 
-/// A bound is one stage's if the cycle is at most this much longer than that stage alone.
+/// One stage is the bound if the cycle is at most this factor longer than that stage alone.
 const ALONE: f64 = 1.03;
 
-/// A run that was measured.
+/// A measured run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredRun {
-    /// How it was carried out.
+    /// Its configuration.
     pub configuration: Configuration,
-    /// Images of the run, start and end included; `None` when the rate is that of the full pipeline.
+    /// Images of the run, start and end included; `None` if the rate is the full pipeline's.
     pub images: Option<u64>,
     /// Images per second.
     pub images_per_second: f64,
 }
 
-/// More interference than this is no interference but a wrong model.
+/// More interference than this means a wrong model.
 const MOST_INTERFERENCE: f64 = 4.0;
 
 impl Measured {
-    /// What `configuration` gives.
+    /// Predicts the throughput of `configuration`.
     ///
-    /// Between two batches every group of threads has a batch's worth of work, begins when the last batch leaves, and
-    /// rests when it is done; while those that still work want more cores than there are, all are slowed alike
-    /// (processor sharing). With work `u` (seconds alone) of each group in ascending order and `N` the cores that the
-    /// groups not yet done want, a cycle takes `Σ (u_k − u_(k−1)) · max(1, N_k ÷ cores)`. With cores enough that is
+    /// Between two batches every group of threads has a batch's worth of work. It begins when the last batch leaves,
+    /// and rests when it is done. While the working groups want more cores than there are, all are slowed alike
+    /// (processor sharing). Let `u` be each group's work (seconds alone) in ascending order and `N` the cores wanted by
+    /// the groups not yet done. A cycle then takes `Σ (u_k − u_(k−1)) · max(1, N_k ÷ cores)`. With enough cores that is
     /// the slowest group; with too few it is the total of the core seconds ÷ cores.
     ///
     /// # Errors
@@ -146,7 +147,8 @@ impl Measured {
         if configuration.workers == 0 { self.sequential(configuration) } else { self.threaded(configuration) }
     }
 
-    /// What [`Measured::predict`] gives for a measured run, in the measured run's terms: images per second.
+    /// The images per second that [`Measured::predict`] gives for a measured run, start and end included as in that
+    /// run.
     ///
     /// # Errors
     /// As [`Measured::predict`].
@@ -155,10 +157,11 @@ impl Measured {
         Ok(run.images.map_or(prediction.images_per_second, |images| prediction.images_per_second_over(images)))
     }
 
-    /// The same with the interference that suits `runs` best: the least sum of squared `ln(predicted ÷ measured)`.
+    /// The measurements with the interference that fits `runs` best: the least sum of squared `ln(predicted ÷
+    /// measured)`.
     ///
-    /// One run in which threads outnumber cores is enough. Runs that calibrate are no evidence for the model; judge it
-    /// by others.
+    /// One run in which threads outnumber cores is enough. Calibration runs are not evidence for the model; judge it by
+    /// others.
     ///
     /// # Errors
     /// As [`Measured::predict`]; also without runs, and for a rate that is not positive and finite.
@@ -183,7 +186,7 @@ impl Measured {
         Cost { seconds: cost.seconds * images, cpu_seconds: cost.cpu_seconds * images }
     }
 
-    /// The forward and what its thread does beside it, for one batch.
+    /// The forward and its thread's other work, for one batch.
     fn encoder_cost(&self, configuration: &Configuration) -> Result<Cost, PlanError> {
         let forward = self.forward_cost(configuration.forward_threads, configuration.batch)?;
         let beside = self.per_batch(Place::Encoder, configuration.batch);
@@ -229,7 +232,7 @@ impl Measured {
         })
     }
 
-    /// Every stage in turn on one thread (the forward may still have its own).
+    /// All stages in turn on one thread (the forward may still have its own threads).
     fn sequential(&self, configuration: &Configuration) -> Result<Prediction, PlanError> {
         let batch = configuration.batch;
         let mut loads = Vec::new();
@@ -260,7 +263,7 @@ impl Measured {
     }
 }
 
-/// Without the groups that cost nothing. The forward always costs something.
+/// Drops the groups without cost. The forward always has a cost.
 fn worth_naming(mut loads: Vec<Load>) -> Vec<Load> {
     loads.retain(|load| load.seconds > 0.0);
     loads
@@ -280,10 +283,10 @@ fn stage_load(load: &Load, batch: u32, cycle: f64) -> StageLoad {
     }
 }
 
-/// Seconds until every load is done when all begin at once and share `cores` cores equally.
+/// Seconds until every load is done if all begin at once and share `cores` cores equally.
 ///
-/// `interference` lengthens phases in which several loads are on the cores, by the share of the cores' work that is
-/// not the largest load's.
+/// `interference` lengthens phases with several loads on the cores, by the share of the cores' work that does not
+/// belong to the largest load.
 fn cycle_seconds(loads: &[&Load], cores: f64, interference: f64) -> f64 {
     let mut loads = loads.to_vec();
     loads.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -339,7 +342,7 @@ fn slowest(loads: &[Load]) -> f64 {
     loads.iter().map(|load| load.seconds).fold(0.0, f64::max)
 }
 
-/// Where `f` is least between `low` and `high`, by golden section: exact when `f` falls and then rises.
+/// The minimum of `f` between `low` and `high`, by golden section: exact if `f` falls and then rises.
 fn least(mut low: f64, mut high: f64, f: impl Fn(f64) -> Result<f64, PlanError>) -> Result<f64, PlanError> {
     const GOLDEN: f64 = 0.618_033_988_749_894_8;
     const ROUNDS: usize = 60;
@@ -437,7 +440,7 @@ mod tests {
         let both: Vec<&Load> = loads.iter().collect();
         assert_eq!(cycle_seconds(&both, 2.0, 0.0), 35.0);
         assert_eq!(cycle_seconds(&both, 4.0, 0.0), 30.0);
-        // A third of the cores' work is the forward's while both run.
+        // While both run, a third of the cores' work is the forward's.
         assert!((cycle_seconds(&both, 2.0, 0.3) - (15.0 * 1.1 + 20.0)).abs() < 1e-9);
     }
 
@@ -461,7 +464,7 @@ mod tests {
         let rates: Vec<f64> = [32, 64, 320, 32_000].map(|n| prediction.images_per_second_over(n)).into();
         assert!(rates.is_sorted());
         assert!(rates[0] < 0.95 * prediction.images_per_second && rates[3] > 0.999 * prediction.images_per_second);
-        // One batch: filled, then encoded, nothing overlaps.
+        // One batch: filled, then encoded, without overlap.
         assert!((prediction.seconds_for(32) - 32.0 * (0.0044 + 1.0 / 34.2)).abs() < 1e-9);
     }
 

@@ -1,9 +1,9 @@
-//! Middle and spread of measured values.
+//! Median and spread of measured values.
 
-/// Median, least and most of some values.
+/// Median, minimum and maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle value; the mean of the two middle ones of an even number.
+    /// The middle value; for an even number of values, the mean of the two middle ones.
     pub median: f64,
     /// The least value.
     pub min: f64,
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `values`; `None` when there are none.
+    /// The spread of `values`; `None` without any.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
@@ -20,23 +20,23 @@ impl Spread {
     }
 }
 
-/// The middle value; the mean of the two middle ones of an even number. `None` when there are no values.
+/// The middle value; for an even number of values, the mean of the two middle ones. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which a share `q` (0..=1) of `values` lies, linearly between the two nearest ones; `None` when there
-/// are no values.
+/// The value below which a share `q` (0..=1) of `values` lies, interpolated linearly between the two nearest ones;
+/// `None` without values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     (!values.is_empty()).then(|| between(&sorted(values), q))
 }
 
-/// The mean; `None` when there are no values.
+/// The mean; `None` without values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Where another value like `values` lies with a probability of 95 %, if they are normally distributed:
+/// The interval that contains another value like `values` with a probability of 95 %, if they are normally distributed:
 /// mean ± t · s · √(1 + 1/n), s with n − 1. `None` for fewer than two values.
 pub fn prediction_interval(values: &[f64]) -> Option<(f64, f64)> {
     let n = values.len() as f64;
@@ -46,9 +46,9 @@ pub fn prediction_interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((mean - half, mean + half))
 }
 
-/// The 97.5 % quantile of Student's t distribution; `None` for no degrees of freedom. Up to ten from the usual table, to
-/// three decimals; beyond by the first terms of its expansion in 1/freedom around the normal quantile (Abramowitz and Stegun,
-/// 26.7.5), less than 0.001 off.
+/// The 97.5 % quantile of Student's t distribution; `None` for no degrees of freedom. Up to ten it comes from the usual
+/// table, to three decimals. Beyond, it comes from the first terms of its expansion in 1/freedom around the normal
+/// quantile (Abramowitz and Stegun, 26.7.5), with an error below 0.001.
 pub fn t_975(freedom: usize) -> Option<f64> {
     const TABLE: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let at = freedom.checked_sub(1)?;
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!((quantile(&[], 0.5), mean(&values)), (None, Some(20.0)));
     }
 
-    /// Values of printed tables.
+    /// Values from printed tables.
     #[test]
     fn t_is_as_tables_have_it() {
         let table = [(1, 12.706), (4, 2.776), (10, 2.228), (11, 2.201), (15, 2.131), (30, 2.042), (120, 1.980)];

@@ -1,4 +1,4 @@
-//! How long the accelerator takes for a batch.
+//! The accelerator's time for a batch.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,16 +18,16 @@ pub enum Step {
 /// `overhead + batch × per_item`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinearStep {
-    /// Seconds that a step takes whatever its batch.
+    /// Seconds of a step that do not depend on the batch.
     pub overhead: f64,
-    /// Seconds more for every image of the batch.
+    /// Additional seconds for every image of the batch.
     pub per_item: f64,
 }
 
 /// Measured `(batch, seconds)` points, joined by straight lines.
 ///
-/// Below the first point the line of the first two goes on, but never below the first point's seconds per image (a
-/// smaller batch is not cheaper per image); beyond the last point the line of the last two goes on. A single point is
+/// Below the first point the line of the first two continues, but not below the first point's seconds per image (a
+/// smaller batch is not cheaper per image). Beyond the last point the line of the last two continues. A single point is
 /// taken as proportional to the batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u32, f64)>", into = "Vec<(u32, f64)>")]
@@ -39,7 +39,7 @@ impl StepTable {
     /// A table of points in any order.
     ///
     /// # Errors
-    /// [`PlanError`] without points, with a batch of 0, a batch twice, or seconds that are not positive and finite.
+    /// [`PlanError`] without points, with a batch of 0, a duplicate batch, or seconds that are not positive and finite.
     pub fn new(points: impl Into<Vec<(u32, f64)>>) -> Result<Self, PlanError> {
         let mut points = points.into();
         points.sort_by_key(|&(batch, _)| batch);
@@ -114,7 +114,7 @@ impl Step {
         positive("the seconds of a step", seconds)
     }
 
-    /// The same with every time multiplied by `factor`: another precision, another device.
+    /// The step with every time multiplied by `factor`: another precision, another device.
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
             Self::Linear(line) => {
@@ -127,7 +127,7 @@ impl Step {
         }
     }
 
-    /// The same with `seconds` more for every image.
+    /// The step with `seconds` more for every image.
     pub(crate) fn with_more_per_item(&self, seconds: f64) -> Self {
         match self {
             Self::Linear(line) => Self::Linear(LinearStep { per_item: line.per_item + seconds, ..*line }),

@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::error::{at_least_one, not_negative, positive};
 use crate::{PlanError, Step};
 
-/// A pipeline whose stages have processors of their own: the accelerator computes while other processors transform
-/// and the storage delivers. For a machine on which they share cores, see [`crate::Measured`].
+/// A pipeline whose stages have their own processors: the accelerator computes while other processors transform and the
+/// storage delivers. If they share one machine's cores, see [`crate::Measured`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// Encoded bytes per image.
     pub bytes_per_image: f64,
-    /// Where the bytes come from; `None` when they are in memory.
+    /// The store that delivers the bytes; `None` if they are in memory.
     pub storage: Option<Storage>,
     /// Bytes to pixels.
     pub transform: Transform,
-    /// Seconds of a batch on one accelerator.
+    /// One accelerator's seconds per batch.
     pub step: Step,
-    /// Accelerators, each with batches of its own.
+    /// Number of accelerators, each with its own batches.
     pub accelerators: u32,
-    /// Seconds per image of the one thread that stores the vectors; 0 when it does not matter.
+    /// Seconds per image of the one thread that stores the vectors; 0 if negligible.
     pub write_seconds: f64,
 }
 
@@ -30,41 +30,41 @@ pub struct Model {
 pub struct Storage {
     /// Seconds before the first byte of a request.
     pub latency: f64,
-    /// Bytes per second of one request from then on.
+    /// Bytes per second of one request after the first byte.
     pub stream_bytes_per_second: f64,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub concurrency: u32,
-    /// Images in a request: 1 for files and URLs, many for tar shards.
+    /// Images per request: 1 for files and URLs, many for tar shards.
     pub images_per_request: f64,
-    /// Bytes per second of all requests together (the disk's or the network's limit), if there is one.
+    /// Bytes per second of all requests together (the disk's or the network's limit), if limited.
     pub link_bytes_per_second: Option<f64>,
 }
 
-/// The CPU's work on an image.
+/// The CPU's work per image.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// The literature's form: encoded bytes per second of all workers together.
+    /// The form used in the literature: encoded bytes per second of all workers together.
     Throughput {
         /// Bytes per second.
         bytes_per_second: f64,
     },
-    /// As it is measured.
+    /// The measured form.
     PerImage {
-        /// Seconds per image of one worker.
+        /// One worker's seconds per image.
         seconds: f64,
-        /// Workers at once.
+        /// Number of workers.
         workers: u32,
     },
-    /// Done elsewhere: beforehand, or on the device as a part of the step.
+    /// Done elsewhere: in advance, or on the device as a part of the step.
     Nothing,
 }
 
-/// What can hold a pipeline back.
+/// A pipeline's possible bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wall {
-    /// Getting the bytes.
+    /// Reading the bytes.
     Storage,
     /// Bytes to pixels.
     Cpu,
@@ -85,23 +85,23 @@ impl fmt::Display for Wall {
     }
 }
 
-/// What a pipeline settles into at one batch size. Seconds are per batch, with everything that works in parallel
-/// (workers, requests, accelerators) already divided by.
+/// A pipeline's steady state at one batch size. Seconds are per batch, already divided by the number of parallel
+/// workers, requests or accelerators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// Images per batch.
     pub batch: u32,
-    /// Seconds until the storage has delivered another batch.
+    /// The storage's seconds per batch.
     pub storage_seconds: f64,
-    /// Seconds until the CPU has transformed another batch.
+    /// The CPU's seconds per batch.
     pub cpu_seconds: f64,
-    /// Seconds until the accelerators have taken another batch: a step divided by their number.
+    /// The accelerators' seconds per batch: a step divided by their number.
     pub compute_seconds: f64,
-    /// Seconds until another batch is stored.
+    /// The writer's seconds per batch.
     pub write_seconds: f64,
     /// Seconds between batches: the largest of the four.
     pub seconds: f64,
-    /// Which of the four that is; compute when it is a tie.
+    /// The largest of the four; compute in a tie.
     pub bound: Wall,
     /// Accelerator time ÷ time between batches, above 0 and at most 1.
     pub utilization: f64,
@@ -111,12 +111,12 @@ pub struct SteadyState {
     pub images_per_second: f64,
     /// Bytes per second that the storage delivers in this state.
     pub storage_bytes_per_second: f64,
-    /// Bytes per second that the storage would have to deliver for the accelerators never to wait.
+    /// Bytes per second that the storage must deliver to keep the accelerators busy.
     pub storage_demand: f64,
 }
 
 impl Storage {
-    /// A local disk, or a page cache: no latency worth counting, one figure for everything.
+    /// A local disk, or a page cache: negligible latency, one rate for all requests.
     pub fn disk(bytes_per_second: f64) -> Self {
         Self {
             latency: 0.0,
@@ -132,10 +132,10 @@ impl Storage {
         Self { latency, stream_bytes_per_second, concurrency, images_per_request: 1.0, link_bytes_per_second: None }
     }
 
-    /// Images per second: requests in flight ÷ seconds of a request (Little's law), or what the link lets through.
+    /// Images per second: requests in flight ÷ seconds per request (Little's law), or the link's limit.
     ///
     /// # Errors
-    /// [`PlanError`] for a number that is negative, zero where that means nothing, or not finite.
+    /// [`PlanError`] for a number that is negative, not finite, or zero where zero is meaningless.
     pub fn images_per_second(&self, bytes_per_image: f64) -> Result<f64, PlanError> {
         positive("the bytes per image", bytes_per_image)?;
         not_negative("the storage's latency", self.latency)?;
@@ -150,10 +150,10 @@ impl Storage {
         }
     }
 
-    /// Requests in flight that deliver `images_per_second` when the link allows it.
+    /// Requests in flight needed for `images_per_second`, if the link allows it.
     ///
     /// # Errors
-    /// As [`Storage::images_per_second`], and when the link cannot deliver that much.
+    /// As [`Storage::images_per_second`], and if the link cannot deliver that much.
     pub fn concurrency_for(&self, bytes_per_image: f64, images_per_second: f64) -> Result<u32, PlanError> {
         positive("the images per second", images_per_second)?;
         let one = Self { concurrency: 1, link_bytes_per_second: None, ..*self }.images_per_second(bytes_per_image)?;
@@ -193,10 +193,10 @@ impl Transform {
 }
 
 impl Model {
-    /// What the pipeline settles into with batches of `batch` images.
+    /// The pipeline's steady state with batches of `batch` images.
     ///
     /// # Errors
-    /// [`PlanError`] for a number that is negative, zero where that means nothing, or not finite.
+    /// [`PlanError`] for a number that is negative, not finite, or zero where zero is meaningless.
     pub fn at(&self, batch: u32) -> Result<SteadyState, PlanError> {
         let images = at_least_one("the batch", batch)?;
         not_negative("the bytes per image", self.bytes_per_image)?;
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::{LinearStep, StepTable};
 
-    /// The literature's example.
+    /// The example from the literature.
     pub(crate) fn published() -> Model {
         let points = [(32, 5.86), (64, 6.70), (128, 8.38), (256, 11.74), (512, 18.47), (1024, 31.93)];
         let points: Vec<(u32, f64)> = points.map(|(batch, ms)| (batch, ms / 1e3)).into();
@@ -265,7 +265,7 @@ mod tests {
         let cpu_ms: Vec<f64> = states.iter().map(|s| rounded(s.cpu_seconds * 1e3, 6)).collect();
         assert_eq!(cpu_ms, [8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
         let percent: Vec<f64> = states.iter().map(|s| s.utilization * 100.0).collect();
-        // Equal in every digit that is printed (73.25 is printed as 73.2).
+        // Equal in every printed digit (73.25 is printed as 73.2).
         for (ours, theirs) in percent.iter().zip([73.2, 41.9, 26.2, 18.3, 14.4, 12.5]) {
             assert!((ours - theirs).abs() < 0.05 + 1e-9, "{ours} against {theirs}");
         }

@@ -1,4 +1,4 @@
-//! The pipeline's simulation against closed forms, against the analytic model, and its own invariants.
+//! Compares the pipeline's simulation with closed forms and the analytic model, and checks its own invariants.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
@@ -14,7 +14,7 @@ fn stage(threads: u32, seconds: Service) -> SimStage {
     SimStage { threads, seconds, on_core: 1.0 }
 }
 
-/// Everything constant, every thread with a core of its own: read 1 ms, prepare 2 ms, forward 6 ms for 4, write 0.1 ms.
+/// All times constant, one core per thread: read 1 ms, prepare 2 ms, forward 6 ms for 4, write 0.1 ms.
 fn tandem() -> Simulation {
     Simulation {
         images: 4_000,
@@ -67,8 +67,8 @@ fn in_turn_on_one_thread_everything_adds_up() {
     assert_close(outcome.stages.iter().map(|stage| stage.utilization).sum(), 1.0, 1e-9);
 }
 
-/// Two exponential servers and `k` places between them, where a finished image waits in its server for a place: the
-/// second has work unless none of the `k + 2` is there, so a birth-death chain on 0..=k+2 gives the throughput.
+/// Two exponential servers and `k` places between them, where a finished image waits in its server for a place. The
+/// second server has work unless none of the `k + 2` is there, so a birth-death chain on 0..=k+2 gives the throughput.
 #[test]
 fn two_exponential_servers_and_a_small_queue_are_the_markov_chain() {
     for (k, ratio) in [(1, 1.0), (4, 1.0), (2, 0.5), (3, 2.0)] {
@@ -162,7 +162,7 @@ fn nonsense_is_refused() {
     }
 }
 
-/// A machine on whose cores everything runs.
+/// A machine whose cores run everything.
 fn machine(cores: u32, decode: f64, forward: f64) -> Measured {
     let forward = |threads: u32, batch: u32| ForwardCost {
         threads,
@@ -348,8 +348,8 @@ proptest! {
             let prepare = SimStage { threads, ..simulation.prepare.clone() };
             Simulation { prepare, cores: None, interference: 0.0, ..simulation.clone() }.run().unwrap().seconds
         };
-        // Images may be prepared in another order, and the one that a batch waits for come later: never by more than
-        // one image.
+        // Images may be prepared in another order, and the image that a batch waits for may come later, but never by
+        // more than one image.
         prop_assert!(with(workers + 1) <= with(workers) + 0.02, "{} {}", with(workers + 1), with(workers));
     }
 }

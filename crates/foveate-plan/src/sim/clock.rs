@@ -1,9 +1,9 @@
-//! Time: what ends next, among waits that take their time and work that shares cores.
+//! Simulated time: the next end among waits with a fixed duration and work that shares cores.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// The next end of anything, first in a heap. Equal times end in the order in which they began.
+/// The end of a task, ordered for a heap. Equal times end in the order in which they began.
 #[derive(Clone, Copy, Debug)]
 struct End {
     at: f64,
@@ -11,12 +11,12 @@ struct End {
     task: Task,
 }
 
-/// What was begun.
+/// A started task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Task {
-    /// Whose it is.
+    /// Its thread.
     pub(crate) thread: usize,
-    /// The group of threads that it belongs to.
+    /// Its group of threads.
     pub(crate) group: usize,
     /// Cores that it wants; 0 while it waits for something else.
     pub(crate) cores: f64,
@@ -44,14 +44,14 @@ impl Eq for End {}
 
 pub(crate) const GROUPS: usize = 4;
 
-/// Waits end at a time of the clock. Work ends at a *virtual* time, which goes at the speed that sharing leaves to
-/// everybody, so that no end has to be moved when the number of those who share changes.
+/// Waits end at a clock time. Work ends at a *virtual* time, which advances at the speed that sharing leaves to each
+/// task, so that no end has to move when the number of tasks changes.
 pub(crate) struct Clock {
     now: f64,
     virtual_now: f64,
     cores: f64,
     interference: f64,
-    /// Cores that each group wants.
+    /// Cores wanted by each group.
     wanted: [f64; GROUPS],
     waits: BinaryHeap<End>,
     work: BinaryHeap<End>,
@@ -60,7 +60,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// `cores` may be infinite: then nobody slows anybody.
+    /// `cores` may be infinite: then tasks do not slow each other.
     pub(crate) fn new(cores: f64, interference: f64) -> Self {
         Self {
             now: 0.0,
@@ -79,12 +79,12 @@ impl Clock {
         self.now
     }
 
-    /// Core seconds in use so far, slowed work counted as what it takes of the cores.
+    /// Core seconds in use so far; slowed work counts with the core time that it takes.
     pub(crate) fn core_seconds(&self) -> f64 {
         self.core_seconds
     }
 
-    /// Begins something that takes `seconds` when nothing slows it.
+    /// Begins a task that takes `seconds` if nothing slows it.
     pub(crate) fn begin(&mut self, task: Task, seconds: f64) {
         self.begun += 1;
         let end = |at| End { at, began: self.begun, task };
@@ -96,7 +96,7 @@ impl Clock {
         }
     }
 
-    /// Goes on to the next end, and says whose it is.
+    /// Advances to the next end, and returns its task.
     pub(crate) fn next(&mut self) -> Option<Task> {
         let speed = self.speed();
         let wait = self.waits.peek().map(|end| end.at);
@@ -116,7 +116,7 @@ impl Clock {
             self.wanted[end.task.group] -= end.task.cores;
         }
         if self.work.is_empty() {
-            // Nothing to be relative to: a chance to lose what rounding has added up.
+            // No core work runs, so accumulated rounding errors can be reset.
             self.wanted = [0.0; GROUPS];
             self.virtual_now = 0.0;
         }

@@ -1,53 +1,53 @@
-//! What a simulated run was like.
+//! The results of a simulated run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Place;
 
-/// What a simulated run was like.
+/// The results of a simulated run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimOutcome {
-    /// Images stored: all of them.
+    /// Images stored, which are all images.
     pub images: u64,
     /// Seconds from the start to the last image stored.
     pub seconds: f64,
     /// Images ÷ seconds, start and end included.
     pub images_per_second: f64,
-    /// Images per second of the middle half of the batches; as `images_per_second` when there are fewer than 8.
+    /// Images per second of the middle half of the batches; equals `images_per_second` with fewer than 8 batches.
     pub steady_images_per_second: f64,
-    /// Each group of threads, in pipeline order.
+    /// All groups of threads, in pipeline order.
     pub stages: Vec<ThreadsUse>,
-    /// Each queue, in pipeline order.
+    /// All queues, in pipeline order.
     pub queues: Vec<QueueUse>,
-    /// Core seconds in use ÷ core seconds there were, 0..=1; `None` when cores are not shared.
+    /// Core seconds in use ÷ available core seconds, 0..=1; `None` if cores are not shared.
     pub cores_utilization: Option<f64>,
-    /// What each thread did, by place, thread and time, as far as it was asked for.
+    /// Each thread's spans, by place, thread and time, within the requested window.
     pub timeline: Vec<Span>,
 }
 
-/// What a group of threads did, as shares of its time.
+/// A group of threads' activity, as fractions of its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadsUse {
     /// [`Place::name`].
     pub name: String,
-    /// How many.
+    /// Number of threads.
     pub threads: u32,
     /// Working, 0..=1.
     pub utilization: f64,
-    /// Done with something that the next queue had no room for, 0..=1.
+    /// Blocked with a finished item because the next queue is full, 0..=1.
     pub blocked: f64,
-    /// With nothing to do, 0..=1.
+    /// Idle without an item, 0..=1.
     pub starved: f64,
 }
 
-/// How full a queue was.
+/// A queue's fill level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueUse {
     /// Its name.
     pub name: String,
     /// Most entries it can hold.
     pub capacity: u32,
-    /// Entries that passed.
+    /// Entries that passed through.
     pub passed: u64,
     /// Mean entries over time.
     pub mean: f64,
@@ -60,23 +60,22 @@ pub struct QueueUse {
 /// One image or batch on one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// Which threads.
+    /// The kind of threads.
     pub place: Place,
-    /// Which of them, from 0.
+    /// The thread's index, from 0.
     pub thread: u32,
-    /// Second at which it began.
+    /// Its start, in seconds.
     pub start: f64,
-    /// Second at which it was done.
+    /// Its end, in seconds.
     pub end: f64,
-    /// Number of the batch, from 0.
+    /// The batch's number, from 0.
     pub batch: u64,
-    /// Number of the image, from 0; `None` for the forward and the writing of a whole batch.
+    /// The image's number, from 0; `None` for the forward and the writing of a whole batch.
     pub image: Option<u64>,
 }
 
 impl Span {
-    /// The lane of a figure that it belongs to: `reader 1`, `worker 3`, `encoder` (the second one is `encoder 2`),
-    /// `writer`.
+    /// Its lane in a figure: `reader 1`, `worker 3`, `encoder` (the second one is `encoder 2`), `writer`.
     pub fn lane(&self) -> String {
         let number = self.thread + 1;
         match (self.place, self.thread) {

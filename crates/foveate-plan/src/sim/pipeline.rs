@@ -12,9 +12,9 @@ use crate::{Configuration, Measured, Place, PlanError, Step, StepTable};
 
 /// A run to be simulated: readers, workers, encoders and one writer, with bounded queues between them.
 ///
-/// It goes as `foveate-pipeline` does. A batch covers fixed places of the source; its buffer is taken when its first
-/// image is read and given back when its forward is done; batches are encoded in order. Service times are drawn by
-/// image and batch, not in the order of events, so two configurations with the same seed have the same work.
+/// It follows `foveate-pipeline`. A batch covers fixed positions of the source. Its buffer is taken when its first
+/// image is read and released when its forward is done; batches are encoded in order. Service times are drawn by image
+/// and batch, not in the order of events, so two configurations with the same seed have the same work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Simulation {
     /// Images of the run.
@@ -23,7 +23,7 @@ pub struct Simulation {
     pub batch: u32,
     /// The reader threads.
     pub read: SimStage,
-    /// The decode workers. With 0 threads everything runs in turn on one thread, and the limits do not matter.
+    /// The decode workers. With 0 threads everything runs in turn on one thread, and the limits do not apply.
     pub prepare: SimStage,
     /// The encoders.
     pub forward: SimForward,
@@ -33,36 +33,36 @@ pub struct Simulation {
     pub bytes: Service,
     /// The queues' bounds.
     pub limits: Limits,
-    /// Cores that all threads share; `None` when every thread has its own.
+    /// Cores that all threads share; `None` if every thread has its own.
     pub cores: Option<u32>,
     /// As in [`Measured::interference`].
     pub interference: f64,
-    /// Another seed draws other service times; the same seed gives the same outcome.
+    /// Seed for service times; the same seed gives the same outcome.
     pub seed: u64,
-    /// From and to which second spans are recorded; `None` for no timeline.
+    /// Start and end, in seconds, of the window for recording spans; `None` for no timeline.
     pub timeline: Option<(f64, f64)>,
 }
 
 /// Threads of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimStage {
-    /// How many.
+    /// Number of threads.
     pub threads: u32,
     /// Seconds per image, alone.
     pub seconds: Service,
-    /// The part of these that is spent on a core, 0..=1; the rest is waiting (for a disk or a network), which nobody
-    /// slows.
+    /// The fraction of these spent on a core, 0..=1. The rest is waiting (for a disk or a network), which other threads
+    /// do not slow.
     pub on_core: f64,
 }
 
 /// The encoders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimForward {
-    /// How many, each with batches of its own.
+    /// Number of encoders, each with its own batches.
     pub encoders: u32,
     /// Seconds of a batch, alone.
     pub step: Step,
-    /// What the seconds are multiplied by, drawn for every batch; of mean 1.
+    /// Factor on the seconds, drawn for every batch; of mean 1.
     pub variation: Service,
     /// Cores in use during a forward: its threads on a CPU, about 0 for a device.
     pub cores: f64,
@@ -82,7 +82,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The bounds that `foveate-pipeline` has in this configuration.
+    /// The bounds of `foveate-pipeline` in this configuration.
     pub fn of(configuration: &Configuration) -> Self {
         let Configuration { readers, workers, batch, prefetch, encoders, .. } = *configuration;
         let read_ahead = (2 * workers + readers).max(16);
@@ -97,9 +97,9 @@ impl Limits {
 }
 
 impl Measured {
-    /// The same pipeline as [`Measured::predict`] has, event by event, with service times drawn from the measured
-    /// samples. With a [`Measured::storage`] the readers are its requests in flight, and wait for as long as makes
-    /// them as fast as it is.
+    /// The pipeline of [`Measured::predict`], event by event, with service times drawn from the measured samples. With
+    /// a [`Measured::storage`], the readers are its requests in flight, and they wait such that they are as fast as the
+    /// store.
     ///
     /// # Errors
     /// As [`Measured::predict`].
@@ -151,8 +151,8 @@ impl Measured {
 }
 
 impl Simulation {
-    /// Simulates the run to its end. Takes time and memory in proportion to the images: millions are fine; for more,
-    /// see [`crate::Fleet`].
+    /// Simulates the run to its end. Time and memory are proportional to the images: millions are fine; for more, see
+    /// [`crate::Fleet`].
     ///
     /// # Errors
     /// [`PlanError`] for no images, batch, readers, encoders or room in a queue, for shares above 1, and for times
@@ -193,10 +193,10 @@ impl Simulation {
     }
 }
 
-/// What a thread is doing.
+/// A thread's activity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Doing {
-    /// Waiting for something to do.
+    /// Waiting for work.
     Nothing,
     /// The waiting part of an image, with this much core work to follow.
     Waiting { unit: u64, then: f64 },
@@ -210,9 +210,9 @@ struct Thread {
     place: Place,
     number: u32,
     doing: Doing,
-    /// Since when.
+    /// The activity's start.
     since: f64,
-    /// When the image or batch in hand was begun.
+    /// Start of the current image or batch.
     began: f64,
     busy: f64,
     blocked: f64,
@@ -242,7 +242,7 @@ struct Run<'a> {
     read_gauge: Gauge,
     ready_gauge: Gauge,
     encoded_gauge: Gauge,
-    /// When each batch was stored, and how many images it had.
+    /// When each batch was stored, and its number of images.
     stored: Vec<(f64, u32)>,
     spans: Vec<Span>,
 }
@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    // ---- what things take
+    // ---- service times
 
     fn images_in(&self, batch: u64) -> u32 {
         let first = batch * u64::from(self.sim.batch);
@@ -313,7 +313,7 @@ impl<'a> Run<'a> {
         self.sim.bytes.at(self.sizes.at(image))
     }
 
-    /// Seconds of waiting and of core work, and the cores that the work wants.
+    /// Seconds of waiting, seconds of core work, and the cores that the work wants.
     fn service(&self, place: Place, unit: u64) -> (f64, f64, f64) {
         let u = self.draws[group(place)].at(unit);
         let split = |stage: &SimStage, images: f64| {
@@ -415,7 +415,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Gives work to whoever can begin some. The end of the pipeline first: what it takes makes room for those before it.
+    /// Gives work to threads that can begin. Starts with the pipeline's last stage, whose work makes room for earlier
+    /// stages.
     fn hand_out(&mut self) {
         self.start(Place::Writer, Self::pop_encoded);
         self.start(Place::Encoder, Self::pop_ready);
@@ -508,7 +509,7 @@ impl<'a> Run<'a> {
         Some(batch)
     }
 
-    /// Lets those go on who waited longest for room, as long as there is some.
+    /// Resumes the threads that have waited longest for room, as long as there is room.
     fn unblock(&mut self, place: Place) {
         let front = |run: &Self| match place {
             Place::Reader => run.readers_blocked.front().copied(),
@@ -611,7 +612,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Images per second of the middle half of the batches; `None` when there are too few for a middle.
+/// Images per second of the middle half of the batches; `None` with too few batches.
 fn steady_rate(stored: &[(f64, u32)]) -> Option<f64> {
     const FEWEST: usize = 8;
     if stored.len() < FEWEST {

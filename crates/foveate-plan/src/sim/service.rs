@@ -1,28 +1,28 @@
-//! How long things take, as a distribution, and the numbers that draw from it.
+//! Service times as distributions, and the random numbers that draw from them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
 use crate::error::not_negative;
 
-/// A distribution of non-negative values: seconds, mostly.
+/// A distribution of non-negative values, mostly seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Service {
-    /// Always the same.
+    /// Always the same value.
     Constant(f64),
-    /// Exponential, of this mean.
+    /// Exponential, with this mean.
     Exponential(f64),
-    /// Measured values, each as likely as the others.
+    /// Measured values, all equally likely.
     Samples(Vec<f64>),
-    /// Values at equally spaced quantiles, the least and the greatest included, and straight lines between them.
+    /// Values at equally spaced quantiles, from the least to the greatest, with linear interpolation between them.
     Quantiles(Vec<f64>),
     /// The sum of parts that are slow and fast together, as decode and resize are on large and small images.
     Sum(Vec<Service>),
 }
 
 impl Service {
-    /// Samples in ascending order, scaled so that their mean is `mean`; a constant when there are none or all are 0.
+    /// Samples in ascending order, scaled so that their mean is `mean`; a constant if there are none or all are 0.
     pub fn of_samples(samples: &[f64], mean: f64) -> Self {
         let sum: f64 = samples.iter().sum();
         if sum <= 0.0 {
@@ -73,7 +73,7 @@ impl Service {
     }
 
     /// # Errors
-    /// [`PlanError`] for a value that is negative or not finite, and for no values.
+    /// [`PlanError`] for a value that is negative or not finite, and for an empty list of values.
     pub(crate) fn check(&self, what: &'static str) -> Result<(), PlanError> {
         let all = |values: &[f64]| -> Result<(), PlanError> {
             if values.is_empty() {
@@ -89,8 +89,8 @@ impl Service {
     }
 }
 
-/// Uniform numbers that depend on a seed, a stream and an index alone, whatever order they are asked for in: an image
-/// takes as long with two workers as with one, so configurations are compared on the same work.
+/// Uniform random numbers that depend only on a seed, a stream and an index, not on the order of calls. An image takes
+/// as long with two workers as with one, so configurations are compared on the same work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uniform(u64);
 
@@ -99,7 +99,7 @@ impl Uniform {
         Self(mix(mix(seed).wrapping_add(stream)))
     }
 
-    /// In [0, 1).
+    /// The number for `index`, in [0, 1).
     pub(crate) fn at(self, index: u64) -> f64 {
         const BITS: u32 = f64::MANTISSA_DIGITS;
         (mix(self.0.wrapping_add(index)) >> (u64::BITS - BITS)) as f64 / (1u64 << BITS) as f64
