@@ -9,28 +9,28 @@ pub use tables::*;
 pub struct Column {
     /// Its name in the file's first line.
     pub name: &'static str,
-    /// What it holds.
+    /// Its kind of values.
     pub kind: Kind,
     /// What it means.
     pub about: &'static str,
-    /// Whether the printed table has it.
+    /// Whether the printed table has this column.
     pub printed: bool,
-    /// Whether its numbers may be below zero.
+    /// Whether its numbers may be negative.
     pub signed: bool,
 }
 
-/// What a column holds.
+/// A column's kind of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Words.
     Text,
     /// Numbers in a unit; empty for counts.
     Number(&'static str),
-    /// Parts of a whole, which is 1.
+    /// Fractions of a whole, which is 1.
     Share,
     /// Ratios.
     Times,
-    /// Rates, in a unit for people: `images/s`.
+    /// Rates, in a readable unit: `images/s`.
     Rate(&'static str),
 }
 
@@ -49,7 +49,7 @@ impl Column {
         Self::new(name, Kind::Number(unit), about)
     }
 
-    /// A column of parts of a whole.
+    /// A column of fractions of a whole.
     pub const fn share(name: &'static str, about: &'static str) -> Self {
         Self::new(name, Kind::Share, about)
     }
@@ -64,13 +64,13 @@ impl Column {
         Self::new(name, Kind::Rate(unit), about)
     }
 
-    /// The same, in the file alone.
+    /// Omits the column from the printed table; the file keeps it.
     #[must_use]
     pub const fn unprinted(self) -> Self {
         Self { printed: false, ..self }
     }
 
-    /// The same, with numbers that may be below zero.
+    /// Permits negative numbers.
     #[must_use]
     pub const fn signed(self) -> Self {
         Self { signed: true, ..self }
@@ -81,7 +81,7 @@ impl Column {
         self.kind != Kind::Text
     }
 
-    /// Unit of its numbers; empty for words and for numbers without one.
+    /// Its numbers' unit; empty for words and for numbers without one.
     pub fn unit(&self) -> &'static str {
         match self.kind {
             Kind::Text | Kind::Share => "",
@@ -91,7 +91,7 @@ impl Column {
         }
     }
 
-    /// Its name and unit, for people: `batch p50 (ms)`, `images/s`.
+    /// Its name and unit in readable form: `batch p50 (ms)`, `images/s`.
     pub fn heading(&self) -> String {
         let name = self.name.replace("_per_second", "/s");
         let suffix = format!("_{}", self.unit().to_lowercase());
@@ -110,21 +110,21 @@ impl Column {
 pub struct Schema {
     /// The file's name.
     pub file: &'static str,
-    /// The command that makes it, without its arguments: `bench decoders`.
+    /// The command that writes it, without its arguments: `bench decoders`.
     pub made_by: &'static str,
-    /// What its rows are.
+    /// The meaning of its rows.
     pub about: &'static str,
     /// Its columns in order; those of the [context](CONTEXT) follow.
     pub columns: &'static [Column],
 }
 
 impl Schema {
-    /// Every column of the file, the context's included, in order.
+    /// All columns of the file in order, including the context's.
     pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> + use<> {
         self.columns.iter().chain(CONTEXT)
     }
 
-    /// The column of this name.
+    /// The column called `name`.
     pub fn column(&self, name: &str) -> Option<&'static Column> {
         self.all_columns().find(|column| column.name == name)
     }

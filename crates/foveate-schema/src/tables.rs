@@ -1,8 +1,8 @@
-//! The files, one after the other.
+//! The tables of all files.
 
 use crate::{Column, Schema};
 
-/// Columns at the end of every file: what was measured, on what, with what.
+/// Columns at the end of every file: model, machine, version, libraries, date and seed of the measurement.
 pub const CONTEXT: &[Column; 9] = &[
     Column::text("model", "the model as asked for"),
     Column::text("device", "where the forward ran"),
@@ -35,7 +35,7 @@ const P50: Column = Column::number("p50_ms", "ms", "median");
 const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
-/// Every file that an experiment may leave in a run's folder.
+/// All files that an experiment may write to a run's folder.
 pub const ALL: [&Schema; 17] = [
     &PROFILE,
     &DECODERS,
