@@ -9,7 +9,7 @@ use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
 use foveate_preprocess::StageClock;
 
 use crate::admission::Admitted;
-use crate::resample::{Job, Memory, Resampler, Source};
+use crate::resample::{Memory, ResampleBatch, Resampler, Source};
 
 /// One encoded image, and how the device prepares it; `None` when it does not.
 pub(crate) struct Item<'a> {
@@ -179,7 +179,7 @@ impl Flight {
         &mut self,
         device: &Device,
         resampler: &Resampler,
-        job: &Job,
+        job: &ResampleBatch,
         out: &Buffer,
     ) -> Result<(), CudaError> {
         let bytes = job.bytes();

@@ -11,7 +11,7 @@ use crate::admission::Admitted;
 use crate::fault::fault;
 use crate::flight::{Decoded, Decoders, Flight, Item};
 use crate::landing::Landing;
-use crate::resample::{Job, Method, Resampler};
+use crate::resample::{Method, ResampleBatch, Resampler};
 use crate::settings::Backend;
 
 /// Most bytes of decoded images that one of two groups has on the device, unless a single image has more.
@@ -108,7 +108,7 @@ impl NvjpegPreprocessor {
         let flight = &mut self.flights[which];
         flight.finish(clock).map_err(fault)?;
         let decoded = flight.decode(&self.device, &mut self.decoders, items).map_err(fault)?;
-        let mut job = Job::default();
+        let mut job = ResampleBatch::default();
         for (item, decoded) in items.iter().zip(decoded) {
             let to = made * self.image.len();
             let outcome = match (decoded, &item.admitted) {

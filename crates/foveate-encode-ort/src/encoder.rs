@@ -14,7 +14,7 @@ use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session};
 use ort::value::DynValue;
 
 #[cfg(feature = "cuda")]
-use crate::bound::{Bound, download};
+use crate::binding::{DeviceBinding, download};
 use crate::contract::{Contract, Output, Tensor, first_patch};
 use crate::error::{engine, malformed};
 use crate::feed::Feed;
@@ -48,7 +48,7 @@ enum Road {
     /// In the host's memory.
     Host(RunOptions<HasSelectedOutputs>),
     #[cfg(feature = "cuda")]
-    Gpu(Box<Bound>),
+    Gpu(Box<DeviceBinding>),
 }
 
 impl Road {
@@ -56,7 +56,7 @@ impl Road {
         #[cfg(feature = "cuda")]
         if let Device::Cuda(id) | Device::TensorRt(id) = device {
             let outputs = outputs.iter().map(|tensor| tensor.name.clone()).collect();
-            return Ok(Self::Gpu(Box::new(Bound::on_gpu(session, id, outputs)?)));
+            return Ok(Self::Gpu(Box::new(DeviceBinding::on_gpu(session, id, outputs)?)));
         }
         let _ = (device, session);
         let wanted = outputs.iter().fold(OutputSelector::no_default(), |wanted, tensor| wanted.with(&tensor.name));
@@ -287,7 +287,7 @@ impl Engine {
 #[cfg(feature = "cuda")]
 fn compute(
     session: &mut Session,
-    bound: &mut Bound,
+    bound: &mut DeviceBinding,
     outputs: &[(Tensor, Take)],
     rows: &mut [f32],
     dim: usize,

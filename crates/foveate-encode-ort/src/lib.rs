@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 #[cfg(feature = "cuda")]
-mod bound;
+mod binding;
 mod contract;
 mod encoder;
 #[cfg(feature = "tensorrt")]

@@ -7,7 +7,7 @@ use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Sett
 
 /// What is run, and how thoroughly.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct PlanCheckOptions {
     /// What is predicted and run; [`settings`] has a good choice.
     pub settings: Vec<Setting>,
     /// Runs of each, one round after the other.
@@ -70,7 +70,7 @@ pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
 ///
 /// # Errors
 /// As [`Calibration::measure`] and [`Lab::run`].
-pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &Options) -> Result<Check, LabError> {
+pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<Check, LabError> {
     let calibration = Calibration::measure(lab, photos, &options.settings)?;
     let plans: Result<Vec<Planned<'_>>, LabError> =
         options.settings.iter().map(|setting| Planned::new(lab, &calibration, setting, options.seconds)).collect();

@@ -14,7 +14,7 @@ use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// What is profiled, and how.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ProfileOptions {
     /// The configurations, side by side.
     pub settings: Vec<Setting>,
     /// Images of each run; `None` for about as many as take [`SECONDS`].
@@ -37,7 +37,7 @@ pub const SECONDS: f64 = 4.0;
 ///
 /// # Errors
 /// When a run cannot be carried out, or its rows are wrong.
-pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &Options) -> Result<Table, LabError> {
+pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &ProfileOptions) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::PROFILE);
     let mut trace = options.trace.clone();
     for photos in sets {
@@ -45,8 +45,9 @@ pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &Options) -> Result<Table,
             // One thread means one thread: the forward too.
             let serial = Setting { workers: 0, threads: 1, ..setting.clone() };
             let threaded = Setting { workers: setting.workers.max(1), ..setting.clone() };
-            Job { lab, options, photos, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
-            Job { lab, options, photos, setting: &threaded, trace: trace.take() }.add_to(&mut table, "threaded")?;
+            ProfileRun { lab, options, photos, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
+            ProfileRun { lab, options, photos, setting: &threaded, trace: trace.take() }
+                .add_to(&mut table, "threaded")?;
         }
     }
     Ok(table)
@@ -117,15 +118,15 @@ fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &
 }
 
 /// One profiled run.
-struct Job<'a> {
+struct ProfileRun<'a> {
     lab: &'a Lab<'a>,
-    options: &'a Options,
+    options: &'a ProfileOptions,
     photos: &'a PhotoSet,
     setting: &'a Setting,
     trace: Option<Trace>,
 }
 
-impl Job<'_> {
+impl ProfileRun<'_> {
     fn add_to(&self, table: &mut Table, mode: &str) -> Result<(), LabError> {
         let Setting { decoder, resizer, .. } = self.setting;
         self.lab.watch.doing(&format!("profile: {}, {decoder}+{resizer}, {mode}", self.photos.name));

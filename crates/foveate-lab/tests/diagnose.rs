@@ -7,12 +7,12 @@ mod common;
 
 use common::{Bench, FakeRig, Work};
 use foveate_core::Size;
-use foveate_lab::diagnose::{self, Depth, Diagnosis, Options, Verify};
+use foveate_lab::diagnose::{self, Depth, DiagnoseOptions, Diagnosis, Verify};
 use foveate_lab::{LabError, PhotoSet, Setting};
 
 /// Samples of the fewest images, without the checklist.
-fn options() -> Options {
-    Options { rounds: 2, most_rounds: 2, seconds: 0.0, remedies: false, ..Options::new("file") }
+fn options() -> DiagnoseOptions {
+    DiagnoseOptions { rounds: 2, most_rounds: 2, seconds: 0.0, remedies: false, ..DiagnoseOptions::new("file") }
 }
 
 /// Images of such a sample: three batches of four.
@@ -25,13 +25,18 @@ fn rig() -> FakeRig {
     rig
 }
 
-fn diagnose(rig: FakeRig, options: &Options) -> Result<Diagnosis, LabError> {
+fn diagnose(rig: FakeRig, options: &DiagnoseOptions) -> Result<Diagnosis, LabError> {
     let bench = Bench::new(rig);
     let photos = PhotoSet::load(&bench.rig, 100)?;
     diagnose_set(&bench, &photos, &bench.rig.base, options)
 }
 
-fn diagnose_set(bench: &Bench, photos: &PhotoSet, setting: &Setting, options: &Options) -> Result<Diagnosis, LabError> {
+fn diagnose_set(
+    bench: &Bench,
+    photos: &PhotoSet,
+    setting: &Setting,
+    options: &DiagnoseOptions,
+) -> Result<Diagnosis, LabError> {
     let diagnosis = diagnose::run(&bench.lab(), photos, setting, options)?;
     let mut out = Vec::new();
     diagnosis.ladder.print(&mut out).unwrap();
@@ -124,7 +129,7 @@ fn one_photo_is_enough_and_said_to_be_few() {
 fn photos_beyond_the_memory_are_left_out_and_sizes_that_vary_are_told() {
     let mut rig = rig();
     rig.photos = (0..16).map(|n| common::raw(n, Size::square(if n % 2 == 0 { 100 } else { 10 }))).collect();
-    let options = Options { most_bytes: 150_000, ..options() };
+    let options = DiagnoseOptions { most_bytes: 150_000, ..options() };
     let verdict = diagnose(rig, &options).unwrap().verdict;
     let told = |what: &str| assert!(verdict.caveats.iter().any(|line| line.contains(what)), "{what}: {verdict}");
     told("of 16 photos: decoded pixels");
@@ -146,7 +151,7 @@ fn cold_reads_are_of_files_and_of_each_once() {
     let mut rig = rig();
     rig.photos = (0..13).map(|n| common::raw(n, Size::square(330))).collect();
     let bench = Bench::new(rig);
-    let cold = Options { cold: true, ..options() };
+    let cold = DiagnoseOptions { cold: true, ..options() };
     let given = PhotoSet::load(&bench.rig, 100).unwrap();
     let stored = given.small(&bench.rig, &bench.folder().join("small")).unwrap();
     let diagnosis = diagnose_set(&bench, &stored, &bench.rig.base, &cold).unwrap();
@@ -163,10 +168,10 @@ fn cold_reads_are_of_files_and_of_each_once() {
 #[test]
 fn options_that_make_no_sense_are_refused() {
     for wrong in [
-        Options { rounds: 0, ..options() },
-        Options { rounds: 3, most_rounds: 2, ..options() },
-        Options { least_drop: 1.0, ..options() },
-        Options { verify: Some(Verify::Best), ..options() },
+        DiagnoseOptions { rounds: 0, ..options() },
+        DiagnoseOptions { rounds: 3, most_rounds: 2, ..options() },
+        DiagnoseOptions { least_drop: 1.0, ..options() },
+        DiagnoseOptions { verify: Some(Verify::Best), ..options() },
     ] {
         assert!(matches!(diagnose(rig(), &wrong), Err(LabError::Setting(_))), "{wrong:?}");
     }
@@ -180,7 +185,7 @@ fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
     rig.decoders = vec![("plain", Some(1.0)), ("quick", Some(0.25)), ("absent", None)];
     let bench = Bench::new(rig);
     let photos = PhotoSet::load(&bench.rig, 100).unwrap();
-    let options = Options { remedies: true, verify: Some(Verify::Named("decoder".to_owned())), ..options() };
+    let options = DiagnoseOptions { remedies: true, verify: Some(Verify::Named("decoder".to_owned())), ..options() };
     let diagnosis = diagnose_set(&bench, &photos, &bench.rig.base, &options).unwrap();
 
     let table = &diagnosis.remedies;

@@ -3,16 +3,16 @@
 mod common;
 
 use common::{Bench, Costs, FakeRig};
-use foveate_lab::profile::{self, Options};
+use foveate_lab::profile::{self, ProfileOptions};
 use foveate_lab::{PhotoSet, Table};
 use foveate_profile::Trace;
 
 const COSTS: Costs =
     Costs { read: 2.0, decode: 5.0, resize: 3.0, copy_in: 1.0, forward: 4.0, forward_call: 0.0, write: 1.0 };
 
-fn options(bench: &Bench, images: u64) -> Options {
+fn options(bench: &Bench, images: u64) -> ProfileOptions {
     let settings = vec![bench.rig.base.clone()];
-    Options {
+    ProfileOptions {
         settings,
         images: Some(images),
         normalize: true,
@@ -78,7 +78,7 @@ fn the_threaded_run_is_traced() {
     let lab = bench.lab();
     let photos = PhotoSet::load(lab.rig, 100).unwrap();
     let trace = Trace::new(10_000);
-    let options = Options { trace: Some(trace.clone()), normalize: false, ..options(&bench, 16) };
+    let options = ProfileOptions { trace: Some(trace.clone()), normalize: false, ..options(&bench, 16) };
     let table = profile::run(&lab, &[photos], &options).unwrap();
     assert_eq!(value(&table, "serial", "normalize", "count"), 0.0);
     let mut json = Vec::new();
@@ -96,7 +96,8 @@ fn configurations_stand_side_by_side() {
     let photos = PhotoSet::load(lab.rig, 100).unwrap();
     let base = bench.rig.base.clone();
     let slow = foveate_lab::Setting { decoder: "slow".to_owned(), ..base.clone() };
-    let table = profile::run(&lab, &[photos], &Options { settings: vec![base, slow], ..options(&bench, 16) }).unwrap();
+    let table =
+        profile::run(&lab, &[photos], &ProfileOptions { settings: vec![base, slow], ..options(&bench, 16) }).unwrap();
     let mut out = Vec::new();
     profile::print(&table, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();

@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub use callbacks::{Call, Callbacks};
 pub use latency::{Latency, LatencyError};
-pub use options::Options;
+pub use options::PhotoServerOptions;
 use site::Site;
 
 /// Threads that answer. They wait for nothing but sockets.
@@ -37,7 +37,7 @@ impl PhotoServer {
     ///
     /// # Errors
     /// When there is no photo, no port or no thread.
-    pub fn start(photos: Vec<Arc<[u8]>>, options: Options) -> io::Result<Self> {
+    pub fn start(photos: Vec<Arc<[u8]>>, options: PhotoServerOptions) -> io::Result<Self> {
         if photos.is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "a photo server needs a photo"));
         }

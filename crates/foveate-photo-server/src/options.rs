@@ -4,7 +4,7 @@ use crate::latency::Latency;
 
 /// How a server answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct PhotoServerOptions {
     /// Time until anything but a callback is answered.
     pub latency: Latency,
     /// Time until a callback is answered.
@@ -15,7 +15,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for PhotoServerOptions {
     /// At once, but for the 10 seconds of `/slow/`.
     fn default() -> Self {
         Self { latency: Latency::NONE, callback_latency: Latency::NONE, drip: Duration::from_secs(10), seed: 0 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::bodies;
 use crate::callbacks::Callbacks;
-use crate::options::Options;
+use crate::options::PhotoServerOptions;
 
 /// Most paths that are counted. Others are refused, so that no count is ever forgotten.
 const MOST_PATHS: usize = 1 << 20;
@@ -19,14 +19,14 @@ const MOST_PATHS: usize = 1 << 20;
 pub(crate) struct Site {
     photos: Vec<Bytes>,
     jpeg_bomb: Bytes,
-    options: Options,
+    options: PhotoServerOptions,
     stalled: watch::Sender<bool>,
     counts: Mutex<BTreeMap<String, u64>>,
     callbacks: Callbacks,
 }
 
 impl Site {
-    pub(crate) fn new(photos: Vec<Arc<[u8]>>, options: Options) -> Self {
+    pub(crate) fn new(photos: Vec<Arc<[u8]>>, options: PhotoServerOptions) -> Self {
         Self {
             photos: photos.into_iter().map(Bytes::from_owner).collect(),
             jpeg_bomb: bodies::jpeg_bomb().into(),
@@ -46,7 +46,7 @@ impl Site {
         if n % 2 == 1 { self.jpeg_bomb.clone() } else { Bytes::from_static(bodies::PNG_BOMB) }
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &PhotoServerOptions {
         &self.options
     }
 

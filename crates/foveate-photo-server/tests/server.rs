@@ -11,7 +11,7 @@ use foveate_core::PixelBuf;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_image::GenericDecoder;
 use foveate_net::Client;
-use foveate_photo_server::{Latency, Options, PhotoServer};
+use foveate_photo_server::{Latency, PhotoServer, PhotoServerOptions};
 
 const PHOTOS: [&str; 2] = ["camera_gray.jpg", "retina.png"];
 
@@ -20,7 +20,7 @@ fn photos() -> Vec<Arc<[u8]>> {
     PHOTOS.map(|name| std::fs::read(format!("{folder}{name}")).unwrap().into()).into()
 }
 
-fn server(options: Options) -> PhotoServer {
+fn server(options: PhotoServerOptions) -> PhotoServer {
     PhotoServer::start(photos(), options).unwrap()
 }
 
@@ -100,7 +100,7 @@ fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
 
 #[test]
 fn photos_come_over_one_connection_and_are_counted() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     let mut client = Socket::new(&server);
     for (path, photo) in [("/photo/0", 0), ("/photo/1", 1), ("/photo/2?size=large", 0), ("/photo/1", 1)] {
         let reply = client.get(path);
@@ -114,7 +114,7 @@ fn photos_come_over_one_connection_and_are_counted() {
 
 #[test]
 fn broken_photos_are_refused_by_decoders() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     let mut client = Socket::new(&server);
     for (n, photo) in photos().iter().enumerate() {
         let corrupt = client.get(&format!("/corrupt/{n}")).body;
@@ -133,7 +133,7 @@ fn broken_photos_are_refused_by_decoders() {
 
 #[test]
 fn errors_are_told_as_servers_tell_them() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     let mut client = Socket::new(&server);
     assert_eq!(client.get("/missing/1").status, 404);
     assert_eq!(client.get("/no/such/path").status, 404);
@@ -153,7 +153,7 @@ fn errors_are_told_as_servers_tell_them() {
 
 #[test]
 fn a_server_that_stalls_answers_later_and_takes_callbacks_all_the_time() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     server.set_stalled(true);
     let mut client = Socket::new(&server);
     client.send("GET /photo/0 HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -171,7 +171,7 @@ fn a_server_that_stalls_answers_later_and_takes_callbacks_all_the_time() {
 
 #[test]
 fn a_stalled_request_holds_up_no_other_and_nobody_at_the_end() {
-    let server = server(Options { latency: Latency::NONE, ..Options::default() });
+    let server = server(PhotoServerOptions { latency: Latency::NONE, ..PhotoServerOptions::default() });
     let mut stalled = Socket::new(&server);
     stalled.send("GET /stall/0 HTTP/1.1\r\n\r\n");
     assert_eq!(Socket::new(&server).get("/photo/0").status, 200);
@@ -185,7 +185,7 @@ fn a_stalled_request_holds_up_no_other_and_nobody_at_the_end() {
 
 #[test]
 fn a_slow_photo_takes_its_time_and_is_whole() {
-    let server = server(Options { drip: Duration::from_millis(300), ..Options::default() });
+    let server = server(PhotoServerOptions { drip: Duration::from_millis(300), ..PhotoServerOptions::default() });
     let mut client = Socket::new(&server);
     let started = Instant::now();
     assert_eq!(client.get("/slow/0").body[..], photos()[0][..]);
@@ -194,7 +194,7 @@ fn a_slow_photo_takes_its_time_and_is_whole() {
 
 #[test]
 fn a_body_without_end_goes_on_until_the_client_has_enough() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     let mut client = Socket::new(&server);
     client.send("GET /huge/0 HTTP/1.1\r\n\r\n");
     let head = client.head();
@@ -208,7 +208,11 @@ fn a_body_without_end_goes_on_until_the_client_has_enough() {
 #[test]
 fn answers_take_the_latency_asked_for() {
     let steady = |ms| Latency::new(Duration::from_millis(ms), Duration::from_millis(ms)).unwrap();
-    let server = server(Options { latency: steady(30), callback_latency: steady(60), ..Options::default() });
+    let server = server(PhotoServerOptions {
+        latency: steady(30),
+        callback_latency: steady(60),
+        ..PhotoServerOptions::default()
+    });
     let mut client = Socket::new(&server);
     let mut timed = |ask: &dyn Fn(&mut Socket)| {
         let started = Instant::now();
@@ -224,7 +228,7 @@ fn answers_take_the_latency_asked_for() {
 
 #[test]
 fn callbacks_are_kept_and_refused_while_the_receiver_is_down() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     let (mut client, callbacks) = (Socket::new(&server), server.callbacks());
     assert_eq!(client.call_back("a", "one"), 204);
     callbacks.set_down(true);
@@ -242,7 +246,7 @@ fn callbacks_are_kept_and_refused_while_the_receiver_is_down() {
 
 #[test]
 fn many_clients_at_once_each_get_what_they_asked_for() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     thread::scope(|scope| {
         for client in 0..32 {
             let server = &server;
@@ -265,7 +269,7 @@ fn many_clients_at_once_each_get_what_they_asked_for() {
 /// A worker's own client sees each fault as what it is.
 #[test]
 fn the_guarded_client_tells_the_faults_apart() {
-    let server = server(Options::default());
+    let server = server(PhotoServerOptions::default());
     let timeout = Duration::from_millis(500);
     let client = Client::new(foveate_net::ClientOptions {
         allow_private: vec!["127.0.0.1".to_owned()],
@@ -296,5 +300,5 @@ fn the_guarded_client_tells_the_faults_apart() {
 
 #[test]
 fn a_server_without_photos_is_refused() {
-    assert!(PhotoServer::start(Vec::new(), Options::default()).is_err());
+    assert!(PhotoServer::start(Vec::new(), PhotoServerOptions::default()).is_err());
 }

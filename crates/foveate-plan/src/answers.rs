@@ -218,7 +218,7 @@ impl Demand {
 
 /// A job of embedding images on machines that are paid by the hour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub struct Workload {
     /// Number of images.
     pub images: u64,
     /// Number of machines, all alike.
@@ -276,7 +276,7 @@ pub struct JobCost {
     pub images_per_second: f64,
 }
 
-impl Job {
+impl Workload {
     /// Computes hours and money.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Job {
     /// The fewest machines that finish within `hours` at the mean rate.
     ///
     /// # Errors
-    /// As [`Job::cost`], and if starting alone takes that long.
+    /// As [`Workload::cost`], and if starting alone takes that long.
     pub fn machines_for(&self, hours: f64) -> Result<u32, PlanError> {
         let one = Self { machines: 1, ..*self }.cost()?;
         let startup = self.startup_seconds / 3600.0;
@@ -368,7 +368,7 @@ mod tests {
         assert!((moved.compute_seconds - (5e-3 + 256.0 * 126e-6)).abs() < 1e-12);
     }
 
-    const JOB: Job = Job {
+    const JOB: Workload = Workload {
         images: 3_600_000,
         machines: 4,
         rate: Rate { low: 80.0, mean: 100.0, high: 125.0 },
@@ -385,20 +385,20 @@ mod tests {
         assert!((cost.money.expected - expected * 8.0).abs() < 1e-9);
         assert!(cost.hours.low < expected && expected < cost.hours.high);
         let machines = JOB.machines_for(1.0).unwrap();
-        assert!(Job { machines, ..JOB }.cost().unwrap().hours.expected <= 1.0);
-        assert!(Job { machines: machines - 1, ..JOB }.cost().unwrap().hours.expected > 1.0);
+        assert!(Workload { machines, ..JOB }.cost().unwrap().hours.expected <= 1.0);
+        assert!(Workload { machines: machines - 1, ..JOB }.cost().unwrap().hours.expected > 1.0);
         assert!(JOB.machines_for(0.04).is_err());
     }
 
     #[test]
     fn nonsense_is_refused() {
         for broken in [
-            Job { machines: 0, ..JOB },
-            Job { efficiency: 0.0, ..JOB },
-            Job { price_per_hour: -1.0, ..JOB },
-            Job { startup_seconds: f64::NAN, ..JOB },
-            Job { rate: Rate { low: 2.0, mean: 1.0, high: 3.0 }, ..JOB },
-            Job { rate: Rate::exactly(0.0), ..JOB },
+            Workload { machines: 0, ..JOB },
+            Workload { efficiency: 0.0, ..JOB },
+            Workload { price_per_hour: -1.0, ..JOB },
+            Workload { startup_seconds: f64::NAN, ..JOB },
+            Workload { rate: Rate { low: 2.0, mean: 1.0, high: 3.0 }, ..JOB },
+            Workload { rate: Rate::exactly(0.0), ..JOB },
         ] {
             assert!(broken.cost().is_err(), "{broken:?}");
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, not_negative, positive};
 use crate::sim::{Service, Uniform};
-use crate::{Interval, Job, PlanError, Rate};
+use crate::{Interval, PlanError, Rate, Workload};
 
 /// A job on a fleet of machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ pub struct FleetOutcome {
     pub idle_seconds: f64,
     /// Money, in the price's currency.
     pub money: f64,
-    /// `images ÷ (rate × machines × seconds since the first machine was ready)`: the value for [`Job::efficiency`].
+    /// `images ÷ (rate × machines × seconds since the first machine was ready)`: the value for [`Workload::efficiency`].
     /// Above 1 only if machines are faster than the ordinary rate.
     pub efficiency: f64,
     /// Images done, and not lost later, at each hundredth of the time: 101 values from 0 to the total.
@@ -111,7 +111,7 @@ pub fn stragglers(share: f64, speed: f64) -> Result<Service, PlanError> {
 impl Fleet {
     /// The fleet for a job, with its rate, machines, start-up and price. It has shards of `shard_images`, a queue with
     /// a visibility timeout of five minutes, a commit every `commit_images`, and neither stragglers nor preemption.
-    pub fn of(job: &Job, shard_images: u64, commit_images: u64) -> Self {
+    pub fn of(job: &Workload, shard_images: u64, commit_images: u64) -> Self {
         Self {
             images: job.images,
             machines: job.machines,
@@ -588,8 +588,14 @@ mod tests {
     #[test]
     fn it_agrees_with_the_cost_of_a_job() {
         let rate = Rate { low: 80.0, mean: 100.0, high: 125.0 };
-        let job =
-            Job { images: 1_000_000, machines: 10, rate, startup_seconds: 120.0, efficiency: 1.0, price_per_hour: 3.0 };
+        let job = Workload {
+            images: 1_000_000,
+            machines: 10,
+            rate,
+            startup_seconds: 120.0,
+            efficiency: 1.0,
+            price_per_hour: 3.0,
+        };
         let cost = job.cost().unwrap();
         let (seconds, money) = Fleet::of(&job, 10_000, 500).interval(rate).unwrap();
         for (ours, theirs) in

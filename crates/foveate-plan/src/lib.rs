@@ -12,13 +12,13 @@ pub mod stats;
 mod step;
 mod walls;
 
-pub use answers::{Demand, Interval, Job, JobCost, Rate, WhatIf};
+pub use answers::{Demand, Interval, JobCost, Rate, WhatIf, Workload};
 pub use error::PlanError;
 pub use fit::{StepFit, fit_step};
 pub use fleet::{Fleet, FleetOutcome, Preemption, Sharding, stragglers};
 pub use measured::{Configuration, ForwardCost, Measured, Place, StageCost};
 pub use queueing::{QueueDemand, QueueSizing};
-pub use shared::{Bound, MeasuredRun, Prediction, StageLoad};
+pub use shared::{Bottleneck, MeasuredRun, Prediction, StageLoad};
 pub use sim::{Limits, QueueUse, Service, SimForward, SimOutcome, SimStage, Simulation, Span, ThreadsUse};
 pub use step::{LinearStep, Step, StepTable};
 pub use walls::{Model, SteadyState, Storage, Transform, Wall};

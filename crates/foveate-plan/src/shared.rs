@@ -14,7 +14,7 @@ pub struct Prediction {
     /// Images per second once the pipeline is full.
     pub images_per_second: f64,
     /// The bottleneck.
-    pub bound: Bound,
+    pub bound: Bottleneck,
     /// All groups of threads, in pipeline order.
     pub stages: Vec<StageLoad>,
     /// Core seconds in use ÷ available core seconds, 0..=1.
@@ -34,7 +34,7 @@ pub struct Prediction {
 /// A configuration's bottleneck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub enum Bottleneck {
     /// The threads of one stage are always busy; more or faster ones would help.
     Stage {
         /// [`StageLoad::name`].
@@ -52,7 +52,7 @@ pub enum Bound {
     },
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stage { stage } => f.write_str(stage),
@@ -250,7 +250,7 @@ impl Measured {
         let why = format!("one thread does everything in turn; {} is {share:.0} % of it", largest.name);
         Ok(Prediction {
             images_per_second: f64::from(batch) / cycle,
-            bound: Bound::Sequential { largest: largest.name.to_owned() },
+            bound: Bottleneck::Sequential { largest: largest.name.to_owned() },
             why,
             cores_utilization: loads.iter().map(|load| load.seconds * load.cores).sum::<f64>()
                 / (cycle * f64::from(self.cores)),
@@ -307,18 +307,18 @@ fn largest_by(loads: &[Load], key: impl Fn(&Load) -> f64) -> &Load {
     loads.iter().fold(&loads[0], |best, load| if key(load) > key(best) { load } else { best })
 }
 
-fn bound_of(loads: &[Load], cycle: f64) -> Bound {
+fn bound_of(loads: &[Load], cycle: f64) -> Bottleneck {
     let slowest = largest_by(loads, |load| load.seconds);
     if cycle <= slowest.seconds * ALONE {
-        return Bound::Stage { stage: slowest.name.to_owned() };
+        return Bottleneck::Stage { stage: slowest.name.to_owned() };
     }
-    Bound::Cores { largest: largest_by(loads, |load| load.seconds * load.cores).name.to_owned() }
+    Bottleneck::Cores { largest: largest_by(loads, |load| load.seconds * load.cores).name.to_owned() }
 }
 
-fn why_threaded(loads: &[Load], bound: &Bound, cycle: f64, cores: f64) -> String {
+fn why_threaded(loads: &[Load], bound: &Bottleneck, cycle: f64, cores: f64) -> String {
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     match bound {
-        Bound::Stage { stage } => {
+        Bottleneck::Stage { stage } => {
             let next = loads.iter().filter(|load| load.name != stage).map(|load| (load.seconds, load.name));
             let (seconds, name) = next.fold((0.0, ""), |best, load| if load.0 > best.0 { load } else { best });
             let rest = if name.is_empty() { String::new() } else { format!("; next is {name} with {}", ms(seconds)) };
@@ -400,14 +400,14 @@ mod tests {
         let core_seconds = 32.0 * 0.0044 + 64.0 / 34.2;
         assert!((prediction.cycle_seconds - core_seconds / 2.0).abs() < 1e-9, "{prediction:?}");
         assert!((prediction.cores_utilization - 1.0).abs() < 1e-9);
-        assert_eq!(prediction.bound, Bound::Cores { largest: "forward".into() });
+        assert_eq!(prediction.bound, Bottleneck::Cores { largest: "forward".into() });
     }
 
     #[test]
     fn with_a_core_for_each_thread_the_slowest_stage_decides() {
         let prediction = two_cores().predict(&configuration(1, 1)).unwrap();
         assert!((prediction.images_per_second - 1.0 / 0.0535).abs() < 1e-9);
-        assert_eq!(prediction.bound, Bound::Stage { stage: "forward".into() });
+        assert_eq!(prediction.bound, Bottleneck::Stage { stage: "forward".into() });
         let sixteen = Measured { cores: 16, ..two_cores() };
         assert!((sixteen.predict(&configuration(8, 2)).unwrap().images_per_second - 34.2).abs() < 1e-9);
     }
@@ -416,14 +416,14 @@ mod tests {
     fn in_turn_on_one_thread_the_seconds_add_up() {
         let prediction = two_cores().predict(&configuration(0, 2)).unwrap();
         assert!((1.0 / prediction.images_per_second - (1.0 / 34.2 + 0.0044)).abs() < 1e-9);
-        assert_eq!(prediction.bound, Bound::Sequential { largest: "forward".into() });
+        assert_eq!(prediction.bound, Bottleneck::Sequential { largest: "forward".into() });
     }
 
     #[test]
     fn a_slow_worker_is_the_bound_and_two_of_them_help() {
         let slow = Measured { cores: 8, ..two_cores().with_stage("decode", 20.0).unwrap() };
         let one = slow.predict(&configuration(1, 2)).unwrap();
-        assert_eq!(one.bound, Bound::Stage { stage: "workers".into() });
+        assert_eq!(one.bound, Bottleneck::Stage { stage: "workers".into() });
         assert!((one.images_per_second - 1.0 / 0.069).abs() < 1e-6);
         let two = slow.predict(&configuration(2, 2)).unwrap();
         assert!((two.images_per_second / one.images_per_second - 2.0).abs() < 1e-9);

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic, too
 
 use foveate_plan::{
-    Bound, Configuration, ForwardCost, Limits, LinearStep, Measured, Place, Service, SimForward, SimStage, Simulation,
-    StageCost, Step,
+    Bottleneck, Configuration, ForwardCost, Limits, LinearStep, Measured, Place, Service, SimForward, SimStage,
+    Simulation, StageCost, Step,
 };
 use proptest::prelude::*;
 
@@ -250,7 +250,7 @@ fn a_slow_store_is_simulated_as_its_requests_in_flight() {
         let storage = Some(foveate_plan::Storage { link_bytes_per_second, ..store });
         let measured = Measured { storage, ..machine(8, 0.002, 0.001) };
         let predicted = measured.predict(&configuration).unwrap();
-        assert_eq!(predicted.bound, Bound::Stage { stage: "storage".into() });
+        assert_eq!(predicted.bound, Bottleneck::Stage { stage: "storage".into() });
         let outcome = measured.simulation(&configuration, 6_400, 1).unwrap().run().unwrap();
         assert_close(outcome.steady_images_per_second, predicted.images_per_second, 0.01);
     }
@@ -262,7 +262,7 @@ fn the_stage_that_binds_is_the_one_that_is_busy() {
         Configuration { readers: 2, workers: 2, batch: 32, prefetch: 1, forward_threads: 1, encoders: 1 };
     for (decode, forward, expected) in [(0.002, 0.03, "forward"), (0.09, 0.01, "workers")] {
         let measured = machine(8, decode, forward);
-        assert_eq!(measured.predict(&configuration).unwrap().bound, Bound::Stage { stage: expected.into() });
+        assert_eq!(measured.predict(&configuration).unwrap().bound, Bottleneck::Stage { stage: expected.into() });
         let outcome = measured.simulation(&configuration, 3_200, 1).unwrap().run().unwrap();
         let busiest = outcome.stages.iter().max_by(|a, b| a.utilization.total_cmp(&b.utilization)).unwrap();
         assert_eq!(busiest.name, expected);

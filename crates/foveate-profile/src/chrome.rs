@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::lane::{Event, Lane};
+use crate::track::{Event, Track};
 
-/// The one process that contains all lanes as threads. Viewers read zero as no thread, and the process's own number as
-/// its main thread, so lanes start above both.
+/// The one process that contains all tracks as threads. Viewers read zero as no thread, and the process's own number as
+/// its main thread, so tracks start above both.
 const PROCESS: usize = 1;
 const FIRST_LANE: usize = 2;
 
@@ -26,16 +26,16 @@ struct Row {
     open: Vec<u64>,
 }
 
-pub(crate) fn write(mut lanes: Vec<Lane>, dropped: u64, out: &mut dyn Write) -> io::Result<()> {
-    lanes.sort_by_cached_key(place);
+pub(crate) fn write(mut tracks: Vec<Track>, dropped: u64, out: &mut dyn Write) -> io::Result<()> {
+    tracks.sort_by_cached_key(place);
     let mut out = io::BufWriter::new(out);
     write!(out, "{{\"traceEvents\":[\n{{\"ph\":\"M\",\"pid\":{PROCESS},\"name\":\"process_name\"")?;
     write!(out, ",\"args\":{{\"name\":{}}}}}", Quoted(&program()))?;
-    let rows = lanes.iter().flat_map(|lane| rows(lane).into_iter().map(|row| (lane.name.as_str(), row)));
+    let rows = tracks.iter().flat_map(|track| rows(track).into_iter().map(|row| (track.name.as_str(), row)));
     for (number, (name, row)) in rows.enumerate() {
         write_row(&mut out, name, FIRST_LANE + number, &row)?;
     }
-    write_counters(&mut out, &lanes)?;
+    write_counters(&mut out, &tracks)?;
     write!(out, "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{{\"dropped_events\":{dropped}}}}}\n")?;
     out.flush()
 }
@@ -46,8 +46,8 @@ fn program() -> String {
 }
 
 /// Threads before tracks, the main thread first, names in the order that a reader expects.
-fn place(lane: &Lane) -> (bool, bool, Vec<(String, u64)>, Option<u64>) {
-    (lane.thread.is_none(), lane.name != "main", natural(&lane.name), lane.thread)
+fn place(track: &Track) -> (bool, bool, Vec<(String, u64)>, Option<u64>) {
+    (track.thread.is_none(), track.name != "main", natural(&track.name), track.thread)
 }
 
 /// Splits text and numbers, so that "decode 10" sorts after "decode 9".
@@ -70,11 +70,11 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// Distributes a lane's spans over rows such that spans in a row are nested or disjoint. One row suffices, unless the
-/// lane is a device that does several things at once. None if the lane has only counters.
-fn rows(lane: &Lane) -> Vec<Row> {
+/// Distributes a track's spans over rows such that spans in a row are nested or disjoint. One row suffices, unless the
+/// track is a device that does several things at once. None if the track has only counters.
+fn rows(track: &Track) -> Vec<Row> {
     // Among spans with the same times, the one recorded last is the outer one.
-    let mut spans: Vec<Span> = lane.pieces.iter().flatten().rev().filter_map(span).collect();
+    let mut spans: Vec<Span> = track.pieces.iter().flatten().rev().filter_map(span).collect();
     spans.sort_by_key(|span| (span.start, Reverse(span.duration)));
     let mut rows: Vec<Row> = Vec::new();
     for span in spans {
@@ -123,12 +123,12 @@ fn write_row(out: &mut dyn Write, name: &str, number: usize, row: &Row) -> io::R
 }
 
 /// Counters belong to the process, whichever thread reported them.
-fn write_counters(out: &mut dyn Write, lanes: &[Lane]) -> io::Result<()> {
+fn write_counters(out: &mut dyn Write, tracks: &[Track]) -> io::Result<()> {
     let counter = |event: &Event| match *event {
         Event::Counter { track, at, value } => Some((at, track, value)),
         Event::Span { .. } => None,
     };
-    let mut counters: Vec<_> = lanes.iter().flat_map(|lane| &lane.pieces).flatten().filter_map(counter).collect();
+    let mut counters: Vec<_> = tracks.iter().flat_map(|track| &track.pieces).flatten().filter_map(counter).collect();
     counters.sort_by_key(|(at, ..)| *at);
     for (at, track, value) in counters {
         write!(out, ",\n{{\"ph\":\"C\",\"pid\":{PROCESS},\"name\":{},\"ts\":{}", Quoted(track), Micros(at))?;

@@ -2,11 +2,11 @@
 
 mod chrome;
 mod histogram;
-mod lane;
 pub mod process;
 mod stage;
 mod thread;
 mod trace;
+mod track;
 
 pub use histogram::Histogram;
 pub use stage::{Span, StageProfiler, StageTotals};

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::histogram::add_alone;
-use crate::lane::nanos;
 use crate::thread::{self, PerThread};
+use crate::track::nanos;
 use crate::{Histogram, Trace};
 
 /// Times spent in a fixed set of named stages, summed over all threads.
@@ -74,7 +74,7 @@ impl StageProfiler {
         Self { names: names.into_iter().collect(), threads: PerThread::default(), trace: None }
     }
 
-    /// A profiler that also puts every span into `trace`, on the lane of its thread.
+    /// A profiler that also puts every span into `trace`, on the track of its thread.
     pub fn traced(names: impl IntoIterator<Item = &'static str>, trace: Trace) -> Self {
         Self { trace: Some(trace), ..Self::new(names) }
     }

@@ -3,10 +3,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::chrome;
-use crate::lane::{Event, Lane, Room, nanos};
 use crate::thread::{self, PerThread};
+use crate::track::{Event, Room, Track, nanos};
 
-/// Single events for a viewer: spans of threads, spans of other lanes (a device), and counters (a queue's length). It
+/// Single events for a viewer: spans of threads, spans of other tracks (a device), and counters (a queue's length). It
 /// is a handle: clones write to the same trace.
 ///
 /// Each thread writes to its own memory, in pieces taken from the trace's capacity. Once the capacity is used up,
@@ -19,8 +19,8 @@ struct Inner {
     origin: Instant,
     room: Room,
     /// Lanes of the successive threads that had the slot.
-    threads: PerThread<Mutex<Vec<Lane>>>,
-    tracks: Mutex<Vec<Lane>>,
+    threads: PerThread<Mutex<Vec<Track>>>,
+    tracks: Mutex<Vec<Track>>,
 }
 
 impl Trace {
@@ -37,13 +37,13 @@ impl Trace {
         self.on_this_thread(Event::Counter { track, at, value });
     }
 
-    /// Adds a span to a lane that is not a thread, such as a device. Time before the trace was made is cut off. Spans
-    /// of a lane that overlap without nesting are drawn on several lanes of that name.
+    /// Adds a span to a track that is not a thread, such as a device. Time before the trace was made is cut off. Spans
+    /// of a track that overlap without nesting are drawn on several rows of that name.
     pub fn span_on(&self, track: &str, name: &'static str, start: Instant, duration: Duration) {
         let event = self.span_event(name, start, duration);
         let mut tracks = lock(&self.0.tracks);
-        match tracks.iter_mut().find(|lane| lane.name == track) {
-            Some(lane) => lane.push(event, &self.0.room),
+        match tracks.iter_mut().find(|known| known.name == track) {
+            Some(known) => known.push(event, &self.0.room),
             None => push_new(&mut tracks, || track.to_owned(), None, event, &self.0.room),
         }
     }
@@ -55,7 +55,7 @@ impl Trace {
 
     /// Number of events held.
     pub fn events(&self) -> usize {
-        let count = |lanes: &Mutex<Vec<Lane>>| lock(lanes).iter().map(Lane::len).sum::<usize>();
+        let count = |tracks: &Mutex<Vec<Track>>| lock(tracks).iter().map(Track::len).sum::<usize>();
         self.0.threads.iter().map(count).sum::<usize>() + count(&self.0.tracks)
     }
 
@@ -71,10 +71,10 @@ impl Trace {
     /// # Errors
     /// Those of `out`.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let threads = self.0.threads.iter().flat_map(|lanes| lock(lanes).clone());
-        let mut lanes: Vec<Lane> = threads.collect();
-        lanes.extend(lock(&self.0.tracks).iter().cloned());
-        chrome::write(lanes, self.dropped(), out)
+        let threads = self.0.threads.iter().flat_map(|tracks| lock(tracks).clone());
+        let mut tracks: Vec<Track> = threads.collect();
+        tracks.extend(lock(&self.0.tracks).iter().cloned());
+        chrome::write(tracks, self.dropped(), out)
     }
 
     fn span_event(&self, name: &'static str, start: Instant, duration: Duration) -> Event {
@@ -86,10 +86,10 @@ impl Trace {
     fn on_this_thread(&self, event: Event) {
         let Inner { threads, room, .. } = &*self.0;
         thread::with_lease(|lease| {
-            let mut lanes = lock(threads.get_or_init(lease.slot, Mutex::default));
-            match lanes.last_mut().filter(|lane| lane.thread == Some(lease.serial)) {
-                Some(lane) => lane.push(event, room),
-                None => push_new(&mut lanes, || thread_name(lease.serial), Some(lease.serial), event, room),
+            let mut tracks = lock(threads.get_or_init(lease.slot, Mutex::default));
+            match tracks.last_mut().filter(|track| track.thread == Some(lease.serial)) {
+                Some(track) => track.push(event, room),
+                None => push_new(&mut tracks, || thread_name(lease.serial), Some(lease.serial), event, room),
             }
         });
     }
@@ -99,15 +99,15 @@ fn thread_name(serial: u64) -> String {
     std::thread::current().name().map_or_else(|| format!("thread {serial}"), str::to_owned)
 }
 
-/// Adds a lane only if its first event fits, because a lane takes memory too.
-fn push_new(lanes: &mut Vec<Lane>, name: impl FnOnce() -> String, thread: Option<u64>, event: Event, room: &Room) {
+/// Adds a track only if its first event fits, because a track takes memory too.
+fn push_new(tracks: &mut Vec<Track>, name: impl FnOnce() -> String, thread: Option<u64>, event: Event, room: &Room) {
     if let Some(mut piece) = room.take() {
         piece.push(event);
-        lanes.push(Lane { name: name(), thread, pieces: vec![piece] });
+        tracks.push(Track { name: name(), thread, pieces: vec![piece] });
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Code under these locks never leaves a lane half changed.
+    // Code under these locks never leaves a track half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -124,7 +124,7 @@ fn run_script(script: &Path, element: Element, files: &[PathBuf]) -> Result<(), 
 pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), String> {
     for &layout in subject.layouts {
         let disk = Disk::mount(&scratch.join(format!("{layout:?}")), "size=4m")?;
-        let mut job = Job::new();
+        let mut job = SampleRun::new();
         job.outcomes = (0..3000).map(|i| (format!("photos/{i:0100}.jpg"), i % 100 != 7)).collect();
         let calls = Calls { rows: 50, commit_every: 1 };
         let options = SinkOptions { part_items: 1000, ..options(&disk.folder, subject.extension, layout) };
@@ -160,7 +160,7 @@ pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), Str
     let disk = Disk::mount(&scratch.join("sealed"), "ro")?;
     for &layout in subject.layouts {
         let options = options(&disk.folder, subject.extension, layout);
-        let error = (subject.open)(&options).begin(&Job::new().manifest, Existing::Resume).unwrap_err();
+        let error = (subject.open)(&options).begin(&SampleRun::new().manifest, Existing::Resume).unwrap_err();
         assert!(error.to_string().contains(&disk.folder.display().to_string()), "{error}");
         assert!(
             matches!(&error, SinkError::Io { source, .. } if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem),
@@ -233,7 +233,7 @@ fn crashes(
     let quiet = || -> Probe { Box::new(|_| {}) };
     let old = if overwrites {
         let mut sink = open(&options(&work, extension, layout), quiet());
-        let mut job = Job::new();
+        let mut job = SampleRun::new();
         job.manifest.fingerprint.insert("model".into(), "old".into());
         job.outcomes.truncate(9);
         job.finish(&mut *sink, Existing::Resume, &Calls::default()).unwrap();
@@ -244,7 +244,7 @@ fn crashes(
     let steps = Arc::new(Mutex::new(Vec::new()));
     let probe = copying_probe(work.clone(), copies.clone(), Arc::clone(&steps));
     let existing = if overwrites { Existing::Overwrite } else { Existing::Resume };
-    let job = Job::new();
+    let job = SampleRun::new();
     let calls = Calls { rows: 2, commit_every: 2 };
     let mut sink = open(&options(&work, extension, layout), probe);
     job.finish(&mut *sink, existing, &calls).unwrap();
@@ -363,14 +363,14 @@ impl Default for Calls {
 }
 
 /// A run with every kind of outcome: parts that are full, mixed, and without rows.
-struct Job {
+struct SampleRun {
     manifest: RunManifest,
     first: u64,
     /// The id of each item, and whether it gets a vector.
     outcomes: Vec<(String, bool)>,
 }
 
-impl Job {
+impl SampleRun {
     fn new() -> Self {
         let awkward =
             ["plain.jpg", "a,b.jpg", "say \"hi\".jpg", "two\nlines.jpg", "żółw 🐢.jpg", " blanks ", "cr\r\n,"];
@@ -498,18 +498,18 @@ impl Bench<'_> {
         (self.subject.open)(&self.options(folder))
     }
 
-    fn complete(&self, folder: &Path, job: &Job, calls: &Calls) -> Published {
+    fn complete(&self, folder: &Path, job: &SampleRun, calls: &Calls) -> Published {
         job.finish(&mut *self.sink(folder), Existing::Resume, calls).unwrap()
     }
 
     /// The bytes of an uninterrupted run.
     fn reference(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let folder = self.folder(name);
-        self.complete(&folder, &Job::new(), &Calls::default());
+        self.complete(&folder, &SampleRun::new(), &Calls::default());
         snapshot(&folder)
     }
 
-    fn check(&self, job: &Job, published: &Published, expected: &Stored) {
+    fn check(&self, job: &SampleRun, published: &Published, expected: &Stored) {
         assert_eq!(published.rows, expected.len() as u64, "rows");
         assert_eq!(published.failures, job.failures(), "failures");
         assert!(published.files.iter().all(|file| file.is_file()), "every published file is there");
@@ -517,7 +517,7 @@ impl Bench<'_> {
         Self::check_failures(job, published);
     }
 
-    fn check_failures(job: &Job, published: &Published) {
+    fn check_failures(job: &SampleRun, published: &Published) {
         let name = |file: &&PathBuf| file.file_name().unwrap().to_string_lossy().into_owned();
         let failures = published.files.iter().find(|file| name(file).contains("failures"));
         let text = fs::read_to_string(failures.expect("a failures file is always published")).unwrap();
@@ -532,13 +532,13 @@ impl Bench<'_> {
     }
 
     fn rows_come_back_in_order(&self) {
-        let job = Job::new();
+        let job = SampleRun::new();
         let published = self.complete(&self.folder("fresh"), &job, &Calls::default());
         self.check(&job, &published, &job.rows());
     }
 
     fn halves_round_to_nearest_even(&self) {
-        let job = Job::new();
+        let job = SampleRun::new();
         let options = SinkOptions { element: Element::F16, ..self.options(&self.folder("f16")) };
         let published = job.finish(&mut *(self.subject.open)(&options), Existing::Resume, &Calls::default()).unwrap();
         let half = |value: f32| half::f16::from_f64(f64::from(value)).to_f32();
@@ -548,16 +548,16 @@ impl Bench<'_> {
     }
 
     fn no_rows_is_a_valid_output(&self) {
-        let job = Job { outcomes: Vec::new(), ..Job::new() };
+        let job = SampleRun { outcomes: Vec::new(), ..SampleRun::new() };
         let published = self.complete(&self.folder("empty"), &job, &Calls::default());
         self.check(&job, &published, &Vec::new());
     }
 
     fn only_failures_are_no_output(&self) {
-        let mut job = Job::new();
+        let mut job = SampleRun::new();
         job.outcomes.iter_mut().for_each(|(_, stored)| *stored = false);
         let (folder, overwritten) = (self.folder("failures"), self.folder("failures-overwrite"));
-        self.complete(&overwritten, &Job::new(), &Calls::default());
+        self.complete(&overwritten, &SampleRun::new(), &Calls::default());
         // The second run of the same job starts over.
         for (folder, existing) in
             [(&folder, Existing::Resume), (&folder, Existing::Resume), (&overwritten, Existing::Overwrite)]
@@ -575,14 +575,14 @@ impl Bench<'_> {
         let expected = self.reference("calls");
         for (rows, commit_every) in [(1, 1), (1, 7), (2, 3), (5, 1), (7, 2), (100, 1)] {
             let folder = self.folder(&format!("calls-{rows}-{commit_every}"));
-            self.complete(&folder, &Job::new(), &Calls { rows, commit_every });
+            self.complete(&folder, &SampleRun::new(), &Calls { rows, commit_every });
             same(&expected, &snapshot(&folder), &format!("{rows} per call, {commit_every} calls per commit"));
         }
     }
 
     fn an_interruption_after_any_call_is_made_good(&self) {
         let expected = self.reference("uninterrupted");
-        let job = Job::new();
+        let job = SampleRun::new();
         let calls = Calls { rows: 3, commit_every: 2 };
         let steps = job.steps(0, &calls);
         for stop in 0..=steps.len() {
@@ -607,7 +607,7 @@ impl Bench<'_> {
 
     fn many_interruptions_are_made_good(&self) {
         let expected = self.reference("patient");
-        let (job, folder) = (Job::new(), self.folder("restless"));
+        let (job, folder) = (SampleRun::new(), self.folder("restless"));
         loop {
             let mut sink = self.sink(&folder);
             let Watermark(from) = sink.begin(&job.manifest, Existing::Resume).unwrap();
@@ -623,7 +623,7 @@ impl Bench<'_> {
     }
 
     fn another_run_is_refused_by_name(&self) {
-        let (mut job, folder) = (Job::new(), self.folder("other"));
+        let (mut job, folder) = (SampleRun::new(), self.folder("other"));
         self.begin_some(&job, &folder);
         let before = snapshot(&folder);
         job.manifest.fingerprint.insert("model".into(), "large".into());
@@ -632,17 +632,17 @@ impl Bench<'_> {
         assert!(error.to_string().contains("model: tiny → large"), "{error}");
         assert!(!error.to_string().contains("recipe"), "{error}");
         let half = SinkOptions { element: Element::F16, ..self.options(&folder) };
-        let error = (self.subject.open)(&half).begin(&Job::new().manifest, Existing::Resume).unwrap_err();
+        let error = (self.subject.open)(&half).begin(&SampleRun::new().manifest, Existing::Resume).unwrap_err();
         assert!(error.to_string().contains("f32 → f16"), "{error}");
         same(&before, &snapshot(&folder), "after a refusal");
         // Facts that do not affect the bytes are not compared.
-        let mut job = Job::new();
+        let mut job = SampleRun::new();
         job.manifest.info.insert("version".into(), "0.2.0".into());
         self.complete(&folder, &job, &Calls::default());
     }
 
     /// Leaves a run that was interrupted between commits.
-    fn begin_some(&self, job: &Job, folder: &Path) {
+    fn begin_some(&self, job: &SampleRun, folder: &Path) {
         let mut sink = self.sink(folder);
         sink.begin(&job.manifest, Existing::Resume).unwrap();
         for step in job.steps(0, &Calls::default()).iter().take(7) {
@@ -651,7 +651,7 @@ impl Bench<'_> {
     }
 
     fn existing_outputs_are_respected(&self) {
-        let (job, folder) = (Job::new(), self.folder("existing"));
+        let (job, folder) = (SampleRun::new(), self.folder("existing"));
         let begin = |existing| self.sink(&folder).begin(&job.manifest, existing);
         self.begin_some(&job, &folder);
         assert!(matches!(begin(Existing::Refuse), Err(SinkError::Interrupted(_))));
@@ -664,7 +664,7 @@ impl Bench<'_> {
         other.fingerprint.insert("model".to_owned(), "another".to_owned());
         assert!(matches!(self.sink(&folder).begin(&other, Existing::Resume), Err(SinkError::Exists(_))));
         same(&complete, &snapshot(&folder), "after a complete output was kept");
-        let shorter = Job { outcomes: Job::new().outcomes[..6].to_vec(), ..Job::new() };
+        let shorter = SampleRun { outcomes: SampleRun::new().outcomes[..6].to_vec(), ..SampleRun::new() };
         let published = shorter.finish(&mut *self.sink(&folder), Existing::Overwrite, &Calls::default()).unwrap();
         self.check(&shorter, &published, &shorter.rows());
         let fresh = self.folder("existing-fresh");
@@ -673,7 +673,7 @@ impl Bench<'_> {
     }
 
     fn misuse_is_an_error(&self) {
-        let (job, folder) = (Job::new(), self.folder("misuse"));
+        let (job, folder) = (SampleRun::new(), self.folder("misuse"));
         let misuse = |result: Result<(), SinkError>, what: &str| {
             assert!(matches!(result, Err(SinkError::Misuse(_))), "{what}: {result:?}");
         };
@@ -711,7 +711,7 @@ impl Bench<'_> {
     }
 
     fn two_writers_are_one_too_many(&self) {
-        let (job, folder) = (Job::new(), self.folder("locked"));
+        let (job, folder) = (SampleRun::new(), self.folder("locked"));
         let mut first = self.sink(&folder);
         first.begin(&job.manifest, Existing::Resume).unwrap();
         for existing in [Existing::Resume, Existing::Refuse, Existing::Overwrite] {
@@ -727,12 +727,12 @@ impl Bench<'_> {
 
     fn shards_share_a_folder(&self) {
         let folder = self.folder("shards");
-        let whole = Job::new();
+        let whole = SampleRun::new();
         let cut = 11;
         let halves = [(0, &whole.outcomes[..cut]), (cut as u64, &whole.outcomes[cut..])];
         let mut stored = Vec::new();
         for (shard, (first, outcomes)) in (0..).zip(halves) {
-            let job = Job { first, outcomes: outcomes.to_vec(), ..Job::new() };
+            let job = SampleRun { first, outcomes: outcomes.to_vec(), ..SampleRun::new() };
             let options = SinkOptions { shard: Some((shard, 2)), first_index: first, ..self.options(&folder) };
             let mut sink = (self.subject.open)(&options);
             assert_eq!(sink.begin(&job.manifest, Existing::Resume).unwrap(), Watermark(first));
@@ -751,7 +751,7 @@ impl Bench<'_> {
         let folder = self.folder("places");
         let begin = |output: PathBuf| {
             let options = SinkOptions { output, ..self.options(&folder) };
-            error_chain(&(self.subject.open)(&options).begin(&Job::new().manifest, Existing::Resume).unwrap_err())
+            error_chain(&(self.subject.open)(&options).begin(&SampleRun::new().manifest, Existing::Resume).unwrap_err())
         };
         match self.layout {
             Layout::File => {

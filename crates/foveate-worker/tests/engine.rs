@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use foveate_net::{Client, ClientOptions};
-use foveate_photo_server::{Options as ServerOptions, PhotoServer};
+use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::ImageRef;
 use foveate_worker::{
     Batching, Done, Engine, EngineBuilder, Image, Outcome, Output, Picture, Probe, Rejected, Request, Stage, Task,
@@ -271,7 +271,8 @@ fn metrics_count_each_stage() {
 #[test]
 fn a_server_that_does_not_answer_leaves_threads_for_the_others() {
     let photo: Arc<[u8]> = vec![0xff, 0xd8, 0xff, 0xe0, b'a'].into();
-    let [stalled, other] = [(); 2].map(|()| PhotoServer::start(vec![photo.clone()], ServerOptions::default()).unwrap());
+    let [stalled, other] =
+        [(); 2].map(|()| PhotoServer::start(vec![photo.clone()], PhotoServerOptions::default()).unwrap());
     stalled.set_stalled(true);
     let allow_private = vec!["127.0.0.1".to_owned()];
     let client = Client::new(ClientOptions { allow_private, per_host: 2, ..ClientOptions::default() }).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use foveate_net::webhook::{Secrets, message_id};
 use foveate_net::{Client, ClientOptions};
-use foveate_photo_server::{Options as ServerOptions, PhotoServer};
+use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{
     Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt,
 };
@@ -73,7 +73,7 @@ impl Setup {
         files.retain(|path| path.extension().is_some_and(|extension| extension == "jpg"));
         files.sort();
         let photos = files.iter().map(|path| std::fs::read(path).unwrap().into()).collect();
-        let server = PhotoServer::start(photos, ServerOptions::default()).unwrap();
+        let server = PhotoServer::start(photos, PhotoServerOptions::default()).unwrap();
         Self { queue: Arc::new(MemoryQueue::new("jobs", lease, max_receive)), server, task: Length::default() }
     }
 

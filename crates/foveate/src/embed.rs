@@ -281,7 +281,7 @@ impl EmbedOptions {
         source: Box<dyn Source>,
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
-    ) -> Result<Job, EmbedError> {
+    ) -> Result<EmbedRun, EmbedError> {
         let name = self.sink_name(&backends.sinks)?;
         let sink = backends.sinks.get(&name)?.open(&self.sink_options(source.range().start))?;
         self.prepare_into(source, sink, backends, model)
@@ -294,14 +294,14 @@ impl EmbedOptions {
         sink: Box<dyn VectorSink>,
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
-    ) -> Result<Job, EmbedError> {
+    ) -> Result<EmbedRun, EmbedError> {
         let chosen = self.open(backends, model)?;
         let mut manifest = chosen.description(self).manifest(source.as_ref());
         manifest.dim = chosen.dim();
         let seeded = chosen.model.is_seeded();
         let Chosen { preprocessors, encoders, .. } = chosen;
         let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
-        Ok(Job { pipeline, manifest, existing: self.existing, seeded })
+        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded })
     }
 
     /// Opens the backends and the model, without inputs and output.
@@ -464,14 +464,14 @@ pub fn has_cpu(list: &str) -> bool {
 }
 
 /// A job that is ready to run.
-pub struct Job {
+pub struct EmbedRun {
     pipeline: Pipeline,
     manifest: RunManifest,
     existing: Existing,
     seeded: bool,
 }
 
-impl Job {
+impl EmbedRun {
     /// Returns the manifest that the output will hold.
     pub fn manifest(&self) -> &RunManifest {
         &self.manifest

@@ -176,24 +176,24 @@ fn post(address: &str, files: &[PathBuf]) -> serde_json::Value {
 }
 
 /// A service's arguments, the order of the streams, and the minimum cosine.
-type Job<'a> = (&'a [&'a str], &'a str, f64);
+type Service<'a> = (&'a [&'a str], &'a str, f64);
 
 fn a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image() {
-    let jobs: [Job<'_>; 2] =
+    let jobs: [Service<'_>; 2] =
         [(&["--device", "cuda:0"], "late", 1.0 - 1e-6), (&["--device", "cuda:0,cuda:1"], "random:2", 1.0 - 1e-6)];
     serves(&emulator("fused"), &jobs);
 }
 
 fn a_service_that_decodes_on_the_device_does_too() {
     emulator("fused");
-    let jobs: [Job<'_>; 2] = [
+    let jobs: [Service<'_>; 2] = [
         (&["--device", "cuda:0", "--decoder", "nvjpeg"], "late", 0.99),
         (&["--device", "cuda:0,cuda:1", "--decoder", "nvjpeg"], "random:5", 0.99),
     ];
     serves(&emulator("nvjpeg"), &jobs);
 }
 
-fn serves(libraries: &Path, jobs: &[Job<'_>]) {
+fn serves(libraries: &Path, jobs: &[Service<'_>]) {
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("cpu.npy");
     let files = |folder: &str| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

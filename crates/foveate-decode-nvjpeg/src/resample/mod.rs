@@ -9,7 +9,7 @@ use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 use foveate_decode::Orientation;
 use foveate_resize::Geometry;
 
-pub(crate) use pass::{Job, Source};
+pub(crate) use pass::{ResampleBatch, Source};
 pub(crate) use recipe::{Method, Recipe};
 
 use pass::Pass;
@@ -29,7 +29,7 @@ pub(crate) struct Resampler {
 
 /// What the kernels work on.
 pub(crate) struct Memory<'a> {
-    /// Holds what [`Job::write`] writes.
+    /// Holds what [`ResampleBatch::write`] writes.
     pub(crate) tables: &'a Buffer,
     /// Decoded images, and those between two passes.
     pub(crate) arena: &'a Buffer,
@@ -44,7 +44,7 @@ impl Resampler {
     }
 
     /// Gives `stream` the passes of `job`.
-    pub(crate) fn run(&self, stream: &Stream, job: &Job, memory: &Memory<'_>) -> Result<(), CudaError> {
+    pub(crate) fn run(&self, stream: &Stream, job: &ResampleBatch, memory: &Memory<'_>) -> Result<(), CudaError> {
         let bytes = [memory.tables, memory.arena, memory.out].map(Buffer::bytes);
         let fits = |pass: &Pass| pass.fits(job.bytes(), bytes[1], bytes[2]);
         if job.bytes() > bytes[0] || job.passes().count() > MOST_PASSES || !job.passes().all(fits) {
@@ -76,7 +76,7 @@ fn launch(
     let Memory { tables, arena, out } = memory;
     let number = Arg::I32(i32::try_from(first).map_err(too_large)?);
     // SAFETY: these are the arguments of both kernels. Every block belongs to a pass that is in the tables and reads and
-    // writes within the buffers, as `Pass::fits` says of its images and `Job` sees to with its tables, in which no tap
+    // writes within the buffers, as `Pass::fits` says of its images and `ResampleBatch` sees to with its tables, in which no tap
     // reaches beyond its image.
     unsafe { kernel.launch(stream, grid, BLOCK, &[Arg::Buffer(tables), Arg::Buffer(arena), Arg::Buffer(out), number]) }
 }
@@ -95,7 +95,7 @@ pub fn resample(
 ) -> Result<Vec<u8>, CudaError> {
     let recipe = Recipe::new(geometry, turn.apply_size(stored));
     let recipe = recipe.ok_or_else(|| CudaError::Misfit("no filter of the device".to_owned()))?;
-    let mut job = Job::default();
+    let mut job = ResampleBatch::default();
     job.add(&recipe, Source::turned(0, stored, turn), pixels.len(), 0);
     let mut tables = vec![0; job.bytes()];
     job.write(&mut tables);

@@ -131,7 +131,7 @@ impl Pass {
 
 /// The passes of some images, and their tables.
 #[derive(Default)]
-pub(crate) struct Job {
+pub(crate) struct ResampleBatch {
     /// `resample` into the arena.
     pub(crate) first: Vec<Pass>,
     /// `interpolate` into the output.
@@ -150,7 +150,7 @@ struct Convolution {
     precision: u32,
 }
 
-impl Job {
+impl ResampleBatch {
     /// Adds an image that was decoded, whose output begins at `out`; what is between two passes begins at `between`.
     pub(crate) fn add(&mut self, recipe: &Recipe, source: Source, between: usize, out: usize) {
         let goal = |plan: &ResizePlan| Goal { to_out: true, offset: out, size: plan.output, place: plan.placement };
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_leaves_its_memory_does_not_fit() {
-        let mut job = Job::default();
+        let mut job = ResampleBatch::default();
         job.add_ready(&[7; 12], Size::square(2), 12);
         let pass = &job.last[0];
         assert!(pass.fits(12, 0, 24) && !pass.fits(11, 99, 24) && !pass.fits(12, 99, 23));

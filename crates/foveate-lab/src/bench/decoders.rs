@@ -74,7 +74,7 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
     for fast in [false, true] {
         let setting = Setting { fast, ..base.clone() };
         for candidate in lab.rig.decoders() {
-            let job = usable(&candidate).and_then(|name| Job::new(lab, name, &setting, format));
+            let job = usable(&candidate).and_then(|name| DecoderRun::new(lab, name, &setting, format));
             names.push((candidate.name, setting.decode_scale()));
             jobs.push(job);
         }
@@ -85,10 +85,10 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
     lab.watch.doing(&format!("decoders, {}: comparing pixels", photos.name));
     let chosen = agreed(lab, &mut jobs, chosen)?;
     jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); chosen.len()]);
-    let what = |job: &Job| format!("decoders, {}: {}", photos.name, job.name);
+    let what = |job: &DecoderRun| format!("decoders, {}: {}", photos.name, job.name);
     rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(&chosen, images))?;
     let mean_pixels = chosen.iter().map(|photo| photo.size.pixels() as f64).sum::<f64>() / chosen.len().max(1) as f64;
-    let measured = |((decoder, scale), job): ((String, _), Attempt<Job>)| Measured {
+    let measured = |((decoder, scale), job): ((String, _), Attempt<DecoderRun>)| Measured {
         decoder,
         scale,
         figures: job.map(|job| job.figures(images, mean_pixels)),
@@ -97,7 +97,7 @@ pub(super) fn measure(lab: &Lab<'_>, photos: &PhotoSet, effort: &Effort) -> Resu
 }
 
 /// A decoder being measured.
-struct Job {
+struct DecoderRun {
     name: String,
     fast: bool,
     decoder: Box<dyn Decoder>,
@@ -110,7 +110,7 @@ struct Job {
     rates: Vec<f64>,
 }
 
-impl Job {
+impl DecoderRun {
     fn new(lab: &Lab<'_>, name: &str, setting: &Setting, format: Option<ImageFormat>) -> Attempt<Self> {
         let decoder = lab.rig.open_decoder(name).map_err(|error| error_chain(&error))?;
         let (preprocess, capability) = (lab.rig.preprocess(setting), decoder.capability());
@@ -189,7 +189,7 @@ fn commonest_format(photos: &PhotoSet) -> Option<ImageFormat> {
 }
 
 /// Seconds of a photo, from the first decoder that works.
-fn guess(jobs: &mut [Attempt<Job>], photos: &[&Photo]) -> f64 {
+fn guess(jobs: &mut [Attempt<DecoderRun>], photos: &[&Photo]) -> f64 {
     let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
     let photos = &photos[..photos.len().min(GUESSED_FROM)];
     let started = Instant::now();
@@ -199,7 +199,11 @@ fn guess(jobs: &mut [Attempt<Job>], photos: &[&Photo]) -> f64 {
 
 /// Decodes every photo with every decoder, which also warms them up, and compares: those that all of them take. A
 /// decoder whose work is wrong, or that refuses more than half of the photos, is out.
-fn agreed<'a>(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], photos: Vec<&'a Photo>) -> Result<Vec<&'a Photo>, LabError> {
+fn agreed<'a>(
+    lab: &Lab<'_>,
+    jobs: &mut [Attempt<DecoderRun>],
+    photos: Vec<&'a Photo>,
+) -> Result<Vec<&'a Photo>, LabError> {
     let mut refused = vec![Vec::new(); jobs.len()];
     for (at, photo) in photos.iter().enumerate() {
         lab.go_on()?;
@@ -217,7 +221,7 @@ fn agreed<'a>(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], photos: Vec<&'a Photo>) 
         let more_than_half = refused.len() * 2 > photos.len();
         if let (Ok(_), Some((_, reason)), true) = (&job, refused.first(), more_than_half) {
             *job = Err(format!("{} of {} photos: {reason}", refused.len(), photos.len()));
-        } else if let Ok(Job { pixels, .. }) = job
+        } else if let Ok(DecoderRun { pixels, .. }) = job
             && pixels.mean() > MOST_MEAN_DIFFERENCE
         {
             let by = format!("its pixels differ from the first decoder's by {:.0} levels on average", pixels.mean());
@@ -225,7 +229,7 @@ fn agreed<'a>(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], photos: Vec<&'a Photo>) 
         }
     }
     let taken = |at: usize| {
-        let by = |(job, refused): (&Attempt<Job>, &Vec<(usize, String)>)| {
+        let by = |(job, refused): (&Attempt<DecoderRun>, &Vec<(usize, String)>)| {
             job.is_err() || refused.iter().all(|(r, _)| *r != at)
         };
         jobs.iter().zip(&refused).all(by)
@@ -240,16 +244,16 @@ fn agreed<'a>(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], photos: Vec<&'a Photo>) 
 }
 
 /// Compares the pixels of the photo at hand with those of the first decoder of the same scale, if it took the photo.
-fn compare(jobs: &mut [Attempt<Job>], refused: &[Vec<(usize, String)>], at: usize) {
+fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], at: usize) {
     for fast in [false, true] {
-        let takes = |(n, job): (usize, &Attempt<Job>)| {
+        let takes = |(n, job): (usize, &Attempt<DecoderRun>)| {
             let here = refused[n].last().is_none_or(|(last, _)| *last != at);
             job.as_ref().is_ok_and(|job| job.fast == fast && here).then_some(n)
         };
         let taking: Vec<usize> = jobs.iter().enumerate().filter_map(takes).collect();
         let is_exact = |&&n: &&usize| jobs[n].as_ref().is_ok_and(|job| job.exact_jpeg);
         let Some(&first) = taking.iter().find(is_exact).or(taking.first()) else { continue };
-        let Ok(Job { out: reference, .. }) = &mut jobs[first] else { continue };
+        let Ok(DecoderRun { out: reference, .. }) = &mut jobs[first] else { continue };
         let reference = std::mem::replace(reference, PixelBuf::new(reference.limits()));
         for &n in taking.iter().filter(|&&n| n != first) {
             if let Ok(job) = &mut jobs[n] {

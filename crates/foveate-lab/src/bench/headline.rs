@@ -6,7 +6,7 @@ use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Over
 
 use super::cells::{Attempt, Effort, Row, Sets, row, usual_output};
 use super::forward::{Forward, Pixels, compare_encoders, visit_all};
-use super::worker_sweep::Job;
+use super::worker_sweep::SweepRun;
 use super::{decoders, resizers, rounds};
 use crate::order::order;
 use crate::stats::median;
@@ -59,7 +59,7 @@ fn measure<'a>(
     steps: &[Step],
     encoders: &mut Encoders,
     effort: &Effort,
-) -> Result<Vec<Attempt<Job<'a>>>, LabError> {
+) -> Result<Vec<Attempt<SweepRun<'a>>>, LabError> {
     let mut cells = Vec::new();
     for step in steps {
         lab.watch.doing(&format!("headline, {}: {}, warming up", photos.name, step.change));
@@ -68,7 +68,7 @@ fn measure<'a>(
             Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.is_floor, encoders, effort))?,
         });
     }
-    let what = |job: &Job<'_>| format!("headline, {}: {:?}", photos.name, job.setting);
+    let what = |job: &SweepRun<'_>| format!("headline, {}: {:?}", photos.name, job.setting);
     rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
     Ok(cells)
 }
@@ -81,16 +81,16 @@ fn job<'a>(
     is_floor: bool,
     encoders: &mut Encoders,
     effort: &Effort,
-) -> Result<Job<'a>, LabError> {
+) -> Result<SweepRun<'a>, LabError> {
     let mut encoder = encoders.get(lab, setting)?;
     if is_floor {
         encoder = LentEncoder::new(Box::new(NoForward(encoder.spec().clone())));
     }
     let images = effort.images_of_run(lab, setting, photos, &encoder)?;
-    Ok(Job::new(setting.clone(), photos, images, &encoder, usual_output(lab)))
+    Ok(SweepRun::new(setting.clone(), photos, images, &encoder, usual_output(lab)))
 }
 
-fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<Job<'_>>]) {
+fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<SweepRun<'_>>]) {
     let baseline = cells.first().and_then(|cell| cell.as_ref().ok()?.rate());
     let mut previous = None;
     for (number, (step, cell)) in steps.iter().zip(cells).enumerate() {
@@ -100,7 +100,7 @@ fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<J
             ("step", number.into()),
             ("change", step.change.as_str().into()),
         ]);
-        let rate = cell.as_ref().ok().and_then(Job::rate);
+        let rate = cell.as_ref().ok().and_then(SweepRun::rate);
         let times = |other: Option<f64>| rate.zip(other).map(|(rate, other)| rate / other);
         table.push(row(identity, cell, |job| {
             let mut columns = job.columns();

@@ -102,8 +102,8 @@ pub(super) fn measure(
 ) -> Result<Vec<Measured>, LabError> {
     let candidates = lab.rig.resizers();
     let geometry = lab.rig.preprocess(&Setting { recipe: recipe.to_owned(), ..lab.rig.base() }).geometry;
-    let open = |candidate| usable(candidate).and_then(|name| Job::new(lab, name, geometry));
-    let mut jobs: Vec<Attempt<Job>> = candidates.iter().map(open).collect();
+    let open = |candidate| usable(candidate).and_then(|name| ResizerRun::new(lab, name, geometry));
+    let mut jobs: Vec<Attempt<ResizerRun>> = candidates.iter().map(open).collect();
     let count = effort.images_at(guess(&mut jobs, images));
     let images = &images[..images.len().min(count)];
     lab.watch.doing(&format!("resizers, {name}, {recipe}: comparing pixels"));
@@ -111,9 +111,9 @@ pub(super) fn measure(
         check(lab, &mut jobs, image)?;
     }
     jobs.iter_mut().flatten().for_each(|job| job.ms = vec![Vec::new(); images.len()]);
-    let what = |job: &Job| format!("resizers, {name}, {recipe}: {}", job.name);
+    let what = |job: &ResizerRun| format!("resizers, {name}, {recipe}: {}", job.name);
     rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(images, count))?;
-    let measured = |(candidate, job): (crate::Candidate, Attempt<Job>)| Measured {
+    let measured = |(candidate, job): (crate::Candidate, Attempt<ResizerRun>)| Measured {
         resizer: candidate.name,
         figures: job.map(|job| job.figures(count)),
     };
@@ -121,7 +121,7 @@ pub(super) fn measure(
 }
 
 /// A resizer being measured.
-struct Job {
+struct ResizerRun {
     name: String,
     resizer: Box<dyn Resizer>,
     geometry: Geometry,
@@ -131,7 +131,7 @@ struct Job {
     rates: Vec<f64>,
 }
 
-impl Job {
+impl ResizerRun {
     fn new(lab: &Lab<'_>, name: &str, geometry: Geometry) -> Attempt<Self> {
         Ok(Self {
             name: name.to_owned(),
@@ -178,7 +178,7 @@ impl Job {
 }
 
 /// Seconds of an image, from the first resizer that works.
-fn guess(jobs: &mut [Attempt<Job>], images: &[Image]) -> f64 {
+fn guess(jobs: &mut [Attempt<ResizerRun>], images: &[Image]) -> f64 {
     let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
     let images = &images[..images.len().min(GUESSED_FROM)];
     let started = Instant::now();
@@ -187,7 +187,7 @@ fn guess(jobs: &mut [Attempt<Job>], images: &[Image]) -> f64 {
 }
 
 /// Resizes an image with every resizer, which also warms them up, and compares it with the first one's.
-fn check(lab: &Lab<'_>, jobs: &mut [Attempt<Job>], image: &Image) -> Result<(), LabError> {
+fn check(lab: &Lab<'_>, jobs: &mut [Attempt<ResizerRun>], image: &Image) -> Result<(), LabError> {
     let mut reference: Option<Vec<u8>> = None;
     for cell in jobs {
         let Ok(job) = cell else { continue };

@@ -53,8 +53,8 @@ pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table,
     }
     let data = Data::new(vectors, lab.seed);
     let variants: Vec<Variant> = lab.rig.sinks().iter().flat_map(Variant::all).collect();
-    let mut jobs: Vec<Attempt<Job>> = variants.iter().map(|variant| Job::new(lab, variant)).collect();
-    let what = |job: &Job| format!("sinks: {}", job.what);
+    let mut jobs: Vec<Attempt<SinkRun>> = variants.iter().map(|variant| SinkRun::new(lab, variant)).collect();
+    let what = |job: &SinkRun| format!("sinks: {}", job.what);
     // The first round warms up the file system and the libraries, and counts for nothing.
     rounds::sample(lab, 1, &mut jobs, what, |job| job.sample(lab, &data).map(drop))?;
     jobs.iter_mut().flatten().for_each(|job| job.seconds.clear());
@@ -66,7 +66,7 @@ pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table,
     Ok(table)
 }
 
-fn push(table: &mut Table, variant: &Variant, job: &Attempt<Job>, vectors: &Vectors) {
+fn push(table: &mut Table, variant: &Variant, job: &Attempt<SinkRun>, vectors: &Vectors) {
     let identity = [("sink", variant.sink.name.as_str().into()), ("variant", variant.name().into())];
     match job {
         Err(reason) => table.push(identity.into_iter().chain([("status", not_available(reason).into())])),
@@ -113,7 +113,7 @@ impl Variant {
 }
 
 /// A sink being measured.
-struct Job {
+struct SinkRun {
     what: String,
     sink: String,
     options: SinkOptions,
@@ -123,7 +123,7 @@ struct Job {
     bytes: u64,
 }
 
-impl Job {
+impl SinkRun {
     fn new(lab: &Lab<'_>, variant: &Variant) -> Attempt<Self> {
         let sink = usable(&variant.sink)?.to_owned();
         let folder = lab.scratch.join("sink/");

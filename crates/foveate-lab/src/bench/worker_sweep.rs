@@ -24,10 +24,10 @@ pub fn worker_sweep(lab: &Lab<'_>, sets: &Sets, workers: &[usize], effort: &Effo
         lab.watch.doing(&format!("worker sweep, {}: warming up", photos.name));
         let images = effort.images_of_run(lab, &base, photos, &encoder)?;
         let cell = |&workers: &usize| {
-            Ok(Job::new(Setting { workers, ..base.clone() }, photos, images, &encoder, usual_output(lab)))
+            Ok(SweepRun::new(Setting { workers, ..base.clone() }, photos, images, &encoder, usual_output(lab)))
         };
-        let mut cells: Vec<Attempt<Job<'_>>> = workers.iter().map(cell).collect();
-        let what = |job: &Job<'_>| format!("worker sweep, {}: {} workers", photos.name, job.setting.workers);
+        let mut cells: Vec<Attempt<SweepRun<'_>>> = workers.iter().map(cell).collect();
+        let what = |job: &SweepRun<'_>| format!("worker sweep, {}: {} workers", photos.name, job.setting.workers);
         rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
         push(&mut table, photos, &base, &workers, &cells);
     }
@@ -35,7 +35,7 @@ pub fn worker_sweep(lab: &Lab<'_>, sets: &Sets, workers: &[usize], effort: &Effo
     Ok(table)
 }
 
-fn push(table: &mut Table, photos: &PhotoSet, base: &Setting, workers: &[usize], cells: &[Attempt<Job<'_>>]) {
+fn push(table: &mut Table, photos: &PhotoSet, base: &Setting, workers: &[usize], cells: &[Attempt<SweepRun<'_>>]) {
     let first = table.len();
     for (&workers, cell) in workers.iter().zip(cells) {
         let mut identity = Row::from(Setting { workers, ..base.clone() }.columns());
@@ -47,14 +47,14 @@ fn push(table: &mut Table, photos: &PhotoSet, base: &Setting, workers: &[usize],
             columns
         }));
     }
-    let medians: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Job::rate)).collect();
+    let medians: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(SweepRun::rate)).collect();
     if let Some(plateau) = first_near_best(&medians) {
         table.set(first + plateau, "plateau", true.into());
     }
 }
 
 /// A whole job, measured end to end.
-pub(super) struct Job<'a> {
+pub(super) struct SweepRun<'a> {
     pub(super) setting: Setting,
     photos: &'a PhotoSet,
     images: u64,
@@ -63,7 +63,7 @@ pub(super) struct Job<'a> {
     runs: Vec<Run>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> SweepRun<'a> {
     pub(super) fn new(
         setting: Setting,
         photos: &'a PhotoSet,

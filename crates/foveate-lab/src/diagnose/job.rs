@@ -1,12 +1,12 @@
 //! The job at a depth, run by the real engine.
 
 use super::depth::{Caches, Depth};
-use super::options::{LEAST_BATCHES, Options};
+use super::options::{DiagnoseOptions, LEAST_BATCHES};
 use super::sample::{Sample, images_ahead, images_for, sample};
 use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
 /// What a ladder is measured on.
-pub(super) trait Job {
+pub(super) trait DepthRun {
     /// Warms the job up with its data cached at `depth`. Answers how many images a sample has there, or why there can be
     /// none.
     fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError>;
@@ -20,7 +20,7 @@ pub(super) struct CachedJob<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     setting: &'a Setting,
-    options: &'a Options,
+    options: &'a DiagnoseOptions,
     caches: Caches,
     encoder: LentEncoder,
     /// Knows every photo's vector once the job ran as it is.
@@ -32,7 +32,7 @@ impl<'a> CachedJob<'a> {
         lab: &'a Lab<'a>,
         photos: &'a PhotoSet,
         setting: &'a Setting,
-        options: &'a Options,
+        options: &'a DiagnoseOptions,
     ) -> Result<Self, LabError> {
         let caches = Caches::fill(lab, photos, setting)?;
         let encoder = lab.encoder(setting)?;
@@ -48,7 +48,7 @@ impl<'a> CachedJob<'a> {
     }
 }
 
-impl Job for CachedJob<'_> {
+impl DepthRun for CachedJob<'_> {
     fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
         if depth == Depth::OnDevice
             && let Some(reason) = self.caches.make_resident(&mut self.encoder)?

@@ -2,8 +2,8 @@
 
 use super::depth::Depth;
 use super::interval::{Interval, median_of};
-use super::job::Job;
-use super::options::Options;
+use super::job::DepthRun;
+use super::options::DiagnoseOptions;
 use super::sample::Sample;
 use crate::order::order;
 use crate::{Cell, LabError, Table, Watch, schema, stats};
@@ -43,10 +43,10 @@ impl Ladder {
     /// Samples every depth of `job` in rounds, in an order that changes from round to round, until the verdict
     /// [is decided](Self::open) or `options.most_rounds` are made.
     pub(super) fn measure(
-        job: &mut dyn Job,
+        job: &mut dyn DepthRun,
         watch: &dyn Watch,
         seed: u64,
-        options: &Options,
+        options: &DiagnoseOptions,
     ) -> Result<Self, LabError> {
         let mut rungs = Vec::new();
         // The deepest first: its vectors are what the others are checked against.
@@ -74,7 +74,7 @@ impl Ladder {
     }
 
     /// A sample at each depth.
-    fn sample(&mut self, job: &mut dyn Job, round: usize, tell: impl Fn(Depth)) -> Result<(), LabError> {
+    fn sample(&mut self, job: &mut dyn DepthRun, round: usize, tell: impl Fn(Depth)) -> Result<(), LabError> {
         for at in order(self.seed, self.rungs.len(), round) {
             let rung = &mut self.rungs[at];
             if rung.skipped.is_none() {

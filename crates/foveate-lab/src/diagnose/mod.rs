@@ -4,7 +4,7 @@
 //! Every depth runs the same [`Pipeline`](foveate_pipeline::Pipeline) with the same readers, workers, queues and batches;
 //! stages that are not to work are replaced by ones that hand over what is cached. Each round samples all depths, in an
 //! order of its own, so that a machine that slows down blames no stage. Rounds go on until the intervals decide, or until
-//! [`Options::most_rounds`]; the verdict says which.
+//! [`DiagnoseOptions::most_rounds`]; the verdict says which.
 //!
 //! What runs a depth ([`job`]) and what concludes from the rates ([`ladder`], [`verdict`]) are apart: the conclusions are
 //! tested on simulated pipelines, which need no clock.
@@ -29,7 +29,7 @@ pub use self::depth::Depth;
 pub use self::interval::Interval;
 use self::job::CachedJob;
 use self::ladder::Ladder;
-pub use self::options::{Options, Verify};
+pub use self::options::{DiagnoseOptions, Verify};
 use self::remedies::Remedies;
 pub use self::remedies::Verified;
 pub use self::verdict::Verdict;
@@ -55,7 +55,12 @@ pub struct Diagnosis {
 /// and for cold reads of fewer photos than three batches or from where they cannot be had;
 /// [`LabError::Photos`] for a photo that this setting cannot decode; when a backend of the setting cannot be opened or a run
 /// of it stops; [`LabError::Work`] when a vector is missing or, with anything cached, another than without.
-pub fn run(lab: &Lab<'_>, photos: &PhotoSet, setting: &Setting, options: &Options) -> Result<Diagnosis, LabError> {
+pub fn run(
+    lab: &Lab<'_>,
+    photos: &PhotoSet,
+    setting: &Setting,
+    options: &DiagnoseOptions,
+) -> Result<Diagnosis, LabError> {
     options.check()?;
     let used = photos.within(options.most_bytes);
     lab.watch.doing("preparing what is cached");
@@ -91,7 +96,7 @@ fn rank(
     lab: &Lab<'_>,
     photos: &PhotoSet,
     setting: &Setting,
-    options: &Options,
+    options: &DiagnoseOptions,
     ladder: &Ladder,
 ) -> Result<Remedies, LabError> {
     let facts = Facts {

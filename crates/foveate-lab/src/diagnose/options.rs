@@ -7,7 +7,7 @@ pub(super) const LEAST_BATCHES: u64 = 3;
 
 /// How a diagnosis is made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct DiagnoseOptions {
     /// Samples at each depth, one a round, before the first look at the intervals. If these do not decide, the number of
     /// rounds is doubled, up to `most_rounds`.
     pub rounds: usize,
@@ -39,7 +39,7 @@ pub enum Verify {
     Named(String),
 }
 
-impl Options {
+impl DiagnoseOptions {
     /// Seven to 28 rounds of a second, 5 %, a gigabyte of pixels, the checklist without a trial.
     pub fn new(sink: impl Into<String>) -> Self {
         let sink = sink.into();
@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn rounds_are_doubled_up_to_the_most() {
-        let looks = |rounds, most_rounds| Options { rounds, most_rounds, ..Options::new("npy") }.looks();
+        let looks =
+            |rounds, most_rounds| DiagnoseOptions { rounds, most_rounds, ..DiagnoseOptions::new("npy") }.looks();
         assert_eq!(looks(7, 28), [7, 14, 28]);
         assert_eq!(looks(7, 20), [7, 14, 20]);
         assert_eq!(looks(3, 3), [3]);

@@ -4,7 +4,7 @@ use foveate_core::error_chain;
 
 use super::checklist::{Attempt, Facts, REMEDIES, Remedy};
 use super::interval::{Interval, median_of};
-use super::options::{Options, Verify};
+use super::options::{DiagnoseOptions, Verify};
 use super::sample::{Sample, images_ahead, images_for, least_images, sample};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
 
@@ -102,7 +102,7 @@ impl Remedies {
         lab: &Lab<'_>,
         photos: &PhotoSet,
         setting: &Setting,
-        options: &Options,
+        options: &DiagnoseOptions,
         which: &Verify,
     ) -> Result<Option<Verified>, LabError> {
         let Some(at) = self.find(which)? else { return Ok(None) };
@@ -227,9 +227,9 @@ fn side_by_side(
     lab: &Lab<'_>,
     photos: &PhotoSet,
     [before, after]: [&Setting; 2],
-    options: &Options,
+    options: &DiagnoseOptions,
 ) -> Result<[Vec<f64>; 2], LabError> {
-    let jobs = [Job::new(lab, photos, before, options)?, Job::new(lab, photos, after, options)?];
+    let jobs = [RemedyRun::new(lab, photos, before, options)?, RemedyRun::new(lab, photos, after, options)?];
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..options.rounds {
         lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
@@ -241,21 +241,21 @@ fn side_by_side(
 }
 
 /// The job as it is with a setting.
-struct Job<'a> {
+struct RemedyRun<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     setting: &'a Setting,
-    options: &'a Options,
+    options: &'a DiagnoseOptions,
     encoder: LentEncoder,
     images: u64,
 }
 
-impl<'a> Job<'a> {
+impl<'a> RemedyRun<'a> {
     fn new(
         lab: &'a Lab<'a>,
         photos: &'a PhotoSet,
         setting: &'a Setting,
-        options: &'a Options,
+        options: &'a DiagnoseOptions,
     ) -> Result<Self, LabError> {
         let images = least_images(setting);
         let mut job = Self { lab, photos, setting, options, encoder: lab.encoder(setting)?, images };

@@ -5,9 +5,9 @@ use foveate_plan::{Limits, LinearStep, Service, SimForward, SimStage, Simulation
 
 use super::depth::Depth;
 use super::interval::Interval;
-use super::job::Job;
+use super::job::DepthRun;
 use super::ladder::Ladder;
-use super::options::Options;
+use super::options::DiagnoseOptions;
 use super::sample::Sample;
 use super::verdict::Finding;
 use crate::order::SplitMix;
@@ -80,7 +80,7 @@ impl SimulatedJob {
     }
 }
 
-impl Job for SimulatedJob {
+impl DepthRun for SimulatedJob {
     fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError> {
         let skipped = self.on_host.clone().filter(|_| depth == Depth::OnDevice);
         Ok(skipped.map_or(Ok(64), Err))
@@ -105,7 +105,7 @@ impl Watch for Silent {
 }
 
 fn measure(job: &mut SimulatedJob, seed: u64) -> Ladder {
-    Ladder::measure(job, &Silent, seed, &Options::new("none")).unwrap()
+    Ladder::measure(job, &Silent, seed, &DiagnoseOptions::new("none")).unwrap()
 }
 
 /// Noise and orders differ from seed to seed.

@@ -6,9 +6,9 @@ use crate::shown::{Num, Text, text};
 use crate::table::{Row, group};
 
 /// Rows of one job.
-type Job<'a> = Vec<Row<'a>>;
+type JobRows<'a> = Vec<Row<'a>>;
 
-fn jobs<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Vec<Job<'a>> {
+fn jobs<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Vec<JobRows<'a>> {
     const JOB: [&str; 10] =
         ["photos", "mode", "decoder", "resizer", "encoder", "dtype", "decode_scale", "workers", "threads", "batch"];
     group(rows, |row| JOB.map(|column| row.text(column).to_owned()))
@@ -67,7 +67,7 @@ pub(crate) fn stages(run: &Run) -> Plates {
     }))
 }
 
-fn bar(job: &Job<'_>, several_encoders: bool) -> Result<Bar, crate::ReportError> {
+fn bar(job: &JobRows<'_>, several_encoders: bool) -> Result<Bar, crate::ReportError> {
     let first = job[0];
     let mut label = text![first.word("decoder"), " + ", first.word("resizer")];
     if first.is("decode_scale", "fast") {
@@ -110,7 +110,7 @@ pub(crate) fn pipeline(run: &Run) -> Plates {
             ink: Ink::of_stage(row.text("stage")),
         });
     }
-    let rest: Job<'_> = match greatest(job) {
+    let rest: JobRows<'_> = match greatest(job) {
         Some((most, _)) => job.iter().copied().filter(|row| !row.is("stage", most.text("stage"))).collect(),
         None => Vec::new(),
     };

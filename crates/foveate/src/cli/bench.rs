@@ -95,7 +95,7 @@ fn all(args: &BenchArgs) -> anyhow::Result<()> {
 
 /// Diagnoses a job, prints the whole diagnosis, and returns its ladder.
 fn diagnosis(bench: &Bench, quick: bool) -> anyhow::Result<Table> {
-    let options = diagnose::Options::new(bench.sink.as_str());
+    let options = diagnose::DiagnoseOptions::new(bench.sink.as_str());
     let options = if quick { options.quick() } else { options };
     let diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
     diagnosing::print(bench, &diagnosis)?;
@@ -116,7 +116,7 @@ fn timeline(bench: &Bench, tables: &[Table], mut calibration: Calibration) -> an
 }
 
 fn profile_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
-    let options = profile::Options {
+    let options = profile::ProfileOptions {
         settings: vec![bench.base()],
         images: args.images,
         normalize: true,
@@ -131,7 +131,7 @@ fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let photos = bench.photos()?;
     let effort = effort(args);
     let settings = plan_check::settings(&bench.rig);
-    let options = plan_check::Options { settings, rounds: effort.samples, seconds: effort.seconds };
+    let options = plan_check::PlanCheckOptions { settings, rounds: effort.samples, seconds: effort.seconds };
     let check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
     bench.put(&check.table)?;
     let mut out = std::io::stdout().lock();

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use foveate::lab::diagnose::{self, Diagnosis, Options, Verdict, Verify};
+use foveate::lab::diagnose::{self, DiagnoseOptions, Diagnosis, Verdict, Verify};
 use serde_json::json;
 
 use super::exit::Exit;
@@ -23,14 +23,14 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-fn options(args: &DiagnoseArgs, bench: &Bench) -> Options {
-    let options = Options::new(bench.sink.as_str());
+fn options(args: &DiagnoseArgs, bench: &Bench) -> DiagnoseOptions {
+    let options = DiagnoseOptions::new(bench.sink.as_str());
     let options = if args.quick { options.quick() } else { options };
     let verify = args.verify.as_ref().map(|name| match name.as_str() {
         "" => Verify::Best,
         name => Verify::Named(name.to_owned()),
     });
-    Options { cold: args.cold, verify, ..options }
+    DiagnoseOptions { cold: args.cold, verify, ..options }
 }
 
 /// Prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions, Job, has_cpu};
+use foveate::embed::{Backends, EmbedOptions, EmbedRun, has_cpu};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, Published, SinkError};
 
@@ -66,7 +66,7 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
 }
 
 /// Describes the job in two lines: the chain of backends, and their threads.
-fn plan(options: &EmbedOptions, job: &Job) -> String {
+fn plan(options: &EmbedOptions, job: &EmbedRun) -> String {
     let chosen = |name: &str| job.manifest().fingerprint.get(name).map_or("", String::as_str);
     let inputs = job.inputs();
     let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
@@ -90,7 +90,7 @@ fn plan(options: &EmbedOptions, job: &Job) -> String {
     )
 }
 
-fn watch(args: &EmbedArgs, job: Job, cancel: &Cancel) -> Result<RunReport, RunError> {
+fn watch(args: &EmbedArgs, job: EmbedRun, cancel: &Cancel) -> Result<RunReport, RunError> {
     let progress = Progress::default();
     let inputs = job.inputs();
     progress::watch(args.quiet || args.json, inputs, &progress, || job.run(cancel, &progress))

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use foveate::lab::{Cell, Context, Table, schema};
 use foveate::plan::{
-    Configuration, Demand, Fleet, FleetOutcome, Job, JobCost, LinearStep, Model, Prediction, Preemption, QueueDemand,
-    QueueSizing, Rate, Service, SteadyState, Step, StepFit, StepTable, Storage, Transform, Wall, WhatIf, fit_step,
-    stragglers,
+    Configuration, Demand, Fleet, FleetOutcome, JobCost, LinearStep, Model, Prediction, Preemption, QueueDemand,
+    QueueSizing, Rate, Service, SteadyState, Step, StepFit, StepTable, Storage, Transform, Wall, WhatIf, Workload,
+    fit_step, stragglers,
 };
 use serde::Serialize;
 
@@ -56,7 +56,7 @@ struct Plan {
     shared: Option<Shared>,
     demand: Demand,
     cost: JobCost,
-    job: Job,
+    job: Workload,
     fleet: Option<FleetOutcome>,
     queue: Option<QueueSizing>,
 }
@@ -96,7 +96,7 @@ impl Plan {
             Some((low, high)) => Rate { low: rate * low, mean: rate, high: rate * high },
             None => Rate::exactly(rate),
         };
-        let job = Job {
+        let job = Workload {
             images: args.images,
             machines: args.machines,
             rate,
@@ -360,7 +360,7 @@ fn workers_to_saturate(model: &Model, batch: u32) -> anyhow::Result<Option<u32>>
 }
 
 /// Runs a simulation if the flags ask for effects that the formulas do not cover.
-fn fleet(args: &PlanArgs, job: &Job) -> anyhow::Result<Option<FleetOutcome>> {
+fn fleet(args: &PlanArgs, job: &Workload) -> anyhow::Result<Option<FleetOutcome>> {
     if args.preempt_hours.is_none() && args.stragglers.is_none() {
         return Ok(None);
     }

@@ -80,19 +80,19 @@ pub(crate) struct PlanArgs {
     pub(crate) accelerators: u32,
 
     /// Images to embed.
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count, help_heading = "Job")]
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_count, help_heading = "Workload")]
     pub(crate) images: u64,
 
     /// Machines, all alike.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Job")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Workload")]
     pub(crate) machines: u32,
 
     /// Price of a machine for an hour.
-    #[arg(long, value_name = "PRICE", default_value = "0", value_parser = parse_number, help_heading = "Job")]
+    #[arg(long, value_name = "PRICE", default_value = "0", value_parser = parse_number, help_heading = "Workload")]
     pub(crate) price: f64,
 
     /// Seconds from a machine's start to its first image.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_number, help_heading = "Job")]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_number, help_heading = "Workload")]
     pub(crate) startup: f64,
 
     /// Simulate machines that are taken away after so many hours on average.

@@ -12,7 +12,7 @@ use super::trace;
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
     let trace = trace::new(args.trace.as_deref());
-    let options = profile::Options {
+    let options = profile::ProfileOptions {
         settings: settings(args, &bench),
         images: args.images,
         normalize: args.normalize_on_cpu,
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
 }
 
 /// Measures the profile, prints it, and writes its CSV file.
-pub(crate) fn measure(bench: &Bench, options: &profile::Options) -> anyhow::Result<Table> {
+pub(crate) fn measure(bench: &Bench, options: &profile::ProfileOptions) -> anyhow::Result<Table> {
     let table = profile::run(&bench.lab(), &bench.sets.usable, options)?;
     let path = bench.write(&table)?;
     let mut out = std::io::stdout().lock();

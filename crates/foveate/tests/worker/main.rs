@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use foveate_photo_server::{Latency, Options};
+use foveate_photo_server::{Latency, PhotoServerOptions};
 use foveate_testkit::{python, trials};
 use serde_json::Value;
 
@@ -66,8 +66,8 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Returns a server as slow as the web.
-fn web() -> Options {
-    Options { latency: Latency::new(millis(80), millis(600)).unwrap(), ..Options::default() }
+fn web() -> PhotoServerOptions {
+    PhotoServerOptions { latency: Latency::new(millis(80), millis(600)).unwrap(), ..PhotoServerOptions::default() }
 }
 
 /// Returns the seconds since 1970.
@@ -232,7 +232,8 @@ fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
 fn leases_much_shorter_than_downloads_are_kept_by_heartbeats() {
     let _alone = alone();
     let broker = Broker::nats();
-    let stage = Stage::new(broker, seconds(1), Options { drip: seconds(4), ..Options::default() });
+    let stage =
+        Stage::new(broker, seconds(1), PhotoServerOptions { drip: seconds(4), ..PhotoServerOptions::default() });
     let items = Item::all(Kind::Slow, 60);
     stage.enqueue(&items, true);
     let worker = stage.worker(&[]);
@@ -273,7 +274,7 @@ fn sigterm_finishes_what_is_held_and_takes_no_more() {
 fn what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once() {
     let broker = Broker::nats();
     let lease = seconds(60);
-    let stage = Stage::new(broker, lease, Options { drip: seconds(6), ..Options::default() });
+    let stage = Stage::new(broker, lease, PhotoServerOptions { drip: seconds(6), ..PhotoServerOptions::default() });
     let items = Item::all(Kind::Slow, 40);
     stage.enqueue(&items, true);
     let worker = stage.worker(&["--drain", "0.3"]);
@@ -379,7 +380,7 @@ fn health_metrics_and_logs_tell_all_but_secrets() {
 
 fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
     let broker = Broker::nats();
-    let stage = Stage::new(broker, seconds(5), Options::default());
+    let stage = Stage::new(broker, seconds(5), PhotoServerOptions::default());
     let files = stage.folder.path().join("photos");
     fs::create_dir_all(files.join("more")).unwrap();
     for name in ["a.jpg", "b ü.png", "more/c.jpg", "notes.txt"] {

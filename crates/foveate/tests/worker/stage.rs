@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use foveate::backends;
 use foveate::queue::{DeadLetter, Depth, JobQueue, QueueOptions};
-use foveate_photo_server::{Options, PhotoServer};
+use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_testkit::{ignore, python};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -122,11 +122,16 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn new(broker: Broker, lease: Duration, options: Options) -> Self {
+    pub(crate) fn new(broker: Broker, lease: Duration, options: PhotoServerOptions) -> Self {
         Self::with_photos(broker, lease, options, photos())
     }
 
-    pub(crate) fn with_photos(broker: Broker, lease: Duration, options: Options, photos: Vec<Arc<[u8]>>) -> Self {
+    pub(crate) fn with_photos(
+        broker: Broker,
+        lease: Duration,
+        options: PhotoServerOptions,
+        photos: Vec<Arc<[u8]>>,
+    ) -> Self {
         let count = photos.len();
         let photos = PhotoServer::start(photos, options).unwrap();
         let queue = broker.connect(lease);

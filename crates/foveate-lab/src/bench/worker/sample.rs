@@ -86,11 +86,11 @@ impl Sample {
 
 fn start_server(photos: &PhotoSet, service: &Service, seed: u64) -> Result<PhotoServer, LabError> {
     let latency = |(median, p99)| Latency::new(median, p99);
-    let options = foveate_photo_server::Options {
+    let options = foveate_photo_server::PhotoServerOptions {
         latency: latency(service.photos)?,
         callback_latency: latency(service.callbacks)?,
         seed,
-        ..foveate_photo_server::Options::default()
+        ..foveate_photo_server::PhotoServerOptions::default()
     };
     let photos = photos.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
     PhotoServer::start(photos, options).map_err(LabError::Server)

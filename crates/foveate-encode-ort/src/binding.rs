@@ -13,7 +13,7 @@ use crate::error::engine;
 use crate::feed::Feed;
 
 /// The memories of one session's runs.
-pub(crate) struct Bound {
+pub(crate) struct DeviceBinding {
     binding: IoBinding,
     input: String,
     outputs: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Bound {
     staging: Option<DynTensor>,
 }
 
-impl Bound {
+impl DeviceBinding {
     /// For a session on the CUDA device `id`, of one input and these outputs.
     pub(crate) fn on_gpu(session: &Session, id: i32, outputs: Vec<String>) -> ort::Result<Self> {
         let device = MemoryInfo::new(AllocationDevice::CUDA, id, AllocatorType::Device, MemoryType::Default)?;
@@ -99,7 +99,7 @@ mod tests {
             let mut feed = Feed::new(&input, [0.5; 3], [0.25; 3]);
             let outputs = vec!["cls".to_owned(), "patch_mean".to_owned()];
             let memory = MemoryInfo::default();
-            let mut bound = Bound::new(&session, memory, Allocator::default(), outputs).unwrap();
+            let mut bound = DeviceBinding::new(&session, memory, Allocator::default(), outputs).unwrap();
             for images in [3, 1, 1, 4] {
                 let pixels: Vec<u8> = (0..images * 8 * 6 * 3).map(|i| (i * 31 + images) as u8).collect();
                 let batch = PixelBatch::new(&pixels, SIZE).unwrap();

@@ -6,14 +6,14 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Room {
     left: AtomicUsize,
-    /// Number of events for which a lane reserves room at a time.
+    /// Number of events for which a track reserves room at a time.
     piece: usize,
     dropped: AtomicU64,
 }
 
 /// Events of one thread, or of one named track, in recording order.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Track {
     pub(crate) name: String,
     /// The thread's serial number; none for a track.
     pub(crate) thread: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) enum Event {
     Counter { track: &'static str, at: u64, value: u64 },
 }
 
-impl Lane {
+impl Track {
     pub(crate) fn len(&self) -> usize {
         self.pieces.iter().map(Vec::len).sum()
     }
