@@ -1,4 +1,4 @@
-//! The golden photos: the reference vectors of a configuration, and the largest distance to them.
+//! The golden photos: the reference vectors of a configuration, and the largest allowed distance to them.
 
 use std::path::{Path, PathBuf};
 
