@@ -1,18 +1,18 @@
-//! What decoding a photo costs: every compiled decoder, and Pillow, OpenCV-Python, PyTurboJPEG and simplejpeg, taking
-//! turns in one run.
+//! The cost of decoding a photo: every compiled decoder, and Pillow, OpenCV-Python, PyTurboJPEG and simplejpeg, which
+//! take turns in one run.
 //!
 //! `cargo bench -p foveate-benches --features native --bench decode -- [--photos P] [--images 24] [--rounds 5]
 //! [--python python3] [--csv FILE]`
 //!
-//! Three sets: large photos (`P`: a folder or a pattern), the same as progressive files, and as thumbnails of 256 pixels
-//! (both made by `py/make_photos.py`, which needs Pillow; without it those sets are missing and it says so). Two modes:
-//! exact, and with permission to shrink to a shorter side of 256. Every contestant is a process with one thread and the
-//! files in memory; figures are milliseconds of that thread's processor time and by the clock, per image, medians over
-//! the rounds. Each decodes into memory that its library takes as usual: ours into a buffer that is used again, Python's
-//! into a new array; Pillow's pixels are its own until `asarray` copies them. The pixels are compared: those of the
-//! exact mode sample by sample, the reduced ones, whose sizes may differ, by their mean.
+//! Three sets: large photos (`P`: a folder or a pattern), the same as progressive files, and as thumbnails of 256
+//! pixels. `py/make_photos.py` makes the last two; it needs Pillow, and without it those sets are skipped with a
+//! message. Two modes: exact, and reduced, which may shrink to a shorter side of 256. Every contestant is a process
+//! with one thread and the files in memory. Figures are milliseconds per image, of that thread's processor time and of
+//! wall time, as medians over the rounds. Each contestant decodes into its library's usual memory: ours into a reused
+//! buffer, Python's into a new array, and Pillow's into its own memory, which `asarray` copies. The pixels are
+//! compared: in exact mode sample by sample, in reduced mode, whose sizes may differ, by their mean.
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::fs::File;
@@ -28,13 +28,13 @@ use foveate_benches::{Result, host, photos, thread_processor_time};
 
 const PYTHON: [&str; 5] = ["Pillow", "Pillow-asarray", "OpenCV", "PyTurboJPEG", "simplejpeg"];
 
-/// The shorter side that a reduced image has to keep.
+/// The smallest shorter side of a reduced image.
 const MIN_SIDE: u32 = 256;
 
 /// Images whose pixels are compared.
 const CHECKED: usize = 4;
 
-/// Most that the mean sample may be off: decoders differ by 0.1 to 0.3, another picture by tens.
+/// Largest difference of the mean sample: decoders differ by 0.1 to 0.3, another picture by tens.
 const SAME_PICTURE: f64 = 1.0;
 
 struct Args {
@@ -43,7 +43,7 @@ struct Args {
     rounds: usize,
     python: String,
     csv: Option<PathBuf>,
-    /// Set when this process is one of the contestants.
+    /// Set if this process is a contestant.
     child: Option<String>,
 }
 
@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// This process as a decoder: `time LIST MIN_SIDE` and `check LIST MIN_SIDE IMAGES FILE`.
+/// Runs this process as a decoder: `time LIST MIN_SIDE` and `check LIST MIN_SIDE IMAGES FILE`.
 fn contend(name: &str) -> Result<()> {
     let registry = decoders();
     let backend = registry.get(name)?;
@@ -167,7 +167,7 @@ fn compare(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The large photos, and what is made of them.
+/// The large photos and the sets that are made from them.
 fn sets(args: &Args, folder: &Path) -> Result<Vec<Set>> {
     let is_jpeg = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "jpg");
     let files: Vec<PathBuf> = photos::list(&args.photos)?.into_iter().filter(is_jpeg).take(args.images).collect();
@@ -213,7 +213,7 @@ fn contestants(args: &Args) -> Result<(Vec<Contestant>, Missing)> {
     Ok((contestants, missing))
 }
 
-/// Milliseconds per image of every contestant, and how far its mean sample is from the first one's.
+/// Milliseconds per image of every contestant, and the distance of its mean sample to the first contestant's.
 fn cell(
     contestants: &mut [Contestant],
     args: &Args,
@@ -236,7 +236,7 @@ fn cell(
         let pixels = std::fs::read(&file).map_err(|error| error.to_string())?;
         let reference = reference.get_or_insert_with(|| pixels.clone());
         let difference = difference(&pixels, reference, min_side == 0)?;
-        // Written so that a NaN fails.
+        // NaN must fail this comparison.
         if difference <= SAME_PICTURE {
             Ok((figure, difference))
         } else {
@@ -246,7 +246,7 @@ fn cell(
     checked.collect()
 }
 
-/// Mean absolute difference of the samples; of images of other sizes, the difference of the mean samples.
+/// Mean absolute difference of the samples; for images of different sizes, the difference of the mean samples.
 fn difference(pixels: &[u8], reference: &[u8], same_size: bool) -> std::result::Result<f64, String> {
     let mean = |pixels: &[u8]| pixels.iter().map(|&v| f64::from(v)).sum::<f64>() / pixels.len() as f64;
     if pixels.len() == reference.len() {

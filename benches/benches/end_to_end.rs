@@ -1,13 +1,13 @@
-//! How close a whole run comes to the slowest of its stages: `foveate embed` (as a library) on real photos, beside the
-//! ceilings of the forward alone, of reading, decoding and resizing alone, and of the sink alone, all in one run, in
-//! turn, several rounds. Checks its work: every row is stored.
+//! How close a whole run comes to its slowest stage: `foveate embed` (as a library) on real photos. For comparison, it
+//! measures the ceilings: the forward alone; reading, decoding and resizing alone; and the sink alone. All take turns
+//! in one run, over several rounds. The bench checks that every row is stored.
 //!
 //! On a machine without an accelerator the stages share the processor, so no pipeline can reach the forward's own
-//! ceiling: the bound is then `1 / (1/forward + 1/prepare)`, with both ceilings measured on all cores.
+//! ceiling. The bound is then `1 / (1/forward + 1/prepare)`, with both ceilings measured on all cores.
 //!
 //! `cargo bench -p foveate-benches --bench end_to_end [-- --model M --images N --rounds R --csv FILE FOLDER…]`
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::io::Write;
@@ -138,7 +138,7 @@ impl Bench {
         Ok(backend.open(&AnyModel::Checkpoint(Arc::clone(&self.model)), &options)?)
     }
 
-    /// The encoder on one batch that is already in memory.
+    /// Runs the encoder on one batch that is already in memory.
     fn forward(&self) -> Result<f64> {
         let mut encoder = self.encoder()?;
         let size = encoder.spec().input;
@@ -157,7 +157,7 @@ impl Bench {
         Ok(self.rate(started))
     }
 
-    /// The engine with a forward and a sink that cost nothing, and every core decoding.
+    /// Runs the engine with a forward and a sink without cost, decoding on every core.
     fn prepare(&self) -> Result<f64> {
         let stored = Arc::new(AtomicU64::new(0));
         let geometry = self.options.recipe.geometry(&self.model.preprocess)?;
@@ -181,7 +181,7 @@ impl Bench {
         Ok(rate)
     }
 
-    /// The sink on rows that are already in memory.
+    /// Runs the sink on rows that are already in memory.
     fn sink(&self) -> Result<f64> {
         let dim = self.encoder()?.spec().dim;
         let n = self.options.batch;
@@ -191,7 +191,7 @@ impl Bench {
         let backend = self.backends.sinks.iter().next().ok_or("no sink is compiled in")?;
         let mut sink = backend.open(&options)?;
         sink.begin(&RunManifest { dim, ..RunManifest::default() }, Existing::Overwrite)?;
-        // So cheap that as few rows as the other cells have would measure the file system's fsync alone.
+        // The sink is fast: with as few rows as the other cells have, this would measure only the file system's fsync.
         let rows = self.images * 100;
         let started = Instant::now();
         for first in (0..rows).step_by(n) {
@@ -210,7 +210,7 @@ impl Bench {
         Ok(rate)
     }
 
-    /// The whole job, model loading left out.
+    /// Runs the whole job; loading the model does not count.
     fn whole(&self) -> Result<f64> {
         let listing = self.options.list(|_| ())?;
         let job = self.options.prepare(Box::new(listing), &self.backends, &OpenOptions::from_env())?;

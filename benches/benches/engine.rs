@@ -1,9 +1,9 @@
-//! What the engine itself costs: a million raw 32×32 images through stages that do next to nothing. Checks its work
-//! (every row stored, each with its own vector) and shows resident memory along the way.
+//! The engine's own cost: a million raw 32×32 images through stages that do almost nothing. The bench checks that every
+//! row is stored with its own vector, and shows resident memory during the run.
 //!
 //! `cargo bench -p foveate-benches --bench engine [-- ITEMS]`
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::sync::Arc;

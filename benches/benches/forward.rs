@@ -1,17 +1,17 @@
-//! The forward alone: every compiled encoder in every precision it has, and ONNX Runtime and PyTorch under Python, taking
+//! The forward alone: every compiled encoder in every precision, and ONNX Runtime and PyTorch under Python, which take
 //! turns in one run.
 //!
 //! `cargo bench -p foveate-benches --features native,candle --bench forward -- [--threads 1,2] [--batches 1,8,32]
 //! [--rounds 5] [--seconds 1] [--model dinov2-small] [--python python3] [--csv FILE]`
 //!
-//! Every contestant is a process of its own that stays alive, so that each has its own threads and its own memory. In
-//! each round all take one turn of about `--seconds`, one after the other; the figures are medians over the rounds.
-//! Images per processor-second count the time of all threads of a contestant and survive other load on the machine;
-//! images per second are by the clock. The Python ones get normalized f32 pixels, so their normalization is free; ONNX
-//! Runtime runs there with spinning off, once with its fused attention and once with plain operations. What cannot take
-//! part says why. The vectors are compared: a forward that computes something else would not count.
+//! Every contestant is a process that stays alive, with its own threads and memory. In each round, each contestant
+//! takes one turn of about `--seconds`; figures are medians over the rounds. Images per processor-second count the time
+//! of all of a contestant's threads, and are robust to other load on the machine. Images per second are wall time. The
+//! Python contestants get normalized f32 pixels, so their normalization is free. ONNX Runtime runs there without
+//! spinning, once with its fused attention and once with plain operations. A contestant that cannot take part says why.
+//! The vectors are compared, so that a wrong forward does not count.
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -30,10 +30,10 @@ use safetensors::tensor::TensorView;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
-/// The first of the contestants: its vectors are the reference.
+/// The first contestant: its vectors are the reference.
 const REFERENCE: &str = "fused-f32";
 
-/// Of Python: name, script, its last argument.
+/// The Python contestants: name, script, its last argument.
 const PYTHON: [(&str, &str, &str); 4] = [
     ("py-ort-f32-mha", "forward_ort.py", "mha"),
     ("py-ort-f32-plain", "forward_ort.py", "plain"),
@@ -57,7 +57,7 @@ struct Args {
     seconds: f64,
     python: String,
     csv: Option<PathBuf>,
-    /// Set when this process is one of the contestants.
+    /// Set if this process is a contestant.
     child: Option<String>,
 }
 
@@ -96,7 +96,7 @@ fn numbers(list: &str) -> Result<Vec<usize>> {
     list.split(',').map(|number| Ok(number.parse()?)).collect()
 }
 
-/// What the contestants of a run share, in a folder of its own.
+/// The inputs that a run's contestants share, in a folder of its own.
 struct Inputs {
     folder: tempfile::TempDir,
     side: u32,
@@ -131,7 +131,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// The checkpoint with position embeddings interpolated, for an engine that knows nothing of that.
+/// Writes the checkpoint with interpolated position embeddings, for an engine that cannot interpolate.
 fn dump_weights(model: &Model, path: &Path) -> Result<()> {
     const POSITIONS: &str = "embeddings.position_embeddings";
     let config = &model.config;
@@ -161,12 +161,12 @@ fn dump_weights(model: &Model, path: &Path) -> Result<()> {
     Ok(safetensors::serialize_to_file(views, Some(metadata), path)?)
 }
 
-/// Every contestant's name and how to start it.
+/// The names and commands of all contestants.
 fn commands(threads: usize, args: &Args, inputs: &Inputs) -> Result<Vec<(String, Command)>> {
     let own = |name: String| -> Result<(String, Command)> {
         let words = ["--threads", &threads.to_string(), "--model", &args.model].map(str::to_owned);
         let mut command = contest::own(&name, &words)?;
-        // candle's element-wise operations run on threads of its own, as many as this says.
+        // The number of threads for candle's element-wise operations.
         command.env("RAYON_NUM_THREADS", threads.to_string());
         Ok((name, command))
     };
@@ -180,7 +180,7 @@ fn commands(threads: usize, args: &Args, inputs: &Inputs) -> Result<Vec<(String,
     Ok(commands)
 }
 
-/// This process as a contestant: `PIXELS N SIDE RUNS`.
+/// Runs this process as a contestant: `PIXELS N SIDE RUNS`.
 fn contend(name: &str, args: &Args) -> Result<()> {
     let mut encoder = match open(name, args) {
         Ok(encoder) => encoder,
@@ -256,7 +256,7 @@ fn compare(args: &Args) -> Result<()> {
     Ok(args.csv.as_ref().map_or(Ok(()), |path| std::fs::write(path, csv))?)
 }
 
-/// Seconds per image, and the cosine of the first vector to the reference's.
+/// Seconds per image, and the cosine of the first vector to the reference.
 type Cell = std::result::Result<(Figure, f64), String>;
 
 /// Lets the contestants take turns.
@@ -268,7 +268,7 @@ fn cell(contestants: &mut [Contestant], inputs: &Inputs, batch: usize, args: &Ar
     let mut vectors: HashMap<String, (usize, Vec<f64>)> = HashMap::new();
     for contestant in &mut *contestants {
         let asked = request(&contestant.name, 1);
-        // The first run makes tables; the second says how many make a turn.
+        // The first run builds tables; the second determines how many runs make a turn.
         let answer = contestant.ask(&asked).and_then(|_| contestant.ask(&asked));
         if let Ok(answer) = answer {
             let runs = (args.seconds / answer[0]).ceil().max(1.0) as usize;
@@ -288,7 +288,7 @@ fn cell(contestants: &mut [Contestant], inputs: &Inputs, batch: usize, args: &Ar
         let pair = vector(&contestant.name).zip(vector(REFERENCE));
         let cosine = pair.map(|(vector, reference)| cosine(vector, reference)).ok_or("there is no reference")?;
         let least = if contestant.name.ends_with("16") { 0.999 } else { 1.0 - 1e-6 };
-        // Written so that a NaN fails.
+        // NaN must fail this comparison.
         if cosine >= least { Ok((figure, cosine)) } else { Err(format!("it computes other vectors: cosine {cosine}")) }
     };
     contestants.iter().zip(figures).map(judge).collect()
@@ -299,7 +299,7 @@ fn cosine(a: &[f64], b: &[f64]) -> f64 {
     if a.len() == b.len() { dot(a, b) / (dot(a, a) * dot(b, b)).sqrt() } else { f64::NAN }
 }
 
-/// Prints a row of the table; gives the status and the numbers of the CSV.
+/// Prints a row of the table. Returns the status and the numbers for the CSV.
 fn report(threads: usize, batch: usize, name: &str, cell: &Cell) -> (String, String) {
     match cell {
         Ok((Figure { wall, cpu }, cosine)) => {

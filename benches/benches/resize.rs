@@ -1,14 +1,14 @@
-//! What resizing a photo costs: every compiled resizer, and Pillow and OpenCV-Python, taking turns in one run.
+//! The cost of resizing a photo: every compiled resizer, and Pillow and OpenCV-Python, which take turns in one run.
 //!
 //! `cargo bench -p foveate-benches --features native --bench resize -- [--photos P] [--images 16] [--rounds 5]
 //! [--python python3] [--csv FILE]`
 //!
-//! The photos are decoded beforehand. Every contestant is a process with one thread; figures are milliseconds of that
-//! thread's processor time and by the clock, per image, medians over the rounds. Ours write into memory that is used
-//! again, Python's into a new image. The samples are compared with Pillow's (its own filters and the `hf` recipe) or
-//! OpenCV-Python's, where those are there: the mean absolute difference says how near a filter of the same name is.
+//! The photos are decoded beforehand. Every contestant is a process with one thread. Figures are milliseconds per
+//! image, of that thread's processor time and of wall time, as medians over the rounds. Ours write into reused memory,
+//! Python's into a new image. The samples are compared with Pillow's (its own filters and the `hf` recipe) or
+//! OpenCV-Python's, if installed: the mean absolute difference shows how close filters of the same name are.
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::fs::File;
@@ -26,7 +26,7 @@ use foveate_benches::{Result, host, photos, thread_processor_time};
 
 const PYTHON: [&str; 2] = ["Pillow", "OpenCV-Python"];
 
-/// What is measured, and whose samples are the reference.
+/// The cases, each with the library whose samples are the reference.
 const CASES: [(&str, &str); 8] = [
     ("hf", "Pillow"),
     ("squash", "OpenCV-Python"),
@@ -39,10 +39,10 @@ const CASES: [(&str, &str); 8] = [
 ];
 const OUTPUT: Size = Size::square(224);
 
-/// Most mean difference in levels: filters that do not antialias are about 4 off, another picture is tens off.
+/// Largest mean difference in levels: filters without antialiasing differ by about 4, another picture by tens.
 const SAME_PICTURE: f64 = 10.0;
 
-/// A case's name on the command line of the contestants.
+/// The geometry of a case's name on a contestant's command line.
 fn geometry(case: &str) -> Option<Geometry> {
     let filter = match case {
         "hf" => return Some(Geometry::ShortestEdgeCrop { edge: 256, crop: OUTPUT, filter: Filter::Bicubic }),
@@ -64,7 +64,7 @@ struct Args {
     rounds: usize,
     python: String,
     csv: Option<PathBuf>,
-    /// Set when this process is one of the contestants.
+    /// Set if this process is a contestant.
     child: Option<String>,
 }
 
@@ -103,7 +103,7 @@ struct Photo {
     samples: Vec<u8>,
 }
 
-/// This process as a resizer: `time PHOTOS CASE` and `check PHOTOS CASE FILE`.
+/// Runs this process as a resizer: `time PHOTOS CASE` and `check PHOTOS CASE FILE`.
 fn contend(name: &str) -> Result<()> {
     let registry = resizers();
     let backend = registry.get(name)?;
@@ -155,7 +155,7 @@ fn resize(resizer: &mut dyn Resizer, photo: &Photo, plan: &ResizePlan, out: &mut
     Ok(resizer.resize(src, plan, dst)?)
 }
 
-/// Decodes the photos into files; the list of them has a line for each.
+/// Decodes the photos into files. Returns the path of their list, which has one line per photo, and their number.
 fn decode(args: &Args, folder: &Path) -> Result<(PathBuf, usize)> {
     let mut decoder = Backends::compiled().open_decoders(None, &Default::default())?;
     let mut pixels = PixelBuf::new(PixelLimits::DEFAULT);
@@ -218,7 +218,7 @@ fn compare(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Milliseconds per image, and how far the samples are from the reference's where there is one.
+/// Milliseconds per image, and the mean difference to the reference's samples, if there is a reference.
 type Cell = std::result::Result<(Figure, Option<f64>), String>;
 
 fn cell(
@@ -258,7 +258,7 @@ fn cell(
     judged.collect()
 }
 
-/// Prints a row of the table; gives the row of the CSV.
+/// Prints a row of the table. Returns the row for the CSV.
 fn report(common: &str, (case, reference): (&str, &str), (name, version): (&str, &str), figure: &Cell) -> String {
     let (status, numbers) = match figure {
         Ok((Figure { wall, cpu }, difference)) => {

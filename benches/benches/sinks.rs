@@ -1,14 +1,14 @@
-//! What storing costs: rows per second of every compiled sink from `begin` to `finish`, how long a commit takes,
-//! processor time and bytes per row, beside what the disk does with the same bytes written once and synced. Checks its
-//! work: every output is read back.
+//! The cost of storing: rows per second of every compiled sink from `begin` to `finish`, the time of a commit,
+//! processor time and bytes per row. For comparison, it writes and syncs the same bytes once. The bench reads every
+//! output back.
 //!
 //! `cargo bench -p foveate-benches --features native --bench sinks -- [--rows 50000] [--dim 384] [--part P]
 //! [--rounds 5] [--folder DIR] [--csv FILE]`
 //!
-//! The sinks take turns, in the opposite order every other round; figures are medians over the rounds. What the disk
-//! does is mostly what its fsync does, so `--folder` on another disk gives other figures; the processor time stays.
+//! The sinks take turns, in reverse order every other round; figures are medians over the rounds. The disk's figures
+//! depend mostly on its fsync, so `--folder` on another disk gives other figures; processor time stays the same.
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Args {
     }
 }
 
-/// One batch of every column; the vectors are noise, as real ones are to a compressor.
+/// One batch of every column. The vectors are noise, because real ones are noise to a compressor, too.
 struct Batch {
     index: Vec<u64>,
     id: Vec<String>,
@@ -85,7 +85,7 @@ impl Batch {
         }
     }
 
-    /// All of `rows` rows.
+    /// All batches of `rows` rows.
     fn all(rows: usize, dim: usize) -> Vec<Self> {
         (0..rows).step_by(BATCH).map(|first| Self::new(first, BATCH.min(rows - first), dim)).collect()
     }
@@ -106,7 +106,7 @@ struct Turn {
     rows_per_second: f64,
     cpu_us_per_row: f64,
     bytes_per_row: f64,
-    /// Zero of the disk alone.
+    /// Zero for the disk alone.
     commit_ms: f64,
     longest_commit_ms: f64,
     finish_ms: f64,
@@ -146,7 +146,7 @@ fn measure(backend: &SinkBackend, args: &Args, batches: &[Batch], folder: &Path)
     Ok(turn)
 }
 
-/// Every id and every vector, in order.
+/// Checks every id and every vector, in order.
 fn check(published: &Published, batches: &[Batch]) -> Result<()> {
     let rows = stored::read(published)?;
     let mut stored = rows.iter();
@@ -161,12 +161,12 @@ fn check(published: &Published, batches: &[Batch]) -> Result<()> {
     if stored.next().is_some() { Err("work check: rows that nobody stored".into()) } else { Ok(()) }
 }
 
-/// What the output takes on disk, its sidecars included.
+/// The output's size on disk, with its sidecars.
 fn size(published: &Published) -> Result<u64> {
     published.files.iter().map(|file| Ok(std::fs::metadata(file)?.len())).sum()
 }
 
-/// A file that is written and synced once.
+/// Writes and syncs a file once.
 fn disk(args: &Args, batches: &[Batch], folder: &Path) -> Result<Turn> {
     let values = batches.iter().flat_map(|batch| &batch.vectors);
     let bytes: Vec<u8> = values.flat_map(|value| value.to_le_bytes()).collect();
@@ -191,7 +191,7 @@ fn main() -> Result<()> {
     let batches = Batch::all(args.rows, args.dim);
     let sinks: Vec<Option<&SinkBackend>> = std::iter::once(None).chain(backends.sinks.iter().map(Some)).collect();
     let mut turns: Vec<Vec<Turn>> = sinks.iter().map(|_| Vec::new()).collect();
-    // The first round fills caches and is not counted.
+    // The first round fills caches and does not count.
     for round in 0..=args.rounds {
         let mut order: Vec<usize> = (0..sinks.len()).collect();
         if round % 2 == 1 {

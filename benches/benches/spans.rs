@@ -1,12 +1,12 @@
-//! What measuring costs: one span of the profiler, beside an empty loop and the two looks at the clock that a span cannot
-//! do without. Checks its work: every span is counted, and every event is in the trace.
+//! The cost of measuring: one span of the profiler, an empty loop, and the two clock reads that every span needs. The
+//! bench checks that every span is counted, and that every event is in the trace.
 //!
 //! `cargo bench -p foveate-benches --bench spans -- [--spans 200000] [--rounds 31] [--csv FILE]`
 //!
-//! The cases take turns, in the opposite order every other round; figures are nanoseconds per span, of a turn of many.
-//! On several threads at once all of them write to one profiler, and the figure is their mean.
+//! The cases take turns, in reverse order every other round; figures are nanoseconds per span over a turn. With several
+//! threads, all of them write to one profiler, and the figure is their mean.
 
-// A bench's table is what it is for.
+// A bench prints its table.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
@@ -60,7 +60,7 @@ impl Case {
         matches!(self, Self::Traced | Self::TracedNested | Self::Counter)
     }
 
-    /// Spans of a thread by stage; the counters of a trace are not spans.
+    /// Spans of a thread by stage; a trace's counters are not spans.
     fn counts(self, spans: u64) -> [u64; 3] {
         match self {
             Self::EmptyLoop | Self::ClockPair | Self::Counter => [0; 3],
@@ -114,7 +114,7 @@ impl Args {
     }
 }
 
-/// A case on so many threads at once.
+/// A case on a number of threads.
 #[derive(Clone, Copy)]
 struct Cell {
     case: Case,
@@ -122,12 +122,12 @@ struct Cell {
 }
 
 impl Cell {
-    /// Nanoseconds per span of one turn.
+    /// Measures one turn, in nanoseconds per span.
     fn measure(self, spans: u64) -> f64 {
         let profiler = self.profiler(spans);
         let barrier = Barrier::new(self.threads);
         let turn = || {
-            // A thread's first span makes its place in the profiler, which is not what a span costs.
+            // A thread's first span allocates its slot in the profiler, which is not part of a span's cost.
             self.case.run(&profiler, 3);
             barrier.wait();
             let start = Instant::now();
@@ -144,7 +144,7 @@ impl Cell {
 
     fn profiler(self, spans: u64) -> StageProfiler {
         if self.case.is_traced() {
-            // Threads take room in pieces, and may leave a part of one.
+            // Threads allocate room in pieces, and may leave a part of one unused.
             StageProfiler::traced(STAGES, Trace::new((spans as usize + 100) * self.threads))
         } else {
             StageProfiler::new(STAGES)
@@ -171,7 +171,7 @@ fn main() -> Result<()> {
     let threads = if cores > 1 { vec![1, cores] } else { vec![1] };
     let cells: Vec<Cell> = threads.iter().flat_map(|&threads| Case::ALL.map(|case| Cell { case, threads })).collect();
     let mut turns = vec![Vec::new(); cells.len()];
-    // The first round wakes the processor up and is not counted.
+    // The first round wakes the processor up and does not count.
     for round in 0..=args.rounds {
         let mut order: Vec<usize> = (0..cells.len()).collect();
         if round % 2 == 1 {

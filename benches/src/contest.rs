@@ -1,8 +1,8 @@
-//! Contestants: processes that do the same work in turns, so that whatever else the machine does meets all of them.
+//! Contestants: processes that do the same work in turns, so that other load on the machine affects all of them alike.
 //!
-//! Each is a process of its own, with its own threads and memory: this program again, or a Python script
-//! (`py/contest.py` is its side of this module). It says `ready VERSION`, then answers every line of its input with
-//! one of its own: numbers, or `n/a REASON`.
+//! Each contestant is a process with its own threads and memory: this program again, or a Python script
+//! (`py/contest.py` is the counterpart of this module). It prints `ready VERSION`. Then it answers each input line with
+//! one line: numbers, or `n/a REASON`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::{Result, Spread, host};
 
-/// One of them, running.
+/// A running contestant.
 pub struct Contestant {
-    /// What it is called in tables.
+    /// The name in tables.
     pub name: String,
-    /// What it computes with, with versions.
+    /// The library and its version.
     pub version: String,
     process: Child,
     requests: ChildStdin,
@@ -23,7 +23,7 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// Starts one.
+    /// Starts a contestant.
     ///
     /// # Errors
     /// Why it cannot take part.
@@ -41,10 +41,10 @@ impl Contestant {
         Ok(contestant)
     }
 
-    /// Sends a line, and waits for the numbers that answer it.
+    /// Sends a line, and returns the numbers of the answer.
     ///
     /// # Errors
-    /// Its reason for having none.
+    /// The contestant's reason for not answering with numbers.
     pub fn ask(&mut self, request: &str) -> std::result::Result<Vec<f64>, String> {
         writeln!(self.requests, "{request}").map_err(|error| error.to_string())?;
         let line = self.line()?;
@@ -71,7 +71,7 @@ impl Contestant {
 
 impl Drop for Contestant {
     fn drop(&mut self) {
-        // It is of no use any more; there is nobody to tell if it is gone already.
+        // The process is no longer needed, and may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -80,23 +80,23 @@ impl Drop for Contestant {
 /// Wall and processor time of one turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
-    /// Seconds by the clock.
+    /// Wall time in seconds.
     pub wall: f64,
-    /// Processor seconds.
+    /// Processor time in seconds.
     pub cpu: f64,
 }
 
-/// Of all turns of one contestant.
+/// The statistics of one contestant's turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// By the clock.
+    /// Wall time.
     pub wall: Spread,
     /// Processor time.
     pub cpu: Spread,
 }
 
-/// Lets the contestants take turns: one each to warm up, then `rounds`, in the opposite order every other time. `turn`
-/// makes one turn of one. Who fails is out, and its place has the reason.
+/// Lets the contestants take turns: one each to warm up, then `rounds`, in reverse order every other round. `turn` runs
+/// one contestant's turn. A contestant that fails drops out, and its result is the reason.
 pub fn compete<F>(
     contestants: &mut [Contestant],
     rounds: usize,
@@ -128,11 +128,11 @@ where
     turns.into_iter().map(|turns| turns.and_then(figure)).collect()
 }
 
-/// This process as a contestant: answers lines with numbers until its input ends.
+/// Runs this process as a contestant: answers lines with numbers until its input ends.
 ///
 /// # Errors
 /// When it cannot read or write.
-// Its output is how it is heard.
+// The answers go to standard output.
 #[allow(clippy::print_stdout)]
 pub fn serve(version: &str, mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>>) -> Result<()> {
     println!("ready {version}");
@@ -145,7 +145,7 @@ pub fn serve(version: &str, mut answer: impl FnMut(&[&str]) -> Result<Vec<f64>>)
     Ok(())
 }
 
-/// This process as a contestant that cannot take part.
+/// Runs this process as a contestant that cannot take part.
 #[allow(clippy::print_stdout)]
 pub fn decline(reason: &str) {
     println!("n/a {}", one_line(reason));
@@ -155,10 +155,10 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Seconds that `work` takes, and how much of `clock`.
+/// The wall time of `work` in seconds, and its time by `clock`.
 ///
 /// # Errors
-/// That of `work`, or that the system tells no processor time.
+/// The error of `work`, or that the system does not report processor time.
 pub fn timed(clock: fn() -> Option<Duration>, work: impl FnOnce() -> Result<()>) -> Result<Vec<f64>> {
     let (wall, cpu) = (Instant::now(), host::time(clock)?);
     work()?;
@@ -168,7 +168,7 @@ pub fn timed(clock: fn() -> Option<Duration>, work: impl FnOnce() -> Result<()>)
 /// This program with `--child NAME` and more arguments.
 ///
 /// # Errors
-/// When it does not know its own path.
+/// If it does not know its own path.
 pub fn own(name: &str, args: &[String]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--child", name]).args(args);

@@ -1,4 +1,4 @@
-//! The golden photos: what a configuration's vectors are checked against, and how near they have to be.
+//! The golden photos: the reference vectors of a configuration, and the largest allowed distance to them.
 
 use std::path::{Path, PathBuf};
 
@@ -17,27 +17,27 @@ use foveate_tests::trial::Outcome;
 use crate::Result;
 use crate::stored::Row;
 
-/// JPEGs decoded at a fraction of their size: what is thrown away, the resizer would have averaged, nearly. Most golden
-/// photos are too small for it. Worst: 1 - cosine is 6.0e-4 for models with random weights, 5.3e-3 for the ViT-Tiny; the
-/// median is 1.7e-6.
+/// JPEGs decoded at a fraction of their size: the resizer would have averaged away almost the same detail. Most golden
+/// photos are too small for it. Worst: 1 - cosine is 6.0e-4 for models with random weights, 5.3e-3 for the ViT-Tiny;
+/// the median is 1.7e-6.
 pub const REDUCED: FileTier = FileTier { name: "reduced", min_cosine: 0.99, median_cosine: 0.9999 };
 
-/// A forward in f16 or bf16, of models with random weights: the tier `half` of the encoders' own tests. Worst: 1.1e-4,
+/// A forward in f16 or bf16, for models with random weights: the tier `half` of the encoders' own tests. Worst: 1.1e-4,
 /// median 4.1e-5, both in bf16.
 pub const HALF: FileTier =
     FileTier { name: "half", min_cosine: numerics::HALF.min_cosine, median_cosine: numerics::HALF.min_cosine };
 
-/// The same of the ViT-Tiny. Worst: 1.4e-3, median 1.2e-4, both in bf16.
+/// As [`HALF`], for the ViT-Tiny. Worst: 1.4e-3, median 1.2e-4, both in bf16.
 pub const HALF_TRAINED: FileTier = FileTier { name: "half-trained", min_cosine: 0.997, median_cosine: 0.9995 };
 
-/// Where a model's golden vectors are.
+/// The location of a model's golden vectors.
 struct Place {
-    /// How the model's name ends.
+    /// The suffix of the model's name.
     model: &'static str,
     file: fn() -> std::result::Result<PathBuf, String>,
-    /// Of the vectors of the `hf` recipe, the orientation ignored.
+    /// The key of the vectors by the `hf` recipe, without orientation.
     key: &'static str,
-    /// Whether the weights were trained: such vectors answer to a difference in pixels more.
+    /// Whether the weights are trained: such vectors are more sensitive to differences in pixels.
     trained: bool,
 }
 
@@ -79,18 +79,18 @@ fn seeded() -> std::result::Result<PathBuf, String> {
     Ok(fixture("goldens/seeded_embeddings.safetensors"))
 }
 
-/// Photos and what `transformers` makes of them with one model.
+/// Photos, and their vectors by `transformers` with one model.
 pub struct GoldenSet {
     goldens: Goldens,
     place: &'static Place,
 }
 
-/// Cosines of vectors and their goldens.
+/// Cosines of vectors to their goldens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Closeness {
-    /// Photos compared.
+    /// Number of compared photos.
     pub photos: usize,
-    /// The least cosine.
+    /// The smallest cosine.
     pub min: f64,
     /// The median cosine.
     pub median: f64,
@@ -108,7 +108,7 @@ impl GoldenSet {
         Ok(Some(Self { goldens, place }))
     }
 
-    /// The photos' files.
+    /// The paths of the photos.
     pub fn photos(&self) -> Vec<PathBuf> {
         let path = |name: &String| root().join("tests/fixtures/goldens/photos").join(format!("{name}.jpg"));
         self.goldens.photos().iter().map(path).collect()
@@ -140,19 +140,19 @@ fn message(outcome: Outcome) -> String {
     }
 }
 
-/// How near a configuration's vectors have to be: the least of what each of its parts allows.
+/// How close a configuration's vectors must be: the loosest of its parts' limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     /// The tiers' names.
     pub name: String,
-    /// Least cosine of all photos.
+    /// Smallest cosine of all photos.
     pub min_cosine: f64,
-    /// Least median of the cosines.
+    /// Smallest median of the cosines.
     pub median_cosine: f64,
 }
 
 impl Threshold {
-    /// Of the backends that `options` names, for the model of `goldens`.
+    /// The threshold of the backends in `options`, for the model of `goldens`.
     ///
     /// # Errors
     /// When one of them cannot be opened.
@@ -181,7 +181,7 @@ impl Threshold {
         }
     }
 
-    /// Whether vectors that are so close are close enough; a NaN is not.
+    /// Whether vectors are close enough; NaN is not.
     pub fn holds(&self, found: Closeness) -> bool {
         found.min >= self.min_cosine && found.median >= self.median_cosine
     }

@@ -1,4 +1,4 @@
-//! What the benches share: statistics, the host, photos, outputs read back, goldens, and contestants that take turns.
+//! Shared parts of the benches: statistics, the host, photos, outputs read back, goldens, and contestants.
 
 pub mod contest;
 pub mod golden;
@@ -10,5 +10,5 @@ mod values;
 pub use foveate_profile::process::{peak_resident_bytes, processor_time, resident_bytes, thread_processor_time};
 pub use values::{Spread, median};
 
-/// What a bench ends with when it cannot go on.
+/// The result of a bench's functions.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

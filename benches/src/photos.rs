@@ -1,4 +1,4 @@
-//! Which photos are measured.
+//! Selects the photos to measure.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,21 @@ use foveate::source::{Input, Listing, Source};
 
 use crate::Result;
 
-/// The photos that are always there.
+/// The committed photos.
 pub fn examples() -> PathBuf {
     foveate_tests::data::root().join("examples/photos")
 }
 
-/// The photos that imitate the usual workload (about 1000 x 1000 pixels, 300 KB, baseline 4:2:0) where the shared data
-/// set is, else [`examples`].
+/// The photos that imitate the usual workload (about 1000 x 1000 pixels, 300 KB, baseline 4:2:0) if the shared data set
+/// is present, or else [`examples`].
 pub fn usual() -> PathBuf {
     foveate_testkit::find_data("photos").map_or_else(|_| examples(), |folder| folder.join("wl_*.jpg"))
 }
 
-/// The files that `from` (a file, a folder or a pattern) stands for, in order.
+/// The files of `from` (a file, a folder or a pattern), in order.
 ///
 /// # Errors
-/// When there is none, or one cannot be had.
+/// If there are none, or one cannot be read.
 pub fn list(from: &Path) -> Result<Vec<PathBuf>> {
     let mut listing = Listing::builder().inputs([Input::Path(from.to_owned())]).build()?;
     let mut files = Vec::new();
@@ -33,10 +33,10 @@ pub fn list(from: &Path) -> Result<Vec<PathBuf>> {
     if files.is_empty() { Err(format!("{}: no photos", from.display()).into()) } else { Ok(files) }
 }
 
-/// Writes a list that names `files` over and over until there are `images`.
+/// Writes a list of `images` lines that repeats `files`.
 ///
 /// # Errors
-/// When it cannot be written, or there are no files.
+/// If it cannot be written, or there are no files.
 pub fn write_list(files: &[PathBuf], images: u64, list: &Path) -> Result<()> {
     if files.is_empty() {
         return Err("no photos".into());
@@ -46,7 +46,7 @@ pub fn write_list(files: &[PathBuf], images: u64, list: &Path) -> Result<()> {
     Ok(std::fs::write(list, lines.join("\n"))?)
 }
 
-/// The last two parts of a path: enough to tell sets of photos apart, without where this machine keeps them.
+/// The last two parts of a path: enough to distinguish sets of photos, without this machine's folders.
 pub fn short_name(path: &Path) -> String {
     let parts: Vec<_> = path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
     parts.into_iter().rev().collect::<Vec<_>>().join("/")

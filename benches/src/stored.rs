@@ -1,4 +1,4 @@
-//! Outputs read back: ids and vectors, in the order in which they are stored.
+//! Reads outputs back: ids and vectors, in stored order.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,10 +19,10 @@ pub struct Row {
     pub vector: Vec<f32>,
 }
 
-/// Every row of a finished output of f32 vectors.
+/// Reads every row of a finished output of f32 vectors.
 ///
 /// # Errors
-/// When a file is not what its extension says, or its extension is that of no sink.
+/// If a file does not match its extension, or no sink has its extension.
 pub fn read(published: &Published) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for file in &published.files {

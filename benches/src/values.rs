@@ -1,9 +1,9 @@
-//! Middle and spread of measured values.
+//! Median and range of measured values.
 
-/// The middle value; the mean of the two middle ones of an even number.
+/// The median; for an even number of values, the mean of the two middle ones.
 ///
 /// # Panics
-/// When there are no values.
+/// If there are no values.
 pub fn median(values: &mut [f64]) -> f64 {
     assert!(!values.is_empty(), "a median needs values");
     values.sort_by(f64::total_cmp);
@@ -11,22 +11,22 @@ pub fn median(values: &mut [f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Median, least and most of some values.
+/// Median, minimum and maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle value.
+    /// The median.
     pub median: f64,
-    /// The least value.
+    /// The minimum.
     pub min: f64,
-    /// The largest value.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of `values`.
+    /// The spread of `values`.
     ///
     /// # Panics
-    /// When there are none.
+    /// If there are none.
     pub fn of(mut values: Vec<f64>) -> Self {
         let median = median(&mut values);
         Self { median, min: values[0], max: values[values.len() - 1] }

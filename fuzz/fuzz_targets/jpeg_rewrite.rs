@@ -3,7 +3,7 @@
 use foveate_decode::jpeg::{Ending, Process, completed, inspect, with_plain_header, without_unused_scans};
 use libfuzzer_sys::fuzz_target;
 
-// A JPEG written again has the same frame, no more scans, and is whole; written again once more, it stays as it is.
+// A rewritten JPEG has the same frame, no more scans, and is complete; rewriting it again changes nothing.
 fuzz_target!(|bytes: &[u8]| {
     let Ok(structure) = inspect(bytes, 500) else { return };
     let (mut once, mut twice) = (Vec::new(), Vec::new());

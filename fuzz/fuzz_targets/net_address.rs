@@ -10,7 +10,7 @@ static CLIENT: LazyLock<Client> = LazyLock::new(|| {
     Client::new(ClientOptions { only_hosts, ..ClientOptions::default() }).unwrap()
 });
 
-// An address is refused in one line, for good, or its host is one of those that may be asked, in plain sight.
+// A URL is refused permanently, with a reason of one line, or its host is visibly one of the allowed hosts.
 fuzz_target!(|text: &str| {
     match CLIENT.check(text) {
         Err(error) => assert!(!error.transient && !error.reason.contains(char::is_control), "{error:?}"),
@@ -19,7 +19,7 @@ fuzz_target!(|text: &str| {
             let is_plain = seen.is_ascii() && !seen.contains('%');
             let (authority, _) = seen.split_at(seen.find(['?', '#']).unwrap_or(seen.len()));
             assert!(!is_plain || authority.contains("allowed.test") || authority.contains(".below.test:"), "{text:?}");
-            // Nobody's name before the host; none at all is no name (`http://@host/`).
+            // No user name before the host; an empty one does not count (`http://@host/`).
             let user = authority.split_once('@').map_or("", |(before, _)| before.trim_end_matches([':', '/', '\\']));
             assert!(["", "http", "https"].contains(&user) || user.contains("test"), "{text:?}");
         }

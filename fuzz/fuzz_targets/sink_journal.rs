@@ -4,7 +4,7 @@ use foveate_sink::parts::fuzzing::journal;
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Gives each line its checksum, without which nothing gets any further.
+/// Gives each line its checksum, because lines without one are rejected early.
 fn signed(records: &[u8]) -> Vec<u8> {
     let mut lines = Vec::new();
     for record in records.split(|&byte| byte == b'\n').filter(|record| !record.is_empty()) {
@@ -15,7 +15,7 @@ fn signed(records: &[u8]) -> Vec<u8> {
     lines
 }
 
-// The journal of a run: a torn one says what its whole lines say, never more.
+// The journal of a run: a truncated one contains what its complete lines say, and nothing more.
 fuzz_target!(|bytes: &[u8]| {
     let _ = journal(bytes);
     let whole = signed(bytes);

@@ -3,7 +3,7 @@
 use foveate_sink::OutputManifest;
 use libfuzzer_sys::fuzz_target;
 
-// manifest.json: what is read can be written, and is read as the same again.
+// manifest.json: a manifest that was read can be written, and reading it again gives the same manifest.
 fuzz_target!(|bytes: &[u8]| {
     let Ok(manifest) = OutputManifest::parse(bytes) else { return };
     assert_eq!(OutputManifest::parse(manifest.to_json().as_bytes()), Ok(manifest));

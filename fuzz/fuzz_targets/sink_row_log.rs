@@ -4,7 +4,7 @@ use foveate_sink::parts::fuzzing::row_log;
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Makes a frame of a payload; without the right checksum nothing gets any further.
+/// Makes a frame of a payload, because frames without the right checksum are rejected early.
 fn signed(payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_le_bytes().to_vec();
     frame.extend_from_slice(&xxh3_64(payload).to_le_bytes());

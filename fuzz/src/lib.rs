@@ -1,11 +1,11 @@
-//! What every decoder must keep to, whatever the bytes.
+//! The contract that every decoder must keep for any input bytes.
 
 use std::cell::RefCell;
 
 use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 
-/// Small, so that an input costs little time; large enough for every seed's header to be believed.
+/// Small, so that each input takes little time; large enough for the size in every seed's header.
 const LIMITS: PixelLimits = PixelLimits { max_pixels: 1 << 20 };
 
 /// Decodes `bytes` under both truncation policies and checks the promises of [`Decoder`]: an error leaves the buffer

@@ -1,4 +1,4 @@
-//! Files that decoders meet in the wild, and what is expected of them.
+//! Files that decoders encounter in practice, and the expected results.
 
 use std::path::{Path, PathBuf};
 
@@ -7,45 +7,45 @@ use crate::trial::Outcome;
 /// One file of a conformance folder, as its MANIFEST.csv describes it. Empty columns are `None`.
 #[derive(Clone, Debug)]
 pub struct ConformanceFile {
-    /// Its name in the folder.
+    /// The file's name in the folder.
     pub name: String,
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
-    /// Width and height as stored, where they can be told.
+    /// Width and height as stored, if known.
     pub size: Option<(u32, u32)>,
-    /// `jpeg`, `png`, …; `None` when it is no image.
+    /// `jpeg`, `png`, …; `None` if it is not an image.
     pub format: Option<String>,
-    /// What kind of file it is.
+    /// The kind of file.
     pub category: String,
     /// What a decoder must do.
     pub expect: Expect,
-    /// SHA-256 of the RGB pixels that Pillow makes of it (committed files).
+    /// SHA-256 of the RGB pixels by Pillow (committed files).
     pub rgb_sha256: Option<String>,
-    /// SHA-256 of what `djpeg -pnm` prints (shared files).
+    /// SHA-256 of the output of `djpeg -pnm` (shared files).
     pub djpeg_sha256: Option<String>,
-    /// A PNG of Pillow's pixels, where decoders may differ from them by a little.
+    /// A PNG of Pillow's pixels, from which decoders may differ slightly.
     pub reference: Option<PathBuf>,
 }
 
 /// What a decoder must do with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Give its pixels.
+    /// Return its pixels.
     Decode,
-    /// Give its pixels, or say that it cannot read this kind of file.
+    /// Return its pixels, or report that it cannot read this kind of file.
     DecodeOrUnsupported,
-    /// Give some pixels or an error: the file is damaged.
+    /// Return some pixels or an error: the file is damaged.
     PartialOrError,
-    /// Give an error.
+    /// Return an error.
     Reject,
-    /// Give an error before much time or memory is spent.
+    /// Return an error before it spends much time or memory.
     RejectFast,
 }
 
 /// Every file that the MANIFEST.csv of `folder` lists.
 ///
 /// # Errors
-/// When the manifest is not there or does not have the expected columns.
+/// If the manifest is missing or does not have the expected columns.
 pub fn files(folder: &Path) -> Result<Vec<ConformanceFile>, Outcome> {
     let mut reader = csv::Reader::from_path(folder.join("MANIFEST.csv"))?;
     let header = reader.headers()?.clone();

@@ -1,4 +1,4 @@
-//! Where the committed test data is; `foveate_testkit::data` has the shared one.
+//! The location of the committed test data; `foveate_testkit::data` locates the shared data.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ pub fn root() -> PathBuf {
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// A committed fixture, always there.
+/// The path of a committed fixture, which always exists.
 pub fn fixture(path: &str) -> PathBuf {
     root().join("tests/fixtures").join(path)
 }

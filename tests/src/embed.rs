@@ -1,4 +1,4 @@
-//! Files to vectors with given backends, one image at a time: the pipeline's meaning without its machinery.
+//! Embeds files with given backends, one image at a time: the pipeline's semantics without its machinery.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use foveate_resize::{Geometry, Resizer};
 
 use crate::trial::Outcome;
 
-/// What turns a file into the encoder's input.
+/// Turns a file into the encoder's input.
 pub struct Preprocessor {
     decoder: Box<dyn Decoder>,
     resizer: Box<dyn Resizer>,
@@ -21,7 +21,7 @@ pub struct Preprocessor {
 }
 
 impl Preprocessor {
-    /// One for `geometry`.
+    /// A preprocessor for `geometry`.
     pub fn new(decoder: Box<dyn Decoder>, resizer: Box<dyn Resizer>, geometry: Geometry, orient: bool) -> Self {
         let buffer = || PixelBuf::new(PixelLimits::DEFAULT);
         Self { decoder, resizer, geometry, orient, pixels: buffer(), scratch: buffer() }
@@ -30,7 +30,7 @@ impl Preprocessor {
     /// The input pixels of the image at `path`, `[h, w, 3]`.
     ///
     /// # Errors
-    /// When it cannot be read, decoded or resized.
+    /// If it cannot be read, decoded or resized.
     pub fn input(&mut self, path: &Path) -> Result<Vec<u8>, Outcome> {
         let failed = |error: &dyn std::error::Error| Outcome::failed(format!("{}: {error}", path.display()));
         let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
@@ -43,10 +43,10 @@ impl Preprocessor {
     }
 }
 
-/// `image` after `geometry`, `[h, w, 3]`.
+/// Resizes `image` by `geometry`, `[h, w, 3]`.
 ///
 /// # Errors
-/// When the resizer refuses.
+/// If the resizer refuses.
 pub fn resize(resizer: &mut dyn Resizer, image: &PixelBuf, geometry: Geometry) -> Result<Vec<u8>, Outcome> {
     let size = geometry.output();
     let mut output = vec![0; size.rgb_len().unwrap_or(0)];
@@ -58,10 +58,10 @@ pub fn resize(resizer: &mut dyn Resizer, image: &PixelBuf, geometry: Geometry) -
     }
 }
 
-/// Vectors of `inputs` (each `[h, w, 3]` of `size`), encoded in batches of `batch`.
+/// Encodes `inputs` (each `[h, w, 3]` of `size`) in batches of `batch`. Returns their vectors.
 ///
 /// # Errors
-/// When the encoder refuses.
+/// If the encoder refuses.
 pub fn encode(
     encoder: &mut dyn Encoder,
     inputs: &[Vec<u8>],

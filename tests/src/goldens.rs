@@ -16,10 +16,10 @@ pub struct Goldens {
 }
 
 impl Goldens {
-    /// Reads `path`, whose metadata lists the photos' names under `names`.
+    /// Reads `path`, whose metadata lists the photos' names under the key `names`.
     ///
     /// # Errors
-    /// When it is not such a file.
+    /// If it is not such a file.
     pub fn load(path: &Path) -> Result<Self, Outcome> {
         let bytes = std::fs::read(path).map_err(|error| Outcome::failed(format!("{}: {error}", path.display())))?;
         let (_, header) = SafeTensors::read_metadata(&bytes)?;
@@ -38,7 +38,7 @@ impl Goldens {
     /// The vector of `photo` under `key`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn vector(&self, key: &str, photo: &str) -> Result<&[f64], Outcome> {
         let row = self.names.iter().position(|name| name == photo);
         let tensor = self.tensors.get(key);
@@ -57,10 +57,10 @@ fn rows(tensor: &safetensors::tensor::TensorView<'_>) -> Result<Vec<Vec<f64>>, O
     Ok(values.chunks_exact(dim).map(<[f64]>::to_vec).collect())
 }
 
-/// Reads a PNG of 8-bit RGB: the form in which golden pixels are kept.
+/// Reads a PNG of 8-bit RGB, the format of golden pixels.
 ///
 /// # Errors
-/// When it is not there or something else.
+/// If it is missing or not such a file.
 pub fn png(path: &Path) -> Result<PixelBuf, Outcome> {
     let image = image::open(path).map_err(|error| Outcome::failed(format!("{}: {error}", path.display())))?;
     let image = image.into_rgb8();
@@ -69,10 +69,10 @@ pub fn png(path: &Path) -> Result<PixelBuf, Outcome> {
     Ok(pixels)
 }
 
-/// Names of the photos of which `kind` (`crop_hf_pil`, `crop_squash`, `decoded`) is among the fixtures, sorted.
+/// The names of the photos that have a fixture of this `kind` (`crop_hf_pil`, `crop_squash`, `decoded`), sorted.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn photos_with(kind: &str) -> Result<Vec<String>, Outcome> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(fixture("goldens").join(kind))? {
@@ -86,7 +86,7 @@ pub fn photos_with(kind: &str) -> Result<Vec<String>, Outcome> {
 /// The golden pixels of `photo` of a kind that [`photos_with`] lists.
 ///
 /// # Errors
-/// When there are none.
+/// If there are none.
 pub fn pixels(kind: &str, photo: &str) -> Result<PixelBuf, Outcome> {
     png(&fixture("goldens").join(kind).join(format!("{photo}.png")))
 }

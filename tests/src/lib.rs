@@ -1,5 +1,4 @@
-//! What the tests across crates share: where the data is, the goldens, how far from them is still right, and trials
-//! that say why they did not run.
+//! Shared parts of the tests across crates: test data, goldens, tolerances, and trials that say why they did not run.
 
 pub mod conformance;
 pub mod data;

@@ -1,21 +1,21 @@
-//! How far from a golden is still right: named tiers, and the measures they are stated in.
+//! Tolerances: named tiers, and the measures that they use.
 
 use crate::trial::{Outcome, ensure};
 
 /// How close vectors must be to their goldens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tier {
-    /// Its name in messages.
+    /// The tier's name in messages.
     pub name: &'static str,
-    /// Least cosine of a vector and its golden.
+    /// Smallest cosine of a vector to its golden.
     pub min_cosine: f64,
     /// Largest relative error: max |a − b| over the golden's largest component.
     pub max_error: f64,
 }
 
-/// Engines that compute in f32, from the same pixels. `transformers` itself in f32 is 1e-6 (relative) from its f64 self,
-/// so this leaves room for another order of summation and for nothing else: the tanh form of GELU, a LayerNorm epsilon
-/// of 1e-5 or the other interpolation of positions all fall outside.
+/// Engines that compute in f32, from the same pixels. The f32 vectors of `transformers` itself differ from its f64
+/// vectors by 1e-6 (relative). So this tier has room for another order of summation and for nothing else. It rejects
+/// the tanh form of GELU, a LayerNorm epsilon of 1e-5, and the other interpolation of positions.
 pub const STRICT: Tier = Tier { name: "strict", min_cosine: 1.0 - 1e-6, max_error: 1e-4 };
 
 /// Engines that compute in f16 or bf16, from the same pixels.
@@ -29,7 +29,7 @@ impl Tier {
     pub fn check(&self, what: &str, vector: &[f32], golden: &[f64]) -> Result<(), Outcome> {
         ensure(vector.len() == golden.len(), || format!("{what}: {} components, not {}", vector.len(), golden.len()))?;
         let (cosine, error) = (cosine(vector, golden), relative_error(vector, golden));
-        // Written so that a NaN fails.
+        // NaN must fail this comparison.
         ensure(cosine >= self.min_cosine && error <= self.max_error, || {
             format!(
                 "{what}: 1 - cosine {:.2e}, relative error {error:.2e}: outside of the tier '{}'",
@@ -43,45 +43,46 @@ impl Tier {
 /// How close vectors made from image files must be, over a set of photos.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileTier {
-    /// Its name in messages.
+    /// The tier's name in messages.
     pub name: &'static str,
-    /// Least cosine of a vector and its golden.
+    /// Smallest cosine of a vector to its golden.
     pub min_cosine: f64,
-    /// Least median of the cosines.
+    /// Smallest median of the cosines.
     pub median_cosine: f64,
 }
 
-/// From the pixels that Pillow decodes, by a decoder that gives the same or from a lossless copy of them: what is left
-/// is the resampling, a level here and there. 1 - cosine is at most 1e-7 for the models with random weights and 5e-5 for
-/// the ViT-Tiny.
+/// From the pixels that Pillow decodes: by a decoder that returns the same pixels, or from a lossless copy of them.
+/// Only the resampling differs, by a level here and there. 1 - cosine is at most 1e-7 for the models with random
+/// weights and 5e-5 for the ViT-Tiny.
 pub const SAME_PIXELS: FileTier = FileTier { name: "same-pixels", min_cosine: 0.9999, median_cosine: 0.99999 };
 
-/// Models with random weights, by a decoder whose JPEG pixels are not libjpeg-turbo's to the bit. Worst with zune-jpeg:
-/// 1 - cosine = 1.9e-4, on a photo of 20 x 30 pixels that is enlarged thirteen times; nothing else exceeds 6e-5.
+/// Models with random weights, by a decoder whose JPEG pixels differ from libjpeg-turbo's. Worst with zune-jpeg: 1 -
+/// cosine = 1.9e-4, on a photo of 20 x 30 pixels that is enlarged thirteen times; no other photo exceeds 6e-5.
 pub const OTHER_PIXELS: FileTier = FileTier { name: "other-pixels", min_cosine: 0.9997, median_cosine: 0.9999 };
 
-/// The ViT-Tiny, by such a decoder: trained weights of this small model answer to a difference of 0.1 to 0.3 levels (the
-/// mean over a photo) with 1 - cosine around 1e-4. Worst: 2.7e-2, on a strip 50 pixels wide that is enlarged five times.
+/// The ViT-Tiny, by such a decoder. The trained weights of this small model turn a difference of 0.1 to 0.3 levels (the
+/// mean over a photo) into a 1 - cosine of about 1e-4. Worst: 2.7e-2, on a strip 50 pixels wide that is enlarged five
+/// times.
 pub const OTHER_PIXELS_TRAINED: FileTier =
     FileTier { name: "other-pixels-trained", min_cosine: 0.95, median_cosine: 0.9998 };
 
-/// By a resizer that has the recipe's kernel in another arithmetic. Worst with the image crate: 2.3e-3, median 1.2e-4,
-/// both of the ViT-Tiny.
+/// By a resizer with the recipe's kernel in another arithmetic. Worst with the image crate: 2.3e-3, median 1.2e-4, both
+/// of the ViT-Tiny.
 pub const RESAMPLED_ALIKE: FileTier = FileTier { name: "resampled-alike", min_cosine: 0.995, median_cosine: 0.9997 };
 
-/// By a resizer that has another kernel in its place: another embedding of the same image, near the recipe's own. Worst
-/// with OpenCV for Pillow's antialiased bicubic: 2.1e-2, median 4.3e-3, both of the ViT-Tiny.
+/// By a resizer that replaces the recipe's kernel: another embedding of the same image, close to the recipe's own.
+/// Worst with OpenCV for Pillow's antialiased bicubic: 2.1e-2, median 4.3e-3, both of the ViT-Tiny.
 pub const RESAMPLED_OTHERWISE: FileTier =
     FileTier { name: "resampled-otherwise", min_cosine: 0.95, median_cosine: 0.994 };
 
 impl FileTier {
-    /// Judges the cosines of photos, by name.
+    /// Checks the cosines of photos, by name.
     ///
     /// # Errors
     /// [`Outcome::Failed`] with the figures.
     pub fn check(&self, cosines: &[(String, f64)]) -> Result<(), Outcome> {
         let mut sorted: Vec<&(String, f64)> = cosines.iter().collect();
-        // NaN sorts last, so it is turned into the worst value first.
+        // NaN sorts last, so it is first replaced by the worst value.
         let rank = |cosine: f64| if cosine.is_nan() { -1.0 } else { cosine };
         sorted.sort_by(|a, b| rank(a.1).total_cmp(&rank(b.1)));
         let Some((photo, worst)) = sorted.first() else { return Err(Outcome::failed("no photos to judge")) };
@@ -113,10 +114,10 @@ pub fn relative_error(a: &[f32], b: &[f64]) -> f64 {
     largest / b.iter().fold(f64::MIN_POSITIVE, |max, b| max.max(b.abs()))
 }
 
-/// How far two images are apart.
+/// The difference of two images.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PixelError {
-    /// Largest difference of a sample.
+    /// Largest difference of samples.
     pub max: u8,
     /// Mean absolute difference.
     pub mean: f64,
@@ -124,7 +125,7 @@ pub struct PixelError {
     pub above_one: f64,
 }
 
-/// Compares samples of two images of one size.
+/// Compares the samples of two images of the same size.
 pub fn pixel_error(a: &[u8], b: &[u8]) -> PixelError {
     let differences = || a.iter().zip(b).map(|(&a, &b)| a.abs_diff(b));
     let samples = a.len().max(1) as f64;
@@ -138,9 +139,9 @@ pub fn pixel_error(a: &[u8], b: &[u8]) -> PixelError {
 /// How close a resizer's samples must be to a golden crop, for every photo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PixelTier {
-    /// Its name in messages.
+    /// The tier's name in messages.
     pub name: &'static str,
-    /// Largest difference of a sample.
+    /// Largest difference of samples.
     pub max: u8,
     /// Largest mean difference.
     pub mean: f64,
@@ -148,24 +149,25 @@ pub struct PixelTier {
     pub above_one: f64,
 }
 
-/// OpenCV's filters by OpenCV's arithmetic: integers, so every sample.
+/// OpenCV's filters in OpenCV's integer arithmetic: every sample is equal.
 pub const EQUAL: PixelTier = PixelTier { name: "equal", max: 0, mean: 0.0, above_one: 0.0 };
 
-/// Pillow's filters by Pillow's order of passes with u8 between them, and coefficients of 16 bits instead of 22: fir is
-/// 2 levels off at most, and a mean of 0.003.
+/// Pillow's filters in Pillow's order of passes with u8 between them, but with coefficients of 16 bits instead of 22.
+/// The resizer fir differs by at most 2 levels, with a mean of 0.003.
 pub const PILLOW: PixelTier = PixelTier { name: "pillow", max: 2, mean: 0.01, above_one: 0.001 };
 
 /// Pillow's kernels in another arithmetic: without Pillow's rounding and clamping between the passes. Worst with the
 /// image crate over 137 photos: 11 levels, a mean of 0.21 and 0.6 % of the samples.
 pub const SAME_KERNEL: PixelTier = PixelTier { name: "same-kernel", max: 14, mean: 0.3, above_one: 0.01 };
 
-/// The nearest kernel that a library has. Worst with OpenCV (area where Pillow shrinks by an antialiased bicubic, a cubic
-/// with a = -0.75 where it enlarges by one with -0.5) on the committed photos: 15 levels, a mean of 1.68 and 40 % of the
-/// samples, all on the photo of 20 x 30 pixels that is enlarged thirteen times.
+/// The closest kernel that a library has. Where Pillow shrinks by an antialiased bicubic, OpenCV has area; where it
+/// enlarges by a cubic with a = -0.5, OpenCV has one with -0.75. Worst with OpenCV on the committed photos: 15 levels,
+/// a mean of 1.68 and 40 % of the samples. All of these are on the photo of 20 x 30 pixels that is enlarged thirteen
+/// times.
 pub const OTHER_KERNEL: PixelTier = PixelTier { name: "other-kernel", max: 20, mean: 2.0, above_one: 0.45 };
 
 impl PixelTier {
-    /// Judges one photo.
+    /// Checks one photo.
     ///
     /// # Errors
     /// [`Outcome::Failed`] with the figures.
@@ -185,7 +187,7 @@ mod tests {
         assert!(STRICT.check("x", &[1.0, -2.0, 3.0], &golden).is_ok());
         assert!(STRICT.check("x", &[1.001, -2.0, 3.0], &golden).is_err());
         assert!(HALF.check("x", &[1.001, -2.0, 3.0], &golden).is_ok());
-        // The right direction at the wrong length has a perfect cosine.
+        // The right direction with the wrong length has a perfect cosine.
         assert!(HALF.check("x", &[2.0, -4.0, 6.0], &golden).is_err());
         assert!(HALF.check("x", &[f32::NAN, -2.0, 3.0], &golden).is_err());
         assert!(HALF.check("x", &[1.0, -2.0], &golden).is_err());

@@ -1,13 +1,13 @@
-//! Trials whose outcome is a value.
+//! Trials that return their outcome.
 
 use foveate_testkit::{Trial, ignore};
 
 /// Why a trial did not pass.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It has nothing to check here: a backend is not compiled in, or says that it cannot do this.
+    /// Nothing to check: a backend is not compiled in, or does not support this.
     Ignored(String),
-    /// It ran and found something wrong.
+    /// It ran and found an error.
     Failed(String),
 }
 

@@ -1,5 +1,5 @@
-//! Brokers for tests, included by each of them (`#[path]`): real servers on a free loopback port, with a store of their
-//! own, stopped when they are dropped.
+//! Brokers for tests, included by each of them (`#[path]`): real servers on a free loopback port with their own store.
+//! Dropping one stops it.
 
 // Not every test uses everything, and tests may unwrap.
 #![allow(dead_code, clippy::unwrap_used)]
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use foveate_testkit::{Resource, program, python};
 use tempfile::TempDir;
 
-/// A server that has not answered by then never will.
+/// A server that has not answered within this time has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port of the loopback interface that nobody listened to a moment ago.
+/// A loopback port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
@@ -30,7 +30,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts `command`, which listens on `port`, and waits until it says `greeting` to who says `hello`.
+    /// Starts `command`, which listens on `port`, and waits until it answers `hello` with `greeting`.
     fn start(command: &mut Command, port: u16, hello: &str, greeting: &str) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
@@ -44,7 +44,7 @@ impl Server {
         server
     }
 
-    /// As a power failure ends it.
+    /// Ends it like a power failure.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -53,7 +53,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be dead already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -68,7 +68,7 @@ fn greets(address: SocketAddr, hello: &str, greeting: &str) -> bool {
         && answer == greeting.as_bytes()
 }
 
-/// `nats-server` with JetStream. Starting it ends the trial where it is not installed.
+/// `nats-server` with JetStream. Without it, starting one ends the trial.
 pub(crate) struct NatsServer {
     server: Server,
     store: TempDir,
@@ -80,7 +80,7 @@ impl NatsServer {
         Self::start_with(&["--jetstream"])
     }
 
-    /// With these arguments besides those that say where it listens and stores.
+    /// Starts with these arguments, in addition to those for its address and store.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let store = tempfile::tempdir().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
@@ -99,7 +99,7 @@ impl NatsServer {
         self.server.address.to_string()
     }
 
-    /// Ends it at once (SIGKILL). Its store stays.
+    /// Ends it at once (SIGKILL). Its store remains.
     pub(crate) fn kill(&mut self) {
         self.server.kill();
     }
@@ -111,8 +111,7 @@ impl NatsServer {
     }
 }
 
-/// Python's moto, which answers as SQS and S3 do; what it keeps is gone when it ends. Starting it ends the trial where it
-/// is not installed.
+/// Python's moto, which imitates SQS and S3. Its data is lost when it ends. Without it, starting one ends the trial.
 pub(crate) struct AwsServer {
     server: Server,
     home: TempDir,
@@ -120,7 +119,7 @@ pub(crate) struct AwsServer {
 
 impl AwsServer {
     pub(crate) fn start() -> Self {
-        // The server of moto is a program of flask.
+        // moto's server runs on flask.
         let mut command = python(&["moto", "flask"]);
         let home = tempfile::tempdir().unwrap();
         let credentials = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing-secret\n";
@@ -131,7 +130,7 @@ impl AwsServer {
         Self { server: Server::start(&mut command, port, hello, "HTTP/1.1 200"), home }
     }
 
-    /// Ends it at once (SIGKILL), and with it all that it kept.
+    /// Ends it at once (SIGKILL). Its data is lost.
     pub(crate) fn kill(&mut self) {
         self.server.kill();
     }
@@ -141,7 +140,7 @@ impl AwsServer {
         format!("http://{}", self.server.address)
     }
 
-    /// What `sqs://` needs to get there, credentials that anybody may know included.
+    /// The settings for `sqs://`, including credentials that are not secret.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         let credentials = self.home.path().join("credentials").into_os_string().into_string().unwrap();
         let settings =
@@ -149,7 +148,7 @@ impl AwsServer {
         settings.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// The same, for programs that are started.
+    /// As [`Self::settings`], for child processes.
     pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", self.endpoint()),
@@ -160,7 +159,7 @@ impl AwsServer {
     }
 }
 
-/// What a command prints. It has to succeed.
+/// A command's output. The command must succeed.
 pub(crate) fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! What the tests of every encoder need, included by each of them (`#[path]`): the goldens of `transformers` and the
-//! crops that they are of.
+//! Shared parts of the encoders' tests, included by each of them (`#[path]`): the goldens of `transformers` and their
+//! crops.
 
 // Not every test uses everything, tests may unwrap, and what was compared is worth seeing.
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
@@ -43,7 +43,7 @@ fn numbers<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<
     data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect()
 }
 
-/// The crops of a recipe that are at hand, `[n, height, width, 3]`, and which photos they are.
+/// The available crops of a recipe, `[n, height, width, 3]`, and the indexes of their photos.
 pub(crate) fn crops(folder: &Path, names: &[String], side: u32) -> (Vec<u8>, Vec<usize>) {
     let mut pixels = Vec::new();
     let mut photos = Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
 /// How close a vector must be to its golden.
 #[derive(Clone, Copy)]
 pub(crate) struct Tier {
-    /// Most of 1 - cosine.
+    /// Largest 1 - cosine.
     max_angle: f64,
     max_error: f64,
 }
@@ -92,17 +92,17 @@ pub(crate) fn distance(ours: &[f32], golden: &[f64]) -> (f64, f64) {
 impl Tier {
     #[track_caller]
     pub(crate) fn check(self, what: &str, (angle, error): (f64, f64)) {
-        // Written so that a NaN fails.
+        // NaN must fail this comparison.
         assert!(angle <= self.max_angle && error <= self.max_error, "{what}: 1 - cosine {angle:e}, error {error:e}");
     }
 }
 
-/// The larger of each.
+/// The larger value of each.
 pub(crate) fn worse((angle, error): (f64, f64), (a, e): (f64, f64)) -> (f64, f64) {
     (angle.max(a), error.max(e))
 }
 
-/// Compares both halves of `cls+mean` vectors with every golden of the recipe that there is.
+/// Compares both halves of `cls+mean` vectors with every available golden of the recipe.
 pub(crate) fn check(
     what: &str,
     encoder: &mut dyn Encoder,
@@ -130,7 +130,7 @@ pub(crate) fn check(
     }
 }
 
-/// Compares vectors of the fixture model `name` with every golden that there is.
+/// Compares vectors of the fixture model `name` with every available golden.
 pub(crate) fn check_tiny(name: &str, encoder: &mut dyn Encoder, folder: &Path, tier: Tier) {
     let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
     for recipe in ["hf_pil", "squash"] {
@@ -141,8 +141,8 @@ pub(crate) fn check_tiny(name: &str, encoder: &mut dyn Encoder, folder: &Path, t
     }
 }
 
-/// Compares vectors of a model with generated weights, which the goldens call `name`.
-/// `crops` has the crops.
+/// Compares vectors of a model with generated weights, which the goldens call `name`; `crops` is the folder of the
+/// crops.
 pub(crate) fn check_seeded(name: &str, encoder: &mut dyn Encoder, goldens: &Path, crops: &Path, tier: Tier) {
     let goldens = Goldens::read(goldens);
     for recipe in ["hf_pil", "squash"] {

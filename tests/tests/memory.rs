@@ -1,6 +1,6 @@
 //! Memory does not grow with the number of inputs: a million small images through the real engine.
 #![cfg(target_os = "linux")]
-// A test's panic is its report.
+// A test reports by panicking.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use foveate_core::Size;
 use foveate_pipeline::synthetic;
 
 const ITEMS: u64 = 1_000_000;
-/// What an allocator may keep more or less of. A leak of five bytes an item would show.
+/// Tolerance for the allocator. A leak of five bytes per item would exceed it.
 const SLACK: u64 = 4_000_000;
 
 #[test]

@@ -1,10 +1,10 @@
-//! `cargo xtask bench-matrix`: the whole pipeline under every backend that this machine can run, one axis at a time
-//! around a pinned cell, and under the pairs of decoder and resizer that the literature compares.
+//! `cargo xtask bench-matrix`: measures the whole pipeline with every backend that this machine can run. It varies one
+//! axis at a time around a pinned cell, and adds the decoder-resizer pairs that the literature compares.
 //!
-//! Features are additive, so one program has all the backends; a feature that does not build, or whose program does
-//! not start, is left out, and its cells say why. Every cell is a process of its own (`foveate-benches`' `cell`, which
-//! checks its work). All of them take a turn in each pass, in a shuffled order and then in the opposite one, so that a
-//! machine that grows slower does so for all. `benches/README.md` says what the columns are.
+//! Features are additive, so one program has all backends. A feature is left out, and its cells say why, if it does not
+//! build or its program does not start. Every cell is a process of its own (`foveate-benches`' `cell`, which checks its
+//! work). In each pass, every cell runs once: in a shuffled order, then in the reverse order. So a machine that slows
+//! down affects all cells alike. `benches/README.md` documents the columns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::setup;
 
-/// The pinned cell: of each kind the first that this machine has.
+/// The pinned cell: the first backend of each kind that this machine has.
 const BEST: [(&str, &[&str]); 4] = [
     ("decoders", &["turbojpeg", "exact", "zune", "image"]),
     ("resizers", &["fir", "image"]),
@@ -28,16 +28,16 @@ const BEST: [(&str, &[&str]); 4] = [
 ];
 const DTYPES: [&str; 3] = ["f32", "bf16", "f16"];
 
-/// Decoder and resizer together.
+/// Pairs of decoder and resizer.
 const SEEDS: [(&str, &str); 5] =
     [("image", "image"), ("opencv", "opencv"), ("turbojpeg", "opencv"), ("zune", "fir"), ("turbojpeg", "fir")];
 
-/// The features of the benches' program: the backends that the default build has not.
+/// The features of the benches' program: the backends that are not in the default build.
 fn features() -> Vec<&'static str> {
     ["candle"].into_iter().chain(setup::FEATURES).collect()
 }
 
-/// A cell that takes longer hangs.
+/// A cell that takes longer counts as hung.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
@@ -110,13 +110,13 @@ pub(crate) struct Args {
     program: Option<PathBuf>,
 }
 
-/// The program that runs cells.
+/// The program that runs the cells.
 struct Program {
     path: PathBuf,
     features: Vec<&'static str>,
-    /// Features that it had to be built without, and why.
+    /// Features that it was built without, and why.
     lacking: BTreeMap<&'static str, String>,
-    /// What it says of itself.
+    /// Its list of backends.
     list: Value,
 }
 
@@ -142,7 +142,7 @@ impl Program {
         Ok(Self { path: path.to_owned(), features: features(), lacking: BTreeMap::new(), list })
     }
 
-    /// What a backend computes with is what it says; of one that is not in the build, why it is not.
+    /// Why a backend is missing: its own reason, or why it is not in the build.
     fn absence(&self, kind: &str, name: &str) -> Option<String> {
         let backends = self.list[kind].as_array()?;
         let is_compiled = backends.iter().any(|backend| backend["name"] == name && backend["compiled"] == true);
@@ -158,7 +158,7 @@ impl Program {
     }
 }
 
-/// Builds the program with `features` and has it list its backends, or says why that does not work.
+/// Builds the program with `features` and lists its backends, or returns why that fails.
 fn attempt(root: &Path, features: &[&str]) -> std::result::Result<(PathBuf, Value), String> {
     let mut command = crate::cargo::cargo(root);
     command.args(["build", "--release", "--package", "foveate-benches", "--bin", "cell"]);
@@ -171,20 +171,20 @@ fn attempt(root: &Path, features: &[&str]) -> std::result::Result<(PathBuf, Valu
     list(&path).map(|list| (path, list))
 }
 
-/// The backends of a built program, or why it does not start.
+/// Lists the backends of a built program, or returns why it does not start.
 fn list(path: &Path) -> std::result::Result<Value, String> {
     let listed = Command::new(path).arg("--list").output().map_err(|error| format!("it does not start: {error}"))?;
     serde_json::from_slice(&listed.stdout)
         .map_err(|_| format!("it does not start: {}", cause(&String::from_utf8_lossy(&listed.stderr))))
 }
 
-/// The path in cargo's messages.
+/// The executable's path in cargo's messages.
 fn executable(messages: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages.filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?))).next_back()
 }
 
-/// The line of a failed command's output that tells most: what a build script or a linker said, else the first error.
+/// The most useful line of a failed command's output: a build script's or linker's error, or else the first error.
 fn cause(output: &str) -> String {
     let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let said = lines().skip_while(|line| *line != "--- stderr").nth(1);
@@ -193,9 +193,9 @@ fn cause(output: &str) -> String {
     line.chars().take(200).collect()
 }
 
-/// One combination.
+/// One combination of backends.
 struct Cell {
-    /// Why it is in the matrix.
+    /// The axes that include it.
     axes: Vec<&'static str>,
     decoder: String,
     resizer: String,
@@ -206,15 +206,15 @@ struct Cell {
     outcome: Outcome,
 }
 
-/// What came of a cell.
+/// The result of a cell.
 enum Outcome {
-    /// Nothing yet.
+    /// Not measured yet.
     Pending,
-    /// Every sample of every pass so far, and what the last pass said.
+    /// Every sample of every pass so far, and the last pass's answer.
     Measured { samples: Vec<f64>, cpu: Vec<f64>, last: Value },
-    /// This machine or this backend cannot.
+    /// This machine or this backend cannot run it.
     Unavailable(String),
-    /// It could and did something wrong.
+    /// It ran and failed.
     Failed(String),
 }
 
@@ -238,7 +238,7 @@ impl Outcome {
         }
     }
 
-    /// Pools the samples of passes; what went wrong in one of them stays.
+    /// Pools the samples of two passes; a failure in either of them stays.
     fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::Pending, other) => *self = other,
@@ -315,14 +315,14 @@ fn gather(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle
     std::thread::spawn(move || {
         let mut text = Vec::new();
         if let Some(mut stream) = stream {
-            // What was read before a fault still tells something.
+            // Output before a fault is still useful.
             let _ = stream.read_to_end(&mut text);
         }
         String::from_utf8_lossy(&text).into_owned()
     })
 }
 
-/// The cells, each once, in the order of the table.
+/// The cells in the order of the table, each once.
 fn plan(list: &Value) -> Result<Vec<Cell>> {
     let [decoder, resizer, encoder, sink] = pinned(list)?;
     let base = Cell {
@@ -377,7 +377,7 @@ impl Cell {
     }
 }
 
-/// The best of each kind that is compiled in.
+/// The best compiled backend of each kind.
 fn pinned(list: &Value) -> Result<[String; 4]> {
     let mut best = BEST.iter().map(|(kind, names)| {
         let is_compiled = |name: &&&str| {
@@ -394,13 +394,13 @@ fn pinned(list: &Value) -> Result<[String; 4]> {
     Ok([next()?, next()?, next()?, next()?])
 }
 
-/// Every backend of a kind that there is, compiled in or not.
+/// Every known backend of a kind, compiled in or not.
 fn names(list: &Value, kind: &str) -> Vec<String> {
     let backends = list[kind].as_array().into_iter().flatten();
     backends.filter_map(|backend| Some(backend["name"].as_str()?.to_owned())).collect()
 }
 
-/// The order of the cells in a pass: the same shuffle for the same seed, turned round in every other pass.
+/// The order of the cells in a pass: the same seed gives the same shuffle; every other pass reverses it.
 fn order(cells: usize, seed: u64, pass: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..cells).collect();
     let mut state = seed;
@@ -422,7 +422,7 @@ fn rustc() -> String {
     output.map_or_else(|_| "unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 #[derive(Debug, PartialEq)]
 struct Spread {
     median: f64,
@@ -431,7 +431,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value; NaN of none.
+    /// The spread of `values`; NaN if there are none.
     fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -441,17 +441,17 @@ impl Spread {
     }
 }
 
-/// What the cells have in common.
+/// What all cells share.
 struct Run<'a> {
     args: &'a Args,
     program: &'a Program,
     rustc: String,
 }
 
-/// The stages whose part of the busy time is reported.
+/// The stages whose share of the busy time is reported.
 const STAGES: [&str; 6] = ["read", "decode", "resize", "batch", "encode", "write"];
 
-/// Of the CSV; `benches/README.md` documents them.
+/// The CSV's columns; `benches/README.md` documents them.
 const COLUMNS: [&str; 45] = [
     "axis",
     "decoder",
@@ -641,7 +641,7 @@ fn figures(fields: &BTreeMap<&'static str, String>) -> String {
     )
 }
 
-/// The last two parts of a path: enough to tell photos apart, without where this machine keeps them.
+/// The last two parts of a path: enough to distinguish photos, without this machine's folders.
 fn short_name(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     parts[parts.len().saturating_sub(2)..].join("/")

@@ -1,4 +1,4 @@
-//! Starting cargo and other programs as a shell would.
+//! Starts cargo and other programs as a shell would.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Cargo in `folder`, as a shell would start it there.
+/// Cargo in `folder`, with a shell's environment.
 pub(crate) fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     forget_package(command.current_dir(folder));
     command
 }
 
-/// Takes away what `cargo run` says of xtask: build scripts read some of it, and would have their crates, and all that
-/// need those, built anew each time that cargo is started by xtask after a shell, or by a shell after xtask.
+/// Removes the variables that `cargo run` sets for xtask. Build scripts read some of them, so their crates and all
+/// dependents would be rebuilt whenever cargo is started by xtask after a shell, or by a shell after xtask.
 pub(crate) fn forget_package(command: &mut Command) {
     let names = std::env::vars_os().map(|(name, _)| name);
     let said = |name: &OsString| {
@@ -31,19 +31,19 @@ pub(crate) fn forget_package(command: &mut Command) {
     });
 }
 
-/// Where cargo builds.
+/// Cargo's target folder.
 pub(crate) fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// A command line of the README, in `sh`.
+/// A command line of the README, run by `sh`.
 pub(crate) fn shell(root: &Path, command: &str) -> Command {
     let mut shell = Command::new("sh");
     forget_package(shell.current_dir(root).args(["-c", command]).stdin(Stdio::null()));
     shell
 }
 
-/// Runs a command to its end, its output on this terminal.
+/// Runs a command to its end, with its output on this terminal. Fails if the command fails.
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let program = command.get_program().display().to_string();
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start {program}"))?;

@@ -1,8 +1,8 @@
-//! `cargo xtask ci`: everything that has to pass, as named steps that print how long they took.
+//! `cargo xtask ci`: everything that must pass, as named steps that print their duration.
 //!
-//! All steps share the release profile and one selection of features ([`crate::selection`]), because a dependency that
-//! is built twice costs more than most steps. Only the quick start, which is the README's own command, and the step
-//! `features` select others; the fuzz targets have flags of their own.
+//! All steps share the release profile and one selection of features ([`crate::selection`]), because building a
+//! dependency twice costs more than most steps. The quick start, which is the README's own command, and the step
+//! `features` select other features. The fuzz targets have their own flags.
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 struct Step {
     name: &'static str,
     about: &'static str,
-    /// Whether a change waits for it, or `--full` alone.
+    /// Whether it runs on every change, or only with `--full`.
     when: When,
     run: fn(Ci<'_>) -> Result<Outcome>,
 }
@@ -46,7 +46,7 @@ enum When {
 
 enum Outcome {
     Done,
-    /// Could not run here, and why.
+    /// It could not run here, and why.
     NotRun(&'static str),
 }
 
@@ -58,7 +58,7 @@ struct Ci<'a> {
 
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
-/// Cheap and telling first. `matrix` uses what `test` builds.
+/// Cheap and informative steps first. `matrix` uses what `test` builds.
 const STEPS: [Step; 16] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
@@ -118,10 +118,10 @@ const STEPS: [Step; 16] = [
     },
 ];
 
-/// Sets of features that compile besides the default one and all: a library without backends, a worker's library, a
-/// command line with few backends.
+/// Sets of features that must compile besides the default one and all features: a library without backends, a worker's
+/// library, and a command line with few backends.
 const FEATURE_SETS: [&str; 3] = ["", "worker,exact,fir,fused", "cli,zune,fir,fused,npy,nats"];
-/// Those of `--full`; the last three need native libraries.
+/// More sets, for `--full`; the last three need native libraries.
 const MORE_FEATURE_SETS: [&str; 5] = [
     "cli,exact,image,fir,fused,parquet,sqs,object-store,otel",
     "exact,nvjpeg,fir,cuda,npy",
@@ -263,7 +263,7 @@ fn matrix(ci: Ci<'_>) -> Result<Outcome> {
     bench_matrix::run(ci.root, &args).map(|()| Outcome::Done)
 }
 
-/// Runs a command that tests something and keeps what it prints in target/ci/.
+/// Runs a test command and stores its output in target/ci/.
 fn logged(ci: Ci<'_>, command: &str, log: &str) -> Result<Outcome> {
     println!("{command}");
     let logs = ci.root.join("target/ci");

@@ -1,4 +1,4 @@
-//! `cargo xtask examples`: builds and runs every package of `examples/`, and checks what each pulls in.
+//! `cargo xtask examples`: builds and runs every package of `examples/`, and checks each one's dependencies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,14 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cargo::{cargo, target};
 
-/// A package of `examples/`, and the promise that it makes about single crates.
+/// A package of `examples/`, and the limits on its dependencies.
 struct Example {
     name: &'static str,
-    /// The crates of ours that it builds: these and no others.
+    /// Exactly the workspace crates that it builds.
     ours: &'static [&'static str],
-    /// Crates of others that it must not build.
+    /// Third-party crates that it must not build.
     never: &'static [&'static str],
-    /// Most packages that it builds, tools for building included.
+    /// Most packages that it builds, build dependencies included.
     most: usize,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     for example in EXAMPLES {
         let start = Instant::now();
         let package = folder.join(example.name);
-        // The versions that the workspace is tested with; cargo drops what this package has no use for.
+        // The versions that the workspace is tested with; cargo removes those that this package does not need.
         fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).context("cannot copy Cargo.lock")?;
         let tree = packages_of(&build.cargo(&package, &["tree", "-e", "normal,build", "--prefix", "none"])?);
         let problems = check(example, &tree);
@@ -127,7 +127,7 @@ fn packages_in(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Every package has its promise, and every promise its package.
+/// Checks that the table and `examples/` list the same packages.
 fn check_table(found: &BTreeSet<String>) -> Result<()> {
     let listed: BTreeSet<String> = EXAMPLES.iter().map(|example| example.name.to_owned()).collect();
     if let Some(name) = found.difference(&listed).next() {
@@ -139,12 +139,12 @@ fn check_table(found: &BTreeSet<String>) -> Result<()> {
     }
 }
 
-/// Names of the packages in what `cargo tree --prefix none` prints, without the one that it is the tree of.
+/// The package names in the output of `cargo tree --prefix none`, without the root package.
 fn packages_of(tree: &str) -> BTreeSet<String> {
     tree.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// What is wrong with an example's packages.
+/// The errors in an example's packages.
 fn check(example: &Example, packages: &BTreeSet<String>) -> Vec<String> {
     let is_ours = |name: &&String| *name == "foveate" || name.starts_with("foveate-");
     let mut problems = Vec::new();
@@ -163,7 +163,7 @@ fn check(example: &Example, packages: &BTreeSet<String>) -> Vec<String> {
     problems
 }
 
-/// What lets examples use the dependencies that the workspace has built: its folder, and its profile's setting.
+/// Lets examples reuse the dependencies that the workspace has built: its target folder and profile settings.
 struct Build {
     target: PathBuf,
     codegen_units: String,
@@ -176,7 +176,7 @@ impl Build {
         Ok(Self { target: target(root), codegen_units: units.to_string() })
     }
 
-    /// Runs cargo in a package and returns what it prints.
+    /// Runs cargo in a package and returns its output.
     fn cargo(&self, package: &Path, args: &[&str]) -> Result<String> {
         let mut command = cargo(package);
         command.env("CARGO_TARGET_DIR", &self.target).env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", &self.codegen_units);

@@ -1,7 +1,7 @@
-//! `cargo xtask gpu-bundle`: everything that the CUDA check needs on a machine with a GPU and no Rust, in one archive.
+//! `cargo xtask gpu-bundle`: packs everything that the CUDA check needs on a machine with a GPU and without Rust.
 //!
-//! `gpu/README.md` says what it measures there. What the project does not hold (a trained model, photos with labels, photos
-//! of the usual size) comes from the shared data set where that is, and is not to be passed on; the archive says so.
+//! `gpu/README.md` says what the check measures. A trained model, labelled photos and photos of the usual size come
+//! from the shared data set, if present. They must not be redistributed; the archive says so.
 
 use std::env;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use crate::cargo::{cargo, succeed, target};
 use crate::setup::entries;
 
 const FEATURES: &str = "cli,exact,zune,image,fir,cuda,turbojpeg,nvjpeg,parquet,npy";
-/// The archive may be no larger, in bytes.
+/// The archive's largest size in bytes.
 const MOST: u64 = 60_000_000;
 const NAME: &str = "foveate-gpu";
-/// The scripts that travel, in `xtask/gpu`; the others there test these.
+/// The packed scripts, in `xtask/gpu`; the other scripts there test these.
 const SCRIPTS: [&str; 10] = [
     "README.md",
     "check.sh",
@@ -32,7 +32,7 @@ const SCRIPTS: [&str; 10] = [
     "table.py",
 ];
 const MODELS: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
-/// What a model's folder is read from; the same network in other formats stays here.
+/// The packed files of a model's folder; the same network in other formats is left out.
 const MODEL_FILES: [&str; 3] = ["config.json", "preprocessor_config.json", "model.safetensors"];
 const SHARED: &str = "../shared/data";
 
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Of the photos with labels, every so many; and most of the large ones.
+    /// Takes every nth labelled photo, and at most so many large ones: `(n, most)`.
     fn sample(&self) -> (usize, usize) {
         if self.slim { (3, 8) } else { (1, 24) }
     }
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The scripts' own tests, which need no device; and that they are what the archive expects.
+/// Runs the scripts' own tests, which need no device, and checks that they are the scripts that the archive expects.
 fn check(root: &Path) -> Result<()> {
     let scripts = root.join("xtask/gpu");
     for name in SCRIPTS {
@@ -86,17 +86,17 @@ fn check(root: &Path) -> Result<()> {
     succeed(Command::new("python3").arg("-B").arg(scripts.join("pure_test.py")))
 }
 
-/// The program, stripped, with no path of this machine in it: neither where the sources lie nor where libraries do.
+/// Builds and strips the program. It contains no path of this machine, neither of sources nor of libraries.
 fn build(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     let home = cargo_home()?;
     let mut flags = vec![remapped(root, "."), remapped(&home, "cargo")];
-    // A registry's folder is named after its host. The last prefix that matches is taken.
+    // A registry's folder is named after its host. The last matching prefix wins.
     flags.extend(entries(&home.join("registry/src")).iter().map(|folder| remapped(folder, "crates")));
     let folder = target.join("build");
     let mut cargo = cargo(root);
     cargo.args(["build", "--release", "-p", "foveate", "--no-default-features"]);
     cargo.args(["--features", features]).arg("--target-dir").arg(&folder);
-    // Takes the place of flags that `cargo xtask setup` wrote, which name this machine's folders.
+    // Replaces the flags that `cargo xtask setup` wrote, which name this machine's folders.
     cargo.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     succeed(&mut cargo)?;
     let binary = target.join("foveate");
@@ -118,13 +118,13 @@ fn remapped(from: &Path, to: &str) -> String {
     format!("--remap-path-prefix={}={to}", from.display())
 }
 
-/// The folder that is packed.
+/// The folder to pack.
 struct Bundle {
     folder: PathBuf,
 }
 
 impl Bundle {
-    /// Replaces what an earlier run left.
+    /// Creates an empty folder; removes an earlier run's.
     fn empty(folder: PathBuf) -> Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
@@ -156,7 +156,7 @@ impl Bundle {
         Ok(fs::write(self.folder.join("BUILT"), built)?)
     }
 
-    /// Of about 1000 pixels where the shared data set is, else the quick start's.
+    /// Adds photos of about 1000 pixels from the shared data set if present, or else the quick start's.
     fn add_photos(&self, root: &Path, shared: &Path, most: usize) -> Result<String> {
         let is_usual = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("wl_"));
         let mut photos = entries(&shared.join("photos"));
@@ -168,7 +168,7 @@ impl Bundle {
                 (root.join("examples/photos.csv"), "examples/photos")
             }
         };
-        // Neighbours in the list are crops of one picture, so they are taken from all of it.
+        // Neighbours in the list are crops of one picture, so the sample is spread over the whole list.
         let count = most.min(photos.len());
         let chosen: Vec<_> = (0..count).map(|at| &photos[at * photos.len() / count]).collect();
         chosen.iter().try_for_each(|photo| self.copy_into(photo, "photos"))?;
@@ -176,7 +176,7 @@ impl Bundle {
         Ok(format!("{} photos: {origin}\n", chosen.len()))
     }
 
-    /// A trained model and photos with labels, where the shared data set is; every `every`th photo.
+    /// Adds a trained model and every `every`th labelled photo, if the shared data set is present.
     fn add_labelled(&self, shared: &Path, every: usize) -> Result<String> {
         let (weights, labelled) = (shared.join("weights/vit-tiny-patch16-224"), shared.join("labelled"));
         if !weights.is_dir() || !labelled.is_dir() {
@@ -209,7 +209,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Of the same files the same bytes: sorted, without owners and times.
+    /// Packs reproducibly: sorted, without owners and times.
     fn pack(&self, archive: &Path) -> Result<PathBuf> {
         fs::create_dir_all(archive.parent().context("the archive is in no folder")?)?;
         let mut tar = Command::new("tar");
@@ -219,7 +219,7 @@ impl Bundle {
         Ok(archive.to_owned())
     }
 
-    /// A line for each part, before it is packed.
+    /// The size of each part before packing, one per line.
     fn sizes(&self) -> Result<String> {
         let mut lines = String::new();
         for part in entries(&self.folder).iter().filter(|part| part.is_dir()) {
@@ -245,7 +245,7 @@ fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
-/// What the program was built from.
+/// The commit that the program was built from.
 fn commit(root: &Path) -> Result<String> {
     let git = |args: &[&str]| {
         let output = Command::new("git").current_dir(root).args(args).stdin(Stdio::null()).output()?;

@@ -1,4 +1,4 @@
-//! What one Rust file declares, imports and names, outside of its tests: read from tokens, without a grammar.
+//! The declarations, imports and names of one Rust file without its tests, read from tokens without a grammar.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use crate::lex::code;
 /// The imports of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Imports {
-    /// Modules that it declares to be files (`mod name;`).
+    /// Modules that it declares as files (`mod name;`).
     pub(crate) modules: Vec<String>,
     uses: Vec<Use>,
     /// Paths of two names or more, outside of `use`.
     paths: Vec<Vec<String>>,
-    /// Single names that may mean an item: capitals, and what is called.
+    /// Single names that may be items: capitalized or called.
     names: BTreeSet<String>,
 }
 
-/// One name that a `use` brings in.
+/// One name that a `use` imports.
 #[derive(Debug)]
 struct Use {
     path: Vec<String>,
@@ -35,7 +35,7 @@ impl Imports {
         reader.found
     }
 
-    /// Every path that the code takes something by.
+    /// Every path through which the code uses something.
     pub(crate) fn taken(&self) -> impl Iterator<Item = &[String]> {
         let own = self.uses.iter().filter(|import| !import.public || self.names.contains(&import.alias));
         own.map(|import| import.path.as_slice()).chain(self.paths.iter().map(Vec::as_slice))
@@ -52,7 +52,7 @@ struct Reader<'a> {
     at: usize,
     /// Open braces.
     depth: usize,
-    /// The depths at which modules in braces opened: within them one `super` is the file itself.
+    /// The brace depths of inline modules; within one of them, one `super` is the file itself.
     inline: Vec<usize>,
     found: Imports,
 }
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
     }
 
-    /// One tree of a `use`, under `prefix`.
+    /// Reads one tree of a `use`, under `prefix`.
     fn use_tree(&mut self, prefix: &[String], public: bool) {
         let mut path = prefix.to_vec();
         loop {
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
                     break;
                 }
                 "::" => {}
-                // `self` in a group is the module in front of it.
+                // `self` in a group is the module before the braces.
                 "self" if !path.is_empty() => {}
                 name if is_name(name) || name == "*" => path.push(name.to_owned()),
                 _ => break,
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
     }
 
-    /// A path in code, or a single name.
+    /// Reads a path in code, or a single name.
     fn path(&mut self) {
         let declared = ["fn", "mod", "struct", "enum", "trait", "type", "const", "static"].contains(&self.before());
         let mut path = vec![self.token(0).to_owned()];
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `path` as it would be written outside of the modules in braces.
+    /// `path` as it would be written outside of inline modules.
     fn outside(&self, path: Vec<String>) -> Vec<String> {
         let supers = path.iter().take_while(|name| *name == "super").count();
         let dropped = supers.min(self.inline.len());
@@ -153,7 +153,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Names, `::`, and every other character by itself.
+/// Splits code into names, `::`, and single other characters.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
@@ -170,7 +170,7 @@ fn tokens(code: &str) -> Vec<&str> {
     tokens
 }
 
-/// `tokens` without the items that are compiled for tests alone.
+/// `tokens` without items that are compiled only for tests.
 fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     let mut kept = Vec::new();
     let mut at = 0;
@@ -190,7 +190,7 @@ fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     kept
 }
 
-/// The end of the attribute that begins at `at`, if one does.
+/// The end of the attribute that begins at `at`, if there is one.
 fn attribute_end(tokens: &[&str], at: usize) -> Option<usize> {
     (tokens[at] == "#" && tokens.get(at + 1) == Some(&"[")).then(|| block_end(tokens, at + 1))
 }
@@ -199,7 +199,7 @@ fn is_for_tests(attribute: &[&str]) -> bool {
     attribute.starts_with(&["#", "[", "cfg", "("]) && attribute.contains(&"test") && !attribute.contains(&"not")
 }
 
-/// The end of the item whose attributes go on at `at`: a semicolon, or the block that closes it.
+/// The end of the item that begins at `at`, possibly with more attributes: a semicolon or its closing brace.
 fn item_end(tokens: &[&str], mut at: usize) -> usize {
     while at < tokens.len() {
         match tokens[at] {
@@ -212,7 +212,7 @@ fn item_end(tokens: &[&str], mut at: usize) -> usize {
     at
 }
 
-/// The end of the block that opens at `at`.
+/// The end of the bracketed block that begins at `at`.
 fn block_end(tokens: &[&str], at: usize) -> usize {
     let mut depth = 0;
     for (end, token) in tokens.iter().enumerate().skip(at) {

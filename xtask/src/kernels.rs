@@ -1,8 +1,8 @@
-//! `cargo xtask kernels`: the CUDA sources into the PTX that is committed beside them.
+//! `cargo xtask kernels`: compiles the CUDA sources to PTX, which is committed beside them.
 //!
-//! Nobody who builds the project needs CUDA's compiler, and what ships is known to the byte: NVRTC and ptxas come out of
-//! PyPI's wheels, of pinned versions. NVRTC is the oldest of CUDA 12, since a driver takes PTX that is no newer than
-//! itself; ptxas is the newest, since it knows more devices. It stands in for the driver's compiler.
+//! Building the project does not need CUDA's compiler, and the shipped PTX is known to the byte. NVRTC and ptxas come
+//! from PyPI's wheels, with pinned versions. NVRTC is the oldest of CUDA 12, because a driver accepts only PTX that is
+//! no newer than itself. ptxas is the newest, because it knows more devices; it stands in for the driver's compiler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const COMPILER: Wheels = Wheels {
     requirements: &["nvidia-cuda-nvrtc-cu12==12.0.140", "nvidia-cuda-nvcc-cu12==12.9.86"],
     keep: &["nvidia/cuda_nvrtc/lib/libnvrtc*", "nvidia/cuda_nvcc/bin/ptxas", "*/License.txt"],
 };
-/// Compute capabilities, times ten, whose machine code the PTX has to become: each from the one it is written for on.
+/// Compute capabilities, times ten, for which the PTX must assemble: each kernel from the one that it is written for.
 const DEVICES: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
 
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Downloads it unless it is there.
+    /// Opens the compiler, and downloads it first if it is missing.
     fn get(root: &Path) -> Result<Self> {
         let folder = root.join(THIRD_PARTY).join("kernels");
         if !COMPILER.are_in(&folder) {
@@ -93,7 +93,7 @@ impl Compiler {
         Ok(Self { folder })
     }
 
-    /// The PTX of a source for one compute capability.
+    /// Compiles a source to PTX for one compute capability.
     fn compile(&self, source: &Path, architecture: u32) -> Result<String> {
         let mut python = Command::new("python3");
         python.args(["-c", include_str!("nvrtc.py")]);
@@ -103,7 +103,8 @@ impl Compiler {
         Ok(ptx)
     }
 
-    /// Has PTX become machine code, with no variable that does not fit in the registers, and says what it takes.
+    /// Assembles PTX to machine code, fails if a variable does not fit in the registers, and returns the register
+    /// usage.
     fn assemble(&self, ptx: &str, device: u32) -> Result<String> {
         let (input, code) = (self.folder.join("input.ptx"), self.folder.join("output.cubin"));
         fs::write(&input, ptx)?;
@@ -115,7 +116,7 @@ impl Compiler {
     }
 }
 
-/// The kernel that takes the most registers, and how many, out of what ptxas says.
+/// The kernel that uses the most registers and their number, from the output of ptxas.
 fn largest(said: &str) -> Option<(&str, u32)> {
     let mut kernel = None;
     let mut all = Vec::new();
@@ -130,7 +131,7 @@ fn largest(said: &str) -> Option<(&str, u32)> {
     all.into_iter().max_by_key(|(_, registers)| *registers)
 }
 
-/// What a program prints on standard output and on standard error; an error with the latter when it fails.
+/// A program's standard output and standard error; an error with the latter if the program fails.
 fn output(command: &mut Command) -> Result<(String, String)> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
@@ -142,7 +143,7 @@ fn output(command: &mut Command) -> Result<(String, String)> {
     Ok((String::from_utf8(output.stdout)?, said))
 }
 
-/// Whether ptxas says this of a kernel that has nothing wrong.
+/// Whether a line of ptxas is only informational.
 fn is_information(line: &str) -> bool {
     line.starts_with("ptxas info") || line.contains("bytes stack frame")
 }

@@ -1,4 +1,4 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals.
+//! Enough of Rust's lexical grammar to distinguish code from comments and literals.
 
 /// `source` with the content of comments, strings and character literals blanked out; line breaks stay where they are.
 pub(crate) fn code(source: &str) -> String {
@@ -78,7 +78,7 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// The end of `r"…"` or `r#"…"#` when one starts at `at`.
+/// The end of `r"…"` or `r#"…"#` if one begins at `at`.
 fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let hashes = bytes[at + 1..].iter().take_while(|&&b| b == b'#').count();
     let open = at + 1 + hashes;

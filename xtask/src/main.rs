@@ -1,6 +1,6 @@
-//! The project's own chores, as `cargo xtask <command>`: no shell scripts to keep portable, no tool to install.
+//! The project's chores, as `cargo xtask <command>`. They need no portable shell scripts and no installed tools.
 
-// A command-line tool talks on stdout.
+// A command-line tool prints on standard output.
 #![allow(clippy::print_stdout)]
 
 mod bench_matrix;

@@ -1,17 +1,17 @@
-//! The modules of a crate, and which file takes what from which: enough of Rust's name resolution to see circles.
+//! The modules of a crate and their imports of each other: enough of Rust's name resolution to find import cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::imports::Imports;
 use crate::tree::TextFile;
 
-/// For a pair of files, the names that the first takes from the second.
+/// For a pair of files, the names that the first imports from the second.
 pub(crate) type Edges<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<String>>;
 
 /// A chain of re-exports longer than this is a `use` that names itself.
 const DEPTH: usize = 16;
 
-/// The modules of one crate without those for tests; the first is the root.
+/// The modules of one crate without test modules; the first one is the root.
 pub(crate) struct Modules<'a>(Vec<Module<'a>>);
 
 /// One file.
@@ -46,7 +46,7 @@ impl<'a> Modules<'a> {
         at
     }
 
-    /// What each file's code takes from other files. A declaration or a re-export alone takes nothing.
+    /// The names that each file's code uses from other files. Declarations and re-exports alone do not count.
     pub(crate) fn edges(&self) -> Edges<'a> {
         let mut edges = Edges::new();
         for (from, module) in self.0.iter().enumerate() {
@@ -61,8 +61,8 @@ impl<'a> Modules<'a> {
         edges
     }
 
-    /// The module whose file defines what `path` means in module `from`, and its name there. `None` for what another
-    /// crate defines, and for a module: what counts is what is taken out of it.
+    /// The module whose file defines `path` as used in module `from`, and its name there. `None` if another crate
+    /// defines it, or if it is a module: only items within modules count.
     fn definer(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
         let (first, rest) = path.split_first()?;
         let (mut at, mut rest) = match first.as_str() {
@@ -76,7 +76,7 @@ impl<'a> Modules<'a> {
             let module = &self.0[at];
             let child = module.children.get(name);
             match module.imports.of(name).filter(|_| depth > 0) {
-                // A function may bear the name of its module, but has nothing inside.
+                // A function may have the same name as its module, but contains no items.
                 Some(import) if child.is_none() || after.is_empty() => {
                     return self.definer(at, &[import, after].concat(), depth - 1);
                 }
@@ -98,7 +98,7 @@ impl Module<'_> {
     }
 }
 
-/// Where the children of the module in the file `path` lie.
+/// The folder of the child modules of the file `path`.
 fn folder(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some((folder, "lib.rs" | "main.rs" | "mod.rs")) => folder,

@@ -1,7 +1,7 @@
-//! CONTRIBUTING's steps to add a backend, followed to the letter in a copy of the tree.
+//! Follows CONTRIBUTING's steps for adding a backend in a copy of the tree.
 //!
-//! A block of CONTRIBUTING under `<!-- backend: PATH -->` is a new file; under `<!-- backend: PATH after TEXT -->` it
-//! goes in after the first line that begins with TEXT.
+//! A block of CONTRIBUTING under `<!-- backend: PATH -->` is a new file. A block under `<!-- backend: PATH after TEXT
+//! -->` is inserted after the first line that begins with TEXT.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::cargo::{cargo, succeed, target};
 use crate::tidy;
 
 const PACKAGE: &str = "foveate-decode-toy-bmp";
-/// The backend's code, which in the example goes through the facade's re-exports.
+/// The backend's code, which the example accesses through the facade's re-exports.
 const CODE: &str = "examples/custom-backend/src/bmp.rs";
 
 /// One block of CONTRIBUTING.
@@ -46,8 +46,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     succeed(cargo().args(["check", "--release", "-p", "foveate", "--no-default-features", "--features", "toy-bmp"]))
 }
 
-/// Copies the files that git knows, into a repository of their own, since tidy asks git for files. What was built there
-/// stays.
+/// Copies the files that git knows into a new repository, because tidy asks git for files. Build outputs in the copy
+/// are kept.
 fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
     for entry in fs::read_dir(copy).into_iter().flatten() {
         let path = entry?.path();
@@ -58,7 +58,7 @@ fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
     for path in crate::tree::paths(root)? {
         let to = copy.join(&path);
         fs::create_dir_all(to.parent().unwrap_or(copy))?;
-        // What is deleted but not committed yet is not copied.
+        // Files that are deleted but not committed yet are skipped.
         if root.join(&path).exists() {
             fs::copy(root.join(&path), to)?;
         }

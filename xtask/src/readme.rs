@@ -1,4 +1,4 @@
-//! The README's commands: what it promises is what runs.
+//! Runs the README's commands as they are written.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{shell, succeed};
 
-/// Runs the command and verifies what it wrote.
+/// Runs the quick start's command and verifies its output.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let command = command(root, "quickstart")?;
     let output = output_of(&command)?;
     let path = root.join(output);
-    // What an earlier run left behind would be taken for this run's.
+    // Output of an earlier run would be mistaken for this run's.
     for left in [path.with_extension("failures.csv"), path] {
         if left.exists() {
             fs::remove_file(&left)?;
@@ -25,13 +25,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     verify_parquet(root, output, photos)
 }
 
-/// The file that a command line's `-o` names.
+/// The file after `-o` in a command line.
 fn output_of(command: &str) -> Result<&str> {
     let mut words = command.split_whitespace();
     words.find(|word| *word == "-o").and_then(|_| words.next()).context("the README's first command has no -o FILE")
 }
 
-/// Reads the file with pyarrow where that is installed; else checks that it is a complete Parquet file.
+/// Reads the file with pyarrow if it is installed; otherwise checks that the Parquet file is complete.
 fn verify_parquet(root: &Path, path: &str, rows: usize) -> Result<()> {
     let data = fs::read(root.join(path)).with_context(|| format!("the command left no {path}"))?;
     ensure!(data.starts_with(b"PAR1") && data.ends_with(b"PAR1"), "{path} is not a complete Parquet file");
@@ -50,7 +50,7 @@ print(f'{sys.argv[1]}: {rows} rows of 384 finite, distinct vectors, read by pyar
     succeed(Command::new("python3").current_dir(root).args(["-c", READ, path, &rows.to_string()]))
 }
 
-/// A command of the README, which promises what it does.
+/// A command of the README.
 pub(crate) fn command(root: &Path, name: &str) -> Result<String> {
     block(&fs::read_to_string(root.join("README.md"))?, name)
 }

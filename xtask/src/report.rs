@@ -1,4 +1,4 @@
-//! `cargo xtask report`: the example report, measured anew on this machine.
+//! `cargo xtask report`: measures the example report anew on this machine.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::cargo::{cargo, succeed};
 use crate::setup;
 
-/// What is measured where no photos are named: the usual workload where the shared data set is, else the quick start's.
+/// The default photos: the usual workload if the shared data set is present, or else the quick start's.
 const PHOTOS: [&str; 2] = ["../shared/data/photos", "examples/photos"];
 const MODEL: &str = "seeded:dinov2-small";
 const OUT: &str = "examples/report";
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     photos: Option<String>,
 }
 
-/// Every experiment, tuning, and the page.
+/// Runs every experiment and the tuning, and writes the page.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
     let measured = ["--model", MODEL, "--n", "48", "-o", OUT];
@@ -34,7 +34,8 @@ fn usual_photos(root: &Path) -> String {
     if root.join(shared).is_dir() { format!("{shared}/wl_*.jpg") } else { own.to_owned() }
 }
 
-/// The program with every backend that this machine can build, by way of cargo, which tells it where their libraries are.
+/// The program with every backend that this machine can build. Cargo starts it, because cargo knows where their
+/// libraries are.
 fn foveate(root: &Path, args: &[&str]) -> Result<()> {
     let mut command = cargo(root);
     command.args(["run", "--release", "-p", "foveate"]);

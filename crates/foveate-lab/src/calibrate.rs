@@ -1,5 +1,5 @@
-//! What the analytic model needs to know of a machine, photos and backends, measured briefly; and what it then says of a
-//! setting.
+//! The costs of a machine, photos and backends, measured briefly for the analytic model, and the model's predictions
+//! for a setting.
 
 mod forward;
 mod probe;
@@ -13,14 +13,16 @@ use self::probe::{Probe, Prober};
 use crate::clock::Took;
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
 
-/// Seconds that a probe of reading, decoding and resizing may take.
+/// Maximum seconds of a probe of reading, decoding and resizing.
 const PROBE_SECONDS: f64 = 1.0;
-/// Single measurements kept of a stage, for the simulation to draw from.
+/// Number of a stage's single measurements that are kept for the simulation to draw from.
 const KEPT: usize = 512;
 
-/// Measured costs of everything that some settings mention. The stages before and after the forward are measured in the
-/// engine itself, one photo after the other, then with every core busy; the forward alone at several batches, then
-/// beside workers. So a prediction is made from parts, never from a run like the one that it predicts.
+/// Measured costs of everything that some settings mention.
+///
+/// The stages before and after the forward are measured in the engine itself: first one photo at a time, then with
+/// every core busy. The forward is measured alone at several batch sizes, then beside workers. So a prediction is made
+/// from parts, never from a run like the predicted one.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     cores: u32,
@@ -46,82 +48,82 @@ struct ForwardKey {
     threads: usize,
 }
 
-/// Everything but the forward, per image.
+/// The costs of everything except the forward, per image.
 #[derive(Clone, Debug)]
 struct Prepare {
     read: Cost,
     decode: Cost,
     resize: Cost,
-    /// Listing, hashing, the copy into the batch.
+    /// Listing, hashing, and the copy into the batch.
     other: Cost,
     write: Cost,
-    /// Core seconds of an image with every core decoding ÷ those with one, at least 1: what cores share beside time.
+    /// Core seconds per image with every core decoding ÷ those with one, at least 1. Cores share more than time.
     crowding: f64,
 }
 
-/// Of one image on one thread.
+/// The cost of one image on one thread.
 #[derive(Clone, Debug, Default)]
 struct Cost {
     mean: Took,
     samples: Vec<f64>,
 }
 
-/// What the model expects of a setting.
+/// The model's prediction for a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Once the pipeline is full.
+    /// Throughput once the pipeline is full.
     pub images_per_second: f64,
-    /// What holds it back, in a few words.
+    /// The limiting factor, in a few words.
     pub limit: String,
-    /// Why, in a sentence with numbers.
+    /// The reason, in a sentence with numbers.
     pub why: String,
-    /// All that the model says: loads by stage, utilization, start and end of a run.
+    /// The model's full prediction: loads by stage, utilization, start and end of a run.
     pub model: foveate_plan::Prediction,
 }
 
 impl Prediction {
-    /// Images per second of a run of `images`, its start and end included.
+    /// Returns the images per second of a run of `images`, including its start and end.
     pub fn over(&self, images: u64) -> f64 {
         self.model.images_per_second_over(images)
     }
 }
 
-/// What a setting's stages cost, for tables and checklists.
+/// The costs of a setting's stages, for tables and checklists.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Milliseconds of an image in reading, decoding and resizing, each on one thread.
+    /// Milliseconds per image for reading, on one thread; `decode_ms` and `resize_ms` likewise.
     pub read_ms: f64,
     /// See `read_ms`.
     pub decode_ms: f64,
     /// See `read_ms`.
     pub resize_ms: f64,
-    /// Listing, hashing and copying an image, milliseconds.
+    /// Milliseconds per image for listing, hashing and copying.
     pub other_ms: f64,
-    /// Storing an image's vector, milliseconds.
+    /// Milliseconds for storing an image's vector.
     pub write_ms: f64,
-    /// How much more core time an image takes to prepare with every core busy, 1 or more.
+    /// Ratio of the core time to prepare an image with every core busy to that with one, 1 or more.
     pub crowding: f64,
-    /// How much longer work takes while workers and forward share the cores: see
+    /// Ratio by which work takes longer while workers and forward share the cores: see
     /// [`Measured::interference`](foveate_plan::Measured::interference).
     pub interference: f64,
-    /// Part of an encoding that copies to and from a device take, 0..=1.
+    /// Share of an encoding taken by copies to and from a device, 0..=1.
     pub copy_share: f64,
 }
 
 impl Calibration {
-    /// Measures what `settings` mention, with vectors that go nowhere. Takes some seconds for each decoder, resizer and
-    /// forward among them.
+    /// Measures the costs of `settings`, with vectors that are discarded. Takes some seconds for each of their
+    /// decoders, resizers and forwards.
     ///
     /// # Errors
-    /// When a backend cannot be opened or fails, and [`LabError::Interrupted`].
+    /// Fails if a backend cannot be opened or fails; [`LabError::Interrupted`].
     pub fn measure(lab: &Lab<'_>, photos: &PhotoSet, settings: &[Setting]) -> Result<Self, LabError> {
         Self::measure_into(lab, photos, settings, &Output::Discard)
     }
 
-    /// The same with vectors stored in `output`.
+    /// Does the same with vectors stored in `output`.
     ///
     /// # Errors
-    /// As [`Self::measure`].
+    /// The errors of [`Self::measure`].
     pub fn measure_into(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -140,7 +142,7 @@ impl Calibration {
         Ok(calibration)
     }
 
-    /// Stages that cost this, for whatever `settings` mention: nothing is measured.
+    /// Creates a calibration from known costs, for everything that `settings` mention, without measuring.
     #[cfg(test)]
     pub(crate) fn known(cores: u32, costs: &KnownCosts, settings: &[Setting]) -> Self {
         let cost = |seconds| Cost { mean: Took { seconds, cpu_seconds: 0.0 }, samples: Vec::new() };
@@ -166,10 +168,10 @@ impl Calibration {
         }
     }
 
-    /// Measures what `settings` mention beyond what is known already.
+    /// Measures what `settings` mention and is not yet known.
     ///
     /// # Errors
-    /// As [`Self::measure`].
+    /// The errors of [`Self::measure`].
     pub fn extend(&mut self, lab: &Lab<'_>, photos: &PhotoSet, settings: &[Setting]) -> Result<(), LabError> {
         for (key, (setting, batches)) in forwards(settings) {
             let most = batches.iter().copied().max().unwrap_or(1);
@@ -206,10 +208,10 @@ impl Calibration {
         Ok(())
     }
 
-    /// What the model takes the setting's machine for.
+    /// Returns the model's input for the setting.
     ///
     /// # Errors
-    /// [`LabError::Setting`] when something that it mentions was not measured.
+    /// [`LabError::Setting`] if a part of it was not measured.
     pub fn measured(&self, setting: &Setting) -> Result<Measured, LabError> {
         let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
         let stage = |name: &str, place, cost: &Cost, factor| cost.stage(name, place, factor);
@@ -231,36 +233,36 @@ impl Calibration {
         })
     }
 
-    /// What the analytic model expects of `setting`.
+    /// Returns the analytic model's prediction for `setting`.
     ///
     /// # Errors
-    /// As [`Self::measured`], and [`LabError::Plan`] for a setting that cannot run.
+    /// The errors of [`Self::measured`]; [`LabError::Plan`] for a setting that cannot run.
     pub fn predict(&self, setting: &Setting) -> Result<Prediction, LabError> {
         let model = self.measured(setting)?.predict(&configuration(setting))?;
         let (images_per_second, limit, why) = (model.images_per_second, model.bound.to_string(), model.why.clone());
         Ok(Prediction { images_per_second, limit, why, model })
     }
 
-    /// A run of `images` images of `setting`, to be simulated event by event; the same `seed` gives the same run.
+    /// Returns an event simulation of a run of `images` images with `setting`; the same `seed` gives the same run.
     ///
     /// # Errors
-    /// As [`Self::predict`].
+    /// The errors of [`Self::predict`].
     pub fn simulation(&self, setting: &Setting, images: u64, seed: u64) -> Result<Simulation, LabError> {
         Ok(self.measured(setting)?.simulation(&configuration(setting), images, seed)?)
     }
 
-    /// Images per second of a simulated run of `images`, its start and end included.
+    /// Returns the images per second of a simulated run of `images`, including its start and end.
     ///
     /// # Errors
-    /// As [`Self::predict`].
+    /// The errors of [`Self::predict`].
     pub fn simulate(&self, setting: &Setting, images: u64, seed: u64) -> Result<f64, LabError> {
         Ok(self.simulation(setting, images, seed)?.run()?.images_per_second)
     }
 
-    /// What the stages of `setting` cost.
+    /// Returns the costs of the setting's stages.
     ///
     /// # Errors
-    /// As [`Self::measured`].
+    /// The errors of [`Self::measured`].
     pub fn costs(&self, setting: &Setting) -> Result<Costs, LabError> {
         let (prepare, forward) = (self.prepared(setting)?, self.forward(setting)?);
         let ms = |cost: &Cost| cost.mean.seconds * 1e3;
@@ -276,10 +278,11 @@ impl Calibration {
         })
     }
 
-    /// The line `overhead + batch × per_item` through the setting's forwards; `None` when only one batch was measured.
+    /// Fits the line `overhead + batch × per_item` to the setting's forwards; `None` if only one batch size was
+    /// measured.
     ///
     /// # Errors
-    /// As [`Self::measured`].
+    /// The errors of [`Self::measured`].
     pub fn step(&self, setting: &Setting) -> Result<Option<StepFit>, LabError> {
         Ok(self.forward(setting)?.fit())
     }
@@ -297,7 +300,7 @@ impl Calibration {
     }
 }
 
-/// Seconds of an image; of a forward, beside them, once a batch.
+/// Seconds per image, and those of a forward per batch besides.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownCosts {
@@ -308,8 +311,8 @@ pub(crate) struct KnownCosts {
     pub(crate) forward_call: f64,
 }
 
-/// The forwards that `settings` mention, each with the setting of the most workers (which shows best what company does)
-/// and its batches.
+/// Returns the forwards that `settings` mention, each with its batch sizes and its setting with the most workers, which
+/// shows the interference best.
 fn forwards(settings: &[Setting]) -> BTreeMap<ForwardKey, (Setting, BTreeSet<usize>)> {
     let mut forwards = BTreeMap::new();
     for setting in settings {
@@ -359,20 +362,20 @@ impl Prepare {
             decode: Cost::of(&alone.decode, alone.images),
             resize: Cost::of(&alone.resize, alone.images),
             other: Cost { mean: Took { seconds: other, cpu_seconds: other }, samples: Vec::new() },
-            // A call of the writer is for many images: what it takes is drawn for none of them singly.
+            // A call of the writer covers many images, so its time is not drawn for a single one.
             write: Cost { samples: Vec::new(), ..Cost::of(&alone.write, alone.images) },
             crowding,
         }
     }
 
-    /// With `workers` workers on `cores` cores: nothing with one, all that was measured with every core busy, and in
-    /// proportion between.
+    /// Returns the crowding with `workers` workers on `cores` cores: none with one, the measured value with every core
+    /// busy, and in proportion between.
     fn crowding_of(&self, workers: usize, cores: u32) -> f64 {
         let beside = workers.min(cores as usize).saturating_sub(1) as f64;
         1.0 + (self.crowding - 1.0) * beside / f64::from(cores.saturating_sub(1).max(1))
     }
 
-    /// Core seconds of decoding and resizing an image.
+    /// Returns the core seconds to decode and resize an image.
     fn core_seconds(&self, workers: usize, cores: u32) -> f64 {
         (self.decode.mean.cpu_seconds + self.resize.mean.cpu_seconds) * self.crowding_of(workers, cores)
     }
@@ -387,7 +390,7 @@ impl Cost {
         }
     }
 
-    /// With `factor` times the work on the core, and the waiting as it was.
+    /// Returns a stage with `factor` times the core time and the same waiting time.
     fn stage(&self, name: &str, place: Place, factor: f64) -> StageCost {
         let Took { seconds, cpu_seconds } = self.mean;
         StageCost {
@@ -404,8 +407,8 @@ impl Cost {
 mod tests {
     use super::*;
 
-    /// Decoding is the slowest stage of one worker and of two, the forward that of eight: by the model, and in a
-    /// simulation of the same costs.
+    /// Decoding is the slowest stage with one worker and with two, the forward with eight. The model and a simulation
+    /// of the same costs have to agree on that.
     #[test]
     fn the_model_and_the_simulation_agree_on_rates_and_limits() {
         let costs = KnownCosts { read: 2e-3, decode: 16e-3, resize: 4e-3, forward: 7e-3, forward_call: 20e-3 };

@@ -1,10 +1,10 @@
-/// One value of a row.
+/// One value in a row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Cell {
-    /// There is none.
+    /// No value.
     #[default]
     Empty,
-    /// A word or more.
+    /// One or more words.
     Text(String),
     /// A measured value, written with six significant digits.
     Number(f64),
@@ -68,7 +68,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-/// `value` in decimal with at least `digits` significant digits, those before the point all kept.
+/// Formats `value` in decimal with at least `digits` significant digits; all digits before the point are kept.
 pub(crate) fn significant(value: f64, digits: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value.is_finite() { "0".to_owned() } else { String::new() };

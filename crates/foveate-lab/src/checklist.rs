@@ -1,11 +1,11 @@
-//! The questions that find a bottleneck, answered with the figures of a run.
+//! The questions that find a bottleneck, answered with a run's figures.
 
 use crate::schema::{self, Schema};
 use crate::stats::median;
 use crate::{Cell, Context, Setting, Table};
 
-/// Fills the checklist ([`schema::CHECKLIST`]) from the tables of a run, of which any may be missing: what needs it is
-/// `unknown` then. `setting` is what the job uses; of several sets of photos, the first one's figures count.
+/// Fills the checklist ([`schema::CHECKLIST`]) from a run's tables. An answer that needs a missing table is `unknown`.
+/// `setting` is the job's setting; of several sets of photos, the first one's figures count.
 pub fn checklist(tables: &[&Table], setting: &Setting, context: &Context) -> Table {
     let run = Run { tables, setting, context };
     let mut table = Table::new(&schema::CHECKLIST);
@@ -34,39 +34,39 @@ struct Check {
     name: &'static str,
     question: &'static str,
     unit: &'static str,
-    /// CSV file and columns that the figure is from.
+    /// CSV file and columns of the figure.
     source: &'static str,
-    /// What a figure that gives no cause for action means.
+    /// The meaning of a figure that needs no action.
     good: &'static str,
     answer: fn(&Run<'_>) -> Option<Answer>,
 }
 
-/// A figure, and what to do about it.
+/// A figure, and the advice about it.
 struct Answer {
     value: f64,
     advice: Option<String>,
 }
 
 impl Answer {
-    /// `advice` when `look` is true.
+    /// Returns an answer with `advice` if `look` is true.
     fn of(value: f64, look: bool, advice: impl Into<String>) -> Self {
         Self { value, advice: look.then(|| advice.into()) }
     }
 }
 
-/// An encoder that is busy for less of the time waits too much.
+/// Share of the time below which an encoder waits too much.
 const BUSY: f64 = 0.9;
-/// A stage that takes more of the time of an image is worth a thought.
+/// Share of an image's time above which a stage deserves attention.
 const NOTABLE: f64 = 0.1;
-/// A backend that is this many times as fast is worth a change.
+/// Ratio of speeds above which a change of backend is worthwhile.
 const FASTER: f64 = 1.1;
-/// Within this part of the best is as good as the best, as in the sweeps.
+/// Fraction of the best rate that counts as equal to it, as in the sweeps.
 const PLATEAU: f64 = 0.95;
-/// Files below are small, 10³ bytes: opening them costs more than their bytes.
+/// Size below which a file is small, in 10³ bytes: opening it costs more than reading it.
 const SMALL_KB: f64 = 32.0;
-/// Threads per core beyond which they get in each other's way.
+/// Threads per core above which they slow each other down.
 const CROWDED: f64 = 2.0;
-/// Least cosine with f32 vectors that a faster precision must have: the tier `half`.
+/// Minimum cosine between a faster precision's vectors and f32 vectors: the tier `half`.
 const HALF: f64 = 0.999;
 
 static CHECKS: &[Check] = &[
@@ -338,17 +338,17 @@ static CHECKS: &[Check] = &[
     },
 ];
 
-/// Where answers come from.
+/// The source of the answers.
 struct Run<'a> {
     tables: &'a [&'a Table],
     setting: &'a Setting,
     context: &'a Context,
 }
 
-/// Columns and the values that they are to have.
+/// Columns and their required values.
 type Where<'a> = &'a [(&'a str, &'a str)];
 
-/// The first row that has all these values.
+/// Returns the first row with all these values.
 fn find(table: &Table, values: Where<'_>) -> Option<usize> {
     (0..table.len()).find(|&row| values.iter().all(|(column, value)| table.get(row, column).to_string() == *value))
 }
@@ -368,12 +368,12 @@ impl Run<'_> {
         Some(table.get(find(table, values)?, column).to_string())
     }
 
-    /// A figure of a stage in the first profile on one thread.
+    /// Returns a stage's figure in the first profile on one thread.
     fn serial(&self, stage: &str, column: &str) -> Option<f64> {
         self.number(&schema::PROFILE, &[("mode", "serial"), ("stage", stage)], column)
     }
 
-    /// A figure of the worker sweep at the job's number of workers.
+    /// Returns a figure of the worker sweep at the job's number of workers.
     fn at_workers(&self, column: &str) -> Option<f64> {
         let workers = self.setting.workers.to_string();
         self.number(&schema::WORKER_SWEEP, &[("workers", workers.as_str())], column)
@@ -384,7 +384,8 @@ impl Run<'_> {
         self.number(&schema::DECODERS, &values, "images_per_second")
     }
 
-    /// What `name` is in the row of the most images per second, and these, on the table's first set of photos.
+    /// Returns the value of `name`, and the rate, in the fastest row with these values on the table's first set of
+    /// photos.
     fn fastest(&self, schema: &Schema, name: &str, values: Where<'_>) -> Option<(String, f64)> {
         let table = self.table(schema)?;
         let photos = |row| has(table, "photos").then(|| table.get(row, "photos").clone());
@@ -397,7 +398,7 @@ impl Run<'_> {
         Some((table.get(row, name).to_string(), rate))
     }
 
-    /// Among forwards of the job's batch whose vectors are near enough to the reference's.
+    /// Returns the fastest forward of the job's batch size whose vectors are near enough to the reference's.
     fn fastest_forward(&self) -> Option<Answer> {
         let table = self.table(&schema::FORWARD)?;
         let batch = Cell::from(self.setting.batch);
@@ -417,7 +418,7 @@ impl Run<'_> {
         Some(Answer::of(times, times > FASTER, format!("encoder {encoder}, precision {dtype}")))
     }
 
-    /// Of what tuning tried, the best that differs from the job in its prefetch alone.
+    /// Returns the best setting tried by tuning that differs from the job only in its prefetch.
     fn other_prefetch(&self) -> Option<Answer> {
         let table = self.table(&schema::TUNING)?;
         let Setting { workers, threads, batch, readers, prefetch, .. } = *self.setting;
@@ -436,7 +437,7 @@ impl Run<'_> {
         self.context.device.starts_with("cpu")
     }
 
-    /// Kilobytes of the median photo, as [`crate::PhotoSet::name`] says it.
+    /// Returns the kilobytes of the median photo, parsed from [`crate::PhotoSet::name`].
     fn photo_kb(&self) -> Option<f64> {
         let name = self.text(&schema::PROFILE, &[], "photos")?;
         name.strip_suffix(" kB")?.rsplit(' ').next()?.parse().ok()

@@ -1,24 +1,24 @@
-//! Time on a processor core, beside time by the clock.
+//! Core time, next to wall time.
 
 use std::time::{Duration, Instant};
 
 use foveate_profile::process;
 
-/// What a piece of work took.
+/// The time of a piece of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Took {
-    /// Seconds by the clock.
+    /// Seconds of wall time.
     pub(crate) seconds: f64,
-    /// Seconds on a core, never more than there were; all of them where the system does not tell.
+    /// Seconds on a core, at most the wall time times the cores; equal to it if the system does not report core time.
     pub(crate) cpu_seconds: f64,
 }
 
-/// Times what `work` does on this thread.
+/// Times `work` on this thread.
 pub(crate) fn on_this_thread<T>(work: impl FnOnce() -> T) -> (T, Took) {
     timed(process::thread_processor_time, 1.0, work)
 }
 
-/// Times what `work` does, and what every thread of the process spends on the cores meanwhile.
+/// Times `work`, and the core time of all threads of the process meanwhile.
 pub(crate) fn on_all_threads<T>(cores: u32, work: impl FnOnce() -> T) -> (T, Took) {
     timed(process::processor_time, f64::from(cores), work)
 }

@@ -12,14 +12,14 @@ use foveate_sink::SinkError;
 use foveate_source::SourceError;
 use foveate_worker::EngineError;
 
-/// Why an experiment could not be carried out.
+/// The reason why an experiment could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// There is nothing to measure with.
     #[error("{0}")]
     Photos(String),
-    /// A setting that makes no sense.
+    /// An invalid setting.
     #[error("{0}")]
     Setting(String),
     /// The inputs cannot be listed.
@@ -37,16 +37,16 @@ pub enum LabError {
     /// An output cannot be written.
     #[error("write: {0}")]
     Sink(#[from] SinkError),
-    /// Nothing prepares images.
+    /// No preprocessor can be used.
     #[error("preprocess: {0}")]
     Preprocess(#[from] PreprocessError),
     /// A worker cannot be started.
     #[error("worker: {0}")]
     Worker(#[from] EngineError),
-    /// Its downloads cannot be made.
+    /// The worker's download client cannot be created.
     #[error("download: {0}")]
     Client(#[from] OptionsError),
-    /// The photo server is to have latencies that are none.
+    /// Invalid latencies for the photo server.
     #[error(transparent)]
     Latency(#[from] LatencyError),
     /// The photo server cannot be started.
@@ -55,18 +55,18 @@ pub enum LabError {
     /// A run stopped.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The model cannot say anything of a setting.
+    /// The model cannot predict a setting.
     #[error("plan: {0}")]
     Plan(#[from] PlanError),
-    /// The work that was measured was not done right: the figures would mean nothing.
+    /// The measured work is wrong, so the figures would be meaningless.
     #[error("the work is not right: {0}")]
     Work(String),
-    /// A file of the experiment itself.
+    /// An error on one of the experiment's files.
     #[error("cannot write {}: {cause}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         cause: std::io::Error,
     },

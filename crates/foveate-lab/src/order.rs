@@ -1,6 +1,6 @@
-//! Orders that a seed decides.
+//! Random orders that a seed decides.
 
-/// The order of `cells` in a round: shuffled by the seed, and in every second round the other way round.
+/// Returns the order of `cells` in a round: shuffled by the seed, and reversed in every second round.
 pub(crate) fn order(seed: u64, cells: usize, round: usize) -> Vec<usize> {
     let mut random = SplitMix(seed ^ (round as u64 / 2).wrapping_mul(0xd1b5_4a32_d192_ed03));
     let mut order: Vec<usize> = (0..cells).collect();
@@ -45,7 +45,7 @@ mod tests {
         assert_ne!(order(3, 40, 0), order(3, 40, 2));
     }
 
-    /// The first values for seed 0, as its authors' reference code gives them.
+    /// The first values for seed 0, from the reference code of its authors.
     #[test]
     fn splitmix_is_splitmix() {
         let mut random = SplitMix(0);

@@ -9,11 +9,11 @@ use foveate_source::{Fetch, FileFetch, Input, Item, Listing, Source};
 use crate::wrap::{Cycle, KeyFetch, MemoryFetch, OpenFetch};
 use crate::{LabError, Rig};
 
-/// Shorter side of the small photos that are made of larger ones.
+/// Shorter side of the small photos that are made from larger ones.
 const SMALL_SIDE: u32 = 256;
 /// Quality of their JPEGs.
 const SMALL_QUALITY: u8 = 90;
-/// Most encoded bytes of a set: its photos are in memory for a whole experiment.
+/// Maximum encoded bytes of a set, whose photos stay in memory for a whole experiment.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// One photo that decodes.
@@ -27,24 +27,24 @@ pub struct Photo {
     pub size: Size,
 }
 
-/// Photos to measure with: in memory, and where they came from.
+/// Photos to measure with, in memory, and their sources.
 #[derive(Clone)]
 pub struct PhotoSet {
-    /// What it is called in tables: where it is from, and the median size.
+    /// Name in tables: origin and median size.
     pub name: String,
-    /// Those that decode, in the source's order.
+    /// The photos that decode, in the source's order.
     pub photos: Arc<[Photo]>,
-    /// Id and reason of each that does not.
+    /// Id and reason of each photo that does not decode.
     pub left_out: Vec<(String, String)>,
     items: Arc<[Item]>,
     open_fetch: Arc<OpenFetch>,
 }
 
 impl PhotoSet {
-    /// Reads and tries the rig's photos, until there are `most` or a gigabyte of them.
+    /// Reads and decodes the rig's photos, up to `most` photos or a gigabyte.
     ///
     /// # Errors
-    /// [`LabError::Photos`] when there are none, or none of them decodes, saying why the first does not.
+    /// [`LabError::Photos`] if there are none, or none of them decodes; it gives the first one's reason.
     pub fn load(rig: &dyn Rig, most: usize) -> Result<Self, LabError> {
         let mut source = rig.photos()?;
         let mut fetch = source.open_fetch()?;
@@ -79,10 +79,10 @@ impl PhotoSet {
         Ok(Self { name, photos: photos.into(), left_out, items: items.into(), open_fetch: opener(source) })
     }
 
-    /// The same photos as JPEG files of 256 pixels on the shorter side, written to `folder`.
+    /// Writes the same photos to `folder` as JPEG files of 256 pixels on the shorter side.
     ///
     /// # Errors
-    /// [`LabError::Photos`] when they are about as small already.
+    /// [`LabError::Photos`] if they are about as small already.
     pub fn small(&self, rig: &dyn Rig, folder: &Path) -> Result<Self, LabError> {
         let side = |photo: &Photo| photo.size.width.min(photo.size.height);
         if self.photos.iter().filter(|photo| side(photo) > SMALL_SIDE * 5 / 4).count() * 2 < self.photos.len() {
@@ -118,31 +118,31 @@ impl PhotoSet {
         })
     }
 
-    /// `images` items, the photos over and over, read from where they came from.
+    /// Returns `images` items that repeat the photos, read from their original places.
     pub fn stored(&self, images: u64) -> Box<dyn Source> {
         Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::clone(&self.open_fetch)))
     }
 
-    /// `images` items, the photos over and over, their bytes in memory.
+    /// Returns `images` items that repeat the photos, with their bytes in memory.
     pub fn in_memory(&self, images: u64) -> Box<dyn Source> {
         let bytes: Arc<[Arc<[u8]>]> = self.photos.iter().map(|photo| Arc::clone(&photo.bytes)).collect();
         let open_fetch = move || Ok(Box::new(MemoryFetch::new(Arc::clone(&bytes))) as Box<dyn Fetch>);
         Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
     }
 
-    /// `images` items, the photos over and over, of which only the number is given.
+    /// Returns `images` items that repeat the photos, whose bytes hold only the item's number.
     pub(crate) fn keys(&self, images: u64) -> Box<dyn Source> {
         let open_fetch = || Ok(Box::new(KeyFetch) as Box<dyn Fetch>);
         Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::new(open_fetch)))
     }
 
-    /// As many of the photos, evenly spread over them, as have at most `most_bytes` bytes of pixels; at least one.
+    /// Returns evenly spread photos, as many as have at most `most_bytes` bytes of pixels; at least one.
     pub(crate) fn within(&self, most_bytes: u64) -> Self {
         let mut count = self.photos.len();
         let chosen = |count: usize| (0..count).map(move |at| at * self.photos.len() / count);
         let bytes = |count: usize| chosen(count).map(|at| self.photos[at].size.pixels() * 3).sum::<u64>();
         while count > 1 && bytes(count) > most_bytes {
-            // Nearly there at once where photos are alike.
+            // Nearly exact at once if the photos are alike.
             let fitting = (count as u128 * u128::from(most_bytes) / u128::from(bytes(count))) as usize;
             count = fitting.clamp(1, count - 1);
         }
@@ -151,11 +151,11 @@ impl PhotoSet {
         Self { photos: photos.into(), items: items.into(), ..self.clone() }
     }
 
-    /// Asks the system to forget what it keeps of the photos' files in memory, so that they are next read from where they
-    /// are stored. Pages that are not written back yet stay.
+    /// Asks the system to drop the photos' files from its cache, so that the next read comes from storage. Pages that
+    /// are not yet written back stay.
     ///
     /// # Errors
-    /// [`LabError::Setting`] where photos are not files or the system cannot be asked (it can on Linux).
+    /// [`LabError::Setting`] if photos are not files or the system does not support it (Linux does).
     pub fn forget(&self) -> Result<(), LabError> {
         let cannot = |item: &Item, cause: std::io::Error| {
             LabError::Setting(format!("photos cannot be read cold: {}: {cause}", item.id))
@@ -163,13 +163,13 @@ impl PhotoSet {
         self.items.iter().try_for_each(|item| forget(&FileFetch::path(item)).map_err(|cause| cannot(item, cause)))
     }
 
-    /// Mean encoded bytes of a photo.
+    /// Returns the mean encoded bytes of a photo.
     pub fn mean_bytes(&self) -> f64 {
         let total: usize = self.photos.iter().map(|photo| photo.bytes.len()).sum();
         total as f64 / self.photos.len() as f64
     }
 
-    /// Mean native pixels of a photo.
+    /// Returns the mean native pixels of a photo.
     pub fn mean_pixels(&self) -> f64 {
         let total: u64 = self.photos.iter().map(|photo| photo.size.pixels()).sum();
         total as f64 / self.photos.len() as f64
@@ -192,7 +192,7 @@ fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {
     Arc::new(move || lock(&source).open_fetch())
 }
 
-/// Makes small photos of large ones.
+/// Downscales large photos.
 struct Shrink {
     decoder: Box<dyn foveate_decode::Decoder>,
     resizer: Box<dyn foveate_resize::Resizer>,
@@ -238,7 +238,7 @@ fn nothing(left_out: &[(String, String)]) -> String {
     }
 }
 
-/// Median size and bytes, in words.
+/// Formats the median size and bytes.
 fn describe(photos: &[Photo]) -> String {
     let median = |value: fn(&Photo) -> f64| {
         let values: Vec<f64> = photos.iter().map(value).collect();

@@ -1,4 +1,4 @@
-//! Predictions of the model beside runs that it has not seen.
+//! Compares the model's predictions with runs that it has not seen.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Rig, Sett
 /// What is run, and how thoroughly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanCheckOptions {
-    /// What is predicted and run; [`settings`] has a good choice.
+    /// The settings to predict and run; [`settings`] returns a good choice.
     pub settings: Vec<Setting>,
-    /// Runs of each, one round after the other.
+    /// Runs of each setting, in successive rounds.
     pub rounds: usize,
-    /// Seconds that one run is to take; it has [`FEWEST_BATCHES`] in any case.
+    /// Seconds of one run; it has at least [`FEWEST_BATCHES`].
     pub seconds: f64,
 }
 
-/// Fewest batches of a run: with fewer, its start and end are all there is of it.
+/// Minimum batches of a run: with fewer, a run is only start and end.
 pub const FEWEST_BATCHES: u64 = 3;
 
 /// The comparison.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Its rows, [`schema::PLAN`].
+    /// The rows, [`schema::PLAN`].
     pub table: Table,
-    /// What the predictions were made from.
+    /// The basis of the predictions.
     pub calibration: Calibration,
     /// Median of |predicted ÷ measured − 1|.
     pub median_error: f64,
@@ -32,14 +32,14 @@ pub struct Check {
     pub median_simulated_error: f64,
 }
 
-/// Settings that differ in decoder, scale, workers, batch and threads, at least a dozen: with fewer decoders each has
-/// more of them.
+/// Returns at least a dozen settings that differ in decoder, scale, workers, batch and threads; with fewer decoders,
+/// each has more settings.
 pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
     let base = rig.base();
     let cores = rig.context().cores.max(1);
     let usable = rig.decoders().into_iter().filter(|candidate| candidate.problem.is_none());
     let decoders: Vec<String> = usable.map(|candidate| candidate.name).take(3).collect();
-    // Threads that fit the cores, that outnumber them, and none beside the one.
+    // Numbers of threads that fit the cores, that exceed them, and a single thread.
     let shapes = [
         (0, 8, 1),
         (1, 16, 1),
@@ -69,7 +69,7 @@ pub fn settings(rig: &dyn Rig) -> Vec<Setting> {
 /// Measures the parts, predicts and simulates every setting, and only then runs each, in rounds.
 ///
 /// # Errors
-/// As [`Calibration::measure`] and [`Lab::run`].
+/// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Result<Check, LabError> {
     let calibration = Calibration::measure(lab, photos, &options.settings)?;
     let plans: Result<Vec<Planned<'_>>, LabError> =
@@ -94,7 +94,7 @@ pub fn run(lab: &Lab<'_>, photos: &PhotoSet, options: &PlanCheckOptions) -> Resu
     Ok(Check { table, calibration, median_error, median_simulated_error })
 }
 
-/// One setting, what is expected of it, and what it gave.
+/// One setting, its prediction, and its measurement.
 struct Planned<'a> {
     setting: &'a Setting,
     images: u64,
@@ -138,7 +138,7 @@ fn encoder_of(setting: &Setting) -> EncoderOf {
     (setting.encoder.clone(), setting.dtype.name(), setting.threads)
 }
 
-/// One encoder for all settings that differ in their batch alone.
+/// Opens one encoder for all settings that differ only in their batch size.
 fn encoders(lab: &Lab<'_>, settings: &[Setting]) -> Result<BTreeMap<EncoderOf, LentEncoder>, LabError> {
     let mut largest: BTreeMap<EncoderOf, &Setting> = BTreeMap::new();
     for setting in settings {

@@ -1,4 +1,4 @@
-//! `foveate profile`: where the time of a job goes, stage by stage.
+//! `foveate profile`: the time of a job, stage by stage.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 /// What is profiled, and how.
 #[derive(Clone, Debug)]
 pub struct ProfileOptions {
-    /// The configurations, side by side.
+    /// The configurations, for comparison.
     pub settings: Vec<Setting>,
     /// Images of each run; `None` for about as many as take [`SECONDS`].
     pub images: Option<u64>,
-    /// Normalize on the CPU too, image by image into f32 planes, as pipelines do whose encoder does not fold it into its
-    /// weights: a stage that the job itself does not have.
+    /// Whether to normalize on the CPU too, image by image into f32 planes, as pipelines do whose encoder does not fold
+    /// normalization into its weights. The job itself does not have this stage.
     pub normalize: bool,
-    /// How many images the stages' times are projected to.
+    /// Number of images to which the stages' times are projected.
     pub project: u64,
-    /// Where to note every span of the threaded run of the first setting.
+    /// The trace that records every span of the first setting's threaded run.
     pub trace: Option<Trace>,
     /// The sink.
     pub sink: String,
 }
 
-/// How long a run is to take.
+/// Length of a run in seconds.
 pub const SECONDS: f64 = 4.0;
 
 /// Profiles each setting on each set of photos: on one thread, every stage in turn, and with its workers.
 ///
 /// # Errors
-/// When a run cannot be carried out, or its rows are wrong.
+/// Fails if a run cannot be carried out, or its rows are wrong.
 pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &ProfileOptions) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::PROFILE);
     let mut trace = options.trace.clone();
     for photos in sets {
         for setting in &options.settings {
-            // One thread means one thread: the forward too.
+            // One thread in total: this includes the forward.
             let serial = Setting { workers: 0, threads: 1, ..setting.clone() };
             let threaded = Setting { workers: setting.workers.max(1), ..setting.clone() };
             ProfileRun { lab, options, photos, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
@@ -53,11 +53,11 @@ pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &ProfileOptions) -> Result
     Ok(table)
 }
 
-/// Prints a profile with its configurations side by side: of each stage the milliseconds per image and the share of the
-/// wall-clock time, and below what that makes of a whole job.
+/// Prints a profile with its configurations in columns. Each stage has its milliseconds per image and its share of the
+/// wall time; the projection to a whole job follows.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// Fails if `out` cannot be written.
 pub fn print(table: &Table, out: &mut dyn Write) -> std::io::Result<()> {
     let text = |row: usize, name: &str| table.get(row, name).to_string();
     let run = |row: usize| {
@@ -84,7 +84,7 @@ pub fn print(table: &Table, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Width of a run's column.
+/// Width of one run's column.
 const WIDTH: usize = 24;
 
 fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &mut dyn Write) -> std::io::Result<()> {
@@ -99,7 +99,7 @@ fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &
     write!(out, "{:<12}", "")?;
     runs.iter().try_for_each(|(name, _)| write!(out, "{name:>WIDTH$}"))?;
     writeln!(out)?;
-    // The serial run has every stage that there is.
+    // The serial run has every stage.
     let longest = runs.iter().max_by_key(|(_, rows)| rows.len()).map_or(&[][..], |(_, rows)| rows.as_slice());
     for name in longest.iter().map(|&row| stage(row)) {
         line(out, &name, &|rows| match rows.iter().find(|&&row| stage(row) == name) {
@@ -155,7 +155,8 @@ impl ProfileRun<'_> {
         self.lab.carry_out(pipeline, &sink, images)
     }
 
-    /// What the engine timed, under the names of the classic breakdown, and last what none of it covers.
+    /// Returns the engine's timings under the names of the classic breakdown, and last the time that none of them
+    /// covers.
     fn stages(&self, report: &RunReport, normalizing: &Normalizing) -> Vec<StageTotals> {
         let mut stages = Vec::new();
         for stage in &report.stages {
@@ -200,13 +201,13 @@ impl ProfileRun<'_> {
     }
 }
 
-/// Time of the job that no stage claims: the engine itself.
+/// Returns the job's time outside all stages: the engine itself.
 fn other(time: Duration) -> StageTotals {
     let zero = Duration::ZERO;
     StageTotals { name: "other", count: 0, busy: time, own: time, p50: zero, p90: zero, p99: zero, max: zero }
 }
 
-/// An encoder before which every image is normalized on the CPU, for the time that takes; the result is not used.
+/// An encoder that first normalizes every image on the CPU to time that; the result is not used.
 #[derive(Clone)]
 struct Normalizing {
     encoder: LentEncoder,

@@ -8,12 +8,13 @@ use foveate_source::{Source, SourceError};
 
 use crate::Cell;
 
-/// What an experiment may vary. What else there is to a job (model, device, limits, …) is the rig's and stays as it is.
+/// What an experiment may vary. Everything else in a job (model, device, limits, …) belongs to the rig and stays
+/// constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Registry name; others stand in for formats that it cannot read.
+    /// Registry name; others decode the formats that it cannot read.
     pub decoder: String,
-    /// Whether decoders may shrink.
+    /// Whether decoders may downscale.
     pub fast: bool,
     /// Registry name.
     pub resizer: String,
@@ -31,12 +32,12 @@ pub struct Setting {
     pub readers: usize,
     /// Threads of the forward on a CPU.
     pub threads: usize,
-    /// Full batches that may wait for the encoder.
+    /// Maximum number of full batches that wait for the encoder.
     pub prefetch: usize,
 }
 
 impl Setting {
-    /// One of backends that are called `plain`.
+    /// Returns a setting whose backends are called `plain`.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         let plain = || "plain".to_owned();
@@ -55,7 +56,7 @@ impl Setting {
         }
     }
 
-    /// The columns of a table that tell it.
+    /// Returns the columns that identify it in a table.
     pub(crate) fn columns(&self) -> [(&'static str, Cell); 8] {
         [
             ("decoder", self.decoder.as_str().into()),
@@ -69,24 +70,24 @@ impl Setting {
         ]
     }
 
-    /// The name of the decode scale.
+    /// Returns the name of the decode scale.
     pub fn decode_scale(&self) -> &'static str {
         if self.fast { "fast" } else { "exact" }
     }
 
-    /// What `other` has that this one has not, in words: `workers 1 → 2, batch 32 → 8`. Empty when they are equal.
+    /// Describes the changes from this one to `other`: `workers 1 → 2, batch 32 → 8`. Empty if they are equal.
     pub fn changes_to(&self, other: &Self) -> String {
         let words = self.differences(other).map(|(name, before, after)| format!("{name} {before} → {after}"));
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// The values of `other` that this one has not, in words: `workers 2, batch 8`.
+    /// Describes the values of `other` that differ from this one: `workers 2, batch 8`.
     pub fn values_of(&self, other: &Self) -> String {
         let words = self.differences(other).map(|(name, _, after)| format!("{name} {after}"));
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Name, value of this one and value of the other.
+    /// Returns the name and both values of each difference, this one's first.
     fn differences(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> + use<> {
         let pairs = self.named().into_iter().zip(other.named());
         pairs
@@ -116,18 +117,18 @@ impl Setting {
 pub struct Candidate {
     /// Registry name.
     pub name: String,
-    /// What it computes with.
+    /// The library that it computes with.
     pub library: String,
-    /// Why it cannot be used here, and what would help.
+    /// The reason why it cannot be used here, and the remedy.
     pub problem: Option<String>,
 }
 
-/// What was measured, on what, with what: the last columns of every CSV file.
+/// The circumstances of a measurement: the last columns of every CSV file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// The model as asked for.
+    /// The model as the user named it.
     pub model: String,
-    /// Where the forward runs.
+    /// Device of the forward.
     pub device: String,
     /// The processor's name.
     pub host: String,
@@ -137,70 +138,71 @@ pub struct Context {
     pub foveate: String,
     /// Backends compiled in.
     pub features: String,
-    /// What they compute with.
+    /// The libraries that they compute with.
     pub libraries: String,
-    /// UTC, when the run began.
+    /// Start of the run, in UTC.
     pub date: String,
-    /// What random choices depend on.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
 impl Context {
-    /// The values of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
+    /// Returns the values of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
     pub(crate) fn values(&self) -> [String; 9] {
         let Self { model, device, host, cores, foveate, features, libraries, date, seed } = self.clone();
         [model, device, host, cores.to_string(), foveate, features, libraries, date, seed.to_string()]
     }
 }
 
-/// Everything that experiments are made with: the facade's backends behind one value, so that an experiment knows
-/// traits only and its tests can put a slow stage in place of any.
+/// Everything that experiments need: the facade's backends behind one value. So an experiment knows only traits, and
+/// its tests can replace any stage by a slow one.
 pub trait Rig: Sync {
-    /// The configuration asked for: what a plain run would use.
+    /// Returns the requested configuration: what a plain run would use.
     fn base(&self) -> Setting;
 
-    /// What runs it.
+    /// Returns the circumstances of the measurement.
     fn context(&self) -> Context;
 
-    /// The photos, in a fixed order: a sample of what the user named.
+    /// Returns the photos in a fixed order: a sample of the user's inputs.
     fn photos(&self) -> Result<Box<dyn Source>, SourceError>;
 
-    /// Decoders compiled in, the usual one first.
+    /// Returns the decoders compiled in, the usual one first.
     fn decoders(&self) -> Vec<Candidate>;
 
-    /// Resizers compiled in, the usual one first.
+    /// Returns the resizers compiled in, the usual one first.
     fn resizers(&self) -> Vec<Candidate>;
 
-    /// Encoders compiled in that take the model, the usual one first.
+    /// Returns the encoders compiled in that take the model, the usual one first.
     fn encoders(&self) -> Vec<Candidate>;
 
-    /// Sinks compiled in, the usual one first.
+    /// Returns the sinks compiled in, the usual one first.
     fn sinks(&self) -> Vec<Candidate>;
 
-    /// One decoder alone, by name.
+    /// Opens one decoder alone, by name.
     fn open_decoder(&self, name: &str) -> Result<Box<dyn Decoder>, DecodeError>;
 
-    /// Makes the workers' decoders of a setting: its own, with the others behind it.
+    /// Returns the opener of the setting's decoders for workers: its own, with the others as fallback.
     fn decoder_opener(&self, setting: &Setting) -> DecoderOpener;
 
-    /// One resizer, by name.
+    /// Opens one resizer, by name.
     fn open_resizer(&self, name: &str) -> Result<Box<dyn Resizer>, ResizeError>;
 
-    /// Makes the workers' resizers of a setting.
+    /// Returns the opener of the setting's resizers for workers.
     fn resizer_opener(&self, setting: &Setting) -> ResizerOpener;
 
-    /// Makes the workers' preprocessors of a setting: its decoder and its resizer as one, or a device's.
+    /// Returns the opener of the setting's preprocessors for workers: its decoder and its resizer as one, or a
+    /// device's.
     fn preprocessors(&self, setting: &Setting) -> PreprocessorOpener;
 
-    /// How an image of a setting becomes the encoder's input: its recipe's geometry, its hint, its limits.
+    /// Returns the options that turn an image into the encoder's input: the recipe's geometry, its hint, its limits.
     fn preprocess(&self, setting: &Setting) -> PreprocessOptions;
 
-    /// The encoder of a setting: for batches of up to `setting.batch`, with `setting.threads` threads.
+    /// Opens the setting's encoder, for batches of up to `setting.batch`, with `setting.threads` threads.
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError>;
 
-    /// A sink by name.
+    /// Opens a sink by name.
     fn open_sink(&self, name: &str, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>;
 
-    /// How a run of a setting is carried out: its batches, its threads, its queues.
+    /// Returns the setting's configuration of a run: its batches, its threads, its queues.
     fn config(&self, setting: &Setting) -> Config;
 }

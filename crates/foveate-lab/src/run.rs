@@ -10,48 +10,48 @@ use foveate_source::Source;
 use crate::wrap::{CheckedSink, LentEncoder};
 use crate::{LabError, PhotoSet, Rig, Setting};
 
-/// Hears what an experiment is doing, for people who wait.
+/// Receives an experiment's progress, for display.
 pub trait Watch: Sync {
-    /// It goes on to this.
+    /// Reports the step that begins.
     fn doing(&self, what: &str);
 }
 
-/// Where experiments are made: the rig, a folder for what they write, and a way to stop them.
+/// The environment of experiments: the rig, a folder for their output, and a way to stop them.
 pub struct Lab<'a> {
     /// The backends.
     pub rig: &'a dyn Rig,
-    /// Outputs of runs go there and are removed again.
+    /// Folder for the outputs of runs, which are removed again.
     pub scratch: &'a Path,
-    /// Asked between any two samples.
+    /// Checked between any two samples.
     pub cancel: &'a Cancel,
-    /// Told what is going on.
+    /// Receives the progress.
     pub watch: &'a dyn Watch,
-    /// What random choices depend on.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
-/// Where a run's vectors go.
+/// The destination of a run's vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To this sink, and on to disk.
+    /// This sink, on disk.
     Sink(String),
-    /// Nowhere, once they are checked.
+    /// None: the vectors are checked and dropped.
     Discard,
 }
 
-/// What one run showed.
+/// The results of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What the engine says.
+    /// The engine's report.
     pub report: RunReport,
-    /// Images per second: all of them ÷ from the first item to the last commit.
+    /// Images per second: all images ÷ the time from the first item to the last commit.
     pub rate: f64,
-    /// Processor time of the process ÷ (wall-clock time × cores), 0..=1, where the system tells.
+    /// Processor time of the process ÷ (wall time × cores), 0..=1, if the system reports it.
     pub cpu_busy: Option<f64>,
 }
 
 impl Lab<'_> {
-    /// An error once the user asked to stop.
+    /// Fails after the user has asked to stop.
     ///
     /// # Errors
     /// [`LabError::Interrupted`].
@@ -59,18 +59,18 @@ impl Lab<'_> {
         if self.cancel.is_cancelled() { Err(LabError::Interrupted) } else { Ok(()) }
     }
 
-    /// The encoder of a setting, to be lent to runs.
+    /// Opens the setting's encoder, to be lent to runs.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails if it cannot be opened.
     pub fn encoder(&self, setting: &Setting) -> Result<LentEncoder, LabError> {
         Ok(LentEncoder::new(self.rig.open_encoder(setting)?))
     }
 
-    /// The pipeline of a setting over `source`, as a plain run would have it.
+    /// Builds the setting's pipeline over `source`, as in a plain run.
     ///
     /// # Errors
-    /// When the output cannot be opened.
+    /// Fails if the output cannot be opened.
     pub fn pipeline(
         &self,
         setting: &Setting,
@@ -87,10 +87,10 @@ impl Lab<'_> {
         }
     }
 
-    /// Embeds `images` of `photos`, read from where they are stored, and checks every row.
+    /// Embeds `images` of `photos`, read from their original places, and checks every row.
     ///
     /// # Errors
-    /// [`LabError::Run`] when the run stops, [`LabError::Work`] when a row is missing or wrong.
+    /// [`LabError::Run`] if the run stops, [`LabError::Work`] if a row is missing or wrong.
     pub fn run(
         &self,
         setting: &Setting,
@@ -105,10 +105,10 @@ impl Lab<'_> {
         self.carry_out(pipeline, &sink, images)
     }
 
-    /// A sink that checks what goes to `output`.
+    /// Opens a sink that checks the rows for `output`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Fails if it cannot be opened.
     pub fn sink(&self, output: &Output, photos: &PhotoSet) -> Result<CheckedSink, LabError> {
         Ok(CheckedSink::new(self.open_output(output)?, photos.photos.len()))
     }
@@ -123,14 +123,14 @@ impl Lab<'_> {
     /// Runs `pipeline`, whose sink is `sink`, to the end of its `images`.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// The errors of [`Self::run`].
     pub fn carry_out(&self, pipeline: Pipeline, sink: &CheckedSink, images: u64) -> Result<Run, LabError> {
         let run = self.start(pipeline, self.cancel)?;
         sink.check(images).map_err(LabError::Work)?;
         Ok(run)
     }
 
-    /// Runs `pipeline` until somebody asks `stop`, at least `images` of its items.
+    /// Runs `pipeline` until `stop` is set, for at least `images` of its items.
     pub(crate) fn carry_out_until(
         &self,
         stop: &Cancel,
@@ -156,11 +156,11 @@ impl Lab<'_> {
         Ok(Run { rate, cpu_busy: busy.map(|busy| share(busy, wall, self.rig.context().cores)), report })
     }
 
-    /// How many images make a run of about `seconds`, from a first, short one that also warms everything up: a multiple of
-    /// the batch, at least two batches.
+    /// Returns the images of a run of about `seconds`, by a first short one that also warms everything up. The result
+    /// is a multiple of the batch size, at least two batches.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// The errors of [`Self::run`].
     pub fn images_for(
         &self,
         seconds: f64,
@@ -177,7 +177,7 @@ impl Lab<'_> {
         self.scratch.join("output/")
     }
 
-    /// What runs leave behind is of no use; if it cannot be removed, the next run overwrites it.
+    /// Outputs of runs are not needed. If one cannot be removed, the next run overwrites it.
     fn clear_output(&self) {
         let _ = std::fs::remove_dir_all(self.output_folder());
     }

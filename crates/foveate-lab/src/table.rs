@@ -13,20 +13,20 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new(schema: &'static Schema) -> Self {
         Self { schema, rows: Vec::new() }
     }
 
-    /// What its columns mean.
+    /// Returns the schema of its columns.
     pub fn schema(&self) -> &'static Schema {
         self.schema
     }
 
-    /// Adds a row of the values named; the other columns are empty.
+    /// Adds a row with the named values; the other columns are empty.
     ///
     /// # Panics
-    /// When the schema has no such column: a defect of the experiment.
+    /// Panics if the schema has no such column: a defect of the experiment.
     pub fn push<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, Cell)>) {
         let mut row = vec![Cell::Empty; self.schema.columns.len()];
         for (name, value) in values {
@@ -35,37 +35,37 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Sets a value of a row that is there already.
+    /// Sets a value of an existing row.
     ///
     /// # Panics
-    /// When there is no such row or column.
+    /// Panics if there is no such row or column.
     pub fn set(&mut self, row: usize, name: &str, value: Cell) {
         let column = self.column(name);
         self.rows[row][column] = value;
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are no rows.
+    /// Tells whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// A value.
+    /// Returns a value.
     ///
     /// # Panics
-    /// When there is no such row or column.
+    /// Panics if there is no such row or column.
     pub fn get(&self, row: usize, name: &str) -> &Cell {
         &self.rows[row][self.column(name)]
     }
 
-    /// A number of a row, `None` where the cell holds none.
+    /// Returns a number of a row; `None` if the cell holds none.
     ///
     /// # Panics
-    /// When there is no such row or column.
+    /// Panics if there is no such row or column.
     pub fn number(&self, row: usize, name: &str) -> Option<f64> {
         match self.get(row, name) {
             Cell::Number(value) => Some(*value),
@@ -79,7 +79,7 @@ impl Table {
         at.unwrap_or_else(|| panic!("{} has no column '{name}'", self.schema.file))
     }
 
-    /// Writes `FILE` of the schema into `folder`, each row followed by the context's columns, whole or not at all.
+    /// Writes the schema's `FILE` into `folder` atomically, each row followed by the context's columns.
     ///
     /// # Errors
     /// [`LabError::File`].
@@ -104,11 +104,11 @@ impl Table {
         writer.into_inner().map_err(|error| error.into_error().into())
     }
 
-    /// Prints the schema's printed columns, aligned, with three significant digits. What is the same in every row is said
-    /// once, above.
+    /// Prints the schema's printed columns, aligned, with three significant digits. Values that are the same in every
+    /// row are printed once, above.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// Fails if `out` cannot be written.
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let shown = (0..self.schema.columns.len()).filter(|&at| self.is_shown(at));
         let (same, shown): (Vec<usize>, Vec<usize>) = shown.partition(|&at| self.is_same(at));
@@ -132,14 +132,14 @@ impl Table {
         Ok(())
     }
 
-    /// Of several rows, the same words or count in each.
+    /// Tells whether several rows all have the same words or count in a column.
     fn is_same(&self, at: usize) -> bool {
         let first = &self.rows[0][at];
         let is_measured = matches!(first, Cell::Number(_));
         self.rows.len() > 1 && !is_measured && self.rows.iter().all(|row| row[at] == *first)
     }
 
-    /// Printed columns, but not those that hold nothing.
+    /// Tells whether a printed column holds any value.
     fn is_shown(&self, at: usize) -> bool {
         self.schema.columns[at].printed && self.rows.iter().any(|row| row[at] != Cell::Empty)
     }
@@ -149,7 +149,7 @@ impl Table {
     }
 }
 
-/// Longest text in a printed table; the file has all of it.
+/// Maximum length of a text in a printed table; the file has the full text.
 const LONGEST: usize = 64;
 
 fn short(cell: &Cell) -> String {

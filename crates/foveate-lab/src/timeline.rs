@@ -4,16 +4,17 @@ use foveate_plan::{Place, SimOutcome, Span};
 
 use crate::{Calibration, LabError, Setting, Table, schema};
 
-/// Batches that run before the window: until then the queues fill.
+/// Number of batches before the window, during which the queues fill.
 const WARM_UP: f64 = 3.0;
-/// Readers that are busy for less of the time have no lane: it would be empty.
+/// Utilization below which readers have no lane, because it would be empty.
 const WORTH_A_LANE: f64 = 0.02;
 
-/// Simulates `before` and `after` and gives who worked on what in a window of about `batches` batches, [`schema::TIMELINE`].
-/// The window is as long for both, the time that `before` takes for the batches, so what is denser is faster.
+/// Simulates `before` and `after`, and returns which thread worked on what in a window of about `batches` batches,
+/// [`schema::TIMELINE`]. The window has the same length for both, the time that `before` takes for the batches. So the
+/// denser timeline is the faster one.
 ///
 /// # Errors
-/// As [`Calibration::predict`].
+/// The errors of [`Calibration::predict`].
 pub fn timeline(
     calibration: &Calibration,
     before: &Setting,
@@ -40,7 +41,7 @@ fn add(
 ) -> Result<(), LabError> {
     let model = calibration.predict(setting)?.model;
     let from = model.fill_seconds + WARM_UP * model.cycle_seconds;
-    // Enough to reach beyond the window, should the simulation be faster than the model.
+    // Enough to reach beyond the window if the simulation is faster than the model.
     let batches = (2.0 * (from + window) / model.cycle_seconds).ceil() as u64 + 1;
     let mut simulation = calibration.simulation(setting, batches * setting.batch as u64, seed)?;
     simulation.timeline = Some((from, from + window));

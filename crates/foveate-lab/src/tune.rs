@@ -1,9 +1,10 @@
-//! `foveate tune`: workers, threads, batch, readers and prefetch for this machine and these photos, by measurement.
+//! `foveate tune`: finds the best workers, threads, batch, readers and prefetch for this machine and these photos by
+//! measurement.
 //!
-//! The model says where to look, runs say what is true. Parts are measured first; the model's best settings and the one
-//! asked for then run in rounds, the slowest dropping out; from the winner, one value after the other is lowered and
-//! raised, each change in runs that alternate with the winner's. Of settings that are as fast, within the noise or a
-//! few percent, the one with fewer threads, then the smaller batch, is taken.
+//! The model proposes candidates, and runs decide. First the parts are measured. Then the model's best settings and the
+//! requested one run in rounds, and the slowest drop out. From the winner, the search lowers and raises one value at a
+//! time; each change is compared in runs that alternate with the winner's. Among settings that are equally fast, within
+//! the noise or a few percent, it takes the one with fewer threads, then the smaller batch.
 
 mod runs;
 
@@ -14,37 +15,37 @@ use self::runs::{LabRuns, Runs};
 use crate::stats::{Spread, mean};
 use crate::{Calibration, Lab, LabError, PhotoSet, Setting, Table, Watch, schema};
 
-/// Rates within this part of each other are alike.
+/// Rates within this fraction of each other count as equal.
 const ALIKE: f64 = 0.025;
-/// A setting that the model expects to be slower than its best by this part is not tried.
+/// A setting whose predicted rate is lower than the best by this fraction is not tried.
 const HOPELESS: f64 = 0.15;
-/// A run that reaches less than this part of the best's needs no second one.
+/// A run below this fraction of the best rate needs no second one.
 const HOPELESS_RUN: f64 = 0.8;
-/// In the first round, one that is slower than the best by this part drops out.
+/// A setting that is slower than the best by this fraction drops out in the first round.
 const DROPS_OUT: f64 = 0.10;
 /// Rounds of the settings that the search begins with.
 const ROUNDS: usize = 3;
-/// Of which two are run even when that takes longer than the budget: a single run is an anecdote.
+/// Minimum number of rounds, even beyond the budget: a single run is no evidence.
 const LEAST_ROUNDS: usize = 2;
-/// Pairs of runs that compare two settings, at most; what takes more from the machine has to win all of them.
+/// Maximum pairs of runs that compare two settings; a setting that needs more resources must win all of them.
 const PAIRS: usize = 3;
-/// Batches that are considered, beside the one asked for.
+/// Batch sizes to consider, besides the requested one.
 const BATCHES: [usize; 5] = [8, 16, 32, 64, 128];
-/// On a CPU a batch gains little and is slow to measure: none larger than this, unless asked for.
+/// Maximum batch size on a CPU, unless requested: larger ones gain little there and are slow to measure.
 const MOST_ON_CPU: usize = 32;
-/// Most readers considered.
+/// Maximum number of readers.
 const MOST_READERS: usize = 32;
-/// Most workers considered, unless there are more cores.
+/// Maximum number of workers, unless there are more cores.
 const MOST_WORKERS: usize = 16;
-/// Runs that the budget is divided into, after calibration; their longest and shortest, in seconds.
+/// Number of runs that share the budget after calibration; their maximum and minimum length in seconds.
 const RUNS: f64 = 24.0;
 const RUN_SECONDS: [f64; 2] = [0.25, 4.0];
-/// Fewest batches of a run. Its rate is counted from the first one stored to the last, so there is one interval less.
+/// Minimum batches of a run. Its rate counts from the first one stored to the last, so there is one interval less.
 const FEWEST_BATCHES: usize = 4;
-/// The smallest batch whose forward is slower than the best by no more than this part is the knee.
+/// The knee is the smallest batch size whose forward is slower than the best by at most this fraction.
 const KNEE: f64 = 0.05;
 
-/// A value of a setting that is halved and raised, and how to change it.
+/// A value of a setting that the search lowers and raises, with its setter and getter.
 type Count = (fn(&Setting, usize) -> Setting, fn(&Setting) -> usize);
 const COUNTS: [Count; 3] = [
     (|setting, workers| Setting { workers, ..setting.clone() }, |setting| setting.workers),
@@ -52,26 +53,26 @@ const COUNTS: [Count; 3] = [
     (|setting, prefetch| Setting { prefetch, ..setting.clone() }, |setting| setting.prefetch),
 ];
 
-/// What tuning chose.
+/// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// Everything tried, [`schema::TUNING`].
+    /// All trials, [`schema::TUNING`].
     pub table: Table,
-    /// The choice.
+    /// The chosen setting.
     pub setting: Setting,
-    /// Its images per second, median.
+    /// Its median images per second.
     pub images_per_second: f64,
-    /// The same of the setting asked for.
+    /// Median images per second of the requested setting.
     pub before: f64,
-    /// The choice and its reasons, in a few lines for people.
+    /// The choice and its reasons, in a few lines of text.
     pub why: String,
 }
 
-/// Searches for about `budget` from the rig's [`base`](crate::Rig::base), of which it changes workers, threads, batch,
-/// readers and prefetch. It takes longer where the setting asked for alone needs longer to be measured.
+/// Searches for about `budget`, starting from the rig's [`base`](crate::Rig::base). It changes workers, threads, batch,
+/// readers and prefetch. It takes longer if the requested setting alone needs longer to measure.
 ///
 /// # Errors
-/// As [`Calibration::measure`] and [`Lab::run`].
+/// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, LabError> {
     let context = lab.rig.context();
     let machine = Machine { cores: context.cores, on_cpu: context.device.starts_with("cpu") };
@@ -92,7 +93,7 @@ fn search<'a>(
     Ok(tuner)
 }
 
-/// What settings may use.
+/// The resources that settings may use.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     cores: usize,
@@ -122,17 +123,17 @@ struct Tuner<'a> {
     run_seconds: f64,
     base: Setting,
     calibration: Calibration,
-    /// Threads of the forward that were calibrated.
+    /// Calibrated numbers of forward threads.
     threads: Vec<usize>,
-    /// Batches that are considered.
+    /// Batch sizes to consider.
     batches: Vec<usize>,
     trials: Vec<Trial>,
-    /// The trial that is the best so far.
+    /// Index of the best trial so far.
     best: usize,
     notes: Vec<String>,
 }
 
-/// How a challenger did against the best so far.
+/// The result of a challenger against the best so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
     Faster(f64),
@@ -141,7 +142,7 @@ enum Verdict {
 }
 
 impl<'a> Tuner<'a> {
-    /// Calibrates.
+    /// Calibrates the model and prepares the search.
     fn new(
         runs: &'a mut dyn Runs,
         watch: &'a dyn Watch,
@@ -160,7 +161,7 @@ impl<'a> Tuner<'a> {
         let all: Vec<Setting> = batches.iter().flat_map(|&batch| settings(batch)).collect();
         let mut notes = Vec::new();
         let calibration = match runs.calibrate(&all) {
-            // What was asked for may work yet: a larger batch can be too much for a device's memory.
+            // The requested batch size may still work: a larger one can exceed a device's memory.
             Err(LabError::Encode(error)) => {
                 notes.push(format!("no other batch than {}: {error}", base.batch));
                 batches = BTreeSet::from([base.batch]);
@@ -189,7 +190,7 @@ impl<'a> Tuner<'a> {
 
     // ---- where the search begins
 
-    /// The winner of rounds between the setting asked for and the model's best.
+    /// Returns the winner of rounds between the requested setting and the model's best.
     fn start(&mut self) -> Result<usize, LabError> {
         let asked = self.base.clone();
         let mut runners = vec![self.trial(asked, "the configuration asked for".to_owned())];
@@ -216,8 +217,8 @@ impl<'a> Tuner<'a> {
         Ok(runners[0])
     }
 
-    /// For each number of forward threads, the cheapest of the settings that the model takes for the best, unless it is
-    /// hopeless; with what the model expects.
+    /// For each number of forward threads, returns the cheapest of the settings that the model predicts to be best,
+    /// with its predicted rate. Hopeless ones are omitted.
     fn expected_best(&self) -> Result<Vec<(Setting, f64)>, LabError> {
         let mut best = Vec::new();
         for &threads in &self.threads {
@@ -239,7 +240,7 @@ impl<'a> Tuner<'a> {
         Ok(best)
     }
 
-    /// The smallest batch whose forward takes nearly as little an image as any.
+    /// Returns the smallest batch size whose forward takes nearly as little time per image as any.
     fn knee(&self, threads: usize) -> Result<usize, LabError> {
         let mut seconds = Vec::new();
         for &batch in &self.batches {
@@ -255,7 +256,7 @@ impl<'a> Tuner<'a> {
 
     // ---- one value after the other
 
-    /// From `best`, lowers and raises one value at a time while that helps and there is time.
+    /// Starting from `best`, lowers and raises one value at a time while that helps and time is left.
     fn climb(&mut self, mut best: usize) -> Result<(), LabError> {
         let mut next = self.neighbours(best)?;
         while !next.is_empty() && self.has_time_for(&[best, best, best, best]) {
@@ -279,8 +280,8 @@ impl<'a> Tuner<'a> {
         Ok(())
     }
 
-    /// Settings that differ from a trial's in one value and may be better: first what takes less, unless the model takes it
-    /// for hopeless; then what takes more, unless the model expects it to be slower.
+    /// Returns settings that differ from a trial's in one value and may be better. Cheaper ones come first, unless the
+    /// model predicts them to be hopeless. Dearer ones follow, unless the model predicts them to be slower.
     fn neighbours(&self, trial: usize) -> Result<Vec<(String, Setting)>, LabError> {
         let best = &self.trials[trial].setting;
         let now = self.calibration.predict(best)?.images_per_second;
@@ -290,7 +291,7 @@ impl<'a> Tuner<'a> {
         for (with, count) in COUNTS {
             let count = count(best);
             for few in doublings(count.saturating_sub(1)) {
-                // The fewest that the model takes for enough, at once.
+                // Jumps to the smallest value that the model predicts to suffice.
                 if few < count && expected(&with(best, few))? >= 1.0 - ALIKE / 2.0 {
                     fewer.push(with(best, few));
                     break;
@@ -313,7 +314,7 @@ impl<'a> Tuner<'a> {
         Ok(neighbours)
     }
 
-    /// Runs of both in turn: `least` pairs, and more until they differ clearly or there were enough.
+    /// Alternates runs of both: `least` pairs, and more until they differ clearly or the maximum is reached.
     fn compare(&mut self, best: usize, challenger: usize, least: usize) -> Result<Verdict, LabError> {
         let images = self.images(&[best, challenger]);
         let mut ratios = Vec::new();
@@ -338,7 +339,7 @@ impl<'a> Tuner<'a> {
         self.trials.len() - 1
     }
 
-    /// Images of a run that compares these trials: as many for each.
+    /// Returns the images of a run that compares these trials, the same for each.
     fn images(&self, trials: &[usize]) -> u64 {
         let settings = trials.iter().map(|&trial| &self.trials[trial].setting);
         let largest = settings.clone().map(|setting| setting.batch).max().unwrap_or(1);
@@ -362,7 +363,7 @@ impl<'a> Tuner<'a> {
         Ok(rate)
     }
 
-    /// Whether a run of each of these still fits the budget, going by how long they took so far.
+    /// Tells whether one run of each still fits the budget, going by their earlier runs.
     fn has_time_for(&self, trials: &[usize]) -> bool {
         let images = self.images(trials) as f64;
         let seconds = trials.iter().map(|&trial| {
@@ -419,7 +420,8 @@ impl<'a> Tuner<'a> {
 }
 
 impl Verdict {
-    /// Of the challenger's rates ÷ the best's: to be faster it has to be so each time, to be slower on average.
+    /// Decides by the challenger's rates ÷ the best's: it is faster if every ratio says so, slower if their average
+    /// does.
     fn of(ratios: &[f64]) -> Self {
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let ratio = mean(ratios).unwrap_or(1.0);
@@ -443,18 +445,19 @@ impl Verdict {
     }
 }
 
-/// What a setting takes from the machine, dearest first.
+/// Returns the resources that a setting takes, dearest first.
 fn cost(setting: &Setting) -> [usize; 4] {
     [setting.workers + setting.threads, setting.batch, setting.readers, setting.prefetch]
 }
 
-/// Threads of a forward that are worth a try: every core, one left for the workers, half of them, and those asked for.
+/// Returns the numbers of forward threads to try: every core, every core but one, half of them, and the requested
+/// number.
 fn thread_choices(cores: usize, asked: usize) -> Vec<usize> {
     let choices = BTreeSet::from([cores, cores - cores.min(1), cores / 2, asked]);
     choices.into_iter().filter(|&threads| threads > 0).collect()
 }
 
-/// 1, 2, 4, … up to `most`.
+/// Yields 1, 2, 4, … up to `most`.
 fn doublings(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n <= most.max(1))
 }
@@ -465,7 +468,7 @@ mod tests {
     use crate::Cell;
     use crate::calibrate::KnownCosts;
 
-    /// Runs in a simulation, which has a clock of its own.
+    /// Runs in a simulation with its own clock.
     struct Simulated {
         costs: KnownCosts,
         calibration: Option<Calibration>,
@@ -496,7 +499,7 @@ mod tests {
         fn doing(&self, _: &str) {}
     }
 
-    /// Tunes for so many simulated seconds, and says how many it took.
+    /// Tunes for `budget` simulated seconds, and returns the seconds that it took.
     fn tuned(costs: KnownCosts, workers: usize, budget: u64) -> (Tuned, f64) {
         let mut runs = Simulated { costs, calibration: None, seconds: 0.0 };
         let machine = Machine { cores: 2, on_cpu: false };
@@ -546,7 +549,7 @@ mod tests {
         assert!(matches!(Verdict::of(&[1.10, 1.12]), Verdict::Faster(_)));
         assert!(matches!(Verdict::of(&[0.90, 0.91]), Verdict::Slower(_)));
         assert!(matches!(Verdict::of(&[1.01, 0.99]), Verdict::Alike(_)));
-        // Faster on average, but the runs do not agree.
+        // Faster on average, but the runs disagree.
         assert!(matches!(Verdict::of(&[1.30, 0.90]), Verdict::Alike(_)));
     }
 

@@ -1,4 +1,4 @@
-//! Stages around other stages: photos over and over, an encoder that outlives its run, a sink that checks.
+//! Wrappers around stages: repeated photos, an encoder that outlives its run, a sink that checks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
 pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
 
-/// Items over and over: item `i` is the `i % n`th, under an id of its own.
+/// Repeats items: item `i` is number `i % n`, with its own id.
 pub(crate) struct Cycle {
     items: Arc<[Item]>,
     total: u64,
@@ -59,7 +59,7 @@ impl Source for Cycle {
     }
 }
 
-/// Gives the bytes of the `i % n`th photo for item `i`.
+/// Returns the bytes of photo `i % n` for item `i`.
 pub(crate) struct MemoryFetch(Arc<[Arc<[u8]>]>);
 
 impl MemoryFetch {
@@ -76,10 +76,10 @@ impl Fetch for MemoryFetch {
     }
 }
 
-/// Bytes of what [`KeyFetch`] gives.
+/// Number of bytes that [`KeyFetch`] returns.
 pub(crate) const KEY_LEN: usize = 8;
 
-/// Gives an item's number, little-endian, in place of its bytes.
+/// Returns an item's number, little-endian, instead of its bytes.
 pub(crate) struct KeyFetch;
 
 impl Fetch for KeyFetch {
@@ -90,7 +90,7 @@ impl Fetch for KeyFetch {
     }
 }
 
-/// An encoder that several runs borrow in turn: loading a model takes longer than many an experiment.
+/// An encoder that several runs borrow in turn, because many experiments are shorter than the loading of a model.
 #[derive(Clone)]
 pub struct LentEncoder {
     spec: EncoderSpec,
@@ -148,18 +148,18 @@ impl Overlap for LentEncoder {
     }
 }
 
-/// The batch that an encoder still has on its device.
+/// Returns the batch that an encoder keeps on its device.
 pub(crate) fn resident(encoder: &mut dyn Encoder) -> Result<&mut dyn Resident, EncodeError> {
     encoder.resident().ok_or_else(|| EncodeError::Batch("none is on a device".to_owned()))
 }
 
-/// What an encoder that is wrapped overlaps with.
+/// Returns the wrapped encoder's overlapping interface.
 pub(crate) fn overlap(encoder: &mut dyn Encoder) -> Result<&mut dyn Overlap, EncodeError> {
     encoder.overlap().ok_or_else(|| EncodeError::Unsupported("batches under way".to_owned()))
 }
 
-/// Passes rows on to another sink (or nowhere), and checks them: every item once, in order, with finite vectors, and the
-/// same vector, nearly, whenever it is the same photo.
+/// Passes rows on to another sink (or none) and checks them: every item once, in order, with finite vectors, and nearly
+/// the same vector for the same photo.
 #[derive(Clone)]
 pub struct CheckedSink(Arc<Mutex<Checked>>);
 
@@ -173,11 +173,11 @@ struct Checked {
     problem: Option<String>,
 }
 
-/// Cosine that the same photo's vectors must have: half precision may depend on the batch a little.
+/// Minimum cosine between the vectors of the same photo: half precision may depend slightly on the batch.
 const SAME: f64 = 0.999;
 
 impl CheckedSink {
-    /// Checks rows of items that are `photos` photos over and over.
+    /// Checks rows of items that repeat `photos` photos.
     pub fn new(inner: Option<Box<dyn VectorSink>>, photos: usize) -> Self {
         Self(Arc::new(Mutex::new(Checked {
             inner,
@@ -190,7 +190,7 @@ impl CheckedSink {
         })))
     }
 
-    /// A sink for another run over the same photos, whose vectors have to be the same as this one's.
+    /// Creates a sink for another run over the same photos, whose vectors must equal this one's.
     pub fn anew(&self, inner: Option<Box<dyn VectorSink>>) -> Self {
         let known = lock(&self.0);
         let fresh = Self::new(inner, known.photos as usize);
@@ -198,17 +198,17 @@ impl CheckedSink {
         fresh
     }
 
-    /// Whether exactly `images` items came through with a vector each.
+    /// Checks that exactly `images` items came through, with a vector each.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Describes the mismatch.
     pub fn check(&self, images: u64) -> Result<(), String> {
         self.check_at_least(images)?;
         let rows = lock(&self.0).rows;
         if rows == images { Ok(()) } else { Err(format!("{rows} rows stored instead of {images}")) }
     }
 
-    /// Whether at least `images` items came through, and all that did with a vector each.
+    /// Checks that at least `images` items came through, each with a vector.
     pub(crate) fn check_at_least(&self, images: u64) -> Result<(), String> {
         let checked = lock(&self.0);
         if let Some(problem) = &checked.problem {
@@ -261,7 +261,7 @@ impl Checked {
     }
 }
 
-/// Of the angle between two vectors; 1 when both are zero.
+/// Returns the cosine of the angle between two vectors; 1 if both are zero.
 pub(crate) fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
     let lengths = (dot(a, a) * dot(b, b)).sqrt();

@@ -19,7 +19,7 @@ use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Source, SourceError};
 
-/// What is wrong with the backends called `spoilt`.
+/// The fault of the backends called `spoilt`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -63,10 +63,10 @@ impl Bench {
     }
 }
 
-/// Little, and the same for every candidate.
+/// A small effort, the same for every candidate.
 const EFFORT: Effort = Effort { images: Some(16), seconds: 0.05, samples: 3, quick: true };
 
-/// Six photos that are large enough to be made small.
+/// Returns a rig with six photos that are large enough to be downscaled.
 fn large() -> FakeRig {
     let photos = (0..6).map(|n| raw(n, Size::new(400, 330 + n % 2))).collect();
     FakeRig { photos, ..FakeRig::new() }
@@ -76,7 +76,7 @@ fn text(table: &Table, row: usize, column: &str) -> String {
     table.get(row, column).to_string()
 }
 
-/// Rows in which each column has its value.
+/// Returns the rows in which each column has its value.
 fn rows(table: &Table, wanted: &[(&str, &str)]) -> Vec<usize> {
     let is = |row: &usize| wanted.iter().all(|(column, value)| text(table, *row, column) == *value);
     (0..table.len()).filter(is).collect()
@@ -98,7 +98,8 @@ fn rate(table: &Table, row: usize) -> f64 {
     table.number(row, "images_per_second").unwrap()
 }
 
-/// Rows that are `ok` have a value everywhere but in `may_be_empty`; others say why they have none, and nothing else.
+/// Checks that rows marked `ok` have a value everywhere except in `may_be_empty`, and that the others give the reason
+/// and nothing else.
 fn check_cells(table: &Table, may_be_empty: &[&str]) {
     for row in 0..table.len() {
         let status = text(table, row, "status");
@@ -193,7 +194,7 @@ fn a_photo_that_one_decoder_refuses_is_left_to_none() {
     let table = bench::decoders(&bench.lab(), &bench.sets(), &EFFORT).unwrap();
     let of = |decoder| row(&table, &[("decoder", decoder), ("decode_scale", "exact")]);
     assert_eq!((text(&table, of("plain"), "status"), text(&table, of("spoilt"), "status")), ("ok".into(), "ok".into()));
-    // Photos of 40 x 30 are refused: those of 24 x 32 are left.
+    // Photos of 40 x 30 are refused, so those of 24 x 32 are left.
     let per_image = |row| table.number(row, "megapixels_per_second").unwrap() * 1e6 / rate(&table, row);
     assert!((per_image(of("plain")) - 24.0 * 32.0).abs() < 1.0, "{}", print(&table));
 }
@@ -277,7 +278,7 @@ fn wrong_encoders_have_no_figures() {
     }
 }
 
-/// The one row that is marked is the first within 5 % of the best.
+/// Checks that exactly one row is marked: the first within 5 % of the best.
 fn check_mark(table: &Table, column: &str) {
     let rates: Vec<f64> = (0..table.len()).map(|row| rate(table, row)).collect();
     let best = rates.iter().copied().fold(0.0, f64::max);
@@ -308,7 +309,7 @@ fn a_worker_sweep_runs_the_whole_job_with_each_number_of_workers_and_marks_its_p
     check_cells(&table, &["plateau"]);
     check_mark(&table, "plateau");
     assert_eq!((0..3).map(|row| text(&table, row, "workers")).collect::<Vec<_>>(), ["0", "1", "4"]);
-    // One thread takes at least what it sleeps.
+    // One thread takes at least the time that it sleeps.
     assert!(rate(&table, 0) <= 1000.0 && rate(&table, 1) <= 1000.0, "{}", print(&table));
     for row in 0..3 {
         let bound = if table.number(row, "encoder_busy").unwrap() >= 0.95 { "yes" } else { "no" };
@@ -351,11 +352,11 @@ fn the_headline_measures_every_step() {
         for (number, change) in steps.into_iter().enumerate() {
             assert_eq!(text(&table, of(change), "step"), number.to_string());
         }
-        // Small photos are JPEG files, which this rig really decodes: how long that takes is not the test's to say.
+        // Small photos are JPEG files, which this rig really decodes. The test does not judge that time.
         if set.name != sets.usable[0].name {
             continue;
         }
-        // Which of two is the faster one, the machine decides: a step takes the other one.
+        // The machine decides which of two is faster: a step takes the other one.
         let value = |change, column| text(&table, of(change), column);
         for column in ["decoder", "resizer"] {
             let mut both = [value("baseline", column), value(column, column)];
@@ -413,7 +414,7 @@ fn an_extrapolation_is_of_runs_of_two_lengths_and_checked_by_a_longer_one() {
     let table = bench::extrapolation(&bench.lab(), &sets, 1_000_000, &effort).unwrap();
     check_cells(&table, &["high"]);
     let value = |column| table.number(0, column).unwrap();
-    // Each sample starts twice, for 160 images and for 40, and the long run once.
+    // Each sample starts twice, with 160 images and with 40, and the long run once.
     let samples = bench.ledger.phases().into_iter().filter(|(what, _)| what.contains("sample"));
     assert!(samples.into_iter().all(|(_, work)| work.of("forward") == 200));
     let high = table.number(0, "high").unwrap_or(f64::INFINITY);
@@ -541,7 +542,7 @@ impl Rig for Spoilt {
     }
 }
 
-/// A rig whose photos are JPEGs: a worker looks at what it downloads.
+/// Returns a rig whose photos are JPEGs, because a worker validates its downloads.
 fn jpegs(rig: FakeRig) -> FakeRig {
     let jpeg = |n: u8| {
         let (side, mut bytes) = (20 + u32::from(n % 3), Vec::new());
@@ -553,7 +554,7 @@ fn jpegs(rig: FakeRig) -> FakeRig {
     FakeRig { photos: (0..6).map(jpeg).collect(), ..rig }
 }
 
-/// Photos after 30 ms, callbacks after 10 ms, a forward of 8 ms.
+/// Returns photos after 30 ms, callbacks after 10 ms, and a forward of 8 ms.
 fn service() -> Service {
     let ms = |ms| (Duration::from_millis(ms), Duration::from_millis(ms));
     let (photos, callbacks) = (ms(30), ms(10));
@@ -575,7 +576,7 @@ fn a_worker_is_measured_with_more_and_more_stages_side_by_side() {
         let of = |number: &str| row(&table, &[("encoder", encoder), ("configuration", number)]);
         let rows = ["1", "2", "3", "4"].map(of);
         let rates = rows.map(|row| table.number(row, "requests_per_second").unwrap());
-        // In turn at least 56 ms a request; then, at best, 16 ms, then 8 ms.
+        // In turn, at least 56 ms per request; then, at best, 16 ms, then 8 ms.
         let most = [1e3 / 56.0, 1e3 / 16.0, 1e3 / 8.0, f64::INFINITY];
         assert!(rates.iter().zip(most).all(|(&rate, most)| rate <= 1.01 * most), "{}", print(&table));
         let times = rows.map(|row| table.number(row, "times_first").unwrap());
@@ -602,7 +603,7 @@ fn a_worker_whose_vectors_depend_on_the_batch_has_no_figures() {
     let table =
         bench::worker(&bench.lab(), &bench.sets().usable[0], &service(), &Effort { samples: 1, ..EFFORT }).unwrap();
     let of = |encoder, number| row(&table, &[("encoder", encoder), ("configuration", number)]);
-    // Alone in its batch an image has the same noise every time.
+    // Alone in its batch, an image always has the same noise.
     ["1", "2", "3"].iter().for_each(|number| assert_eq!(text(&table, of("spoilt", number), "status"), "ok"));
     not_available(&table, of("spoilt", "4"), "other vectors than in configuration 1");
     assert_eq!(text(&table, of("stub", "4"), "status"), "ok");
@@ -646,7 +647,7 @@ impl Decoder for SpoiltDecoder {
     }
 }
 
-/// Leaves the last sample as it was.
+/// Leaves the last sample unwritten.
 struct SpoiltResizer(Box<dyn Resizer>);
 
 impl Resizer for SpoiltResizer {

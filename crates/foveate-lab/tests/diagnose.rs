@@ -1,5 +1,6 @@
-//! The diagnosis over the real engine: that each depth adds the work of one stage, that vectors are checked, and what is
-//! said of photos and settings. What the rates of a slow stage lead to is tested on simulated pipelines, where time is exact.
+//! The diagnosis over the real engine. These tests check that each depth adds the work of one stage, that vectors are
+//! checked, and what is reported about photos and settings. The conclusions from a slow stage's rates are tested on
+//! simulated pipelines, where time is exact.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, their helpers included")]
 
@@ -10,7 +11,7 @@ use foveate_core::Size;
 use foveate_lab::diagnose::{self, Depth, DiagnoseOptions, Diagnosis, Verify};
 use foveate_lab::{LabError, PhotoSet, Setting};
 
-/// Samples of the fewest images, without the checklist.
+/// Returns samples of the fewest images, without remedies.
 fn options() -> DiagnoseOptions {
     DiagnoseOptions { rounds: 2, most_rounds: 2, seconds: 0.0, remedies: false, ..DiagnoseOptions::new("file") }
 }
@@ -45,15 +46,15 @@ fn diagnose_set(
     Ok(diagnosis)
 }
 
-/// The work of each sample at a depth.
+/// Returns the work of each sample at a depth.
 fn samples(bench: &Bench, depth: Depth) -> Vec<Work> {
     let end = format!("cached: {}", depth.cached());
     let phases = bench.phases().into_iter();
     phases.filter(|(what, _)| what.starts_with("round") && what.ends_with(&end)).map(|(_, work)| work).collect()
 }
 
-/// At every depth the stages that are cached do nothing, and all others the whole work. So what a depth is slower by than
-/// the one before is the cost of the stage between them.
+/// Checks that at every depth the cached stages do nothing, and all others the whole work. So the slowdown from one
+/// depth to the next is the cost of the stage between them.
 fn check_work(workers: usize) {
     let mut rig = rig();
     rig.base.workers = workers;
@@ -75,7 +76,7 @@ fn check_work(workers: usize) {
                 assert_eq!(images >= IMAGES, works, "{stage} at {depth:?}: {images}");
                 assert!(works || images == 0, "{stage} at {depth:?}: {images}");
             }
-            // Where the batch stays on the device, it is copied there once.
+            // If the batch stays on the device, it is copied there once.
             let copied = work.of("copy-in");
             assert!(if depth == Depth::OnDevice { copied == 4 } else { copied >= IMAGES }, "{depth:?}: {copied}");
         }
@@ -140,7 +141,7 @@ fn photos_beyond_the_memory_are_left_out_and_sizes_that_vary_are_told() {
 fn vectors_that_caching_changes_are_found() {
     let bench = Bench::new(rig());
     let mut photos = PhotoSet::load(&bench.rig, 100).unwrap();
-    // What is in memory is not what is stored.
+    // The photos in memory differ from the stored ones.
     photos.photos = photos.photos.iter().rev().cloned().collect();
     let error = diagnose_set(&bench, &photos, &bench.rig.base, &options()).unwrap_err();
     assert!(matches!(&error, LabError::Work(problem) if problem.contains("another vector")), "{error}");
@@ -180,7 +181,7 @@ fn options_that_make_no_sense_are_refused() {
 #[test]
 fn a_remedy_is_predicted_and_then_measured_in_turns_with_what_is() {
     let mut rig = rig();
-    // So that a run takes no less than can be measured.
+    // Makes a run long enough to be measured.
     rig.costs.decode = 1.0;
     rig.decoders = vec![("plain", Some(1.0)), ("quick", Some(0.25)), ("absent", None)];
     let bench = Bench::new(rig);

@@ -1,4 +1,4 @@
-//! The model's calibration on the real engine, with stages that sleep; and what is made of its tables.
+//! The model's calibration on the real engine, with stages that sleep, and the use of its tables.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Bench, Costs, FakeRig};
 use foveate_lab::{Calibration, Cell, Context, PhotoSet, Setting, Table, checklist, schema, tune};
 
-/// Decoding is the slowest stage of one worker and of two, the forward that of four.
+/// Returns a bench where decoding is the slowest stage with one worker and with two, the forward with four.
 fn slow_decoder() -> Bench {
     let costs = Costs { read: 2.0, decode: 16.0, resize: 4.0, forward: 7.0, forward_call: 20.0, ..Costs::default() };
     Bench::new(FakeRig::with_costs(costs))
@@ -26,7 +26,7 @@ fn calibration_finds_the_costs_that_stages_have() {
     let other = Setting { batch: 32, workers: 4, ..base.clone() };
     let calibration = Calibration::measure(&lab, &photos, &[base.clone(), other.clone()]).unwrap();
     let costs = calibration.costs(&base).unwrap();
-    // A sleep lasts at least as long as it should.
+    // A sleep lasts at least as long as requested.
     for (what, got, expected) in
         [("read", costs.read_ms, 2.0), ("decode", costs.decode_ms, 16.0), ("resize", costs.resize_ms, 4.0)]
     {
@@ -37,7 +37,7 @@ fn calibration_finds_the_costs_that_stages_have() {
     for cost in &measured.forward {
         assert!(cost.seconds >= 20e-3 + 7e-3 * f64::from(cost.batch), "{cost:?}");
     }
-    // Sleeping takes no core, whoever else sleeps.
+    // Sleeping takes no core time, whatever else sleeps.
     assert!(measured.stages.iter().all(|stage| stage.cpu_seconds < 2e-3), "{measured:?}");
 
     let unknown = Setting { decoder: "another".to_owned(), ..base };
@@ -59,7 +59,7 @@ fn tuning_runs_the_real_engine_and_chooses_one_setting() {
     assert!((0..tuned.table.len()).all(|row| tuned.table.number(row, "samples") > Some(0.0)), "each was run");
 }
 
-/// A row of a profile on one thread.
+/// Adds a row of a profile on one thread.
 fn stage(table: &mut Table, name: &str, ms: f64, share: f64) {
     table.push([
         ("photos", "as given, 1000 x 1000 px, 300 kB".into()),
@@ -131,11 +131,11 @@ fn the_checklist_answers_with_the_figures_of_the_tables() {
         assert_eq!(text(check, "verdict"), verdict, "{check}");
         assert!(text(check, "advice").contains(advice), "{check}: {}", text(check, "advice"));
     }
-    // What was not measured is not judged.
+    // What was not measured gets no judgement.
     for check in ["batch", "precision", "culprit", "prediction", "extrapolation", "prefetch", "normalization"] {
         assert_eq!((text(check, "verdict").as_str(), text(check, "value").as_str()), ("unknown", ""), "{check}");
     }
-    // Every source names a file of the schema, and columns that it has.
+    // Every source names a file of the schema, and columns of that file.
     for row in 0..table.len() {
         let source = table.get(row, "source").to_string();
         let (file, columns) = source.split_once(": ").unwrap();

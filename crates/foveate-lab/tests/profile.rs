@@ -1,4 +1,4 @@
-//! What a profile says of stages whose costs are known.
+//! The profile of stages with known costs.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn options(bench: &Bench, images: u64) -> ProfileOptions {
     }
 }
 
-/// The sum of a column over the rows of a mode.
+/// Returns the sum of a column over a mode's rows.
 fn sum(table: &Table, mode: &str, column: &str) -> f64 {
     let of_mode = (0..table.len()).filter(|&row| table.get(row, "mode").to_string() == mode);
     of_mode.filter_map(|row| table.number(row, column)).sum()
@@ -56,7 +56,7 @@ fn every_stage_has_its_own_cost() {
     for (stage, cost) in stages {
         for mode in ["serial", "threaded"] {
             let measured = value(&table, mode, stage, "ms_per_image");
-            // Sleeping may take longer than asked for, never less.
+            // Sleeping may take longer than requested, never less.
             assert!(measured >= 0.999 * cost, "{mode} {stage}: {measured} ms instead of {cost}");
         }
         let (total, wall) = (value(&table, "serial", stage, "total_s"), value(&table, "serial", stage, "wall_s"));

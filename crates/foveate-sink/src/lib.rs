@@ -39,8 +39,8 @@ pub trait VectorSink: Send {
     /// Makes all rows and failures so far durable, atomically: after a crash either all of them or none are there.
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError>;
 
-    /// Commits nothing further; publishes the complete output under its final names. If every item failed, that is the
-    /// failures file alone: an empty output would pass for a result.
+    /// Publishes the complete output under its final names. Does not commit further rows. If every item failed, the
+    /// output is the failures file alone, because an empty output would pass for a result.
     fn finish(&mut self) -> Result<Published, SinkError>;
 }
 

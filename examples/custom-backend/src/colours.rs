@@ -20,7 +20,7 @@ struct Colours {
 
 impl Colours {
     fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
-        // What is asked for and cannot be had is an error, never quietly something else.
+        // A setting that this encoder does not support is an error, never silently replaced.
         if options.device != "cpu" || options.dtype != DType::F32 {
             return Err(EncodeError::Unsupported("it runs on the CPU, in f32".to_owned()));
         }

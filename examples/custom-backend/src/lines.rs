@@ -1,5 +1,5 @@
-//! A sink: lines of text. Writing one part is all there is to do; that the output survives being killed, continues
-//! where it was, and appears when it is whole, is `PartSink`'s doing.
+//! A sink: lines of text. It only writes one part. `PartSink` makes the output survive a kill, resumes it, and
+//! publishes it when it is complete.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl PartFormat for Lines {
         &[]
     }
 
-    /// There is no room for a manifest among the lines: one is written beside them.
+    /// Lines have no room for a manifest, so it is written to a file beside them.
     fn embeds_manifest(&self) -> bool {
         false
     }

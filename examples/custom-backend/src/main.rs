@@ -1,5 +1,5 @@
-//! Backends of one's own in the whole pipeline: a decoder, an encoder and a sink that foveate has never heard of, found
-//! by name like those it brings along. The rest (reading, threads, order, resizing, failures, resuming) is foveate's.
+//! Your own backends in the whole pipeline: a decoder, an encoder and a sink that foveate does not know, selected by
+//! name like the built-in ones. Foveate provides the rest: reading, threads, order, resizing, failures and resuming.
 
 mod bmp;
 mod colours;
@@ -21,13 +21,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     write_bmp(&folder.join("2-teal.bmp"), 224, 500, [0, 128, 128])?;
     std::fs::write(folder.join("3-broken.bmp"), b"BM and then nothing")?;
 
-    // What this build of foveate contains (a resizer, as Cargo.toml says), and then one's own.
+    // The compiled backends (here a resizer, as Cargo.toml says) and then your own.
     let mut backends = Backends::compiled();
     bmp::register(&mut backends.decoders)?;
     colours::register(&mut backends.encoders)?;
     lines::register(&mut backends.sinks)?;
 
-    // The model's folder says how images are prepared; our encoder has no use for its weights.
+    // The model's folder says how to prepare images; our encoder does not use its weights.
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/tiny");
     let output = folder.join("colours.txt"); // `.txt` is the extension that our sink claims
     let options = EmbedOptions {
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes an image of one colour, for the example to have something to read.
+/// Writes an image of one colour as input for the example.
 fn write_bmp(path: &Path, width: u32, height: u32, rgb: [u8; 3]) -> std::io::Result<()> {
     let mut row: Vec<u8> = [rgb[2], rgb[1], rgb[0]].repeat(width as usize);
     row.resize(row.len().next_multiple_of(4), 0);

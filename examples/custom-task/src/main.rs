@@ -1,4 +1,4 @@
-//! A task of one's own in a worker: how bright photos are. Beside it, in the same process, another one: how large they are.
+//! Two tasks of your own in one worker process: the brightness of photos, and their size.
 
 use std::sync::mpsc::channel;
 
@@ -45,7 +45,7 @@ impl Task for Bytes {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let usual = Batching::default();
     let engine = Engine::builder().task("brightness", Brightness, usual).task("bytes", Bytes, usual).build()?;
-    // `Worker::start(engine, WorkerOptions::new(queues, callbacks))` would take the requests off a queue.
+    // `Worker::start(engine, WorkerOptions::new(queues, callbacks))` would take the requests from a queue.
     let photo = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../photos/avocado.jpg"))?;
     for (task, expected) in [("brightness", json!(102.0)), ("bytes", json!(photo.len()))] {
         let (tell, told) = channel();

@@ -1,4 +1,4 @@
-//! A photo to a 224 x 224 RGB tensor, with one decoder and one resizer and nothing else of foveate.
+//! Converts a photo to a 224 x 224 RGB tensor, with only one decoder and one resizer of foveate.
 //!
 //! `cargo run [PHOTO [TENSOR]]`; in Python, `numpy.fromfile("photo.rgb", "u1").reshape(224, 224, 3)`.
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut pixels = PixelBuf::new(PixelLimits::DEFAULT);
     let mut crop = vec![0; 224 * 224 * 3];
 
-    // With `min_side: Some(256)` the decoder may shrink while it decodes: faster, and not the very same pixels.
+    // With `min_side: Some(256)` the decoder may shrink while it decodes: faster, but the pixels differ slightly.
     let decoded = decoder.decode(&std::fs::read(&photo)?, DecodeHint { min_side: None }, &mut pixels)?;
     let plan = recipe.plan(pixels.size());
     resizer.resize(pixels.view(), &plan, ImageViewMut::new(&mut crop, recipe.output()).ok_or("the crop's size")?)?;

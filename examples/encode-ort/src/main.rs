@@ -1,6 +1,7 @@
-//! Runs an ONNX file on one image, with ONNX Runtime and nothing else of foveate.
+//! Runs an ONNX file on one image, with only foveate's ONNX Runtime encoder.
 //!
-//! `ORT_DYLIB_PATH` names the shared library, `onnxruntime/capi/libonnxruntime.so.1.*` of the Python package.
+//! `ORT_DYLIB_PATH` must name the shared library, such as `onnxruntime/capi/libonnxruntime.so.1.*` of the Python
+//! package.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,7 +10,7 @@ use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_encode::{Encoder, EncoderOptions, Graph, GraphFormat, GraphSource};
 use foveate_encode_ort::OrtEncoder;
 
-/// The first components of what Python's onnxruntime computes with the same file, the image normalized by numpy.
+/// The first components by Python's onnxruntime with the same file; numpy normalized the image.
 const GOLDEN: [f32; 4] = [-0.495_607_26, 0.161_954_49, -0.631_993, 0.460_708_86];
 
 fn main() -> Result<(), Box<dyn Error>> {

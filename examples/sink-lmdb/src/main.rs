@@ -1,4 +1,4 @@
-//! Vectors stored by id in LMDB, crash-safe, with the sink alone; and read back.
+//! Stores vectors by id in LMDB, crash-safe, with only foveate's sink, and reads them back.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use foveate_sink_lmdb::{LmdbSink, Vectors};
 
 const DIM: usize = 4;
 
-/// Where your vectors come from.
+/// Stands for the source of your vectors.
 fn embed(item: u64) -> [f32; DIM] {
     std::array::from_fn(|component| (item * 10 + component as u64) as f32)
 }
@@ -43,12 +43,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     store(&mut sink, 0, 3)?;
     drop(sink); // interrupted: the program ends here, or is killed
 
-    // The same run again goes on after the last commit.
+    // The same run continues after the last commit.
     let mut sink = LmdbSink::new(SinkOptions::new(&output));
     let Watermark(next) = sink.begin(&manifest, Existing::Resume)?;
     assert_eq!(next, 3);
 
-    // Meanwhile any process may read what is committed.
+    // Meanwhile any process may read the committed rows.
     let growing = folder.join("vectors.lmdb.partial");
     assert!(growing.is_dir() && !output.exists());
 

@@ -15,17 +15,17 @@ use foveate_tests::numerics::pixel_error;
 use foveate_tests::trial::{Outcome, ensure, trial};
 use sha2::{Digest, Sha256};
 
-/// A decoder that has said nothing for so long hangs.
+/// A decoder without an answer for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// "Fast" on a busy machine.
+/// The limit for "fast", on a busy machine.
 const FAST: Duration = Duration::from_secs(2);
-/// How far JPEG pixels of a decoder that is not bit-exact may be from libjpeg-turbo's, as mean and maximum of the
-/// absolute difference: it upsamples chroma and rounds the transforms differently. Worst on these files: zune-jpeg 0.37
-/// and 4, jpeg-decoder 0.25 and 3.
+/// Largest difference of JPEG pixels to libjpeg-turbo's, as mean and maximum of the absolute difference, for a decoder
+/// that is not bit-exact. Such decoders upsample chroma and round the transforms differently. Worst on these files:
+/// zune-jpeg 0.37 and 4, jpeg-decoder 0.25 and 3.
 const INEXACT_JPEG: (f64, u8) = (0.5, 5);
 /// The same for WebP: its lossy form leaves the upsampling of chroma open. Measured: at most 0.1 and 3.
 const WEBP: (f64, u8) = (0.1, 3);
-/// All compiled decoders asked in turn, as the program does.
+/// All compiled decoders in turn, as in the program.
 const CHAIN: &str = "all";
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -44,7 +44,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// One trial for each file of a folder, or a single one that says what is missing.
+/// One trial for each file of a folder, or a single one that names what is missing.
 fn on_folder(backend: &str, kind: &str, folder: Result<PathBuf, Missing>) -> Vec<Trial> {
     let prefix = format!("decode::{backend}::{kind}");
     let folder = match folder {
@@ -78,7 +78,7 @@ fn open(backend: &str, options: &DecoderOptions) -> Result<Box<dyn Decoder>, Out
     Ok(Box::new(ByFormat::new(all)))
 }
 
-/// Decodes on a thread of its own, so that a decoder that never returns fails its trial instead of stopping the rest.
+/// Decodes on a separate thread, so that a decoder that hangs fails only its own trial.
 fn attempt(backend: &str, bytes: Vec<u8>, options: DecoderOptions) -> Result<Attempt, Outcome> {
     let mut decoder = open(backend, &options)?;
     let (sender, receiver) = mpsc::channel();
@@ -124,13 +124,13 @@ fn check(backend: &str, file: &ConformanceFile) -> Result<(), Outcome> {
     }
 }
 
-/// Whether a decoder is right to refuse a file that is not damaged.
+/// Whether a decoder may refuse a file that is not damaged.
 fn may_refuse(backend: &str, file: &ConformanceFile, error: &DecodeError) -> bool {
-    // Neither we nor Pillow know this format, or Pillow cannot open the file either.
+    // Neither foveate nor Pillow knows this format, or Pillow cannot open the file either.
     if format_of(file).is_none() || file.size.is_none() {
         return true;
     }
-    // One backend may leave a kind of file to the others; the chain of all has nobody to leave it to.
+    // One backend may leave a kind of file to others; the chain of all backends may not.
     let unsupported = matches!(error, DecodeError::Unsupported { .. });
     unsupported && (backend != CHAIN || file.expect == Expect::DecodeOrUnsupported)
 }
@@ -146,7 +146,7 @@ fn conformance(backend: &str) -> Trial {
     })
 }
 
-/// Leaving files to others is for exceptions: of the ordinary files of its formats a backend reads nine in ten.
+/// A backend must read nine in ten of the ordinary files of its formats.
 fn reads_most(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("decode::{backend}::reads-most"), move || {
@@ -164,7 +164,7 @@ fn reads_most(backend: &str) -> Trial {
     })
 }
 
-/// What holds for every file: an error leaves the buffer empty and loses one item, success fills it.
+/// Checks the invariants of every file: an error leaves the buffer empty and loses one item, success fills the buffer.
 fn check_promises(attempt: &Attempt) -> Result<(), Outcome> {
     match &attempt.outcome {
         Ok(_) => ensure(!attempt.pixels.size().is_empty(), || "decoded to nothing".to_owned()),
@@ -213,7 +213,7 @@ fn check_pixels(backend: &str, file: &ConformanceFile, decoded: &Decoded, pixels
     }
 }
 
-/// Hashes of `djpeg -pnm` for these pixels: PPM, and PGM as well where every pixel is gray.
+/// Hashes of these pixels as `djpeg -pnm` would write them: PPM, and also PGM if every pixel is gray.
 fn djpeg_hashes(pixels: &PixelBuf) -> Vec<String> {
     let size = pixels.size();
     let header = |magic: &str| format!("{magic}\n{} {}\n255\n", size.width, size.height);
@@ -232,7 +232,7 @@ fn sha256(parts: &[&[u8]]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The same picture stored in all eight orientations is the same picture once they are applied.
+/// Checks that all eight orientations of a picture give the same picture.
 fn upright(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("decode::{backend}::upright"), move || {
@@ -259,7 +259,7 @@ fn copy(pixels: &PixelBuf) -> PixelBuf {
     copy
 }
 
-/// A truncated JPEG is a failure that says so, and pixels when it is asked for.
+/// Checks that a truncated JPEG fails with that reason, or gives pixels on request.
 fn truncated(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("decode::{backend}::truncated"), move || {

@@ -20,8 +20,8 @@ use crate::reference;
 pub(super) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 pub(super) const SEEDED: [&str; 2] = ["dinov2-small", "dinov2-small-with-registers"];
 const BATCH: usize = 8;
-/// Networks in files: the model that each is of, and its name in the model's folder. The first kind of ONNX file
-/// interpolates the positions itself, the second has them baked in.
+/// Networks in files: their models, and their names in the models' folders. The first kind of ONNX file interpolates
+/// the positions itself; the second has them baked in.
 const GRAPHS: [(&str, &str); 7] = [
     ("tiny", "model.baked224.onnx"),
     ("tiny-reg", "model.baked224.onnx"),
@@ -63,7 +63,7 @@ pub(super) fn tiny_model(name: &str) -> Result<Model, Outcome> {
     Ok(Model::from_folder(&fixture("models").join(name))?)
 }
 
-/// The card that the goldens call `name`, with generated weights.
+/// The model card that the goldens call `name`, with generated weights.
 pub(super) fn seeded_model(name: &str) -> Result<Model, Outcome> {
     let card = match name {
         "dinov2-small-with-registers" => "dinov2-with-registers-small",
@@ -83,7 +83,7 @@ fn open_as(backend: &str, model: &OpenModel, options: &EncoderOptions) -> Result
     backend.open(&model.for_backend(backend, &registry, options)?, options)
 }
 
-/// What an encoder says that it cannot do is no failure.
+/// An encoder's lack of support is not a failure.
 fn unless_unsupported(opened: Result<Box<dyn Encoder>, EncodeError>) -> Result<Box<dyn Encoder>, Outcome> {
     opened.map_err(|error| match error {
         EncodeError::Unsupported(_) => Outcome::Ignored(error.to_string()),
@@ -117,7 +117,8 @@ fn tiny(backend: &str, model: &'static str, recipe: &'static str) -> Trial {
     })
 }
 
-/// `cls+mean` is the two, side by side. Nearly: an engine may compute less for one of them alone, in another order.
+/// Checks that `cls+mean` is the concatenation of both. The tolerance allows an engine to compute less, in another
+/// order, for one of them alone.
 fn both_poolings(backend: &str, model: &str, recipe: &str) -> Result<(), Outcome> {
     let (_, crops) = inputs(recipe)?;
     let crops = &crops[..2];
@@ -158,7 +159,7 @@ fn check(mut encoder: Box<dyn Encoder>, recipe: &str, goldens: &Goldens, key: &s
     Ok(())
 }
 
-/// In f16 or bf16, a model of full size too.
+/// Checks f16 or bf16, also with a full-size model.
 fn reduced(backend: &str, dtype: DType) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{}", dtype.name()), move || {
@@ -178,7 +179,7 @@ fn reduced(backend: &str, dtype: DType) -> Trial {
     })
 }
 
-/// A whole network from a file, as `transformers` exports it.
+/// Checks a whole network from a file that `transformers` exported.
 fn graph(backend: &str, model: &'static str, file: &'static str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::{model}::{file}"), move || {
@@ -194,7 +195,7 @@ fn graph(backend: &str, model: &'static str, file: &'static str) -> Trial {
     })
 }
 
-/// No width is a multiple of a SIMD register's, so every padding and every narrow tile is used.
+/// Uses widths that are no multiples of a SIMD register's, so that every padding and every narrow tile is used.
 fn odd_widths(backend: &str, swiglu: bool) -> Trial {
     let (backend, mlp) = (backend.to_owned(), if swiglu { "swiglu" } else { "gelu" });
     trial(format!("encode::{backend}::odd-widths-{mlp}"), move || {
@@ -213,7 +214,8 @@ fn odd_widths(backend: &str, swiglu: bool) -> Trial {
     })
 }
 
-/// The ViT-Tiny's goldens are of crops by its own recipe, from files; this has trained weights and the pixels at hand.
+/// Compares trained weights with the f64 forward, because the ViT-Tiny's goldens are of its own recipe's crops, from
+/// files.
 fn trained(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::vit-tiny"), move || {
@@ -223,7 +225,7 @@ fn trained(backend: &str) -> Trial {
     })
 }
 
-/// Compares the vector of one image with the forward in f64.
+/// Compares the vector of one image with the f64 forward.
 fn against_reference(backend: &str, model: Model, pixels: &[u8]) -> Result<(), Outcome> {
     let size = model.preprocess.crop;
     let image = PixelBatch::new(pixels, size).ok_or_else(|| Outcome::failed("no whole number of images"))?;
@@ -246,7 +248,7 @@ fn conformance(backend: &str, model: &'static str) -> Trial {
     })
 }
 
-/// A checkpoint without one of its tensors is an error that names it, not a vector.
+/// Checks that a checkpoint without one of its tensors is an error that names it.
 fn refuses_half_a_model(backend: &str) -> Trial {
     let backend = backend.to_owned();
     trial(format!("encode::{backend}::refuses-half-a-model"), move || {
@@ -256,7 +258,7 @@ fn refuses_half_a_model(backend: &str) -> Trial {
         }
         let path = folder.path().join("model.safetensors");
         let mut bytes = std::fs::read(&path)?;
-        // Renames one tensor in place: the header stays valid.
+        // Renames one tensor in place, which keeps the header valid.
         let name = b"encoder.layer.1.mlp.fc2.weight";
         let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
         bytes[at..at + 7].copy_from_slice(b"uncoder");

@@ -1,5 +1,5 @@
-//! From the original file to the vector, through every compiled backend; and from the pixels that
-//! Pillow decoded, which judges all but the decoder.
+//! From the original file to the vector, through every compiled backend; and from the pixels that Pillow decoded, which
+//! tests everything but the decoder.
 
 use std::path::PathBuf;
 
@@ -30,9 +30,9 @@ pub(super) struct Combination {
 }
 
 impl Combination {
-    /// The default backends, every other one in the place of a default, and the pairs of decoder and resizer that the
-    /// literature compares: a backend that is wrong shows in one of them, and their number grows with the sum of the
-    /// backends, not with the product.
+    /// The default backends; every other backend in place of a default; and the decoder-resizer pairs that the
+    /// literature compares. A wrong backend fails in one of them. Their number grows with the sum of the backends, not
+    /// with the product.
     pub(super) fn chosen() -> Vec<Self> {
         const PAIRS: [(&str, &str); 4] =
             [("image", "image"), ("opencv", "opencv"), ("turbojpeg", "opencv"), ("zune", "fir")];
@@ -57,7 +57,7 @@ impl Combination {
         format!("{}+{}+{}", self.decoder, self.resizer, self.encoder)
     }
 
-    /// Vectors of the files at `paths` by `model`.
+    /// Embeds the files at `paths` with `model`.
     pub(super) fn embed(
         &self,
         model: Model,
@@ -72,7 +72,7 @@ impl Combination {
         encode(encoder.as_mut(), &inputs, geometry.output(), 8)
     }
 
-    /// What its decoder's and its resizer's pixels allow.
+    /// The tier that the decoder's and the resizer's pixels allow.
     fn tier(&self, subject: Subject, recipe: Recipe) -> Result<FileTier, Outcome> {
         let decoder = decoders().get(&self.decoder)?.open(&DecoderOptions::default())?;
         let resampled = self.resampling_tier(recipe)?;
@@ -83,7 +83,7 @@ impl Combination {
         })
     }
 
-    /// What its resizer's samples allow, from the very pixels that the recipe's goldens are made of.
+    /// The tier that the resizer's samples allow, from exactly the pixels of the recipe's goldens.
     fn resampling_tier(&self, recipe: Recipe) -> Result<FileTier, Outcome> {
         let capability = resizers().get(&self.resizer)?.open()?.capability();
         Ok(match recipe {
@@ -94,7 +94,7 @@ impl Combination {
         })
     }
 
-    /// The named decoder first, the others for what it cannot read: as the program does.
+    /// The named decoder first, then the others for files that it cannot read, as in the program.
     fn preprocessor(&self, geometry: Geometry, orient: bool) -> Result<Preprocessor, Outcome> {
         let registry = decoders();
         let mut names: Vec<&str> = registry.iter().map(Backend::name).collect();
@@ -106,7 +106,7 @@ impl Combination {
     }
 }
 
-/// A model with golden vectors, and where they are.
+/// A model with golden vectors, and their location.
 #[derive(Clone, Copy)]
 enum Subject {
     Tiny(&'static str),
@@ -143,7 +143,7 @@ impl Subject {
         }
     }
 
-    /// Recipe, whether EXIF orientation is applied, and the goldens' key, of all there are.
+    /// All variants: recipe, whether EXIF orientation is applied, and the goldens' key.
     fn variants(self) -> Vec<(Recipe, bool, String)> {
         match self {
             Self::Tiny(_) => vec![
@@ -174,7 +174,7 @@ pub(super) fn trials() -> Vec<Trial> {
         }
     }
     let first_decoder = decoders().iter().next().map(|decoder| decoder.name().to_owned());
-    // The decoder plays no part here, so once for each of the others is enough.
+    // The decoder does not matter here, so each of the others is tested once.
     for of in Combination::chosen().into_iter().filter(|of| Some(&of.decoder) == first_decoder.as_ref()) {
         for subject in Subject::all() {
             for (recipe, _, key) in subject.variants().into_iter().filter(|(_, orient, _)| !orient) {
@@ -193,7 +193,7 @@ fn from_files(of: &Combination, subject: Subject, recipe: Recipe, orient: bool, 
     let (model, goldens) = (subject.model()?, subject.goldens()?);
     let mut photos = goldens.photos().to_vec();
     if recipe == Recipe::Squash {
-        // Its goldens are of OpenCV's pixels, which are others for CMYK.
+        // The goldens are of OpenCV's pixels, which differ for CMYK.
         let alike = opencv_equals_pillow()?;
         photos.retain(|photo| alike.contains(photo));
     }
@@ -203,7 +203,7 @@ fn from_files(of: &Combination, subject: Subject, recipe: Recipe, orient: bool, 
     judge(of.tier(subject, recipe)?, &photos, &vectors, &goldens, key)
 }
 
-/// Photos of which OpenCV and Pillow decode the same pixels.
+/// Photos that OpenCV and Pillow decode to the same pixels.
 fn opencv_equals_pillow() -> Result<Vec<String>, Outcome> {
     let entries: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(fixture("goldens/decoded.json"))?)?;
     let alike = entries.iter().filter(|entry| entry["opencv_equals_pillow"] == true);

@@ -1,11 +1,11 @@
-//! Parity: every compiled decoder against every conformance file, every resizer against Pillow's and OpenCV's crops,
-//! every encoder against `transformers`' vectors, every sink against its trait's suite, every combination from the
-//! original file, and recall on labelled photos. What is run comes from the facade's registries, so a new backend is covered without a line here; one that is
-//! known but not compiled in is reported as ignored.
+//! Parity tests: every compiled decoder on every conformance file, every resizer against Pillow's and OpenCV's crops,
+//! every encoder against `transformers`' vectors, every sink with its trait's suite, every combination from the
+//! original file, and recall on labelled photos. The backends come from the facade's registries, so a new backend is
+//! covered automatically. A known backend that is not compiled in is reported as ignored.
 //!
 //! `cargo test --release -p foveate-tests --test parity -- decode::zune` runs the trials of one backend.
 
-// Tests may unwrap; clippy.toml's allowance does not reach a test target without the harness.
+// Tests may unwrap; clippy.toml's allowance does not apply to a test target without the harness.
 #![allow(clippy::unwrap_used)]
 
 mod decoders;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     foveate_testkit::run(trials)
 }
 
-/// Names of the compiled backends of a registry, and an ignored trial for each that is only known.
+/// The names of a registry's compiled backends, and an ignored trial for each other known backend.
 fn backends<B: Backend>(stage: &str, registry: &Registry<B>) -> (Vec<String>, Vec<Trial>) {
     let compiled: Vec<String> = registry.iter().map(|backend| backend.name().to_owned()).collect();
     let missing = registry.known().iter().filter(|name| !compiled.iter().any(|compiled| compiled == *name));

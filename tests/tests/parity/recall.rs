@@ -1,4 +1,4 @@
-//! Recall of a real model on labelled photos: what pixels and precision do to vectors that mean something.
+//! Recall of a trained model on labelled photos: the effect of pixels and precision on meaningful vectors.
 
 use foveate::Recipe;
 use foveate::verify::recall_at_1;

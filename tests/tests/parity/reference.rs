@@ -1,13 +1,13 @@
-//! The forward in f64, one loop per step: what encoders are held to where `transformers` has left no golden.
+//! The forward in f64, one loop per step: the reference for encoders where `transformers` has no golden.
 
 use foveate_core::{CHANNELS, PixelBatch};
 use foveate_dinov2::parts::{Block, Embedding, Linear, Mlp, Norm, Parts};
 use foveate_dinov2::{Config, Model, ModelError};
 
-/// A row per token.
+/// One row per token.
 type Rows = Vec<Vec<f64>>;
 
-/// The class token and the mean of the patches of one image, side by side, as `Pooling::ClsMean` gives them.
+/// The class token and the mean of the patches of one image, concatenated as in `Pooling::ClsMean`.
 pub(super) fn class_and_mean(model: &Model, image: PixelBatch<'_>) -> Result<Vec<f64>, ModelError> {
     let (config, parts) = (&model.config, Parts::new(model)?);
     let mut x = embed(&parts.embedding()?, config, image);
@@ -113,7 +113,7 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&value| value.into()).collect()
 }
 
-/// The error function, by the series whose terms all have one sign, so that nothing cancels.
+/// The error function, by the series whose terms all have the same sign, which avoids cancellation.
 fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return x.signum();

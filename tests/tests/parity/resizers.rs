@@ -1,4 +1,4 @@
-//! Every compiled resizer × the golden crops, from the very pixels that Pillow and OpenCV started from.
+//! Every compiled resizer on the golden crops, from exactly the pixels that Pillow and OpenCV started from.
 
 use foveate::backends::resizers;
 use foveate_core::Size;
@@ -24,7 +24,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Every photo within the tier of what the resizer says of itself.
+/// Checks every photo against the tier that the resizer claims.
 fn check(name: &str, geometry: Geometry, crops: &str) -> Result<(), Outcome> {
     let mut resizer = resizers().get(name)?.open()?;
     let tier = tier(geometry.filter(), resizer.capability());

@@ -1,4 +1,4 @@
-//! Every compiled sink × the suite of its trait, read back by readers that are not the sink's own.
+//! Every compiled sink with its trait's suite; independent readers read the output back.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 type Reader = fn(&Path) -> Stored;
 
-/// Reads one file of a format.
+/// The independent reader of a format.
 fn reader(extension: &str) -> Option<Reader> {
     match extension {
         "parquet" => Some(read_parquet),
@@ -66,7 +66,8 @@ fn read_parquet(path: &Path) -> Stored {
     rows
 }
 
-/// NumPy's format version 1.0, of two-dimensional little-endian f32 and f16 in C order; ids in the CSV file beside it.
+/// Reads NumPy's format version 1.0, of two-dimensional little-endian f32 and f16 in C order; ids from the CSV file
+/// beside it.
 fn read_npy(path: &Path) -> Stored {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes[..8], *b"\x93NUMPY\x01\x00");
@@ -89,7 +90,7 @@ fn read_npy(path: &Path) -> Stored {
     ids.into_iter().zip(values.chunks(shape[1].max(1)).map(<[f32]>::to_vec)).collect()
 }
 
-/// What LMDB's own tool dumps, put together as the sink's README says.
+/// Reads the dump of LMDB's own tool, assembled as the sink's README says.
 fn read_lmdb(path: &Path) -> Stored {
     let vectors: HashMap<Vec<u8>, Vec<u8>> = dump(path, "vectors").into_iter().collect();
     let order = dump(path, "order");
@@ -111,11 +112,11 @@ fn read_lmdb(path: &Path) -> Stored {
     rows.collect()
 }
 
-/// Keys and values of one database, in the order of the keys.
+/// The keys and values of one database, in key order.
 fn dump(path: &Path, database: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let output = program(Resource::LmdbUtils, "mdb_dump").args(["-n", "-s", database]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The tool leaves a lock file beside the database, and the suite looks at every file.
+    // The tool leaves a lock file beside the database, and the suite checks every file.
     let _ = std::fs::remove_file(path.with_extension("lmdb-lock"));
     let text = String::from_utf8(output.stdout).unwrap();
     let (_, data) = text.split_once("HEADER=END\n").unwrap();

@@ -1,4 +1,4 @@
-//! No circles among the files of a crate: whatever a file takes from another, the other takes nothing back.
+//! Import cycles among the files of a crate.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use crate::modules::{Edges, Modules};
 use crate::rules::Finding;
 use crate::tree::{Package, TextFile, Tree};
 
-/// Files of a crate do not import each other in a circle. `mod` and `pub use` alone are no imports. Crates that still
-/// have circles are listed in the root Cargo.toml; the list only shrinks.
+/// Forbids import cycles among the files of a crate. `mod` and `pub use` alone are not imports. The root Cargo.toml
+/// lists crates that still have cycles; the list may only shrink.
 pub(crate) fn import_circles(tree: &Tree) -> Vec<Finding> {
     let known = known(tree);
     let judge = |package: &Package| {
@@ -45,7 +45,7 @@ fn circles_from(files: &[TextFile], root: &TextFile) -> Vec<Finding> {
     circles.iter().map(|circle| Finding::new(*circle.first().unwrap_or(&""), message(circle, &edges))).collect()
 }
 
-/// The sets of files that reach each other.
+/// The sets of files that import each other, directly or not.
 fn circles<'a>(edges: &Edges<'a>) -> BTreeSet<BTreeSet<&'a str>> {
     let files: BTreeSet<&str> = edges.keys().map(|(from, _)| *from).collect();
     let reached = |from: &'a str| reachable(edges, from);
@@ -55,7 +55,7 @@ fn circles<'a>(edges: &Edges<'a>) -> BTreeSet<BTreeSet<&'a str>> {
     files.iter().map(circle).filter(|circle| !circle.is_empty()).collect()
 }
 
-/// What a file imports, and what that imports, and so on; the file itself only if it is in a circle.
+/// The files that a file imports, directly or not; it includes the file itself only if it is in a cycle.
 fn reachable<'a>(edges: &Edges<'a>, from: &'a str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];
@@ -75,7 +75,7 @@ fn message(circle: &BTreeSet<&str>, edges: &Edges<'_>) -> String {
     format!("{} files import each other; move what is shared into a file that imports neither:{lines}", circle.len())
 }
 
-/// A path from the crate's sources on.
+/// A path relative to the crate's sources.
 fn short(path: &str) -> &str {
     path.split_once("/src/").map_or(path, |(_, rest)| rest)
 }

@@ -1,12 +1,12 @@
-//! Which crate may import which: the crate map, as code.
+//! Which crate may import which: the crate map as code.
 
 use crate::rules::Finding;
 use crate::tree::{Dependency, Kind, Package, Tree};
 
-/// What a package is in the crate map.
+/// A package's role in the crate map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role<'a> {
-    /// Imports nothing of ours.
+    /// Imports no workspace crate.
     Leaf,
     /// Owns a trait.
     Trait,
@@ -16,14 +16,14 @@ pub(crate) enum Role<'a> {
     },
     /// The model without an engine.
     Model,
-    /// What several backends need of one kind of device.
+    /// Shared by several backends for one kind of device.
     Device,
-    /// What the engines share: an encoder with its batches.
+    /// Shared by the engines: an encoder with its batches.
     Lane,
     Engine,
     Lab,
     Worker,
-    /// The worker's HTTP face.
+    /// The worker's HTTP server.
     Service,
     Facade,
     /// Tests and benches.
@@ -33,11 +33,11 @@ pub(crate) enum Role<'a> {
 }
 
 const TRAITS: [&str; 7] = ["source", "decode", "resize", "preprocess", "encode", "sink", "queue"];
-/// What single crates may import besides.
+/// Additional imports of single crates.
 const EXCEPTIONS: [(&str, &[&str]); 6] = [
-    // Its trait stands for decoding and resizing as one.
+    // Its trait combines decoding and resizing.
     ("foveate-preprocess", &["foveate-decode", "foveate-resize"]),
-    // It decodes whole batches, and resizes them where they are.
+    // It decodes whole batches, and resizes them on the device.
     ("foveate-decode-nvjpeg", &["foveate-preprocess", "foveate-resize", "foveate-cuda"]),
     // The columns of the files that it reads.
     ("foveate-report", &["foveate-schema"]),
@@ -46,14 +46,14 @@ const EXCEPTIONS: [(&str, &[&str]); 6] = [
     ("foveate-encode-fused", &["foveate-dinov2", "foveate-cuda"]),
     ("foveate-encode-tch", &["foveate-dinov2"]),
 ];
-/// Third-party crates that trait crates and leaves may build on: small, stable, and never in a signature.
+/// Third-party crates that trait crates and leaves may use: small, stable, and never in a public signature.
 const THIRD_PARTY: [&str; 13] = [
     "csv",
     "globset",
     "half",
     "memchr",
     "rayon",
-    // The system's clocks of processor time, which would take `unsafe` without it.
+    // The system's clocks of processor time; without it, they would need `unsafe`.
     "rustix",
     "serde",
     "serde_json",
@@ -64,18 +64,16 @@ const THIRD_PARTY: [&str; 13] = [
     "xxhash-rust",
 ];
 
-/// What single leaves may build on besides, and why.
+/// Additional third-party crates of single leaves, and the reasons.
 const ALSO: [(&str, &[&str]); 4] = [
-    // Charts, their pixels, the widths of their letters and HTML are nobody's business to write anew; and nothing but the
-    // facade imports the report.
+    // Charts, rasterization, font metrics and HTML are not worth reimplementing, and only the facade imports the
+    // report.
     ("foveate-report", &["base64", "maud", "plotters", "plotters-backend", "resvg", "skrifa"]),
-    // Its purpose is HTTP, which is nobody's business to write anew, nor how addresses are read, names looked up and
-    // messages signed.
+    // HTTP, URL parsing, name resolution and message signatures are its purpose and not worth reimplementing.
     ("foveate-net", &["base64", "dns-lookup", "hmac", "httpdate", "ureq", "url"]),
-    // Its purpose is to be a server.
+    // It is a server.
     ("foveate-photo-server", &["axum", "futures-util", "image", "tokio"]),
-    // Its purpose is to hand what our crates say to libraries that write logs and talk to collectors; nothing but the
-    // facade imports it.
+    // It connects our crates to libraries for logs and collectors, and only the facade imports it.
     (
         "foveate-telemetry",
         &[
@@ -159,7 +157,7 @@ fn may_import(from: &str, to: &str) -> bool {
     }
 }
 
-/// Dependencies that end up in somebody's program. Tests may import what they like.
+/// Dependencies that users' programs include. Tests may import anything.
 fn shipped(package: &Package) -> impl Iterator<Item = &Dependency> {
     package.dependencies.iter().filter(|dependency| dependency.kind != Kind::Dev)
 }
@@ -178,7 +176,7 @@ pub(crate) fn is_backend_feature(tree: &Tree, name: &str) -> bool {
     backends(tree).any(|(_, suffix)| suffix == name)
 }
 
-/// Trait crates import core alone, backends their trait, the engine no backend, leaves nothing of ours.
+/// Trait crates import only core, backends only their trait, the engine no backend, leaves no workspace crate.
 pub(crate) fn crate_map(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
@@ -201,7 +199,7 @@ pub(crate) fn crate_map(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Choosing backends by cargo feature is the facade's business alone.
+/// Only the facade selects backends by cargo feature.
 pub(crate) fn backend_features(tree: &Tree) -> Vec<Finding> {
     let suffixes: Vec<&str> = backends(tree).map(|(_, suffix)| suffix).collect();
     let mut findings = Vec::new();
@@ -218,7 +216,8 @@ pub(crate) fn backend_features(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Every backend crate is an optional dependency of the facade under a feature of its name, and in its table.
+/// Every backend crate is an optional dependency of the facade under a feature of its name, and is in its backend
+/// table.
 pub(crate) fn backend_table(tree: &Tree) -> Vec<Finding> {
     let Some(facade) = tree.package("foveate") else { return Vec::new() };
     let source: String = tree.rust_files(facade).map(|file| crate::lex::code(&file.text)).collect();
@@ -243,7 +242,7 @@ pub(crate) fn backend_table(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Trait crates and leaves build on few, named third-party crates.
+/// Trait crates and leaves use only a few, named third-party crates.
 pub(crate) fn third_party(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {

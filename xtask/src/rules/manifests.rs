@@ -1,4 +1,4 @@
-//! What a Cargo.toml must say.
+//! Rules for Cargo.toml files.
 
 use toml::Value;
 
@@ -15,10 +15,10 @@ pub(crate) const NATIVE: [&str; 6] = [
     "foveate-resize-opencv",
     "foveate-sink-lmdb",
 ];
-/// Backend crates that build with Rust alone, but whose libraries are too large for the default build: candle, and two
-/// cloud SDKs, which also turn on features in common dependencies and so have these built once more.
+/// Backend crates that need only Rust, but whose libraries are too large for the default build: candle, and two cloud
+/// SDKs. The SDKs also turn on features in shared dependencies, which are then built a second time.
 pub(crate) const HEAVY: [&str; 3] = ["foveate-encode-candle", "foveate-queue-sqs", "foveate-source-object-store"];
-/// What every package takes from the workspace.
+/// The fields that every package inherits from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
 fn manifest_of(package: &Package) -> String {
@@ -56,12 +56,12 @@ pub(crate) fn inheritance(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Third-party versions stand in the root Cargo.toml alone.
+/// Only the root Cargo.toml states third-party versions.
 pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         for table in dependency_tables(&package.manifest) {
-            // A package may name itself by path, to turn one of its own features on for its tests.
+            // A package may depend on itself by path, to turn on one of its own features for its tests.
             let exempt = |name: &str, value: &Value| from_workspace(value) || name == package.name;
             for (name, _) in table.iter().filter(|(name, value)| !exempt(name, value)) {
                 let message =
@@ -77,7 +77,7 @@ fn from_workspace(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// `[dependencies]`, `[dev-dependencies]` and `[build-dependencies]`, those of targets included.
+/// `[dependencies]`, `[dev-dependencies]` and `[build-dependencies]`, also of targets.
 fn dependency_tables(manifest: &toml::Table) -> Vec<&toml::Table> {
     let tables = |table: &'_ toml::Table| -> Vec<_> {
         ["dependencies", "dev-dependencies", "build-dependencies"]
@@ -90,7 +90,7 @@ fn dependency_tables(manifest: &toml::Table) -> Vec<&toml::Table> {
     owners.flat_map(|owner| tables(owner).into_iter().filter_map(|key| owner[key].as_table())).collect()
 }
 
-/// A bare `cargo build` or `cargo test` covers all that builds with the Rust toolchain alone, and nothing else.
+/// A bare `cargo build` or `cargo test` covers exactly the crates that build with only the Rust toolchain.
 pub(crate) fn default_members(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {

@@ -1,4 +1,4 @@
-//! What Rust sources must and must not contain.
+//! Rules for Rust sources.
 
 use crate::lex::{code, line, words};
 use crate::rules::Finding;
@@ -14,15 +14,15 @@ const UNSAFE: &[(&str, &str)] = &[
     ("foveate-cuda-emulator", "it stands in for C libraries, and is loaded as they are"),
 ];
 
-/// Lines that begin a public item or field and so show in a signature.
+/// Prefixes of lines that begin a public item or field, and so belong to a signature.
 const PUBLIC: [&str; 8] =
     ["pub fn", "pub const", "pub static", "pub type", "pub struct", "pub enum", "pub trait", "pub use"];
 
-/// Whose types are common property: spans are handed from crate to crate, and there is no other way to say them.
+/// A crate whose types may be public: spans pass between crates, and no other type can represent them.
 const VOCABULARY: &str = "tracing";
 
-/// Third-party types do not appear in what a trait crate or core makes public: replacing a library must not be a
-/// breaking change. Approximate (it reads lines, not types), so it errs towards letting things through.
+/// Trait crates and core expose no third-party types: replacing a library must not be a breaking change. The check is
+/// approximate, because it reads lines and not types, and may miss violations.
 pub(crate) fn foreign_types(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
@@ -125,7 +125,7 @@ fn unsafe_in(tree: &Tree, package: &Package, allowed: bool) -> Vec<Finding> {
 
 fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
     let Some(lints) = package.manifest.get("lints").and_then(|lints| lints.as_table()) else { return false };
-    // Those that may have `unsafe` may also do without.
+    // Packages that may use `unsafe` need not.
     let inherits = lints.get("workspace").and_then(toml::Value::as_bool) == Some(true);
     if inherits || !unsafe_allowed {
         return inherits;
@@ -139,7 +139,7 @@ fn has_lints(tree: &Tree, package: &Package, unsafe_allowed: bool) -> bool {
     *lints == expected
 }
 
-/// A SAFETY comment in the run of comment and attribute lines above line `at`, or on it.
+/// Whether there is a SAFETY comment on line `at`, or in the comments and attributes directly above it.
 fn has_safety_comment(text: &str, at: usize) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let above = lines[..at - 1].iter().rev().map(|line| line.trim_start());
@@ -147,7 +147,7 @@ fn has_safety_comment(text: &str, at: usize) -> bool {
     lines[at - 1].contains("SAFETY:") || block.any(|line| line.contains("SAFETY:") || line.contains("# Safety"))
 }
 
-/// Nothing that says "not done yet".
+/// Forbids markers of unfinished work.
 pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
     const MACROS: [&str; 3] = ["todo", "unimplemented", "dbg"];
     let note = concat!("FIX", "ME");
@@ -173,7 +173,7 @@ pub(crate) fn unfinished(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Every library crate says what it is: in its README, in its description and at the top of its root file.
+/// Every library crate describes itself in its README, in its description and at the top of its root file.
 pub(crate) fn crate_docs(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in tree.packages.iter().filter(|package| package.dir.starts_with("crates/")) {

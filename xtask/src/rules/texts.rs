@@ -1,10 +1,10 @@
-//! What other text files must say, and what none may say.
+//! Rules for other text files.
 
 use crate::lex::line;
 use crate::rules::Finding;
 use crate::tree::Tree;
 
-/// The changelog has a place for what is not released yet.
+/// The changelog has a section for unreleased changes.
 pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
     let has_section = tree.file("CHANGELOG.md").is_some_and(|file| file.text.contains("\n## [Unreleased]"));
     if has_section { Vec::new() } else { vec![Finding::new("CHANGELOG.md", "needs a section `## [Unreleased]`")] }
@@ -28,9 +28,9 @@ fn check_card(text: &str) -> Result<(), String> {
     }
 }
 
-/// No path of somebody's machine in anything that is published.
+/// No published file contains a path of a developer's machine.
 pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
-    // Put together here so that this file does not find itself.
+    // Assembled here so that this file does not match.
     let needles =
         [concat!("/wo", "rk/main"), concat!("/wo", "rk/shared"), concat!("/ro", "ot/"), concat!("/tmp/", "bash_jobs")];
     let mut findings = Vec::new();
@@ -45,8 +45,8 @@ pub(crate) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Dependencies come from crates.io, and the project's cargo configuration holds aliases and the include of what
-/// `cargo xtask setup` writes: where a machine gets its crates from is that machine's business.
+/// Dependencies come from crates.io. The project's cargo configuration holds only aliases and the include of what
+/// `cargo xtask setup` writes: each machine configures its own registry mirrors.
 pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
     const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
     let mut findings = Vec::new();

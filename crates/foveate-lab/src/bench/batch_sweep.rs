@@ -3,14 +3,15 @@ use super::forward::{Forward, Pixels, identity, visit_all};
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
-/// The usual encoder at growing batches: throughput, and the most memory.
+/// Measures the usual encoder at growing batch sizes: throughput and peak memory.
 ///
-/// Each batch size has an encoder of its own, made for it, so that memory is what that size needs. They are measured from
-/// the smallest to the largest, then back. Memory is looked at the first time only: what a larger batch needed may stay
-/// with the process. Of a process it is all that it has, the photos included, so its growth tells more than its size.
+/// Each batch size has its own encoder, opened for that size, so that its memory is what the size needs. The sizes are
+/// measured from the smallest to the largest, then back. Memory is read only on the way up, because a process may keep
+/// what a larger batch needed. A process's figure covers all its memory, the photos included, so its growth tells more
+/// than its size.
 ///
 /// # Errors
-/// When the photos cannot be prepared, or [`LabError::Interrupted`].
+/// Fails if the photos cannot be prepared; [`LabError::Interrupted`].
 pub fn batch_sweep(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
     let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
     let mut batches = batches.to_vec();

@@ -1,4 +1,4 @@
-//! What the experiments have in common: how long, on which photos, and what becomes of a row.
+//! The parts that the experiments share: their effort, their photos, and the rows of their tables.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,38 @@ use foveate_core::error_chain;
 use crate::stats::{Spread, mean, median, quantile};
 use crate::{Candidate, Cell, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table};
 
-/// How much time an experiment may take.
+/// The time that an experiment may take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effort {
     /// Images of one sample; `None` for about as many as take [`Self::seconds`].
     pub images: Option<u64>,
-    /// How long one sample is to take. A single batch may take longer; what is done image by image takes a quarter.
+    /// Approximate length of one sample in seconds. A single batch may take longer; stages that work image by image
+    /// take a quarter.
     pub seconds: f64,
     /// Samples of each cell, at least 1.
     pub samples: usize,
-    /// Sweeps of [`all`](super::all) have fewer steps, and fewer photo sets where two say little more than one.
+    /// Sweeps of [`all`](super::all) then have fewer steps, and fewer photo sets where two add little to one.
     pub quick: bool,
 }
 
 impl Effort {
-    /// Five samples of three seconds.
+    /// Returns five samples of three seconds.
     pub fn usual() -> Self {
         Self { images: None, seconds: 3.0, samples: 5, quick: false }
     }
 
-    /// Two samples of a second: enough for a first answer.
+    /// Returns two samples of one second: enough for a first answer.
     pub fn quick() -> Self {
         Self { images: None, seconds: 1.0, samples: 2, quick: true }
     }
 
-    /// Images of a sample of a stage that takes `seconds` an image.
+    /// Returns the images of a sample of a stage that takes `seconds` per image.
     pub(crate) fn images_at(&self, seconds: f64) -> usize {
         let fitting = || (self.seconds / 4.0 / seconds.max(1e-7)).ceil() as u64;
         self.images.unwrap_or_else(fitting).max(1) as usize
     }
 
-    /// Images of a run's sample, after a first run that warms everything up.
+    /// Returns the images of a run's sample, after a first run that warms everything up.
     pub(crate) fn images_of_run(
         &self,
         lab: &Lab<'_>,
@@ -55,20 +56,20 @@ impl Effort {
     }
 }
 
-/// The photos at the sizes that answers depend on: as given, and small.
+/// The photos at the sizes that results depend on: as given, and small.
 #[derive(Clone)]
 pub struct Sets {
-    /// Those to measure with.
+    /// The sets to measure with.
     pub usable: Vec<PhotoSet>,
-    /// Name of each set that cannot be had, and why.
+    /// Name of each unavailable set, and the reason.
     pub missing: Vec<(String, String)>,
 }
 
 impl Sets {
-    /// The rig's photos, at most `most` of them, and small ones made of these in the lab's scratch folder.
+    /// Loads at most `most` of the rig's photos, and writes small copies of them to the lab's scratch folder.
     ///
     /// # Errors
-    /// [`LabError::Photos`] when there are none to measure with.
+    /// [`LabError::Photos`] if there are none to measure with.
     pub fn load(lab: &Lab<'_>, most: usize) -> Result<Self, LabError> {
         let mut sets = Self::as_given(lab, most)?;
         lab.watch.doing("making small photos");
@@ -80,21 +81,21 @@ impl Sets {
         Ok(sets)
     }
 
-    /// The rig's photos alone, at most `most` of them.
+    /// Loads at most `most` of the rig's photos, without small copies.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// The errors of [`Self::load`].
     pub fn as_given(lab: &Lab<'_>, most: usize) -> Result<Self, LabError> {
         lab.watch.doing("reading photos");
         Ok(Self { usable: vec![PhotoSet::load(lab.rig, most)?], missing: Vec::new() })
     }
 
-    /// The first set alone.
+    /// Returns the first set only.
     pub(crate) fn first(&self) -> Self {
         Self { usable: self.usable[..self.usable.len().min(1)].to_vec(), missing: Vec::new() }
     }
 
-    /// A row for each set that cannot be had.
+    /// Adds a row for each unavailable set.
     pub(crate) fn push_missing(&self, table: &mut Table) {
         for (name, reason) in &self.missing {
             table.push([("photos", name.as_str().into()), ("status", not_available(reason).into())]);
@@ -102,10 +103,10 @@ impl Sets {
     }
 }
 
-/// What came of a cell: `Err` says why it has no figures.
+/// The result of a cell; `Err` holds the reason why it has no figures.
 pub(crate) type Attempt<T> = Result<T, String>;
 
-/// The error as the reason why one cell has no figures, unless it ends the experiment.
+/// Converts an error to the reason why one cell has no figures, unless the error ends the experiment.
 pub(crate) fn attempt<T>(lab: &Lab<'_>, result: Result<T, LabError>) -> Result<Attempt<T>, LabError> {
     lab.go_on()?;
     match result {
@@ -114,12 +115,12 @@ pub(crate) fn attempt<T>(lab: &Lab<'_>, result: Result<T, LabError>) -> Result<A
     }
 }
 
-/// A candidate that has no problem.
+/// Returns the candidate's name, or its problem.
 pub(crate) fn usable(candidate: &Candidate) -> Attempt<&str> {
     candidate.problem.clone().map_or(Ok(candidate.name.as_str()), Err)
 }
 
-/// The sink that a plain run writes to.
+/// Returns the sink of a plain run.
 pub(crate) fn usual_output(lab: &Lab<'_>) -> Output {
     let sink = lab.rig.sinks().into_iter().find(|sink| sink.problem.is_none());
     sink.map_or(Output::Discard, |sink| Output::Sink(sink.name))
@@ -129,15 +130,15 @@ pub(crate) fn wrong(what: impl std::fmt::Display) -> LabError {
     LabError::Work(what.to_string())
 }
 
-/// The text of `status` for a reason, on one line.
+/// Formats a reason as the text of `status`, on one line.
 pub(crate) fn not_available(reason: &str) -> String {
     format!("n/a ({})", reason.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// A row in the making.
+/// A row under construction.
 pub(crate) type Row = BTreeMap<&'static str, Cell>;
 
-/// The row of a cell: what it is, and its figures or why there are none.
+/// Builds the row of a cell: its identity, and its figures or the reason why it has none.
 pub(crate) fn row<T>(
     identity: impl IntoIterator<Item = (&'static str, Cell)>,
     cell: &Attempt<T>,
@@ -154,7 +155,7 @@ pub(crate) fn row<T>(
     row
 }
 
-/// The columns of some rates.
+/// Returns the columns of several rates.
 pub(crate) fn rates(rates: &[f64]) -> Row {
     let spread = Spread::of(rates);
     Row::from([
@@ -165,18 +166,18 @@ pub(crate) fn rates(rates: &[f64]) -> Row {
     ])
 }
 
-/// The columns of some times in milliseconds.
+/// Returns the columns of several times in milliseconds.
 pub(crate) fn times(ms: &[f64]) -> Row {
     Row::from([("p50_ms", median(ms).into()), ("p90_ms", quantile(ms, 0.9).into()), ("mean_ms", mean(ms).into())])
 }
 
-/// Two images, sample by sample.
+/// The difference of two images, sample by sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Difference {
     pub(crate) largest: u8,
     sum: u64,
     samples: u64,
-    /// Some images have other sizes, and were not compared.
+    /// Whether some images had different sizes and were not compared.
     pub(super) other_size: bool,
 }
 
@@ -209,7 +210,7 @@ impl From<Difference> for Cell {
     }
 }
 
-/// The first of `rates` (in order) that is within 5 % of the best; `None` stands for a cell without figures.
+/// Returns the first of `rates` (in order) that is within 5 % of the best; `None` stands for a cell without figures.
 pub(crate) fn first_near_best(rates: &[Option<f64>]) -> Option<usize> {
     let best = rates.iter().flatten().copied().reduce(f64::max)?;
     rates.iter().position(|rate| rate.is_some_and(|rate| rate >= 0.95 * best))

@@ -8,18 +8,18 @@ use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, Photo, PhotoSet, Setting, Table, schema};
 
-/// Mean difference of samples, in levels, that two decoders' pixels may have: they compute the DCT and the chroma
-/// between its samples in different ways, which is far less.
+/// Maximum mean difference between two decoders' pixels, in levels. They compute the DCT and interpolate chroma in
+/// different ways, which differs by far less.
 const MOST_MEAN_DIFFERENCE: f64 = 8.0;
-/// Photos that the first guess of a decoder's speed is from.
+/// Number of photos for the first estimate of a decoder's speed.
 const GUESSED_FROM: usize = 8;
 
-/// Every decoder compiled in, exact and at a smaller scale, on one thread: encoded bytes in memory to pixels.
+/// Measures every decoder compiled in, exact and at a smaller scale, on one thread: encoded bytes in memory to pixels.
 ///
-/// Photos of the set's commonest format are decoded, one after the other, over and over. `p50_ms`, `p90_ms` and
-/// `mean_ms` are of the photos, of each the median of its times. A photo that one of the decoders refuses is left to none
-/// of them; a decoder that refuses more than half has no figures. Every photo is decoded and compared before anything is
-/// timed: sizes must be right, and pixels near the first decoder's.
+/// It decodes the photos of the set's most common format in turn, repeatedly. `p50_ms`, `p90_ms` and `mean_ms` are over
+/// the photos, each with the median of its times. A photo that any decoder refuses is excluded for all of them. A
+/// decoder that refuses more than half has no figures. Before the timing, every photo is decoded and compared: its size
+/// must be right, and its pixels near the first decoder's.
 ///
 /// # Errors
 /// [`LabError::Interrupted`].
@@ -54,11 +54,11 @@ pub(super) struct Measured {
     pub(super) figures: Attempt<Figures>,
 }
 
-/// What it showed.
+/// The figures of one decoder.
 pub(super) struct Figures {
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
-    /// Milliseconds of each photo, the median of its times.
+    /// Milliseconds of each photo: the median of its times.
     ms: Vec<f64>,
     images: usize,
     mean_pixels: f64,
@@ -140,7 +140,7 @@ impl DecoderRun {
         Ok(self.decoder.decode(&photo.bytes, self.hint, &mut self.out)?.native)
     }
 
-    /// Decodes and looks at what came out: no photo may have lost a side or its shape.
+    /// Decodes a photo and checks the result's size and proportions.
     fn decode_checked(&mut self, photo: &Photo) -> Result<(), LabError> {
         let (native, out) = (self.decode(photo)?, self.out.size());
         if native != photo.size {
@@ -168,14 +168,14 @@ impl DecoderRun {
     }
 }
 
-/// Whether `small` is `native` made smaller by the same factor on both sides, rounded up or down.
+/// Tells whether `small` is `native` reduced by the same factor on both sides, rounded up or down.
 fn has_shape_of(small: Size, native: Size) -> bool {
     let scale = f64::from(small.width) / f64::from(native.width);
     let is = |small: u32, native: u32| (f64::from(native) * scale - f64::from(small)).abs() <= 1.0 + scale;
     scale <= 1.0 && is(small.height, native.height)
 }
 
-/// What most of the photos are; `None` for what nobody knows.
+/// Returns the most common format of the photos; `None` if it is not a known one.
 fn commonest_format(photos: &PhotoSet) -> Option<ImageFormat> {
     let mut counts: Vec<(Option<ImageFormat>, usize)> = Vec::new();
     for photo in photos.photos.iter() {
@@ -188,7 +188,7 @@ fn commonest_format(photos: &PhotoSet) -> Option<ImageFormat> {
     counts.into_iter().rev().max_by_key(|(_, count)| *count).and_then(|(format, _)| format)
 }
 
-/// Seconds of a photo, from the first decoder that works.
+/// Estimates the seconds per photo with the first decoder that works.
 fn guess(jobs: &mut [Attempt<DecoderRun>], photos: &[&Photo]) -> f64 {
     let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
     let photos = &photos[..photos.len().min(GUESSED_FROM)];
@@ -197,8 +197,8 @@ fn guess(jobs: &mut [Attempt<DecoderRun>], photos: &[&Photo]) -> f64 {
     started.elapsed().as_secs_f64() / decoded.max(1) as f64
 }
 
-/// Decodes every photo with every decoder, which also warms them up, and compares: those that all of them take. A
-/// decoder whose work is wrong, or that refuses more than half of the photos, is out.
+/// Decodes every photo with every decoder, which also warms them up. Compares the pixels, and returns the photos that
+/// all decoders take. A decoder with wrong results, or one that refuses more than half of the photos, is excluded.
 fn agreed<'a>(
     lab: &Lab<'_>,
     jobs: &mut [Attempt<DecoderRun>],
@@ -243,7 +243,8 @@ fn agreed<'a>(
     Ok(kept)
 }
 
-/// Compares the pixels of the photo at hand with those of the first decoder of the same scale, if it took the photo.
+/// Compares the current photo's pixels with those of the first decoder at the same scale, if that decoder took the
+/// photo.
 fn compare(jobs: &mut [Attempt<DecoderRun>], refused: &[Vec<(usize, String)>], at: usize) {
     for fast in [false, true] {
         let takes = |(n, job): (usize, &Attempt<DecoderRun>)| {

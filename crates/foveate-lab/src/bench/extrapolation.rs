@@ -3,25 +3,26 @@ use crate::order::order;
 use crate::stats::{mean, prediction_interval};
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
-/// Least number of samples that say something of their spread.
+/// Minimum number of samples for an estimate of their spread.
 const LEAST_SAMPLES: usize = 4;
-/// How much longer the run is that the projection is checked against.
+/// Length of the run that checks the projection, in multiples of a sample's longer run.
 const LONGER: u64 = 10;
-/// Images of the shorter of the two runs of a sample, as a part of the longer one's.
+/// Ratio of a sample's longer run to its shorter one, in images.
 const SHORTER: u64 = 4;
-/// What the projection takes for granted.
+/// The assumptions of the projection.
 const ASSUMPTIONS: &str = "more of the same photos, files in the system's cache, the machine as busy as now, samples \
                            normally distributed; what it costs to start and to end a run is left out";
 
-/// What some samples say about `target` images, on each set of photos, and whether a run ten times as long agrees.
+/// Projects some samples to `target` images, on each set of photos, and checks the projection with a run ten times as
+/// long.
 ///
-/// A sample is two runs: its time of an image is the difference of their times ÷ the difference of their images, so that
-/// starting and ending, which many images pay for once, drop out. The interval is the 95 % prediction interval for one more
-/// sample's, from Student's t: mean ± t · s · √(1 + 1/n). Rates are its inverse; one without an upper end (`high` is empty)
-/// is too noisy to say how fast the job can be.
+/// A sample is two runs. Its time per image is the difference of their times ÷ the difference of their images. So start
+/// and end, which a job pays for once, cancel out. The interval is the 95 % prediction interval for one more sample,
+/// from Student's t: mean ± t · s · √(1 + 1/n). Rates are its inverse. A rate without an upper end (`high` is empty) is
+/// too noisy to tell how fast the job can be.
 ///
 /// # Errors
-/// [`LabError::Setting`] for samples of fewer than two images, when the encoder cannot be opened, or
+/// [`LabError::Setting`] for samples of fewer than two images. Fails if the encoder cannot be opened;
 /// [`LabError::Interrupted`].
 pub fn extrapolation(lab: &Lab<'_>, sets: &Sets, target: u64, effort: &Effort) -> Result<Table, LabError> {
     if effort.images.is_some_and(|images| images < 2) {
@@ -69,10 +70,10 @@ fn push(table: &mut Table, photos: &PhotoSet, target: u64, sampled: Attempt<Samp
     ]);
 }
 
-/// Short runs, and a long one.
+/// Several samples, and one long run.
 struct Sampled {
     images: u64,
-    /// Of an image, one for each sample.
+    /// Seconds per image of each sample.
     seconds: Vec<f64>,
     long_images: u64,
     long_rate: f64,
@@ -93,7 +94,7 @@ impl Sampled {
         let samples = effort.samples.max(LEAST_SAMPLES);
         for sample in 0..samples {
             lab.watch.doing(&format!("extrapolation, {}: sample {} of {samples}", photos.name, sample + 1));
-            // The longer run first in one half of the samples, in an order that the seed decides.
+            // The longer run comes first in half of the samples, in an order that the seed decides.
             let order = order(lab.seed, 2, sample).into_iter().map(|at| [longer, shorter][at]);
             let [mut long, mut short] = [0.0; 2];
             for images in order {
@@ -114,12 +115,12 @@ impl Sampled {
     }
 }
 
-/// Seconds of an image, from two runs: what starting and ending cost is in both.
+/// Returns the seconds per image from two runs, both of which include the cost of start and end.
 fn per_image([long, short]: [f64; 2], [longer, shorter]: [u64; 2]) -> f64 {
     (long - short) / (longer - shorter) as f64
 }
 
-/// Images of the longer and the shorter run of a sample: whole batches, unless the number is the user's.
+/// Returns the images of a sample's longer and shorter run: whole batches, unless the user chose the number.
 fn lengths(images: u64, setting: &Setting, effort: &Effort) -> (u64, u64) {
     if effort.images.is_some() {
         return (images, (images / SHORTER).max(1));

@@ -11,24 +11,25 @@ use crate::stats::{Spread, median};
 use crate::wrap::cosine;
 use crate::{Cell, Lab, LabError, PhotoSet, Setting, Table, schema};
 
-/// Precisions that are tried.
+/// Precisions to measure.
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
-/// Cosine that a photo's vectors must have in any two encoders and precisions. Half precision gives more than 0.999, and
-/// what is quantized to eight bits about as much.
+/// Minimum cosine between a photo's vectors from any two encoders and precisions. Half precision gives more than 0.999,
+/// and eight-bit quantization about as much.
 const LEAST_COSINE: f64 = 0.99;
-/// How often a cell's encoder is opened: all of them in turn, then once more the other way round. Only one is in memory at
-/// a time.
+/// Number of times that a cell's encoder is opened: all of them in turn, then once more in reverse order. Only one is
+/// in memory at a time.
 const VISITS: usize = 2;
 
-/// Every encoder compiled in, at every precision, at each of `batches`: a batch of pixels in memory to vectors in memory.
+/// Measures every encoder compiled in, at every precision and each of `batches`: a batch of pixels in memory to vectors
+/// in memory.
 ///
-/// The pixels are the photos', as the usual decoder and resizer prepare them. Each encoder is warmed up with a batch, then
-/// computes whole batches for the time of a sample, at least one. `p50_ms`, `p90_ms` and `mean_ms` are of all its batches.
-/// Every batch ends with its vectors on the host, so the device has nothing left to do when the clock stops. Vectors must
-/// be finite, the same each time, and near those of the first f32 encoder (cosine 0.99).
+/// The pixels are the photos, prepared by the usual decoder and resizer. Each encoder is warmed up with a batch, then
+/// computes whole batches for the time of a sample, at least one. `p50_ms`, `p90_ms` and `mean_ms` are over all its
+/// batches. Every batch ends with its vectors on the host, so the device is idle when the clock stops. Vectors must be
+/// finite, the same each time, and near those of the first f32 encoder (cosine 0.99).
 ///
 /// # Errors
-/// When the photos cannot be prepared, or [`LabError::Interrupted`].
+/// Fails if the photos cannot be prepared; [`LabError::Interrupted`].
 pub fn forward(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Effort) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::FORWARD);
     let pixels = Pixels::prepare(lab, photos, batches.iter().copied().max().unwrap_or(1))?;
@@ -46,7 +47,7 @@ pub fn forward(lab: &Lab<'_>, photos: &PhotoSet, batches: &[usize], effort: &Eff
     Ok(table)
 }
 
-/// The columns that tell which forward it is.
+/// Returns the columns that identify the forward.
 pub(super) fn identity(setting: &Setting) -> [(&'static str, Cell); 4] {
     [
         ("encoder", setting.encoder.as_str().into()),
@@ -79,7 +80,7 @@ pub(super) fn compare_encoders(
     Ok(settings.into_iter().zip(cells).collect())
 }
 
-/// Measures each cell that works, in this order, with an encoder of its own.
+/// Measures each working cell in this order, each with its own encoder.
 pub(super) fn visit_all(
     lab: &Lab<'_>,
     pixels: &Pixels,
@@ -100,15 +101,15 @@ pub(super) fn visit_all(
     Ok(())
 }
 
-/// What an encoder showed.
+/// The figures of one encoder.
 #[derive(Default)]
 pub(super) struct Forward {
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
-    /// Seconds of each batch, and their parts.
+    /// Seconds of each batch, and their breakdown.
     batches: Vec<(f64, EncodeTimes)>,
     images: usize,
-    /// The first batch's.
+    /// The vectors of the first batch.
     vectors: VectorBuf,
     cosine: Option<f64>,
     pub(super) memory: Option<Memory>,
@@ -134,7 +135,7 @@ impl Forward {
         Ok(())
     }
 
-    /// The vectors must be finite, and the same as before.
+    /// Checks that the vectors are finite and the same as before.
     fn check(&mut self, out: &VectorBuf, images: usize) -> Result<(), LabError> {
         if out.rows() != images {
             return Err(wrong(format!("{} vectors of {images} images", out.rows())));
@@ -174,17 +175,17 @@ impl Forward {
         }
     }
 
-    /// Milliseconds of each batch.
+    /// Returns the milliseconds of each batch.
     pub(super) fn ms(&self) -> Vec<f64> {
         self.batches.iter().map(|(seconds, _)| seconds * 1e3).collect()
     }
 
-    /// Median rate.
+    /// Returns the median rate.
     pub(super) fn rate(&self) -> Option<f64> {
         Spread::of(&self.rates).map(|rates| rates.median)
     }
 
-    /// The columns of the parts of a batch.
+    /// Returns the columns of a batch's breakdown.
     fn parts(&self) -> super::cells::Row {
         let median = |part: fn(&EncodeTimes) -> std::time::Duration| {
             let ms: Vec<f64> = self.batches.iter().map(|(_, parts)| part(parts).as_secs_f64() * 1e3).collect();
@@ -200,7 +201,7 @@ impl Forward {
     }
 }
 
-/// Compares everybody's vectors with those of the first f32 encoder that works.
+/// Compares all vectors with those of the first working f32 encoder.
 fn compare(settings: &[Setting], cells: &mut [Attempt<Forward>]) {
     let is_reference = |(setting, cell): &(&Setting, &Attempt<Forward>)| setting.dtype == DType::F32 && cell.is_ok();
     let Some((setting, Ok(reference))) = settings.iter().zip(cells.iter()).find(is_reference) else { return };
@@ -215,7 +216,7 @@ fn compare(settings: &[Setting], cells: &mut [Attempt<Forward>]) {
     }
 }
 
-/// Of the vectors of each image; 0 when there are not as many, or of other sizes.
+/// Returns the minimum cosine over the images; 0 if the numbers or sizes of the vectors differ.
 fn least_cosine(a: &VectorBuf, b: &VectorBuf) -> f64 {
     if (a.rows(), a.dim()) != (b.rows(), b.dim()) {
         return 0.0;
@@ -223,14 +224,14 @@ fn least_cosine(a: &VectorBuf, b: &VectorBuf) -> f64 {
     (0..a.rows()).map(|row| cosine(a.row(row), b.row(row))).fold(1.0, f64::min)
 }
 
-/// Photos as the encoder takes them.
+/// Photos in the encoder's input format.
 pub(super) struct Pixels {
     data: Vec<u8>,
     size: Size,
 }
 
 impl Pixels {
-    /// `count` images, the photos over and over.
+    /// Prepares `count` images by repeating the photos.
     pub(super) fn prepare(lab: &Lab<'_>, photos: &PhotoSet, count: usize) -> Result<Self, LabError> {
         lab.watch.doing("forward: preparing pixels");
         let base = lab.rig.base();

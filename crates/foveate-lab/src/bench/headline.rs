@@ -12,25 +12,26 @@ use crate::order::order;
 use crate::stats::median;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
-/// Images of a batch of the baseline.
+/// Images per batch of the baseline.
 const BASELINE_BATCH: usize = 32;
-/// Other batches that are tried.
+/// Other batch sizes to try.
 const BATCHES: [usize; 3] = [8, 64, 128];
-/// What a choice has to be faster by to be one.
+/// Minimum ratio of rates for which a change is made.
 const WORTHWHILE: f64 = 1.02;
 
-/// From a slow configuration to the fastest, one improvement after the other, every step measured end to end: files to a
-/// finished output.
+/// Measures the steps from a slow configuration to the fastest, each end to end: files to a finished output.
 ///
-/// The baseline has the slowest decoder and resizer compiled in, exact decoding, one worker, batches of 32, and the first
-/// encoder that there is, in f32. Then come, each kept from there on: the fastest decoder, the fastest resizer, decoding at
-/// a smaller scale, more workers, another batch, the fastest encoder and precision, and at last the workers chosen again
-/// for all of that together. What is fastest is measured before, briefly; where there is nothing to choose, or nothing
-/// better, the step is `n/a (reason)` and the next one builds on the one before it. The last row, `CPU floor`, is the
-/// combination with a forward that costs nothing and a worker for every core: what the CPU alone could feed.
+/// The baseline has the slowest decoder and resizer compiled in, exact decoding, one worker, batches of 32, and the
+/// first encoder, in f32. Each step keeps the changes before it: the fastest decoder, the fastest resizer, decoding at
+/// a smaller scale, more workers, another batch size, the fastest encoder and precision. Last, the workers are chosen
+/// again for all of these together.
+///
+/// Short measurements find the fastest choice beforehand. A step without a choice, or without a better one, is `n/a
+/// (reason)`, and the next step builds on the one before it. The last row, `CPU floor`, is the combination with a
+/// forward that costs nothing and a worker for every core: the rate that the CPU alone can supply.
 ///
 /// # Errors
-/// When the baseline's encoder cannot be opened, or [`LabError::Interrupted`].
+/// Fails if the baseline's encoder cannot be opened; [`LabError::Interrupted`].
 pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::HEADLINE);
     let Some(photos) = sets.usable.first() else { return Ok(table) };
@@ -45,14 +46,14 @@ pub fn headline(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, La
     Ok(table)
 }
 
-/// One row: what it changes, and to what. `Err` says why there is nothing to change.
+/// One row: the change and its value. `Err` holds the reason why there is no change.
 struct Step {
     change: String,
     setting: Attempt<Setting>,
     is_floor: bool,
 }
 
-/// Samples of every step.
+/// Samples every step.
 fn measure<'a>(
     lab: &Lab<'_>,
     photos: &'a PhotoSet,
@@ -73,7 +74,7 @@ fn measure<'a>(
     Ok(cells)
 }
 
-/// A warm job of a setting.
+/// Returns a setting's job, warmed up.
 fn job<'a>(
     lab: &Lab<'_>,
     photos: &'a PhotoSet,
@@ -111,11 +112,11 @@ fn push(table: &mut Table, photos: &PhotoSet, steps: &[Step], cells: &[Attempt<S
     }
 }
 
-/// The steps, chosen one after the other, each on top of those before it.
+/// The steps, chosen in turn, each on top of those before it.
 struct Plan<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
-    /// Of brief measurements.
+    /// The effort of short measurements.
     effort: Effort,
     encoders: &'a mut Encoders,
     now: Setting,
@@ -157,7 +158,7 @@ impl<'a> Plan<'a> {
         Ok(plan.steps)
     }
 
-    /// A step that changes what `change` does to the setting at hand.
+    /// Adds a step in which `change` modifies the current setting.
     fn add<T: std::fmt::Debug>(&mut self, what: &str, choice: Attempt<T>, change: impl FnOnce(&mut Setting, T)) {
         let setting = choice.map(|choice| {
             change(&mut self.now, choice);
@@ -166,7 +167,7 @@ impl<'a> Plan<'a> {
         self.steps.push(Step { change: what.to_owned(), setting, is_floor: false });
     }
 
-    /// The decoder that is fastest when it may scale, if that is faster than the fastest one (`exact`) that may not.
+    /// Adds the fastest decoder that may scale, if it is faster than the fastest one that may not (`exact`).
     fn add_scale(&mut self, exact: f64) -> Result<(), LabError> {
         let ranking = Ranking::scaled_decoders(self.lab, self.photos)?;
         let fastest = match ranking.fastest() {
@@ -189,7 +190,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Everything together, with the workers chosen again; and the same without a forward.
+    /// Adds all changes together with the workers chosen again, and the same without a forward.
     fn add_combination(&mut self) -> Result<(), LabError> {
         let workers = self.best_workers()?;
         self.add("all combined", Ok(workers), |setting, workers| setting.workers = workers);
@@ -199,7 +200,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Short runs with the numbers of workers that come into question. Another than that at hand must be worth while.
+    /// Finds the best number of workers in short runs. Another number than the current one must be worthwhile.
     fn best_workers(&mut self) -> Result<usize, LabError> {
         let cores = self.lab.rig.context().cores;
         let mut candidates = vec![self.now.workers, cores, self.lab.rig.base().workers, 2 * cores];
@@ -217,12 +218,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Enough to tell which of several is faster.
+/// Returns the effort that suffices to rank alternatives.
 fn brief(effort: &Effort) -> Effort {
     Effort { seconds: effort.seconds / 2.0, samples: 3, ..effort.clone() }
 }
 
-/// The best of `rates`, if it is worth changing `now` for.
+/// Returns the best of `rates`, if it is worth a change from `now`.
 fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<f64>)], now: &T) -> Option<&'a T> {
     let rate_now = rates.iter().find(|(choice, _)| choice == now).and_then(|(_, rate)| *rate).unwrap_or(0.0);
     let measured = rates.iter().filter_map(|(choice, rate)| Some((choice, (*rate)?)));
@@ -230,10 +231,10 @@ fn best_but<'a, T: PartialEq>(rates: &'a [(T, Option<f64>)], now: &T) -> Option<
     (best != now && rate > rate_now * WORTHWHILE).then_some(best)
 }
 
-/// Backends by speed, the fastest first.
+/// Backends by speed, fastest first.
 struct Ranking {
     names: Vec<(String, f64)>,
-    /// Why there are none.
+    /// The reason if there are none.
     why_none: String,
 }
 
@@ -276,7 +277,7 @@ impl Ranking {
         self.names.first().map(|(name, _)| name.as_str())
     }
 
-    /// 0 where there is none.
+    /// Returns the rate of the fastest; 0 if there is none.
     fn fastest_rate(&self) -> f64 {
         self.names.first().map_or(0.0, |(_, rate)| *rate)
     }
@@ -293,10 +294,10 @@ impl Ranking {
     }
 }
 
-/// Pixels that a brief comparison of resizers decodes.
+/// Bytes of pixels that a short comparison of resizers decodes.
 const BRIEF_BYTES: u64 = 64 << 20;
 
-/// How fast the forward is alone, which no photo changes.
+/// The speed of the forward alone, which does not depend on the photos.
 struct Forwards {
     encoders: Vec<((String, DType), Option<f64>)>,
     batches: Vec<(usize, Option<f64>)>,
@@ -355,7 +356,7 @@ impl Encoders {
     }
 }
 
-/// A forward that costs nothing: a vector is an image's first samples.
+/// A forward that costs nothing: a vector holds an image's first samples.
 struct NoForward(EncoderSpec);
 
 impl Encoder for NoForward {

@@ -1,4 +1,4 @@
-//! The most memory that a forward takes.
+//! The peak memory of a forward.
 
 use std::process::Command;
 use std::thread;
@@ -8,28 +8,28 @@ use foveate_profile::process;
 
 use crate::LabError;
 
-/// The most memory in use, and whose.
+/// The peak memory, and what it covers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Memory {
-    /// Bytes, where the system tells.
+    /// Bytes, if the system reports them.
     pub(super) bytes: Option<u64>,
-    /// What it is of, or why there is no figure.
+    /// What the figure covers, or why there is none.
     pub(super) of: String,
 }
 
-/// A stretch of time whose peak is wanted.
+/// The measurement of a peak over a period.
 pub(super) struct Peak {
     on_nvidia: bool,
     was_reset: bool,
 }
 
 impl Peak {
-    /// From now on, with a forward on `device`.
+    /// Begins the period, with a forward on `device`.
     pub(super) fn begin(device: &str) -> Self {
         Self { on_nvidia: device.starts_with("cuda"), was_reset: process::reset_peak_resident() }
     }
 
-    /// Until now. A device's memory is looked at from another process, while `again` keeps the forward going.
+    /// Ends the period. Another process reads a device's memory while `again` keeps the forward running.
     pub(super) fn end(self, mut again: impl FnMut() -> Result<(), EncodeError>) -> Result<Memory, LabError> {
         if !self.on_nvidia {
             return Ok(self.of_process());
@@ -46,7 +46,7 @@ impl Peak {
     fn of_process(&self) -> Memory {
         match self.was_reset {
             true => Memory { bytes: process::peak_resident_bytes(), of: "process".to_owned() },
-            // The peak is that of the whole process so far; what it has now is nearer.
+            // The peak covers the whole process so far; the current value is closer.
             false => Memory { bytes: process::resident_bytes(), of: "process, at the end".to_owned() },
         }
     }
@@ -56,7 +56,8 @@ fn not_known(why: &str) -> Memory {
     Memory { bytes: None, of: super::cells::not_available(why) }
 }
 
-/// This process's part, or all that is in use where the driver does not tell processes apart (in containers, often).
+/// Returns this process's part, or all memory in use if the driver does not distinguish processes (often in
+/// containers).
 fn ask_nvidia() -> Memory {
     let ask = |what: &str| nvidia_smi(&[what, "--format=csv,noheader,nounits"]);
     let found = ask("--query-compute-apps=pid,used_memory").and_then(|apps| match used_by(&apps, std::process::id()) {
@@ -77,7 +78,7 @@ fn nvidia_smi(arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Bytes of a process on all devices, of lines `pid, MiB`.
+/// Returns the bytes of a process on all devices, from lines `pid, MiB`.
 fn used_by(apps: &str, pid: u32) -> Option<u64> {
     let mine = |line: &str| {
         let (owner, mebibytes) = line.split_once(',')?;
@@ -86,7 +87,7 @@ fn used_by(apps: &str, pid: u32) -> Option<u64> {
     apps.lines().filter_map(mine).reduce(|a, b| a + b).map(|mebibytes| mebibytes << 20)
 }
 
-/// Bytes in use on a machine with one device, of one line `MiB`.
+/// Returns the bytes in use on a machine with one device, from a single line `MiB`.
 fn of_the_only_device(used: &str) -> Result<u64, String> {
     let mut lines = used.lines().filter(|line| !line.trim().is_empty());
     match (lines.next().map(|line| line.trim().parse::<u64>()), lines.next()) {

@@ -1,8 +1,9 @@
-//! `foveate bench`: one stage beside its alternatives, sweeps of batch and workers, and what improvements give together.
+//! `foveate bench`: each stage compared with its alternatives, sweeps of batch size and workers, and the combined
+//! effect of improvements.
 //!
-//! Every candidate has its row: one that cannot run says `n/a (reason)`. Candidates are sampled in rounds, each round in
-//! an order that the seed decides and every second one the other way round, so that a machine that warms up, or is
-//! disturbed for a while, does so to all of them alike. What is told is the median of the samples and their spread.
+//! Every candidate has its row; one that cannot run says `n/a (reason)`. Candidates are sampled in rounds. The seed
+//! decides each round's order, and every second round reverses it. So a machine that warms up, or is disturbed for a
+//! while, affects all candidates alike. The figures are the samples' median and spread.
 
 mod batch_sweep;
 mod cells;
@@ -30,19 +31,19 @@ pub use worker_sweep::worker_sweep;
 
 use crate::{Lab, LabError, Table};
 
-/// Batches of [`batch_sweep`].
+/// Batch sizes of [`batch_sweep`].
 pub const BATCHES: [usize; 7] = [1, 8, 16, 32, 64, 128, 256];
-/// Workers of [`worker_sweep`].
+/// Numbers of workers of [`worker_sweep`].
 pub const WORKERS: [usize; 6] = [0, 1, 2, 4, 8, 16];
-/// Images of a batch of [`forward`].
+/// Batch size of [`forward`].
 pub const FORWARD_BATCH: usize = 64;
-/// Images that [`extrapolation`] projects to.
+/// Number of images that [`extrapolation`] projects to.
 pub const TARGET: u64 = 1_000_000;
 
-/// Every experiment, one after the other, `vectors` for the sinks; `each` gets its table as soon as it is there.
+/// Runs every experiment in turn, with `vectors` for the sinks. `each` receives each table as soon as it is complete.
 ///
 /// # Errors
-/// When one cannot be carried out, when `each` fails, or [`LabError::Interrupted`].
+/// Fails if an experiment cannot run or `each` fails; [`LabError::Interrupted`].
 pub fn all(
     lab: &Lab<'_>,
     sets: &Sets,

@@ -9,21 +9,22 @@ use super::rounds;
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting, Table, schema};
 
-/// The recipes, by name.
+/// The names of the recipes.
 const RECIPES: [&str; 2] = ["hf", "squash"];
-/// Most decoded pixels in memory.
+/// Maximum bytes of decoded pixels in memory.
 const MOST_BYTES: u64 = 512 << 20;
-/// Images that the first guess of a resizer's speed is from.
+/// Number of images for the first estimate of a resizer's speed.
 const GUESSED_FROM: usize = 8;
 
-/// Every resizer compiled in, with each recipe, on one thread: pixels in memory at their native size to the model's input.
+/// Measures every resizer compiled in, with each recipe, on one thread: pixels in memory at their native size to the
+/// model's input.
 ///
-/// The images are resized one after the other, over and over. `p50_ms`, `p90_ms` and `mean_ms` are of the images, of each
-/// the median of its times. Before anything is timed, every image is resized twice, over different pixels, which must
-/// give the same output, and compared with the first resizer's.
+/// It resizes the images in turn, repeatedly. `p50_ms`, `p90_ms` and `mean_ms` are over the images, each with the
+/// median of its times. Before the timing, every image is resized twice over different pixels, which must give the same
+/// output, and compared with the first resizer's output.
 ///
 /// # Errors
-/// When the photos cannot be decoded, or [`LabError::Interrupted`].
+/// Fails if the photos cannot be decoded; [`LabError::Interrupted`].
 pub fn resizers(lab: &Lab<'_>, sets: &Sets, effort: &Effort) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::RESIZERS);
     for photos in &sets.usable {
@@ -61,7 +62,7 @@ impl Image {
     }
 }
 
-/// The photos as the usual decoder gives them, as many as memory is set apart for.
+/// Decodes the photos with the usual decoder, as many as fit into the memory limit.
 pub(super) fn decoded(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Vec<Image>, LabError> {
     lab.watch.doing(&format!("resizers, {}: decoding", photos.name));
     let base = lab.rig.base();
@@ -82,11 +83,11 @@ pub(super) struct Measured {
     pub(super) figures: Attempt<Figures>,
 }
 
-/// What it showed.
+/// The figures of one resizer.
 pub(super) struct Figures {
     /// Images per second of each sample.
     pub(super) rates: Vec<f64>,
-    /// Milliseconds of each image, the median of its times.
+    /// Milliseconds of each image: the median of its times.
     ms: Vec<f64>,
     images: usize,
     pixels: Difference,
@@ -150,7 +151,7 @@ impl ResizerRun {
         Ok(self.resizer.resize(image.view()?, &self.geometry.plan(image.size), out)?)
     }
 
-    /// Resizes over black and over white: every sample must have been written.
+    /// Resizes over black and over white pixels, to check that every sample is written.
     fn resize_checked(&mut self, image: &Image) -> Result<(), LabError> {
         self.out.fill(0);
         self.resize(image)?;
@@ -177,7 +178,7 @@ impl ResizerRun {
     }
 }
 
-/// Seconds of an image, from the first resizer that works.
+/// Estimates the seconds per image with the first resizer that works.
 fn guess(jobs: &mut [Attempt<ResizerRun>], images: &[Image]) -> f64 {
     let Some(job) = jobs.iter_mut().flatten().next() else { return 1.0 };
     let images = &images[..images.len().min(GUESSED_FROM)];
@@ -186,7 +187,7 @@ fn guess(jobs: &mut [Attempt<ResizerRun>], images: &[Image]) -> f64 {
     started.elapsed().as_secs_f64() / resized.max(1) as f64
 }
 
-/// Resizes an image with every resizer, which also warms them up, and compares it with the first one's.
+/// Resizes an image with every resizer, which also warms them up, and compares the results with the first one's.
 fn check(lab: &Lab<'_>, jobs: &mut [Attempt<ResizerRun>], image: &Image) -> Result<(), LabError> {
     let mut reference: Option<Vec<u8>> = None;
     for cell in jobs {

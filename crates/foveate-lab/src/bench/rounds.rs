@@ -1,10 +1,10 @@
-//! Who is measured when.
+//! The sampling in rounds.
 
 use super::cells::{Attempt, attempt};
 use crate::order::order;
 use crate::{Lab, LabError};
 
-/// Takes a sample of every cell that works, `samples` times. One that fails keeps the reason and gives no more.
+/// Takes a sample of every working cell, `samples` times. A cell that fails keeps the reason and is sampled no more.
 pub(super) fn sample<C>(
     lab: &Lab<'_>,
     samples: usize,

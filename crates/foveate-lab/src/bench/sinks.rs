@@ -13,7 +13,7 @@ use crate::order::SplitMix;
 use crate::stats::Spread;
 use crate::{Candidate, Lab, LabError, Table, schema};
 
-/// What is written.
+/// The vectors to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors {
     /// Number of vectors.
@@ -23,30 +23,30 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// 50 000 of 384 components, 77 MB.
+    /// Returns 50 000 vectors of 384 components, 77 MB.
     pub fn usual() -> Self {
         Self { rows: 50_000, dim: 384 }
     }
 }
 
-/// Settings with which a sink is measured, by the sink's name; others are as they come.
+/// Settings that a sink is measured with, by the sink's name; other sinks use their defaults.
 const VARIANTS: [(&str, &str, &[&str]); 1] = [("parquet", "compression", &["none", "snappy", "lz4", "zstd"])];
-/// Rows of one call: a batch.
+/// Rows per call: one batch.
 const BLOCK: usize = 64;
-/// Rows between commits: what a job of some thousand images per second stores in the two seconds between them.
+/// Rows between commits: what a job with some thousand images per second stores in the two seconds between them.
 const COMMIT_EVERY: u64 = 8192;
-/// Random bits of each component: so many no format can do without.
+/// Random bits of each component, which no format can compress.
 const RANDOM_BITS: u64 = 24;
 
-/// Every sink compiled in: vectors in memory to a finished output on disk, synced.
+/// Measures every sink compiled in: vectors in memory to a finished output on disk, synced.
 ///
-/// Components are random, uniform in -1..1 with 24 random bits each: like those of real vectors, their mantissas are noise. Rows
-/// come in blocks of 64, with a commit every 8192. The clock runs from the first row to the finished output. A sample
-/// counts when every row is reported as published, every file is there, and there are enough bytes on disk to hold the
-/// random bits.
+/// Components are random, uniform in -1..1 with 24 random bits each: like those of real vectors, their mantissas are
+/// noise. Rows come in blocks of 64, with a commit every 8192. The clock runs from the first row to the finished
+/// output. A sample counts if every row is reported as published, every file exists, and the files are large enough for
+/// the random bits.
 ///
 /// # Errors
-/// [`LabError::Setting`] for nothing to write, [`LabError::File`], or [`LabError::Interrupted`].
+/// [`LabError::Setting`] if there is nothing to write; [`LabError::File`]; [`LabError::Interrupted`].
 pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table, LabError> {
     if vectors.rows == 0 || vectors.dim == 0 {
         return Err(LabError::Setting(format!("nothing to write: {} x {}", vectors.rows, vectors.dim)));
@@ -55,7 +55,7 @@ pub fn sinks(lab: &Lab<'_>, vectors: &Vectors, effort: &Effort) -> Result<Table,
     let variants: Vec<Variant> = lab.rig.sinks().iter().flat_map(Variant::all).collect();
     let mut jobs: Vec<Attempt<SinkRun>> = variants.iter().map(|variant| SinkRun::new(lab, variant)).collect();
     let what = |job: &SinkRun| format!("sinks: {}", job.what);
-    // The first round warms up the file system and the libraries, and counts for nothing.
+    // The first round warms up the file system and the libraries and is not counted.
     rounds::sample(lab, 1, &mut jobs, what, |job| job.sample(lab, &data).map(drop))?;
     jobs.iter_mut().flatten().for_each(|job| job.seconds.clear());
     rounds::sample(lab, effort.samples, &mut jobs, what, |job| job.sample(lab, &data))?;
@@ -106,7 +106,7 @@ impl Variant {
         }
     }
 
-    /// `name=value` of each setting.
+    /// Returns `name=value` for each setting.
     fn name(&self) -> String {
         self.settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     }
@@ -119,7 +119,7 @@ struct SinkRun {
     options: SinkOptions,
     folder: PathBuf,
     seconds: Vec<f64>,
-    /// On disk.
+    /// Bytes on disk.
     bytes: u64,
 }
 
@@ -128,13 +128,13 @@ impl SinkRun {
         let sink = usable(&variant.sink)?.to_owned();
         let folder = lab.scratch.join("sink/");
         let options = SinkOptions { settings: variant.settings.clone(), ..SinkOptions::new(&folder) };
-        // What it cannot do it says when it is opened.
+        // Opening a sink reveals what it does not support.
         lab.rig.open_sink(&sink, &options).map_err(|error| error_chain(&error))?;
         Ok(Self { what: format!("{sink} {}", variant.name()), sink, options, folder, seconds: Vec::new(), bytes: 0 })
     }
 
     fn sample(&mut self, lab: &Lab<'_>, data: &Data) -> Result<(), LabError> {
-        // What a sink that failed left there is not this one's.
+        // The files of a failed sink must not count for this one.
         clear(&self.folder)?;
         let mut sink = lab.rig.open_sink(&self.sink, &self.options)?;
         sink.begin(&RunManifest { dim: data.dim, ..RunManifest::default() }, Existing::Overwrite)?;
@@ -148,7 +148,7 @@ impl SinkRun {
     }
 }
 
-/// The rows.
+/// The rows to write.
 struct Data {
     dim: usize,
     index: Vec<u64>,
@@ -196,7 +196,7 @@ impl Data {
         Ok(sink.finish()?)
     }
 
-    /// Bytes of the output, once it can hold what was written.
+    /// Returns the output's size in bytes, after a check that it can hold the rows.
     fn check(&self, published: &Published, folder: &Path) -> Result<u64, LabError> {
         let rows = self.index.len() as u64;
         if published.rows != rows || published.failures != 0 {
@@ -224,7 +224,7 @@ fn clear(folder: &Path) -> Result<(), LabError> {
     }
 }
 
-/// Of all files in a folder and in those below it.
+/// Returns the bytes of all files in a folder and its subfolders.
 fn bytes_in(folder: &Path) -> Result<u64, LabError> {
     let cannot = |cause| LabError::File { path: folder.to_owned(), cause };
     let mut bytes = 0;

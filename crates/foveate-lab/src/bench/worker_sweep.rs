@@ -5,14 +5,14 @@ use super::rounds;
 use crate::stats::{Spread, median};
 use crate::{Lab, LabError, LentEncoder, Output, PhotoSet, Run, Setting, Table, schema};
 
-/// Share of the time that an encoder is busy from which on it is the limit.
+/// Share of the time above which a busy encoder is the limit.
 const SATURATED: f64 = 0.95;
 
-/// The whole job with a growing number of workers, files to a finished output. `encoder_bound` says from when on the
-/// encoder is busy 95 % of the time: there more workers cannot help.
+/// Measures the whole job with a growing number of workers, files to a finished output. `encoder_bound` marks the rows
+/// in which the encoder is busy 95 % of the time. More workers cannot help there.
 ///
 /// # Errors
-/// When the encoder cannot be opened or runs with the usual setting fail, or [`LabError::Interrupted`].
+/// Fails if the encoder cannot be opened or runs with the usual setting fail; [`LabError::Interrupted`].
 pub fn worker_sweep(lab: &Lab<'_>, sets: &Sets, workers: &[usize], effort: &Effort) -> Result<Table, LabError> {
     let mut table = Table::new(&schema::WORKER_SWEEP);
     let base = lab.rig.base();
@@ -79,12 +79,12 @@ impl<'a> SweepRun<'a> {
         Ok(())
     }
 
-    /// Median rate.
+    /// Returns the median rate.
     pub(super) fn rate(&self) -> Option<f64> {
         Spread::of(&self.values(|run| Some(run.rate))).map(|rates| rates.median)
     }
 
-    /// Median share of the time that the encoder computed.
+    /// Returns the median share of the time that the encoder computed.
     pub(super) fn encoder_busy(&self) -> Option<f64> {
         let busy =
             |run: &Run| run.report.stages.iter().find(|stage| stage.stage == Stage::Encode).map(|s| s.utilization);
@@ -95,14 +95,14 @@ impl<'a> SweepRun<'a> {
         median(&self.values(|run| run.cpu_busy))
     }
 
-    /// The stage that held the run of middling rate back.
+    /// Returns the limiting stage of the run with the median rate.
     fn limit(&self) -> Option<&'static str> {
         let mut runs: Vec<&Run> = self.runs.iter().collect();
         runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         runs.get(runs.len() / 2)?.report.bottleneck().map(|stage| stage.stage.name())
     }
 
-    /// The columns of a job's figures.
+    /// Returns the columns of a job's figures.
     pub(super) fn columns(&self) -> Row {
         let mut columns = rates(&self.values(|run| Some(run.rate)));
         columns.extend([

@@ -1,4 +1,4 @@
-//! The forward alone, batch by batch, and in the company of workers.
+//! The cost of the forward alone, by batch size, and beside workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,36 +13,36 @@ use crate::clock::{Took, on_all_threads};
 use crate::stats::median;
 use crate::{Lab, LabError, PhotoSet, Setting};
 
-/// Passes of one batch: at least, at most.
+/// Minimum and maximum number of passes of one batch size.
 const PASSES: [usize; 2] = [2, 12];
-/// Seconds spent on one batch, unless the fewest passes take longer.
+/// Seconds spent on one batch size, unless the minimum number of passes takes longer.
 const SECONDS: f64 = 0.5;
-/// A batch that takes longer is not measured but taken from the line through the others.
+/// A batch size that takes longer is not measured but read off the line through the others.
 const LONGEST: f64 = 1.0;
-/// Batches of different sizes that make a line worth having.
+/// Minimum number of batch sizes for a useful line.
 const FOR_A_LINE: usize = 3;
-/// Cores that are in use for less of the time are not fought over.
+/// Below this share of utilization, cores do not count as contended.
 const SHARED: f64 = 0.5;
-/// Seconds that the forward keeps company with workers.
+/// Seconds that the forward runs beside workers.
 const TOGETHER: f64 = 1.0;
 
 /// One forward.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
     took: Took,
-    /// Copies to and from a device, seconds.
+    /// Seconds of copies to and from a device.
     copies: f64,
 }
 
-/// What forwards cost by batch, with nothing else running.
+/// Cost of the forward by batch size, with nothing else running.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forward {
     passes: BTreeMap<usize, Vec<Pass>>,
-    /// How much longer shared work takes than its parts: see [`foveate_plan::Measured::interference`].
+    /// Ratio by which shared work takes longer than its parts: see [`foveate_plan::Measured::interference`].
     pub(super) interference: Option<f64>,
 }
 
-/// An encoder and pixels to feed it with.
+/// An encoder and pixels for it.
 pub(super) struct Feed {
     encoder: Box<dyn Encoder>,
     pixels: Vec<u8>,
@@ -52,7 +52,8 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Batches of up to `most` images for `encoder`. They are noise: a network takes as long for any pixels.
+    /// Creates batches of up to `most` images for `encoder`. They are noise, because a network takes the same time for
+    /// any pixels.
     pub(super) fn new(encoder: Box<dyn Encoder>, most: usize, cores: u32) -> Self {
         let size = encoder.spec().input;
         let noise = |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
@@ -60,7 +61,7 @@ impl Feed {
         Self { encoder, pixels, size, vectors: VectorBuf::new(), cores }
     }
 
-    /// Components of a vector.
+    /// Returns the components of a vector.
     pub(super) fn dim(&self) -> usize {
         self.encoder.spec().dim
     }
@@ -74,7 +75,7 @@ impl Feed {
         Ok(Pass { took, copies: (times.copy_in + times.copy_out).as_secs_f64() })
     }
 
-    /// Forwards of `batch` for about [`TOGETHER`] seconds, two at least; says how many.
+    /// Runs forwards of `batch` for about [`TOGETHER`] seconds, at least two, and returns their number.
     fn forwards(&mut self, batch: usize) -> Result<u32, LabError> {
         let started = Instant::now();
         let mut forwards = 0;
@@ -87,7 +88,7 @@ impl Feed {
 }
 
 impl Forward {
-    /// Seconds of each batch, none of them on a core.
+    /// Creates the costs from known seconds of each batch size, with no core time.
     #[cfg(test)]
     pub(super) fn known(seconds: impl Iterator<Item = (usize, f64)>) -> Self {
         let pass = |seconds| Pass { took: Took { seconds, cpu_seconds: 0.0 }, copies: 0.0 };
@@ -95,7 +96,7 @@ impl Forward {
         Self { passes, interference: Some(0.0) }
     }
 
-    /// Measures what is missing of `wanted`, and a few small batches where these alone are no line.
+    /// Measures the missing ones of `wanted`, and a few small batch sizes if `wanted` does not suffice for a line.
     pub(super) fn measure(
         &mut self,
         lab: &Lab<'_>,
@@ -105,7 +106,7 @@ impl Forward {
     ) -> Result<(), LabError> {
         let most = wanted.last().copied().unwrap_or(1);
         let smallest = threads.clamp(1, most);
-        // The smallest one first: it tells which others would take too long.
+        // The smallest comes first: it predicts which others would take too long.
         for &batch in [smallest].iter().chain(wanted) {
             self.measure_batch(lab, feed, threads, batch)?;
         }
@@ -117,14 +118,14 @@ impl Forward {
         Ok(())
     }
 
-    /// Unless it is known, or expected to take too long.
+    /// Measures one batch size, unless it is known or expected to take too long.
     fn measure_batch(&mut self, lab: &Lab<'_>, feed: &mut Feed, threads: usize, batch: usize) -> Result<(), LabError> {
         lab.go_on()?;
         if self.passes.contains_key(&batch) || self.expected(batch).is_some_and(|seconds| seconds > LONGEST) {
             return Ok(());
         }
         lab.watch.doing(&format!("the forward of {batch} images on {threads} threads"));
-        // The first pass of a size is slow where kernels are chosen or compiled for it.
+        // The first pass of a size is slow if kernels are chosen or compiled for it.
         let first = feed.pass(batch)?.took.seconds;
         let passes = ((SECONDS / first.max(1e-6)) as usize).clamp(PASSES[0], PASSES[1]);
         let passes: Result<Vec<Pass>, LabError> = (0..passes).map(|_| feed.pass(batch)).collect();
@@ -132,13 +133,13 @@ impl Forward {
         Ok(())
     }
 
-    /// What a batch takes, going by the largest one measured.
+    /// Estimates the time of a batch from the largest one measured.
     fn expected(&self, batch: usize) -> Option<f64> {
         let (&largest, passes) = self.passes.last_key_value()?;
         Some(median_of(passes, |took| took.seconds) * batch as f64 / largest as f64)
     }
 
-    /// The line through everything measured; `None` with a single batch.
+    /// Fits the line through all measurements; `None` for a single batch size.
     pub(super) fn fit(&self) -> Option<StepFit> {
         let point = |(&batch, passes): (&usize, &Vec<Pass>)| {
             passes.iter().map(|pass| (batch as u32, pass.took.seconds)).collect::<Vec<_>>()
@@ -146,7 +147,7 @@ impl Forward {
         fit_step(&self.passes.iter().flat_map(point).collect::<Vec<_>>()).ok()
     }
 
-    /// What was measured, and `batch` by the line where it was not.
+    /// Returns the measurements, with `batch` read off the line if it was not measured.
     pub(super) fn costs(&self, threads: usize, batch: usize) -> Vec<ForwardCost> {
         let cost = |batch: usize, seconds: f64, passes: &[Pass]| ForwardCost {
             threads: threads as u32,
@@ -171,15 +172,15 @@ impl Forward {
         costs
     }
 
-    /// The part of a forward that copies take, of the largest batch, 0..=1.
+    /// Returns the share of the largest batch's forward that copies take, 0..=1.
     pub(super) fn copy_share(&self) -> f64 {
         let largest = self.passes.last_key_value().map_or(&[][..], |(_, passes)| passes);
         let sum = |part: fn(&Pass) -> f64| largest.iter().map(part).sum::<f64>();
         sum(|pass| pass.copies) / sum(|pass| pass.took.seconds).max(f64::MIN_POSITIVE)
     }
 
-    /// Keeps `feed` busy while the setting's workers prepare photos, and compares the core time of both with what the
-    /// same work takes by itself: a forward as measured, an image `alone` core seconds.
+    /// Keeps `feed` busy while the setting's workers prepare photos. Compares the core time of both with the time that
+    /// the same work takes alone: a forward as measured, an image `alone` core seconds.
     pub(super) fn keep_company(&mut self, feed: &mut Feed, company: &Company<'_>, alone: f64) -> Result<(), LabError> {
         let Company { lab, setting, .. } = *company;
         let batch = self.passes.range(2 * setting.threads..).next().or(self.passes.last_key_value());
@@ -200,7 +201,7 @@ impl Forward {
         let (forwards, images) = counts?;
         let in_use = took.cpu_seconds / (took.seconds * f64::from(feed.cores));
         let by_themselves = f64::from(forwards) * median_of(passes, |took| took.cpu_seconds) + images as f64 * alone;
-        // Who waits most of the time, for a device or a store, gets in nobody's way.
+        // Work that mostly waits for a device or a store does not interfere.
         let longer = if in_use < SHARED { 0.0 } else { (took.cpu_seconds / by_themselves - 1.0).max(0.0) };
         let (forward, workers) = (cores(passes), setting.workers as f64);
         let others = 1.0 - forward.max(workers) / (forward + workers);
@@ -218,7 +219,7 @@ pub(super) struct Company<'a> {
 }
 
 impl Company<'_> {
-    /// Decodes and resizes photos, the `first`th first, until told to stop; says how many.
+    /// Decodes and resizes photos, starting at index `first`, until `stop` is set. Returns their number.
     fn prepare_until(&self, stop: &AtomicBool, first: usize) -> Result<u64, LabError> {
         let preprocess = self.lab.rig.preprocess(self.setting);
         let mut decoder = (self.lab.rig.decoder_opener(self.setting))()?;
@@ -245,13 +246,13 @@ fn join(thread: ScopedJoinHandle<'_, Result<u64, LabError>>) -> Result<u64, LabE
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// They are few, so that one that was held up would move a mean.
+/// Returns the median: the passes are few, and one delayed pass would distort a mean.
 fn median_of(passes: &[Pass], part: fn(&Took) -> f64) -> f64 {
     let values: Vec<f64> = passes.iter().map(|pass| part(&pass.took)).collect();
     median(&values).unwrap_or(0.0)
 }
 
-/// Cores in use during these.
+/// Returns the number of cores in use during these passes.
 fn cores(passes: &[Pass]) -> f64 {
     median_of(passes, |took| took.cpu_seconds) / median_of(passes, |took| took.seconds).max(f64::MIN_POSITIVE)
 }

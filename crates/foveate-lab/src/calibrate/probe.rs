@@ -1,4 +1,4 @@
-//! Runs of the real engine with a stopwatch around each stage and nothing in place of the forward.
+//! Runs of the real engine with a timer around each stage, without a forward.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 use crate::clock::{Took, on_this_thread};
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
 
-/// What each call of a stage took.
+/// The time of each call of a stage.
 #[derive(Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<Took>>>);
 
@@ -30,7 +30,7 @@ impl Log {
     }
 }
 
-/// A stage with a stopwatch.
+/// A stage with a timer.
 struct Timed<T> {
     inner: T,
     log: Log,
@@ -106,7 +106,7 @@ impl VectorSink for Timed<Box<dyn VectorSink>> {
     }
 }
 
-/// Stands where the encoder is, and gives vectors of ones at once.
+/// Replaces the encoder and returns vectors of ones at once.
 struct Ones(EncoderSpec);
 
 impl Ones {
@@ -144,34 +144,34 @@ impl Encoder for Ones {
     }
 }
 
-/// What a run without a forward showed.
+/// The figures of a run without a forward.
 pub(super) struct Probe {
     pub(super) images: u64,
     pub(super) read: Vec<Took>,
     pub(super) decode: Vec<Took>,
     pub(super) resize: Vec<Took>,
     pub(super) write: Vec<Took>,
-    /// Core seconds of the run that are none of these: listing, hashing, copies into the batch.
+    /// Core seconds of the run outside these stages: listing, hashing, copies into the batch.
     pub(super) other: f64,
 }
 
-/// What every probe of a setting has in common.
+/// The parts that all probes of a setting share.
 pub(super) struct Prober<'a> {
     pub(super) lab: &'a Lab<'a>,
     pub(super) photos: &'a PhotoSet,
-    /// Where rows of `dim` components go.
+    /// The output for rows of `dim` components.
     pub(super) output: &'a Output,
     pub(super) dim: usize,
 }
 
-/// Images of the run that warms up and tells how long one takes.
+/// Number of images of the run that warms up and estimates the time per image.
 const FIRST: u64 = 4;
-/// Most images of a probe: more tell nothing new.
+/// Maximum number of images of a probe: more add no information.
 const MOST: u64 = 512;
 
 impl Prober<'_> {
-    /// Every stage but the forward on one thread: every photo equally often where that takes about `seconds`, else as
-    /// many photos as fit.
+    /// Runs every stage except the forward on one thread. It takes every photo equally often if that fits into about
+    /// `seconds`, otherwise as many photos as fit.
     pub(super) fn alone(&self, setting: &Setting, seconds: f64) -> Result<Probe, LabError> {
         let setting = Setting { workers: 0, ..setting.clone() };
         let (_, first) = self.run(&setting, self.photos.stored(FIRST), FIRST)?;
@@ -182,12 +182,12 @@ impl Prober<'_> {
         let (mut probe, _) = run?;
         let parts = [&probe.read, &probe.decode, &probe.resize, &probe.write];
         let known: f64 = parts.into_iter().flatten().map(|took| took.cpu_seconds).sum();
-        // It waits for nothing; by the clock there would be in it what other programs take from this thread.
+        // It does not wait. Its wall time would include the time that other programs take from this thread.
         probe.other = (all.cpu_seconds - known).max(0.0);
         Ok(probe)
     }
 
-    /// `workers` of them at once on `images` images in memory.
+    /// Runs `workers` workers at once on `images` images in memory.
     pub(super) fn crowded(&self, setting: &Setting, workers: usize, images: u64) -> Result<Probe, LabError> {
         let setting = Setting { workers, ..setting.clone() };
         Ok(self.run(&setting, self.photos.in_memory(images), images)?.0)

@@ -1,30 +1,30 @@
-//! What may help, as data: a new remedy is an entry here.
+//! The possible remedies, as data: a new remedy is an entry here.
 
 use foveate_encode::DType;
 
 use crate::{Candidate, Rig, Setting};
 
-/// Something that may help.
+/// A possible remedy.
 #[derive(Debug)]
 pub struct Remedy {
     /// Its name.
     pub name: &'static str,
     /// The stage that it relieves.
     pub stage: &'static str,
-    /// Why it may help, and what it costs otherwise.
+    /// Why it may help, and its other costs.
     pub why: &'static str,
-    /// Whether vectors become others, which is nothing to be chosen for somebody.
+    /// Whether the vectors change. Such a change is left to the user.
     pub other_vectors: bool,
     /// How it is applied to a setting.
     apply: fn(&Facts<'_>) -> Vec<Attempt>,
 }
 
-/// What remedies depend on.
+/// The facts that remedies depend on.
 pub(super) struct Facts<'a> {
     pub(super) rig: &'a dyn Rig,
     pub(super) setting: &'a Setting,
     pub(super) cores: usize,
-    /// Whether the forward runs on the cores that decode, too.
+    /// Whether the forward runs on the cores that also decode.
     pub(super) on_host: bool,
     /// Mean encoded bytes of a photo.
     pub(super) mean_bytes: f64,
@@ -32,11 +32,11 @@ pub(super) struct Facts<'a> {
 
 /// One way to apply a remedy.
 pub(super) enum Attempt {
-    /// One of these settings, whichever is expected to be the fastest.
+    /// The setting among these with the highest expected rate.
     Try(Vec<Setting>),
-    /// This setting, were it not for the reason.
+    /// This setting, which the reason rules out.
     Cannot(Setting, String),
-    /// Nothing that a setting can say.
+    /// Advice outside the settings.
     Advice(&'static str, String),
 }
 
@@ -46,10 +46,10 @@ impl Remedy {
     }
 }
 
-/// Files below this cost more to open than to read.
+/// Size in bytes below which a file costs more to open than to read.
 const SMALL_FILE: f64 = 64e3;
 
-/// The remedies known, in the order in which people ask.
+/// The known remedies, in the order in which people ask for them.
 pub static REMEDIES: &[Remedy] = &[
     Remedy {
         name: "decoder",
@@ -201,7 +201,7 @@ fn cannot(setting: Setting, reason: &str) -> Vec<Attempt> {
     vec![Attempt::Cannot(setting, reason.to_owned())]
 }
 
-/// The setting with one of `values`.
+/// Returns the settings with one of `values` each.
 fn vary(facts: &Facts<'_>, set: fn(&mut Setting, usize), values: &[usize]) -> Vec<Attempt> {
     let with = |&value: &usize| {
         let mut setting = facts.setting.clone();
@@ -211,7 +211,7 @@ fn vary(facts: &Facts<'_>, set: fn(&mut Setting, usize), values: &[usize]) -> Ve
     vec![Attempt::Try(values.iter().map(with).collect())]
 }
 
-/// One attempt for each candidate but the one in use.
+/// Returns one attempt for each candidate except the current one.
 fn others(
     candidates: Vec<Candidate>,
     used: &str,

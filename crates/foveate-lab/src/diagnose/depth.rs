@@ -1,4 +1,4 @@
-//! Stages that give what is cached at a depth in place of working.
+//! Stages that return data cached at a depth instead of working.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use foveate_resize::{Capability, Filter, Geometry, ResizeError, ResizePlan, Resi
 use crate::wrap::{KEY_LEN, resident};
 use crate::{Lab, LabError, LentEncoder, Photo, PhotoSet, Setting};
 
-/// A point of the pipeline at which its data is cached, the shallowest (next to the forward) first.
+/// A point of the pipeline at which its data is cached, from the shallowest (next to the forward) on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// One batch where the forward reads it; vectors are dropped.
+    /// One batch in the forward's memory on the device; vectors are dropped.
     OnDevice,
     /// One batch in the host's memory; vectors are dropped.
     OnHost,
     /// One batch in the host's memory; vectors are written.
     Written,
-    /// Finished samples, which workers put into batches.
+    /// Finished samples, which workers copy into batches.
     Samples,
     /// Decoded pixels, which workers resize.
     Pixels,
     /// Encoded files, which workers decode.
     Bytes,
-    /// Nothing: the job as it is.
+    /// Nothing: the unchanged job.
     Nothing,
 }
 
 impl Depth {
-    /// All of them.
+    /// All depths, in this order.
     pub const ALL: [Self; 7] =
         [Self::OnDevice, Self::OnHost, Self::Written, Self::Samples, Self::Pixels, Self::Bytes, Self::Nothing];
 
-    /// What is cached, in words.
+    /// Describes what is cached.
     pub const fn cached(self) -> &'static str {
         match self {
             Self::OnDevice => "one batch on the device",
@@ -54,7 +54,7 @@ impl Depth {
         }
     }
 
-    /// The stage that works from this depth on, and at no shallower one.
+    /// Returns the stage that works from this depth on, and at no shallower one.
     pub const fn adds(self) -> &'static str {
         match self {
             Self::OnDevice => "forward",
@@ -67,26 +67,26 @@ impl Depth {
         }
     }
 
-    /// Whether vectors go to the output.
+    /// Tells whether vectors go to the output.
     pub(super) fn writes(self) -> bool {
         self >= Self::Written
     }
 
-    /// Whether every photo has its own vector, which has to be that of the job.
+    /// Tells whether every photo has its own vector, which must equal the job's.
     pub(super) fn tells_photos(self) -> bool {
         self >= Self::Samples
     }
 }
 
-/// What the depths have in memory.
+/// The cached data of the depths.
 #[derive(Clone)]
 pub(super) struct Caches {
     photos: PhotoSet,
     pixels: Arc<[Pixels]>,
     samples: Arc<[Vec<u8>]>,
-    /// `[batch, h, w, 3]`.
+    /// One batch, `[batch, h, w, 3]`.
     batch: Arc<[u8]>,
-    /// How the photos were prepared.
+    /// The options with which the photos were prepared.
     options: PreprocessOptions,
     resizer: ResizerOpener,
 }
@@ -128,7 +128,7 @@ impl Caches {
         })
     }
 
-    /// Puts the one batch onto the encoder's device. The reason when none stays there.
+    /// Copies the one batch to the encoder's device. Returns the reason if no batch can stay there.
     pub(super) fn make_resident(&self, encoder: &mut LentEncoder) -> Result<Option<String>, LabError> {
         let mut out = VectorBuf::new();
         encoder.encode(self.batch(self.batch.len() / self.samples[0].len())?, &mut out)?;
@@ -138,15 +138,15 @@ impl Caches {
         }
     }
 
-    /// The first `images` of the one batch.
+    /// Returns the first `images` images of the one batch.
     fn batch(&self, images: usize) -> Result<PixelBatch<'_>, EncodeError> {
         let samples = &self.batch[..images * self.samples[0].len()];
         PixelBatch::new(samples, self.options.geometry.output())
             .ok_or_else(|| EncodeError::Batch(format!("{images} images")))
     }
 
-    /// Puts what is cached at `depth` into the place of the stages of `pipeline` that are not to work. Its threads and
-    /// queues stay as they are.
+    /// Replaces the stages of `pipeline` that must not work by the cached data of `depth`. Its threads and queues stay
+    /// unchanged.
     pub(super) fn put_into(
         &self,
         mut pipeline: Pipeline,
@@ -170,7 +170,7 @@ impl Caches {
         pipeline
     }
 
-    /// Makes what stands in for the resizer.
+    /// Returns the opener of the resizer's replacement.
     fn resizer(&self, depth: Depth) -> ResizerOpener {
         match depth {
             Depth::Pixels => {
@@ -186,7 +186,7 @@ impl Caches {
         }
     }
 
-    /// How the workers prepare what stands in for photos. Where the one batch is encoded, theirs are of one pixel an image:
+    /// Returns the workers' options for the photos' replacements. If the one batch is encoded, images have one pixel:
     /// nothing is copied, and everything is counted.
     fn of(&self, depth: Depth) -> PreprocessOptions {
         let geometry = match depth {
@@ -197,7 +197,7 @@ impl Caches {
     }
 }
 
-/// Decodes and resizes outside of a pipeline.
+/// Decodes and resizes outside a pipeline.
 struct Prepare<'a> {
     lab: &'a Lab<'a>,
     decoder: Box<dyn Decoder>,
@@ -244,10 +244,10 @@ impl<'a> Prepare<'a> {
 }
 
 const ONE_PIXEL: Size = Size::square(1);
-/// Pixels with room for a key.
+/// Size of an image with room for a key.
 const KEY_SIZE: Size = Size::new(3, 1);
 
-/// Takes an item's number for its pixels: what is cached under that number is what later stages work on.
+/// Encodes an item's number as its pixels; later stages look up the cached data by that number.
 struct KeyDecoder;
 
 impl Decoder for KeyDecoder {
@@ -261,16 +261,16 @@ impl Decoder for KeyDecoder {
     }
 }
 
-/// The number that [`KeyDecoder`] made pixels of.
+/// Returns the number that [`KeyDecoder`] encoded as pixels.
 fn key(pixels: ImageView<'_>) -> Result<usize, ResizeError> {
     let key = pixels.as_slice().first_chunk::<KEY_LEN>();
     key.map(|key| u64::from_le_bytes(*key) as usize).ok_or_else(|| ResizeError::Plan("no key".to_owned()))
 }
 
-/// What stands in for a resizer promises nothing about pixels.
+/// A resizer's replacement promises nothing about pixels.
 const NO_PROMISE: Capability = Capability { pillow_exact: false, pillow_kernels: false, opencv_exact: false };
 
-/// Leaves the batch as it is.
+/// Leaves the batch unchanged.
 struct Idle;
 
 impl Resizer for Idle {
@@ -284,7 +284,7 @@ impl Resizer for Idle {
     }
 }
 
-/// Gives finished samples.
+/// Copies finished samples.
 struct CopySample(Arc<[Vec<u8>]>);
 
 impl Resizer for CopySample {
@@ -298,7 +298,7 @@ impl Resizer for CopySample {
     }
 }
 
-/// Resizes cached pixels where they lie.
+/// Resizes cached pixels in place.
 struct ResizeCached {
     pixels: Arc<[Pixels]>,
     inner: Box<dyn Resizer>,
@@ -318,15 +318,15 @@ impl Resizer for ResizeCached {
     }
 }
 
-/// Encodes the same batch whatever it is given.
+/// Encodes the same batch for any input.
 struct OneBatch {
     spec: EncoderSpec,
     caches: Caches,
     inner: LentEncoder,
     resident: bool,
-    /// Memory with the one batch in it that is with no encoder at the moment.
+    /// Copies of the one batch that no encoder currently holds.
     spare: Vec<Box<dyn BatchMemory>>,
-    /// The batches that were given, in the order in which theirs are under way.
+    /// The submitted batches, in the order in which their replacements are in flight.
     given: VecDeque<Batch>,
 }
 
@@ -363,7 +363,7 @@ impl Overlap for OneBatch {
         self.inner.depth()
     }
 
-    /// For the batches of one pixel an image, which no device sees.
+    /// Allocates the batches of one pixel per image, which no device reads.
     fn allocator(&mut self, _: Place) -> Allocate {
         host_allocator()
     }
@@ -387,7 +387,7 @@ impl Overlap for OneBatch {
 }
 
 impl OneBatch {
-    /// Memory that the device reads by itself, with the one batch in it.
+    /// Returns memory that the device reads directly, with the one batch in it.
     fn one_more(&mut self) -> Result<Box<dyn BatchMemory>, EncodeError> {
         let mut memory = (self.inner.allocator(Place::Host))(self.caches.batch.len())?;
         let host = memory.host_mut().ok_or_else(|| EncodeError::Engine("no memory on the host".into()))?;

@@ -1,18 +1,18 @@
-//! Medians of few, noisy samples, with intervals.
+//! Medians of a few noisy samples, with intervals.
 
 use crate::order::SplitMix;
 use crate::stats::{median, quantile};
 
-/// Resamples of a bootstrap.
+/// Number of bootstrap resamples.
 const RESAMPLES: usize = 2000;
 
-/// The share of true values that intervals miss.
+/// Share of true values outside the intervals.
 const MISSED: f64 = 0.05;
 
 /// A value and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Of the samples as they are.
+    /// The statistic of the samples themselves.
     pub value: f64,
     /// Lower end.
     pub low: f64,
@@ -21,14 +21,14 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What `statistic` gives for rounds `0..rounds`, with a percentile bootstrap over whole rounds (Efron 1979): what was
-    /// sampled in the same round stays together, so that a disturbance that slows all of a round cancels out of ratios.
+    /// Returns `statistic` of rounds `0..rounds`, with the interval of a percentile bootstrap over whole rounds (Efron
+    /// 1979). Samples of one round stay together, so a disturbance that slows a whole round cancels out of ratios.
     ///
-    /// Who looks at an interval up to `looks` times, and stops when it shows something, is misled each time with the same
-    /// chance. So each look has its share of the 5 % (Bonferroni), and the interval is wider the more looks there may be.
+    /// A procedure that looks at an interval up to `looks` times, and stops at the first finding, has the same chance
+    /// of error at each look. So each look has its share of the 5 % (Bonferroni), and more looks widen the interval.
     ///
-    /// Of a median of five or seven samples the interval is from the least to the most, and holds the true one in 94 or 98
-    /// of 100 cases, whatever `looks` asks for.
+    /// For the median of five or seven samples, the interval reaches from the minimum to the maximum. It contains the
+    /// true median in 94 or 98 of 100 cases, whatever `looks` is.
     pub(super) fn over_rounds(rounds: usize, looks: usize, seed: u64, statistic: impl Fn(&[usize]) -> f64) -> Self {
         let mut random = SplitMix(seed);
         let mut drawn = vec![0; rounds];
@@ -44,7 +44,7 @@ impl Interval {
     }
 }
 
-/// The median of the `values` of these `rounds`; 0 when there are none.
+/// Returns the median of the `values` of these `rounds`; 0 if there are none.
 pub(super) fn median_of(values: &[f64], rounds: &[usize]) -> f64 {
     let drawn: Vec<f64> = rounds.iter().map(|&round| values[round]).collect();
     median(&drawn).unwrap_or(0.0)
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_slows_a_whole_round_cancels_out_of_a_ratio() {
-        // Rounds differ threefold, the ratio within a round never.
+        // Rounds differ threefold, but the ratio within a round is constant.
         let (fast, slow) = ([30.0, 10.0, 20.0, 15.0, 25.0], [15.0, 5.0, 10.0, 7.5, 12.5]);
         let ratio = Interval::over_rounds(5, 1, 1, |rounds| median_of(&slow, rounds) / median_of(&fast, rounds));
         assert_eq!(ratio, Interval { value: 0.5, low: 0.5, high: 0.5 });

@@ -5,13 +5,13 @@ use super::options::{DiagnoseOptions, LEAST_BATCHES};
 use super::sample::{Sample, images_ahead, images_for, sample};
 use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
-/// What a ladder is measured on.
+/// The job that a ladder measures.
 pub(super) trait DepthRun {
-    /// Warms the job up with its data cached at `depth`. Answers how many images a sample has there, or why there can be
-    /// none.
+    /// Warms the job up with its data cached at `depth`. Returns the number of images of a sample there, or the reason
+    /// why none is possible.
     fn warm_up(&mut self, depth: Depth) -> Result<Result<u64, String>, LabError>;
 
-    /// One run of `images` images with the data cached at `depth`.
+    /// Runs `images` images with the data cached at `depth`.
     fn sample(&mut self, depth: Depth, images: u64) -> Result<Sample, LabError>;
 }
 
@@ -23,7 +23,7 @@ pub(super) struct CachedJob<'a> {
     options: &'a DiagnoseOptions,
     caches: Caches,
     encoder: LentEncoder,
-    /// Knows every photo's vector once the job ran as it is.
+    /// Holds every photo's vector after the job ran unchanged.
     expected: CheckedSink,
 }
 
@@ -43,7 +43,7 @@ impl<'a> CachedJob<'a> {
     fn sink(&self, depth: Depth) -> Result<CheckedSink, LabError> {
         let output = if depth.writes() { Output::Sink(self.options.sink.clone()) } else { Output::Discard };
         let inner = self.lab.open_output(&output)?;
-        // Of one batch over and over, what is in a slot is always the same.
+        // One batch repeats, so a slot always has the same vector.
         Ok(if depth.tells_photos() { self.expected.anew(inner) } else { CheckedSink::new(inner, self.setting.batch) })
     }
 }
@@ -56,7 +56,7 @@ impl DepthRun for CachedJob<'_> {
             return Ok(Err(reason));
         }
         let batch = self.setting.batch as u64;
-        // Every photo once, where that is how its vector becomes known.
+        // Each photo runs once if the run records its vector.
         let once = if depth == Depth::Nothing { (self.photos.photos.len() as u64).div_ceil(batch) } else { 0 };
         let first = self.sample(depth, once.max(LEAST_BATCHES) * batch)?;
         let images = images_for(self.options.seconds, &first, self.setting);

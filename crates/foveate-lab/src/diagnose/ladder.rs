@@ -8,40 +8,40 @@ use super::sample::Sample;
 use crate::order::order;
 use crate::{Cell, LabError, Table, Watch, schema, stats};
 
-/// What was measured at every depth.
+/// The measurements at every depth.
 #[derive(Clone, Debug)]
 pub(super) struct Ladder {
     rungs: Vec<Rung>,
     seed: u64,
     least_drop: f64,
-    /// How often the intervals may be looked at.
+    /// Maximum number of looks at the intervals.
     looks: usize,
 }
 
-/// What was measured at one depth.
+/// The measurements at one depth.
 #[derive(Clone, Debug)]
 pub(super) struct Rung {
     pub(super) depth: Depth,
     images: u64,
     samples: Vec<Sample>,
-    /// Why nothing was measured.
+    /// The reason if nothing was measured.
     skipped: Option<String>,
 }
 
-/// How much slower it is with one more stage at work.
+/// The drop in throughput when one more stage works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Drop {
     /// The depth whose stage was added.
     pub(super) depth: Depth,
     /// 1 − rate ÷ rate before.
     pub(super) part: Interval,
-    /// Whether the interval lies above the least drop that matters.
+    /// Whether the interval lies above the smallest drop that matters.
     pub(super) significant: bool,
 }
 
 impl Ladder {
-    /// Samples every depth of `job` in rounds, in an order that changes from round to round, until the verdict
-    /// [is decided](Self::open) or `options.most_rounds` are made.
+    /// Samples every depth of `job` in rounds, in an order that changes from round to round, until the verdict [is
+    /// decided](Self::open) or `options.most_rounds` is reached.
     pub(super) fn measure(
         job: &mut dyn DepthRun,
         watch: &dyn Watch,
@@ -49,7 +49,7 @@ impl Ladder {
         options: &DiagnoseOptions,
     ) -> Result<Self, LabError> {
         let mut rungs = Vec::new();
-        // The deepest first: its vectors are what the others are checked against.
+        // The deepest comes first: its vectors are the reference for the others.
         for depth in Depth::ALL.into_iter().rev() {
             watch.doing(&format!("warming up, cached: {}", depth.cached()));
             let (images, skipped) =
@@ -73,7 +73,7 @@ impl Ladder {
         Ok(ladder)
     }
 
-    /// A sample at each depth.
+    /// Takes a sample at each depth.
     fn sample(&mut self, job: &mut dyn DepthRun, round: usize, tell: impl Fn(Depth)) -> Result<(), LabError> {
         for at in order(self.seed, self.rungs.len(), round) {
             let rung = &mut self.rungs[at];
@@ -85,7 +85,7 @@ impl Ladder {
         Ok(())
     }
 
-    /// With these rates at each depth, a value a round.
+    /// Creates a ladder with these rates at each depth, one value per round.
     #[cfg(test)]
     pub(super) fn of(rates: [Vec<f64>; 7], busy: f64) -> Self {
         let sample = |rate| Sample { rate, overall: rate, busy: Some(busy) };
@@ -101,32 +101,32 @@ impl Ladder {
         self.rungs.iter().filter(|rung| rung.skipped.is_none())
     }
 
-    /// Whether nothing stays on a device: the forward runs on the cores that decode.
+    /// Tells whether nothing stays on a device, because the forward runs on the cores that decode.
     pub(super) fn on_host(&self) -> bool {
         self.rungs[0].skipped.is_some()
     }
 
-    /// The least drop that matters.
+    /// Returns the smallest drop that matters.
     pub(super) fn least_drop(&self) -> f64 {
         self.least_drop
     }
 
-    /// Rounds that were made.
+    /// Returns the number of rounds so far.
     pub(super) fn rounds(&self) -> usize {
         self.whole().samples.len()
     }
 
-    /// The shallowest depth measured: the forward alone, or nearly.
+    /// Returns the shallowest depth measured: the forward alone, or nearly.
     pub(super) fn reference(&self) -> &Rung {
         self.measured().next().unwrap_or(&self.rungs[0])
     }
 
-    /// The job as it is.
+    /// Returns the unchanged job.
     pub(super) fn whole(&self) -> &Rung {
         &self.rungs[self.rungs.len() - 1]
     }
 
-    /// Median rate of a depth.
+    /// Returns the median rate of a depth.
     pub(super) fn rate(&self, rung: &Rung) -> Interval {
         let rates = rung.rates();
         Interval::over_rounds(rates.len(), self.looks, self.seed, |rounds| median_of(&rates, rounds))
@@ -138,11 +138,12 @@ impl Ladder {
         Interval::over_rounds(after.len(), self.looks, self.seed, part)
     }
 
-    /// What each stage costs, from one depth to the next.
+    /// Returns the cost of each stage, from one depth to the next.
     ///
-    /// One that costs something works at every deeper depth, too, and at no shallower one: so the interval of a drop
-    /// counts only when, by their medians, the job as it is is slower than the depth before as well, and the depth itself
-    /// slower than the shallowest. Of six intervals one is off by chance now and then, but hardly ever with both.
+    /// A stage with a real cost works at every deeper depth too, and at no shallower one. So the interval of a drop
+    /// counts only under two conditions on the medians. The unchanged job must also be slower than the depth before,
+    /// and the depth itself slower than the shallowest. One of six intervals is wrong by chance now and then, but
+    /// hardly ever with both.
     pub(super) fn drops(&self) -> Vec<Drop> {
         let slower = |before: &Rung, rung: &Rung| 1.0 - rung.median_rate() / before.median_rate() > self.least_drop;
         let drop = |(before, rung): (&Rung, &Rung)| {
@@ -153,8 +154,9 @@ impl Ladder {
         self.measured().zip(self.measured().skip(1)).map(drop).collect()
     }
 
-    /// The drops that more rounds could still turn into the culprit: those whose interval reaches that of the largest
-    /// significant drop, or the least drop that matters where none is significant. None is left once it is decided.
+    /// Returns the drops that more rounds could still turn into the culprit. Their interval reaches that of the largest
+    /// significant drop, or the smallest drop that matters if none is significant. The result is empty once the verdict
+    /// is decided.
     pub(super) fn open(&self) -> Vec<Drop> {
         let drops = self.drops();
         let culprit = largest(&drops);
@@ -163,19 +165,19 @@ impl Ladder {
         drops.iter().filter(|drop| !is_culprit(drop) && drop.part.high >= within_reach).copied().collect()
     }
 
-    /// The depth before `depth` and its median rate, and that of `depth`.
+    /// Returns the depth before `depth` with its median rate, and the median rate of `depth`.
     pub(super) fn around(&self, depth: Depth) -> ((Depth, f64), f64) {
         let before = self.measured().take_while(|rung| rung.depth < depth).last().unwrap_or(self.reference());
         let at = self.measured().find(|rung| rung.depth == depth).unwrap_or(self.whole());
         ((before.depth, before.median_rate()), at.median_rate())
     }
 
-    /// What all of them cost together.
+    /// Returns the total cost of all stages.
     pub(super) fn whole_drop(&self) -> Interval {
         self.drop_between(self.reference(), self.whole())
     }
 
-    /// The rows of [`schema::DIAGNOSIS`].
+    /// Returns the rows of [`schema::DIAGNOSIS`].
     pub(super) fn table(&self, photos: &str, culprit: Option<Depth>) -> Table {
         let mut table = Table::new(&schema::DIAGNOSIS);
         let drops = self.drops();
@@ -211,7 +213,7 @@ impl Ladder {
     }
 }
 
-/// The largest of the significant drops.
+/// Returns the largest of the significant drops.
 pub(super) fn largest(drops: &[Drop]) -> Option<Drop> {
     let significant = drops.iter().filter(|drop| drop.significant);
     significant.max_by(|a, b| a.part.value.total_cmp(&b.part.value)).copied()
@@ -226,7 +228,7 @@ impl Rung {
         stats::median(&self.rates()).unwrap_or(0.0)
     }
 
-    /// Median share of the processor that was at work, where the system tells.
+    /// Returns the processor's median utilization, if the system reports it.
     pub(super) fn cpu_busy(&self) -> Option<f64> {
         let busy: Option<Vec<f64>> = self.samples.iter().map(|sample| sample.busy).collect();
         stats::median(&busy?)

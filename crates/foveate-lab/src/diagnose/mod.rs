@@ -1,13 +1,14 @@
-//! Which stage holds a job back: the job with its threads and queues, and its data cached at successive depths. Where the
-//! throughput drops, the stage that was added is to blame. Where it never drops, the forward is the limit.
+//! Finds the stage that limits a job: runs the job with its threads and queues, and its data cached at successive
+//! depths. If the throughput drops at a depth, the stage added there is the culprit. If it never drops, the forward is
+//! the limit.
 //!
-//! Every depth runs the same [`Pipeline`](foveate_pipeline::Pipeline) with the same readers, workers, queues and batches;
-//! stages that are not to work are replaced by ones that hand over what is cached. Each round samples all depths, in an
-//! order of its own, so that a machine that slows down blames no stage. Rounds go on until the intervals decide, or until
-//! [`DiagnoseOptions::most_rounds`]; the verdict says which.
+//! Every depth runs the same [`Pipeline`](foveate_pipeline::Pipeline) with the same readers, workers, queues and
+//! batches. Stages that must not work are replaced by ones that return cached data. Each round samples all depths, in
+//! its own order, so that a machine that slows down incriminates no stage. Rounds go on until the intervals decide, or
+//! until [`DiagnoseOptions::most_rounds`]; the verdict says which.
 //!
-//! What runs a depth ([`job`]) and what concludes from the rates ([`ladder`], [`verdict`]) are apart: the conclusions are
-//! tested on simulated pipelines, which need no clock.
+//! Running a depth ([`job`]) and drawing conclusions from the rates ([`ladder`], [`verdict`]) are separate. The
+//! conclusions are tested on simulated pipelines, which need no clock.
 
 mod checklist;
 mod depth;
@@ -35,26 +36,26 @@ pub use self::remedies::Verified;
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
 
-/// What a diagnosis found.
+/// The results of a diagnosis.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     /// [`schema::DIAGNOSIS`].
     pub ladder: Table,
-    /// [`schema::REMEDIES`], the most promising first; without rows when they were not asked for.
+    /// [`schema::REMEDIES`], the most promising first; empty unless requested.
     pub remedies: Table,
-    /// What it comes to.
+    /// The conclusion.
     pub verdict: Verdict,
-    /// What became of the remedy tried.
+    /// The result of the remedy that was tried.
     pub verified: Option<Verified>,
 }
 
-/// Runs `setting` on `photos` at every depth, names what holds it back and what should help.
+/// Runs `setting` on `photos` at every depth. Names the limiting stage and the remedies.
 ///
 /// # Errors
-/// [`LabError::Setting`] for options that make no sense and a remedy to be tried that does not apply,
-/// and for cold reads of fewer photos than three batches or from where they cannot be had;
-/// [`LabError::Photos`] for a photo that this setting cannot decode; when a backend of the setting cannot be opened or a run
-/// of it stops; [`LabError::Work`] when a vector is missing or, with anything cached, another than without.
+/// [`LabError::Setting`] for invalid options, for a remedy that does not apply, and for cold reads of fewer photos than
+/// three batches or from a place that does not support them. [`LabError::Photos`] for a photo that this setting cannot
+/// decode. [`LabError::Work`] if a vector is missing or differs with cached data. Also fails if a backend of the
+/// setting cannot be opened or one of its runs stops.
 pub fn run(
     lab: &Lab<'_>,
     photos: &PhotoSet,

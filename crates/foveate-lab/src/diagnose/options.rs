@@ -1,36 +1,36 @@
-//! How a diagnosis is made.
+//! The options of a diagnosis.
 
 use crate::{LabError, PhotoSet, Setting};
 
-/// Batches that a sample has at least: the first one is not timed, two are the least that tell a rate.
+/// Minimum batches of a sample: the first one is not timed, and a rate needs two.
 pub(super) const LEAST_BATCHES: u64 = 3;
 
-/// How a diagnosis is made.
+/// The options of a diagnosis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiagnoseOptions {
-    /// Samples at each depth, one a round, before the first look at the intervals. If these do not decide, the number of
-    /// rounds is doubled, up to `most_rounds`.
+    /// Samples at each depth, one per round, before the first look at the intervals. If these do not decide, the number
+    /// of rounds is doubled, up to `most_rounds`.
     pub rounds: usize,
-    /// Rounds after which the diagnosis ends, decided or not.
+    /// Number of rounds after which the diagnosis ends, decided or not.
     pub most_rounds: usize,
     /// Approximate length of a sample, in seconds; never less than three batches.
     pub seconds: f64,
-    /// The least drop of throughput that matters, 0..1.
+    /// The smallest drop in throughput that matters, 0..1.
     pub least_drop: f64,
-    /// Most bytes of decoded pixels in memory; photos beyond are left out.
+    /// Maximum bytes of decoded pixels in memory; further photos are left out.
     pub most_bytes: u64,
     /// The output's registry name.
     pub sink: String,
-    /// Whether the system is asked to forget the photos' files before each sample that reads them. Such a sample reads a
-    /// photo once at most, so it is short.
+    /// Whether the system drops the photos' files from its cache before each sample that reads them. Such a sample
+    /// reads a photo at most once, so it is short.
     pub cold: bool,
-    /// Whether the checklist is gone through, which measures every backend that it names.
+    /// Whether the remedies are evaluated, which measures every backend that they name.
     pub remedies: bool,
-    /// Which remedy is tried.
+    /// The remedy to try.
     pub verify: Option<Verify>,
 }
 
-/// Which remedy is tried.
+/// The remedy to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verify {
     /// The one with the largest expected gain among those that change the vectors little or not at all.
@@ -40,7 +40,7 @@ pub enum Verify {
 }
 
 impl DiagnoseOptions {
-    /// Seven to 28 rounds of a second, 5 %, a gigabyte of pixels, the checklist without a trial.
+    /// Returns the defaults: seven to 28 rounds of a second, 5 %, a gigabyte of pixels, the remedies without a trial.
     pub fn new(sink: impl Into<String>) -> Self {
         let sink = sink.into();
         Self {
@@ -56,7 +56,7 @@ impl DiagnoseOptions {
         }
     }
 
-    /// The same in less time: five to ten rounds of a third of a second.
+    /// Returns the same for less time: five to ten rounds of a third of a second.
     #[must_use]
     pub fn quick(self) -> Self {
         Self { rounds: 5, most_rounds: 10, seconds: 0.3, ..self }
@@ -76,13 +76,14 @@ impl DiagnoseOptions {
         Ok(())
     }
 
-    /// The numbers of rounds after which the intervals are looked at.
+    /// Returns the numbers of rounds after which the intervals are looked at.
     pub(super) fn looks(&self) -> Vec<usize> {
         let next = |&rounds: &usize| (rounds < self.most_rounds).then(|| (2 * rounds).min(self.most_rounds));
         std::iter::successors(Some(self.rounds), next).collect()
     }
 
-    /// `images` of a sample that reads stored photos; no more than there are where reads are to be cold.
+    /// Returns the images of a sample that reads stored photos: `images`, but for cold reads at most the number of
+    /// photos.
     pub(super) fn images_stored(&self, images: u64, photos: &PhotoSet, setting: &Setting) -> Result<u64, LabError> {
         if !self.cold {
             return Ok(images);

@@ -1,4 +1,4 @@
-//! What the fitted model expects of each remedy, and whether it is so.
+//! The fitted model's prediction for each remedy, and its verification.
 
 use foveate_core::error_chain;
 
@@ -8,14 +8,14 @@ use super::options::{DiagnoseOptions, Verify};
 use super::sample::{Sample, images_ahead, images_for, least_images, sample};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
 
-/// Of settings that differ by less than this the first, which changes the least, is as good as any.
+/// Among settings that differ by less than this, the first is chosen, which changes the least.
 const ALIKE: f64 = 1.01;
 
-/// The checklist, the most promising first.
+/// The remedies, the most promising first.
 #[derive(Clone, Debug)]
 pub(super) struct Remedies {
     rows: Vec<Row>,
-    /// Measured throughput as things are.
+    /// Measured throughput of the current setting.
     now: f64,
 }
 
@@ -28,20 +28,20 @@ pub(super) struct Row {
     measured: Option<f64>,
 }
 
-/// What a remedy is expected to do.
+/// The expected effect of a remedy.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     setting: Setting,
     /// Images per second.
     pub(super) rate: f64,
-    /// What holds it back then.
+    /// The limiting factor afterwards.
     pub(super) limit: String,
 }
 
-/// What one remedy did.
+/// The measured effect of one remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verified {
-    /// What was changed.
+    /// The change.
     pub change: String,
     /// Images per second before.
     pub before: Interval,
@@ -49,15 +49,16 @@ pub struct Verified {
     pub after: Interval,
     /// After ÷ before.
     pub times: Interval,
-    /// What the model had expected, images per second.
+    /// The model's prediction, images per second.
     pub predicted: f64,
     /// Predicted ÷ measured − 1.
     pub error: f64,
 }
 
 impl Remedies {
-    /// Measures what remedies would bring in, and asks the model. `now` is the throughput as things are: predictions are
-    /// that, times what the model sees change, so that what it does not see does not look like a gain or a loss.
+    /// Measures what the remedies introduce, and asks the model for predictions. `now` is the throughput of the current
+    /// setting. A prediction is `now` times the change that the model expects, so that effects outside the model do not
+    /// look like a gain or a loss.
     pub(super) fn rank(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -85,18 +86,20 @@ impl Remedies {
         Ok(Self { rows, now })
     }
 
-    /// Those that apply and leave the vectors about what they are, with what is expected of them, the best first.
+    /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, the best
+    /// first.
     pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
         let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors);
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
     }
 
-    /// How many times faster `expected` is than what is.
+    /// Returns the ratio of the `expected` rate to the current one.
     pub(super) fn times(&self, expected: &Expected) -> f64 {
         expected.rate / self.now
     }
 
-    /// Applies one of them and measures, in turns with what is. `None` when the best is not expected to gain anything.
+    /// Applies a remedy and measures it, alternating with the current setting. `None` if the best is not expected to
+    /// gain anything.
     pub(super) fn verify(
         &mut self,
         lab: &Lab<'_>,
@@ -144,7 +147,7 @@ impl Remedies {
         }
     }
 
-    /// The rows of [`schema::REMEDIES`].
+    /// Returns the rows of [`schema::REMEDIES`].
     pub(super) fn table(&self, photos: &PhotoSet) -> Table {
         let mut table = Table::new(&schema::REMEDIES);
         for (at, row) in self.rows.iter().enumerate() {
@@ -175,17 +178,17 @@ fn names() -> String {
     REMEDIES.iter().map(|remedy| remedy.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The fitted model, which learns what it is asked about.
+/// The fitted model, extended by what each query needs.
 struct Model<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
     calibration: Calibration,
-    /// Measured ÷ predicted, as things are.
+    /// Measured ÷ predicted rate of the current setting.
     scale: f64,
 }
 
 impl Model<'_> {
-    /// The best of some settings, and how it is reached; the first's reason when none of them works.
+    /// Returns the best of several settings, and the change that leads to it; the first one's error if none works.
     fn best(&mut self, from: &Setting, settings: Vec<Setting>) -> Result<(String, Result<Expected, String>), LabError> {
         let (mut best, mut first_reason): (Option<Expected>, _) = (None, None);
         let first_change = settings.first().map(|setting| from.values_of(setting)).unwrap_or_default();
@@ -222,7 +225,7 @@ impl Model<'_> {
     }
 }
 
-/// Rates of two settings in rounds, one after the other, whichever is first.
+/// Measures the rates of two settings in rounds, in alternating order.
 fn side_by_side(
     lab: &Lab<'_>,
     photos: &PhotoSet,
@@ -240,7 +243,7 @@ fn side_by_side(
     Ok(rates)
 }
 
-/// The job as it is with a setting.
+/// The unchanged job with one setting.
 struct RemedyRun<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,

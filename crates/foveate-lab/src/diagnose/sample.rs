@@ -15,12 +15,12 @@ use super::options::LEAST_BATCHES;
 use crate::wrap::overlap;
 use crate::{CheckedSink, Lab, LabError, LentEncoder, Setting};
 
-/// The fewest images that a sample can have.
+/// Returns the minimum number of images of a sample.
 pub(super) fn least_images(setting: &Setting) -> u64 {
     LEAST_BATCHES * setting.batch as u64
 }
 
-/// Images of a sample of about `seconds`, going by an earlier one.
+/// Returns the images of a sample of about `seconds`, estimated from an earlier one.
 pub(super) fn images_for(seconds: f64, earlier: &Sample, setting: &Setting) -> u64 {
     let batches = (earlier.overall * seconds / setting.batch as f64).round() as u64;
     batches.max(LEAST_BATCHES) * setting.batch as u64
@@ -31,15 +31,15 @@ pub(super) fn images_for(seconds: f64, earlier: &Sample, setting: &Setting) -> u
 pub(super) struct Sample {
     /// Images per second in the steady state.
     pub(super) rate: f64,
-    /// Images per second of all of it. Of few batches, some held up, `rate` may be too high by much;
-    /// this is never more than can be done.
+    /// Images per second of the whole run. With few batches and some delays, `rate` may be far too high; this is never
+    /// more than the real rate.
     pub(super) overall: f64,
-    /// Share of the processor that was at work.
+    /// Utilization of the processor.
     pub(super) busy: Option<f64>,
 }
 
-/// Images that the stages before the encoder may be ahead of it, and some more; none where reads are to be cold: a photo
-/// that is read again no longer is.
+/// Returns how many images the stages before the encoder may be ahead of it, with a margin; 0 for cold reads, because a
+/// photo that is read again is no longer cold.
 pub(super) fn images_ahead(lab: &Lab<'_>, setting: &Setting, encoder: &LentEncoder, cold: bool) -> u64 {
     if cold {
         return 0;
@@ -48,9 +48,9 @@ pub(super) fn images_ahead(lab: &Lab<'_>, setting: &Setting, encoder: &LentEncod
     (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64
 }
 
-/// Runs the pipeline that `make` makes around `checked` for so many images, until `images` of them are timed. The run has
-/// `ahead` more, of which it is stopped: otherwise the last batches would have been prepared while the first was being
-/// encoded, and nobody would be at work beside the encoder in the time that counts.
+/// Runs the pipeline that `make` builds around `checked` until `images` images are timed. The run has `ahead` more, and
+/// is stopped before them. Otherwise the last batches would be prepared while the first is encoded, and no stage would
+/// work beside the encoder in the timed part.
 pub(super) fn sample(
     lab: &Lab<'_>,
     checked: &CheckedSink,
@@ -70,23 +70,23 @@ pub(super) fn sample(
     Ok(Sample { rate, overall: run.rate, busy: run.cpu_busy })
 }
 
-/// When batches left the encoder and came out at the end of the pipeline.
+/// The times at which batches left the encoder and the pipeline.
 #[derive(Debug, Default)]
 struct Clock {
-    /// How many are timed; what comes later is not looked at.
+    /// Number of images that are timed; later ones are ignored.
     images: u64,
     /// Rows that left the encoder.
     encoded_rows: u64,
     encoded: Ends,
     written: Ends,
-    /// Rows of the first batch written, and of all.
+    /// Rows of the first batch written, and of all batches.
     first_rows: u64,
     rows: u64,
-    /// Spent in the output since the first batch.
+    /// Time spent in the output since the first batch.
     writing: Duration,
 }
 
-/// When the first and the last of something ended.
+/// The times at which the first and the last of something ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends(Option<(Instant, Instant)>);
 
@@ -101,7 +101,7 @@ impl Ends {
 }
 
 impl Clock {
-    /// Notes a batch, and says whether it was the last one that is timed.
+    /// Records a batch, and tells whether it was the last timed one.
     fn encoded(&mut self, rows: u64) -> bool {
         if self.encoded_rows < self.images {
             self.encoded.note(Instant::now());
@@ -126,21 +126,21 @@ impl Clock {
         }
     }
 
-    /// Images per second from the end of the first batch to the end of the last, so that filling the pipeline, which a
-    /// long job does once as well, does not count as a cost of whatever fills it. Batches may pile up before an output that
-    /// was held up and come out together: by the encoder's clock they did not. The last commit comes after all of that; it
-    /// counts where the output is what everything waits for.
+    /// Returns the images per second from the end of the first batch to the end of the last. Filling the pipeline,
+    /// which a long job also does once, is not a cost of the stage that fills it. Batches may pile up before a delayed
+    /// output and come out together; the encoder's times correct for that. The last commit comes after all of that; it
+    /// counts if the output is the limit.
     fn rate(&self) -> Option<f64> {
         let seconds = self.written.span().max(self.encoded.span()).max(self.writing).as_secs_f64();
         (self.rows > self.first_rows && seconds > 0.0).then(|| (self.rows - self.first_rows) as f64 / seconds)
     }
 }
 
-/// Tells a clock of every batch that the stage in it has done.
+/// Reports every batch that its stage has finished to a clock.
 struct Timed<T> {
     inner: T,
     clock: Arc<Mutex<Clock>>,
-    /// What the user asks to stop, and what stops the run.
+    /// The user's cancellation, and the one that stops the run.
     stops: [Cancel; 2],
 }
 

@@ -1,5 +1,5 @@
-//! Diagnoses of simulated pipelines: each stage in turn is slow, and the diagnosis has to name it. The simulation has the
-//! engine's threads, queues and batches, and no clock: what is concluded depends on costs, noise and seeds alone.
+//! Diagnoses of simulated pipelines: each stage in turn is slow, and the diagnosis must name it. The simulation has the
+//! engine's threads, queues and batches, and no clock. The conclusions depend only on costs, noise and seeds.
 
 use foveate_plan::{Limits, LinearStep, Service, SimForward, SimStage, Simulation, Step};
 
@@ -13,7 +13,7 @@ use super::verdict::Finding;
 use crate::order::SplitMix;
 use crate::{LabError, Watch};
 
-/// Milliseconds of an image in each stage, two threads each for reading and preparing.
+/// Milliseconds per image in each stage, with two threads each for reading and preparing.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     read: f64,
@@ -28,13 +28,13 @@ struct Costs {
 const QUICK: Costs =
     Costs { read: 0.05, decode: 0.05, resize: 0.05, batch: 0.05, copy_in: 0.0, forward: 1.0, write: 0.05 };
 
-/// A job whose stages take their time by the simulation's clock.
+/// A job whose stages take time on the simulation's clock.
 struct SimulatedJob {
     costs: Costs,
     workers: u32,
-    /// Why no batch stays on the device.
+    /// The reason why no batch stays on the device.
     on_host: Option<String>,
-    /// The standard deviation of a sample's rate, as a part of it.
+    /// Standard deviation of a sample's rate, relative to the rate.
     noise: f64,
     random: SplitMix,
     samples: usize,
@@ -45,7 +45,7 @@ impl SimulatedJob {
         Self { costs, workers: 2, on_host: None, noise: 0.02, random: SplitMix(seed), samples: 0 }
     }
 
-    /// With what is cached at `depth` costing nothing.
+    /// Returns a simulation in which the work replaced at `depth` costs nothing.
     fn simulation(&self, depth: Depth, images: u64) -> Simulation {
         let from = |first: Depth, ms: f64| if depth >= first { ms / 1e3 } else { 0.0 };
         let Costs { read, decode, resize, batch, copy_in, forward, write } = self.costs;
@@ -73,7 +73,7 @@ impl SimulatedJob {
         }
     }
 
-    /// About normally distributed, with mean 0 and variance 1.
+    /// Returns an approximately normal value with mean 0 and variance 1.
     fn normal(&mut self) -> f64 {
         let uniform = |random: &mut SplitMix| (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
         (0..12).map(|_| uniform(&mut self.random)).sum::<f64>() - 6.0
@@ -108,10 +108,10 @@ fn measure(job: &mut SimulatedJob, seed: u64) -> Ladder {
     Ladder::measure(job, &Silent, seed, &DiagnoseOptions::new("none")).unwrap()
 }
 
-/// Noise and orders differ from seed to seed.
+/// Number of seeds; each gives other noise and other orders.
 const SEEDS: u64 = 12;
 
-/// For every seed the stage is found, in the fewest rounds.
+/// Checks that the stage is found for every seed, in the fewest rounds.
 #[track_caller]
 fn assert_named(stage: &str, change: impl Fn(&mut SimulatedJob)) {
     for seed in 0..SEEDS {
@@ -152,7 +152,7 @@ fn where_nothing_stays_on_a_device_the_next_depth_is_the_reference() {
     });
 }
 
-/// Decoding takes most of the forward's time beside it, and costs nothing.
+/// Decoding takes most of the forward's time in parallel, and costs nothing.
 #[test]
 fn a_healthy_job_is_bound_by_the_forward() {
     for seed in 0..SEEDS {
@@ -162,7 +162,7 @@ fn a_healthy_job_is_bound_by_the_forward() {
     }
 }
 
-/// Differences of the machine's own are no stage's fault. One diagnosis in 20 may be wrong.
+/// Differences between the machine's own runs are no stage's cost. One diagnosis in 20 may be wrong.
 #[test]
 fn noise_is_no_difference() {
     let named = |seed| {
@@ -172,7 +172,7 @@ fn noise_is_no_difference() {
     assert!((0..40).filter(|&seed| named(seed)).count() <= 2);
 }
 
-/// With more noise than the first look can see through, it goes on, and most diagnoses are right in the end.
+/// With too much noise for the first look, the diagnosis continues, and most results are right in the end.
 #[test]
 fn more_rounds_are_made_where_few_do_not_decide() {
     let (mut more, mut right) = (0, 0);
@@ -188,7 +188,7 @@ fn more_rounds_are_made_where_few_do_not_decide() {
 
 #[test]
 fn stages_that_cost_the_same_are_not_decided_and_the_verdict_says_so() {
-    // Reading halves what decoding has left: both drops are a half.
+    // Reading halves the rate that decoding left: both drops are one half.
     let mut job = SimulatedJob::new(Costs { decode: 4.0, read: 8.0, ..QUICK }, 3);
     let ladder = measure(&mut job, 3);
     assert_eq!(ladder.rounds(), 28, "the most rounds");

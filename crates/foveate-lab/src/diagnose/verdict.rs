@@ -1,4 +1,4 @@
-//! What all of it comes to, in few words.
+//! The conclusion of a diagnosis, in a few words.
 
 use std::fmt;
 
@@ -8,49 +8,49 @@ use super::ladder::{Drop, Ladder, largest};
 use super::remedies::{Remedies, Verified};
 use crate::{PhotoSet, stats};
 
-/// Share of the processor from which on it counts as saturated.
+/// Utilization from which on the processor counts as saturated.
 const SATURATED: f64 = 0.95;
-/// Times between small and large photos (10th and 90th percentile of pixels) that count as varying.
+/// Ratio of large to small photos (90th and 10th percentile of pixels) that counts as varying.
 const VARYING: f64 = 4.0;
-/// Fewer photos than this fit into caches that a job's photos would not fit into.
+/// Number of photos below which they fit into caches that a job's photos would not fit into.
 const FEW_PHOTOS: usize = 64;
 /// A gain below this is not worth a recommendation.
 const WORTHWHILE: f64 = 1.02;
-/// What is said of reads.
+/// The caveat about reads.
 const WARM: &str = "warm reads: photos are read over and over, and what the system keeps of their files in memory is not \
                     read from where they are stored";
 const COLD: &str =
     "cold reads: the system was asked to forget the photos' files before each sample, which reads none twice";
-/// Remedies that the verdict names.
+/// Number of remedies that the verdict names.
 const NAMED: usize = 3;
 
-/// What a diagnosis found.
+/// The conclusion of a diagnosis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The stage that holds the job back (`read`, `decode`, `resize`, `batch`, `write` or `copy-in`); `None` when no one does.
+    /// The limiting stage (`read`, `decode`, `resize`, `batch`, `write` or `copy-in`); `None` if there is none.
     pub culprit: Option<&'static str>,
-    /// What bounds the job: the stage, or why there is none.
+    /// The job's bound: the stage, or why there is none.
     pub bound: String,
-    /// Whether the samples decide it. If not, the most rounds were made, and a caveat names what is open.
+    /// Whether the samples decide. If not, the maximum number of rounds was run, and a caveat names the open question.
     pub decided: bool,
-    /// Figures that say so.
+    /// The supporting figures.
     pub why: Vec<String>,
-    /// What to do, and what it should give.
+    /// The next steps, with their expected gain.
     pub next: Vec<String>,
-    /// What to keep in mind.
+    /// Caveats.
     pub caveats: Vec<String>,
 }
 
-/// What the ladder says.
+/// The conclusion from the ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Finding {
-    /// This stage holds it back.
+    /// This stage is the limit.
     Culprit(Drop),
-    /// No single one does, yet together they cost this part.
+    /// No single stage is the limit, but together they cost this share.
     Together(Interval),
-    /// Samples differ too much to tell.
+    /// The samples differ too much to tell.
     Unclear(Interval),
-    /// The forward does.
+    /// The forward is the limit.
     Forward(Interval),
 }
 
@@ -82,7 +82,7 @@ impl Finding {
         }
     }
 
-    /// Doubts about the stage named, where the processor has nothing left to give.
+    /// Returns the doubt about the named stage if the processor is saturated.
     fn saturation(self, ladder: &Ladder) -> Option<String> {
         let busy = ladder.whole().cpu_busy().filter(|&busy| busy >= SATURATED)?;
         let stage = self.culprit()?.adds();
@@ -118,13 +118,13 @@ impl Finding {
     }
 }
 
-/// What surrounds a ladder.
+/// The context of a ladder.
 pub(super) struct Findings<'a> {
     pub(super) finding: Finding,
     pub(super) ladder: &'a Ladder,
     pub(super) remedies: Option<&'a Remedies>,
     pub(super) verified: Option<&'a Verified>,
-    /// Those used, of those given.
+    /// The photos used, and the photos given.
     pub(super) photos: [&'a PhotoSet; 2],
     pub(super) batch: usize,
     pub(super) cold: bool,
@@ -195,7 +195,7 @@ impl Findings<'_> {
         caveats
     }
 
-    /// What the samples leave open.
+    /// Describes what the samples leave open.
     fn undecided(&self) -> Option<String> {
         let open = self.ladder.open();
         let stages: Vec<String> =
@@ -255,7 +255,8 @@ fn range(part: Interval) -> String {
 mod tests {
     use super::*;
 
-    /// A ladder whose rates are these, the shallowest first, each within 1 %, the processor at work for `busy`.
+    /// Returns a ladder with these rates, the shallowest first, each within 1 %, and the processor's utilization
+    /// `busy`.
     fn ladder(rates: [f64; 7], busy: f64) -> Ladder {
         Ladder::of(rates.map(|rate| [0.99, 1.0, 1.01, 1.0, 1.0].map(|noise| rate * noise).to_vec()), busy)
     }
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_largest_relative_drop_is_named() {
-        // The second drop takes more images away, the last one a larger part of what there is.
+        // The second drop is the larger number of images, the last one the larger share.
         let found = finding([1000.0, 1000.0, 600.0, 600.0, 600.0, 300.0, 300.0]);
         assert_eq!(found.culprit(), Some(Depth::Bytes));
         assert_eq!(finding([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 900.0, 700.0]).culprit(), Some(Depth::Nothing));

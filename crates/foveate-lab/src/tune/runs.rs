@@ -9,15 +9,15 @@ use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, V
 
 use crate::{Calibration, CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
-/// Where settings are measured.
+/// The source of measurements.
 pub(super) trait Runs {
-    /// The costs of what `settings` mention.
+    /// Returns the costs of what `settings` mention.
     fn calibrate(&mut self, settings: &[Setting]) -> Result<Calibration, LabError>;
 
-    /// Images per second of a run of `images` images, for batches of up to `most_batch`.
+    /// Returns the images per second of a run of `images` images, for batches of up to `most_batch`.
     fn rate(&mut self, setting: &Setting, most_batch: usize, images: u64) -> Result<f64, LabError>;
 
-    /// Time since the beginning.
+    /// Returns the time since the beginning.
     fn elapsed(&self) -> Duration;
 }
 
@@ -25,7 +25,7 @@ pub(super) trait Runs {
 pub(super) struct LabRuns<'a> {
     lab: &'a Lab<'a>,
     photos: &'a PhotoSet,
-    /// By threads.
+    /// Encoders by number of threads.
     encoders: BTreeMap<usize, LentEncoder>,
     started: Instant,
 }
@@ -50,7 +50,7 @@ impl Runs for LabRuns<'_> {
         Calibration::measure(self.lab, self.photos, settings)
     }
 
-    /// Counted from the first batch stored to the last: a long job has its start and end but once.
+    /// Measures the rate from the first batch stored to the last: a long job has its start and end only once.
     fn rate(&mut self, setting: &Setting, most_batch: usize, images: u64) -> Result<f64, LabError> {
         let encoder = self.encoder(setting, most_batch)?;
         let sink = self.lab.sink(&Output::Discard, self.photos)?;
@@ -67,7 +67,7 @@ impl Runs for LabRuns<'_> {
     }
 }
 
-/// When rows came to the sink, and how many.
+/// The times at which rows came to the sink, and their number.
 #[derive(Clone, Default)]
 struct Arrivals(Arc<Mutex<Vec<(Instant, usize)>>>);
 
@@ -76,7 +76,7 @@ impl Arrivals {
         lock(&self.0).push((Instant::now(), rows));
     }
 
-    /// Rows per second after the first arrival.
+    /// Returns the rows per second after the first arrival.
     fn rate(&self) -> Option<f64> {
         let arrivals = lock(&self.0);
         let ((first, _), rest) = arrivals.split_first()?;
@@ -87,7 +87,7 @@ impl Arrivals {
     }
 }
 
-/// A sink that notes when rows come.
+/// A sink that records when rows come.
 struct Noted {
     sink: CheckedSink,
     arrivals: Arrivals,

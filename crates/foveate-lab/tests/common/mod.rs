@@ -1,8 +1,8 @@
-//! A rig of small, quick stages over the real engine. It counts what each stage does, and each can be made as slow as a test
-//! wants.
+//! A rig of small, fast stages over the real engine. It counts the work of each stage, and a test can make each as slow
+//! as it needs.
 //!
-//! Tests compare counts. Of time they may say one thing alone: that a stage which sleeps takes at least that long. How much
-//! longer it takes, and what is faster than what, is the machine's to decide.
+//! Tests compare counts. About time they may assert only one thing: a stage that sleeps takes at least that long. How
+//! much longer it takes, and which of two is faster, depends on the machine.
 #![allow(dead_code, reason = "every test file uses its part of it")]
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
@@ -23,57 +23,57 @@ use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
-/// What each stage costs an image, in milliseconds.
+/// Milliseconds per image in each stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) read: f64,
     pub(crate) decode: f64,
     pub(crate) resize: f64,
-    /// Of `encode`; `encode_again` is free of it.
+    /// Cost of `encode`; `encode_again` does not have it.
     pub(crate) copy_in: f64,
     pub(crate) forward: f64,
-    /// Of a forward, once a batch.
+    /// Cost of a forward, once per batch.
     pub(crate) forward_call: f64,
     pub(crate) write: f64,
 }
 
-/// A named backend and how its cost compares with [`Costs`]; `None` cannot be used.
+/// A named backend and its cost relative to [`Costs`]; a backend with `None` cannot be used.
 pub(crate) type Backends = Vec<(&'static str, Option<f64>)>;
 
-/// Every stage of a job, at the costs given.
+/// Every stage of a job, at the given costs.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeRig {
     pub(crate) costs: Costs,
     pub(crate) base: Setting,
-    /// What it says that the machine has. Sleep needs none of them.
+    /// The number of cores that it reports. Sleeping needs none of them.
     pub(crate) cores: usize,
     /// Side of the encoder's input.
     pub(crate) input: u32,
-    /// Encoded photos; [`raw`] makes them. JPEG files are read too.
+    /// Encoded photos from [`raw`]; JPEG files are read too.
     pub(crate) photos: Vec<Vec<u8>>,
     pub(crate) decoders: Backends,
     pub(crate) resizers: Backends,
-    /// Each takes f32 at this cost and bf16 at half of it.
+    /// Each takes f32 at this cost, and bf16 at half of it.
     pub(crate) encoders: Backends,
     /// Whether the encoder keeps batches on its "device".
     pub(crate) resident: bool,
-    /// What a photo costs with `fast` decoding, ÷ what it costs otherwise.
+    /// Cost of a photo with `fast` decoding ÷ its cost otherwise.
     pub(crate) fast: f64,
-    /// What was done so far, by all that this rig and its clones opened.
+    /// The work so far of everything that this rig and its clones opened.
     pub(crate) work: Arc<Mutex<Work>>,
 }
 
-/// Images that stages worked on, by stage and backend.
+/// Number of images that stages processed, by stage and backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work(BTreeMap<(&'static str, String), u64>);
 
 impl Work {
-    /// Images that a stage worked on, whatever its backend.
+    /// Returns the images that a stage processed, with any backend.
     pub(crate) fn of(&self, stage: &str) -> u64 {
         self.0.iter().filter(|((known, _), _)| *known == stage).map(|(_, images)| images).sum()
     }
 
-    /// Images that one backend of a stage worked on.
+    /// Returns the images that one backend of a stage processed.
     pub(crate) fn of_backend(&self, stage: &'static str, name: &str) -> u64 {
         self.0.get(&(stage, name.to_owned())).copied().unwrap_or(0)
     }
@@ -82,7 +82,7 @@ impl Work {
 impl Sub for &Work {
     type Output = Work;
 
-    /// What was done after `before`.
+    /// Returns the work done after `before`.
     fn sub(self, before: Self) -> Work {
         let since = |(key, images): (&(&'static str, String), &u64)| {
             (key.clone(), images - before.0.get(key).copied().unwrap_or(0))
@@ -92,7 +92,8 @@ impl Sub for &Work {
 }
 
 impl FakeRig {
-    /// Sixteen photos of two sizes, a forward of a millisecond an image, and nothing else that costs anything.
+    /// Creates a rig with sixteen photos of two sizes and a forward of a millisecond per image; nothing else has a
+    /// cost.
     pub(crate) fn new() -> Self {
         let base = Setting {
             decoder: "plain".to_owned(),
@@ -123,7 +124,7 @@ impl FakeRig {
         }
     }
 
-    /// The same with other costs.
+    /// Creates the same rig with other costs.
     pub(crate) fn with_costs(costs: Costs) -> Self {
         Self { costs, ..Self::new() }
     }
@@ -133,7 +134,7 @@ impl FakeRig {
         Some(Labour { stage, backend: name.to_owned(), ms: ms * (*factor)?, work: Arc::clone(&self.work) })
     }
 
-    /// Of a stage with one backend.
+    /// Returns the work of a stage with one backend.
     fn plain(&self, stage: &'static str, ms: f64) -> Labour {
         Labour { stage, backend: "plain".to_owned(), ms, work: Arc::clone(&self.work) }
     }
@@ -268,7 +269,7 @@ fn candidates(backends: &Backends) -> Vec<Candidate> {
     backends.iter().map(candidate).collect()
 }
 
-/// A lab around a rig, with a folder of its own.
+/// A lab around a rig, with its own folder.
 pub(crate) struct Bench {
     pub(crate) rig: FakeRig,
     pub(crate) cancel: Cancel,
@@ -296,7 +297,7 @@ impl Bench {
     }
 }
 
-/// What an experiment announced, and the work done before each announcement.
+/// The announcements of an experiment, and the work done before each.
 pub(crate) struct Ledger {
     work: Arc<Mutex<Work>>,
     entries: Mutex<Vec<(String, Work)>>,
@@ -305,12 +306,12 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Cancels when it is told of `until`, unless that is empty.
+    /// Cancels at the announcement `until`, unless that is empty.
     pub(crate) fn new(rig: &FakeRig, until: &'static str, cancel: &Cancel) -> Self {
         Self { work: Arc::clone(&rig.work), entries: Mutex::default(), until, cancel: cancel.clone() }
     }
 
-    /// What was announced, and the work done until the next announcement.
+    /// Returns the announcements, each with the work done until the next one.
     pub(crate) fn phases(&self) -> Vec<(String, Work)> {
         let entries = self.entries.lock().unwrap();
         let now = self.work.lock().unwrap().clone();
@@ -329,12 +330,12 @@ impl Watch for Ledger {
     }
 }
 
-/// What a stage does to an image: it is counted, and takes its time.
+/// A stage's work on an image: it is counted, and takes its time.
 #[derive(Clone, Debug)]
 struct Labour {
     stage: &'static str,
     backend: String,
-    /// Slept for an image.
+    /// Milliseconds of sleep per image.
     ms: f64,
     work: Arc<Mutex<Work>>,
 }
@@ -344,7 +345,7 @@ impl Labour {
         self.scaled(images, 1.0);
     }
 
-    /// At another cost.
+    /// Does the work at a scaled cost.
     fn scaled(&self, images: usize, scale: f64) {
         *self.work.lock().unwrap().0.entry((self.stage, self.backend.clone())).or_default() += images as u64;
         let ms = self.ms * scale * images as f64;
@@ -354,10 +355,10 @@ impl Labour {
     }
 }
 
-/// What a raw photo begins with.
+/// The first bytes of a raw photo.
 const MAGIC: &[u8; 4] = b"raw:";
 
-/// A photo of `size` in this rig's own format; each `n` has a vector of its own.
+/// Returns a photo of `size` in this rig's own format; each `n` has its own vector.
 pub(crate) fn raw(n: u32, size: Size) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(size.width.to_le_bytes());
@@ -370,7 +371,7 @@ pub(crate) fn raw(n: u32, size: Size) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that are no photo.
+/// Returns bytes that are not a photo.
 pub(crate) fn corrupt() -> Vec<u8> {
     b"not a photo".to_vec()
 }
@@ -499,7 +500,7 @@ impl Resizer for FakeResizer {
 /// Components of a vector.
 pub(crate) const DIM: usize = 8;
 
-/// The means of the eight parts that an image's samples are cut into, around zero.
+/// Returns the means of the eight parts of an image's samples, around zero.
 struct FakeEncoder {
     spec: EncoderSpec,
     copy_in: Labour,
@@ -530,7 +531,7 @@ impl Encoder for FakeEncoder {
         let copy_in = started.elapsed();
         for (at, vector) in out.reset(batch.len(), DIM).chunks_exact_mut(DIM).enumerate() {
             let image = batch.image(at);
-            // Some samples of each part are enough: of large images the time would tell.
+            // Some samples of each part suffice: reading all of a large image would show in the times.
             for (value, part) in vector.iter_mut().zip(image.chunks(image.len().div_ceil(DIM))) {
                 let some = part.iter().step_by(part.len().div_ceil(100));
                 *value = some.map(|&sample| f32::from(sample) - 127.5).sum::<f32>() / 100.0;

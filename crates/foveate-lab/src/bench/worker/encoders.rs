@@ -1,4 +1,4 @@
-//! Encoders of the experiment: one that stands for a device, and one that knows how long it computes.
+//! Encoders of the experiment: one that stands for a device, and one that records its computing time.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,15 +12,14 @@ use foveate_encode::{
 
 use crate::wrap::overlap;
 
-/// Sleeps as long for a batch as a device would compute that a small batch does not fill, and gives each image's mean
-/// colour.
+/// Sleeps for each batch, like a device that a small batch does not fill, and returns each image's mean colour.
 pub(super) struct Stub {
     spec: EncoderSpec,
     sleep: Duration,
 }
 
 impl Stub {
-    /// For images of size `input`, `max_batch` at a time.
+    /// Creates one for images of size `input`, at most `max_batch` at a time.
     pub(super) fn new(input: Size, max_batch: usize, sleep: Duration) -> Self {
         let spec = EncoderSpec {
             input,
@@ -67,14 +66,14 @@ impl Encoder for Stub {
     }
 }
 
-/// What an encoder did.
+/// The work of an encoder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     pub(super) busy: Duration,
     pub(super) batches: u64,
 }
 
-/// Notes what another encoder does. A clone has the same notes.
+/// Records the work of another encoder. A clone shares the records.
 #[derive(Clone, Default)]
 pub(super) struct Notes(Arc<Mutex<Work>>);
 
@@ -116,7 +115,7 @@ impl<E: Encoder> Encoder for Noted<E> {
     }
 }
 
-/// The device is busy for as long as the forwards take, which do not overlap each other.
+/// Counts the device as busy during the forwards, which do not overlap each other.
 impl<E: Encoder> Overlap for Noted<E> {
     fn depth(&mut self) -> usize {
         self.inner.overlap().map_or(1, |inner| inner.depth())

@@ -1,4 +1,4 @@
-//! The queue worker, with more and more of its stages side by side.
+//! The queue worker, with more and more of its stages in parallel.
 
 mod encoders;
 mod sample;
@@ -21,21 +21,21 @@ use crate::stats::{Spread, median, quantile};
 use crate::wrap::cosine;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
-/// What the encoder that sleeps is called.
+/// Name of the encoder that sleeps.
 const STUB: &str = "stub";
-/// Cosine that the same photo's vectors must have: half precision may depend on the batch a little.
+/// Minimum cosine between the vectors of the same photo: half precision may depend slightly on the batch.
 const SAME: f64 = 0.999;
 
-/// Everything in turn on one thread; downloads and callbacks on threads of their own; photos prepared while others are
-/// encoded; batches. Each is the same worker with other numbers of threads, and takes its turns beside the others, once with the
-/// rig's encoder and once with one that sleeps as if a device did the work.
+/// Measures four configurations: every stage in turn on one thread; downloads and callbacks on their own threads;
+/// photos prepared while others are encoded; batches. Each is the same worker with other numbers of threads. They
+/// alternate with each other, once with the rig's encoder and once with one that sleeps in place of a device.
 ///
-/// Every photo comes from a [server](foveate_photo_server) on this machine, every result is posted to it. A sample counts
-/// when each message was delivered, downloaded, called back and acknowledged exactly once, and with the vectors that the
-/// first configuration has: bit for bit where the encoder says that it does not depend on the batch.
+/// Every photo comes from a [server](foveate_photo_server) on this machine, and every result is posted to it. A sample
+/// counts if each message was delivered, downloaded, called back and acknowledged exactly once, with the first
+/// configuration's vectors. They must match bit for bit if the encoder declares that it does not depend on the batch.
 ///
 /// # Errors
-/// [`LabError::Latency`] for latencies that are none, or [`LabError::Interrupted`].
+/// [`LabError::Latency`] for invalid latencies; [`LabError::Interrupted`].
 pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effort) -> Result<Table, LabError> {
     service.check()?;
     let base = lab.rig.base();
@@ -59,7 +59,7 @@ pub fn worker(lab: &Lab<'_>, photos: &PhotoSet, service: &Service, effort: &Effo
     Ok(table)
 }
 
-/// The rows of one encoder.
+/// Adds the rows of one encoder.
 fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, name: &str, cells: &[Attempt<Cell>]) {
     let base = lab.rig.base();
     let rates: Vec<Option<f64>> = cells.iter().map(|cell| cell.as_ref().ok().and_then(Cell::rate)).collect();
@@ -87,16 +87,16 @@ fn push(table: &mut Table, lab: &Lab<'_>, photos: &PhotoSet, service: &Service, 
     }
 }
 
-/// A forward, and the vectors that it has to give.
+/// A forward, and its expected vectors.
 struct Subject {
     name: String,
     forward: Forward,
-    /// Of each photo, as the first configuration gave it.
+    /// Vectors of each photo from the first configuration.
     vectors: BTreeMap<usize, Vec<f32>>,
 }
 
 impl Subject {
-    /// The rig's own encoder.
+    /// Creates the subject of the rig's own encoder.
     fn of_rig(lab: &Lab<'_>, photos: &PhotoSet, service: &Service) -> Result<Attempt<Arc<Self>>, LabError> {
         let setting = Setting { batch: service.batch.max(1), ..lab.rig.base() };
         let opened = attempt(lab, lab.encoder(&setting))?;
@@ -112,7 +112,7 @@ impl Subject {
         Self::begin(lab, photos, service, STUB.to_owned(), Forward { setting, encoder })
     }
 
-    /// Takes every photo through the first configuration, with nothing to wait for.
+    /// Runs every photo through the first configuration, without latencies.
     fn begin(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -129,8 +129,8 @@ impl Subject {
         Ok(attempt(lab, taken)?.map(|sample| Arc::new(subject(sample))))
     }
 
-    /// The least cosine of photos' vectors with those that this one's have to be; `None` when they are the same bit for
-    /// bit.
+    /// Returns the minimum cosine between the photos' vectors and the expected ones; `None` if they are identical bit
+    /// for bit.
     fn compare(&self, vectors: &[(usize, Vec<f32>)]) -> Result<Option<f64>, LabError> {
         let cosine = |(photo, vector): &(usize, Vec<f32>)| {
             let known = self.vectors.get(photo).map_or(&[][..], Vec::as_slice);
@@ -145,18 +145,18 @@ impl Subject {
     }
 }
 
-/// A configuration of one encoder, being measured.
+/// One encoder's configuration, being measured.
 struct Cell {
     subject: Arc<Subject>,
     configuration: Configuration,
     requests: usize,
     samples: Vec<Sample>,
-    /// The least cosine with the first configuration's vectors; `None` where all are the same.
+    /// Minimum cosine with the first configuration's vectors; `None` if all are identical.
     cosine: Option<f64>,
 }
 
 impl Cell {
-    /// Finds out how many requests a sample has, from a first, short one that also warms everything up.
+    /// Chooses the number of requests of a sample, by a first short one that also warms everything up.
     fn new(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -167,7 +167,7 @@ impl Cell {
     ) -> Result<Self, LabError> {
         let number = configuration.number;
         lab.watch.doing(&format!("worker, {}, configuration {number}: warming up", subject.name));
-        // As many as may be held, so that each thread has had work.
+        // As many as the worker may hold, so that each thread has had work.
         let few = 2 * configuration.held().max(4);
         let first = effort.images.map_or(few, |images| few.min(images as usize));
         let sample = Sample::take(lab, photos, service, &subject.forward, configuration, first)?;
@@ -185,7 +185,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Median rate.
+    /// Returns the median rate.
     fn rate(&self) -> Option<f64> {
         self.median(|sample| Some(sample.rate))
     }

@@ -16,16 +16,16 @@ use crate::bench::cells::wrong;
 use crate::bench::memory::Peak;
 use crate::{Lab, LabError, LentEncoder, PhotoSet, Setting};
 
-/// How long a worker may take to end when nothing is left to do.
+/// Maximum time for a worker to stop when no work is left.
 const END: Duration = Duration::from_secs(20);
 
-/// What computes, and the setting of the stages before it.
+/// The encoder, and the setting of the stages before it.
 pub(super) struct Forward {
     pub(super) setting: Setting,
     pub(super) encoder: LentEncoder,
 }
 
-/// What one run of a worker showed.
+/// The figures of one run of a worker.
 pub(super) struct Sample {
     /// Requests per second.
     pub(super) rate: f64,
@@ -37,12 +37,12 @@ pub(super) struct Sample {
     pub(super) peak_mb: Option<f64>,
     pub(super) growth_mb: Option<f64>,
     pub(super) memory_of: String,
-    /// Of each request, with the number of its photo.
+    /// Vector of each request, with its photo's number.
     pub(super) vectors: Vec<(usize, Vec<f32>)>,
 }
 
 impl Sample {
-    /// `requests` messages through a worker of their own, and what came of each.
+    /// Sends `requests` messages through a worker of their own, and returns the results.
     pub(super) fn take(
         lab: &Lab<'_>,
         photos: &PhotoSet,
@@ -108,7 +108,7 @@ fn send(queue: &Watched, server: &PhotoServer, requests: usize) -> Result<(), La
     queue.send(&messages).into_iter().collect::<Result<(), _>>().map_err(wrong)
 }
 
-/// The path of a request's photo. The server has the photos of the set, and counts them round and round.
+/// Returns the path of a request's photo. The server has the set's photos and repeats them.
 fn photo(request: usize) -> String {
     format!("/photo/{request}")
 }
@@ -141,7 +141,7 @@ fn start_worker(
     Ok(Worker::start(engine, options)?)
 }
 
-/// What a callback says.
+/// The content of a callback.
 #[derive(Deserialize)]
 struct Said {
     id: String,
@@ -153,7 +153,7 @@ struct Embedding {
     embedding: Vec<f32>,
 }
 
-/// Each request's photo and vector, once each was downloaded and called back exactly once.
+/// Returns each request's photo and vector, after a check that each was downloaded and called back exactly once.
 fn called_back(server: &PhotoServer, photos: usize, requests: usize) -> Result<Vec<(usize, Vec<f32>)>, LabError> {
     let (mut vectors, mut called) = (Vec::with_capacity(requests), vec![false; requests]);
     for (_, body) in server.callbacks().received() {

@@ -1,4 +1,4 @@
-//! What surrounds the worker, and how many threads it has.
+//! The worker's environment and its number of threads.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use foveate_photo_server::{Latency, LatencyError};
 use crate::Setting;
 use crate::bench::cells::Row;
 
-/// What the worker has around it, and how many threads it may have.
+/// The worker's environment, and its maximum number of threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// Median and 99th percentile of the time until a photo begins to come.
+    /// Median and 99th percentile of the time to a photo's first byte.
     pub photos: (Duration, Duration),
-    /// Median and 99th percentile of the time until a callback is taken.
+    /// Median and 99th percentile of a callback's response time.
     pub callbacks: (Duration, Duration),
-    /// What the stub sleeps for a batch of any size.
+    /// Time that the stub sleeps for a batch of any size.
     pub forward_sleep: Duration,
     /// Threads that download, from configuration 2 on.
     pub downloaders: usize,
     /// Threads that call back, from configuration 2 on.
     pub callers: usize,
-    /// Most images of a batch in configuration 4.
+    /// Maximum batch size in configuration 4.
     pub batch: usize,
 }
 
 impl Service {
-    /// Photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 ms, batches of 8.
+    /// Returns photos after 50 ms (200 ms), callbacks after 20 ms (80 ms), a device that takes 5 ms, and batches of 8.
     pub fn usual() -> Self {
         let ms = |median, p99| (Duration::from_millis(median), Duration::from_millis(p99));
         Self {
@@ -52,7 +52,7 @@ impl Service {
     }
 }
 
-/// How many threads there are for what; none leaves it to the next stage's.
+/// The number of threads for each stage. A stage without threads runs on those of the next stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Configuration {
     pub(super) number: usize,
@@ -82,8 +82,8 @@ impl Configuration {
         }
     }
 
-    /// Messages that are held at once: one for each thread, and two batches, one to fill while the other is encoded. One
-    /// thread that does everything takes one after the other.
+    /// Returns the number of messages held at once: one for each thread, and two batches, one to fill while the other
+    /// is encoded. A single thread for everything holds one message.
     pub(super) fn held(self) -> usize {
         if self.number == 1 { 1 } else { self.downloaders + self.workers + self.callers + 2 * self.batch }
     }

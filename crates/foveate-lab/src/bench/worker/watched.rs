@@ -8,7 +8,7 @@ use foveate_queue::{DeadLetter, Delivery, Depth, JobQueue, MemoryQueue, Message,
 use crate::LabError;
 use crate::bench::cells::wrong;
 
-/// A queue in memory that notes how long its messages are away.
+/// A queue in memory that records how long its messages are leased.
 pub(super) struct Watched {
     inner: MemoryQueue,
     seen: Mutex<Seen>,
@@ -17,32 +17,32 @@ pub(super) struct Watched {
 
 #[derive(Default)]
 struct Seen {
-    /// When each message that is away was delivered.
+    /// Time of delivery of each leased message.
     away: HashMap<Receipt, Instant>,
     deliveries: usize,
     trip: Trip,
     failed: Option<String>,
 }
 
-/// All messages, from the first delivery to the last acknowledgement.
+/// The times of all messages, from the first delivery to the last acknowledgement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trip {
     first: Option<Instant>,
     last: Option<Instant>,
-    /// Milliseconds that each message was away.
+    /// Milliseconds from each message's delivery to its acknowledgement.
     pub(super) ms: Vec<f64>,
 }
 
 impl Trip {
-    /// From the first delivery to the last acknowledgement.
+    /// Returns the time from the first delivery to the last acknowledgement.
     pub(super) fn wall(&self) -> Duration {
         self.last.zip(self.first).map_or(Duration::ZERO, |(last, first)| last - first)
     }
 }
 
-/// No message is away longer than this: the longest of timeouts is shorter.
+/// Length of a lease. The longest timeout is shorter, so no message exceeds it.
 const LEASE: Duration = Duration::from_secs(120);
-/// How often a wait looks whether the user has had enough.
+/// Interval at which a wait checks for cancellation.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Watched {
@@ -103,7 +103,7 @@ impl JobQueue for Watched {
     }
 
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        // All there ever are were sent before: a receiver that waits for more only holds up the end.
+        // All messages were sent before, so a receiver that waits for more only delays the end.
         let deliveries = self.inner.receive(max, wait.min(LOOK))?;
         let (now, mut seen) = (Instant::now(), self.seen());
         seen.deliveries += deliveries.len();
