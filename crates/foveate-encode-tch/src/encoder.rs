@@ -48,7 +48,8 @@ impl TchEncoder {
     /// # Errors
     /// - [`EncodeError::Device`] if there is no such device.
     /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
-    /// - [`EncodeError::Unsupported`] for any setting.
+    /// - [`EncodeError::Unsupported`] for a setting other than `tf32=on|off` on a CUDA device, and if an open encoder
+    ///   needs that switch otherwise.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let (device, kind, tf32) = target(options)?;
         let recipe = &model.preprocess;
