@@ -77,7 +77,7 @@ impl Library {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: any number may be asked for; the answer is a string of the library's own.
+        // SAFETY: any number is a valid argument; the answer is a string that the library owns.
         let name = unsafe {
             let name = (self.functions.cublasLtGetStatusName)(status);
             (!name.is_null()).then(|| CStr::from_ptr(name))
@@ -87,11 +87,11 @@ impl Library {
     }
 }
 
-/// Finds the library: `cuBLASLt 12.8.4 (libcublasLt.so.12)`, its release and what it was loaded as. Needs the driver, but
-/// no device.
+/// Finds the library: `cuBLASLt 12.8.4 (libcublasLt.so.12)`, its release and the path it was loaded as. Needs the
+/// driver, but no device.
 ///
 /// # Errors
-/// [`CudaError::Library`] when it is not there, saying what was tried; those of [`Device::names`].
+/// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of [`Device::names`].
 pub fn find() -> Result<String, CudaError> {
     let library = Library::get()?;
     // SAFETY: no preconditions.
@@ -101,7 +101,7 @@ pub fn find() -> Result<String, CudaError> {
     Ok(format!("cuBLASLt {major}.{minor}.{patch} ({})", library.path))
 }
 
-/// cuBLASLt on a device. Clones are the same.
+/// cuBLASLt on a device. Clones share the handle.
 #[derive(Clone)]
 pub struct Handle(Arc<Opened>);
 
@@ -111,7 +111,7 @@ struct Opened {
     handle: Raw,
 }
 
-/// What the numbers of a product are.
+/// The element type of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
     /// Single precision.
@@ -123,7 +123,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -141,7 +141,7 @@ impl Element {
     }
 }
 
-/// `y = x · weightᵀ`, and what is added to it; all row-major and contiguous.
+/// A product `y = x · weightᵀ`, and what is added to it; all arrays are row-major and contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Rows of `x` and `y`.
@@ -150,29 +150,29 @@ pub struct Shape {
     pub inputs: usize,
     /// Rows of `weight`, columns of `y`.
     pub outputs: usize,
-    /// Of all four.
+    /// Element type of all four arrays.
     pub element: Element,
     /// Whether f32 is rounded to TF32 before it is multiplied.
     pub tf32: bool,
     /// Whether `bias` is added to every row.
     pub bias: bool,
-    /// Whether what is in `y` is added.
+    /// Whether the previous content of `y` is added.
     pub accumulate: bool,
 }
 
-/// What a product works on.
+/// The operands of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
     /// `[rows, inputs]`.
     pub x: &'a Buffer,
     /// `[outputs, inputs]`.
     pub weight: &'a Buffer,
-    /// `[outputs]`; read when the shape has a bias.
+    /// `[outputs]`; read if the shape has a bias.
     pub bias: Option<&'a Buffer>,
     /// `[rows, outputs]`.
     pub y: &'a Buffer,
-    /// Memory for sums in between, no smaller than what the product was planned with; products that share it must take
-    /// turns.
+    /// Memory for intermediate sums, no smaller than the one that the product was planned with. Products that share it
+    /// must take turns.
     pub workspace: &'a Buffer,
 }
 
@@ -188,25 +188,25 @@ const EPILOGUE_BIAS: c_int = 4;
 const PREFERENCE_WORKSPACE_BYTES: c_int = 1;
 
 impl Handle {
-    /// Finds the library and starts it on `device`.
+    /// Finds the library and initializes it on `device`.
     ///
     /// # Errors
-    /// [`CudaError::Library`] when it is not there; what it says otherwise.
+    /// [`CudaError::Library`] if it is missing; the library's own errors otherwise.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         let library = Library::get()?;
-        // The library works in the thread's context.
+        // The library uses the thread's current context.
         device.call("cuCtxSetCurrent", |_| 0)?;
         let mut handle = Raw::NULL;
-        // SAFETY: `handle` is a place for the handle.
+        // SAFETY: `handle` is a valid place for the handle.
         library.check("cublasLtCreate", unsafe { (library.functions.cublasLtCreate)(&mut handle) })?;
         Ok(Self(Arc::new(Opened { library, device: device.clone(), handle })))
     }
 
-    /// Asks the library once how to compute products of this shape, with no more memory for sums in between than
-    /// `workspace` has.
+    /// Lets the library choose an algorithm for products of this shape, which uses at most `workspace` for intermediate
+    /// sums.
     ///
     /// # Errors
-    /// [`CudaError::Call`] when it knows no way; what it says otherwise.
+    /// [`CudaError::Call`] if it has none; the library's own errors otherwise.
     pub fn plan(&self, shape: Shape, workspace: &Buffer) -> Result<Product, CudaError> {
         Product::new(self, shape, workspace)
     }
@@ -215,12 +215,12 @@ impl Handle {
 impl Drop for Opened {
     fn drop(&mut self) {
         let _ = self.device.synchronize();
-        // SAFETY: the handle is its own, and nothing that the device was given still uses it.
+        // SAFETY: the handle is owned, and no work that the device was given uses it any more.
         unsafe { (self.library.functions.cublasLtDestroy)(self.handle) };
     }
 }
 
-/// How products of one shape are computed.
+/// The algorithm for products of one shape.
 pub struct Product {
     handle: Handle,
     shape: Shape,
@@ -233,8 +233,8 @@ pub struct Product {
 }
 
 impl Product {
-    /// In cuBLASLt's columns-first view, `yᵀ = op(weight) · xᵀ`: a row-major `[rows, columns]` is its
-    /// `columns × rows`.
+    /// Describes the product in cuBLASLt's column-major view, `yᵀ = op(weight) · xᵀ`: a row-major `[rows, columns]` is
+    /// its `columns × rows`.
     fn new(handle: &Handle, shape: Shape, workspace: &Buffer) -> Result<Self, CudaError> {
         let mut product = Self {
             description: Object::description(handle, shape, workspace)?,
@@ -264,7 +264,7 @@ impl Product {
         };
         let mut count = 0;
         let (description, y) = (self.description.raw, self.y.raw);
-        // SAFETY: all objects are alive; there is room for the one answer that is asked for, and for their number.
+        // SAFETY: all objects are alive; there is room for the one requested answer, and for the number of answers.
         let status = unsafe {
             (library.functions.cublasLtMatmulAlgoGetHeuristic)(
                 handle,
@@ -284,7 +284,7 @@ impl Product {
         Ok(found)
     }
 
-    /// What it computes.
+    /// The shape it computes.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -294,10 +294,10 @@ impl Product {
         self.workspace_bytes
     }
 
-    /// Gives `stream` the product. Returns at once.
+    /// Enqueues the product on `stream`. Returns at once.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] when an operand is too small, or a bias missing; what the library says otherwise.
+    /// [`CudaError::Misfit`] if an operand is too small or a bias is missing; the library's own errors otherwise.
     pub fn run(&mut self, stream: &Stream, operands: &Operands<'_>) -> Result<(), CudaError> {
         self.check(operands)?;
         let Operands { x, weight, y, workspace, .. } = *operands;
@@ -312,8 +312,8 @@ impl Product {
         let (alpha, beta) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&beta).cast());
         let pointer = |buffer: &Buffer| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
         let mut status = 0;
-        // SAFETY: all objects are alive, the operands are as large as these say, and what the device works on is freed
-        // only after it. The factors are read before the call returns.
+        // SAFETY: all objects are alive, the operands are as large as these declare, and the memory that the device
+        // uses is freed only afterwards. The factors are read before the call returns.
         stream.device().call("cuCtxSetCurrent", |_| unsafe {
             status = (library.functions.cublasLtMatmul)(
                 handle,
@@ -353,7 +353,7 @@ impl Product {
     }
 }
 
-/// One of the library's small objects on the host, and how it is destroyed.
+/// One of the library's small host objects, with its destructor.
 struct Object {
     handle: Handle,
     raw: Raw,
@@ -366,7 +366,7 @@ impl Object {
         let Opened { library, .. } = &*handle.0;
         let compute = if shape.tf32 && shape.element == Element::F32 { COMPUTE_F32_TF32 } else { COMPUTE_F32 };
         let mut raw = Raw::NULL;
-        // SAFETY: `raw` is a place for the handle.
+        // SAFETY: `raw` is a valid place for the handle.
         let status = unsafe { (library.functions.cublasLtMatmulDescCreate)(&mut raw, compute, SCALE_F32) };
         library.check("cublasLtMatmulDescCreate", status)?;
         let mut description =
@@ -374,20 +374,20 @@ impl Object {
         description.set(DESC_TRANSPOSE_A, &TRANSPOSE)?;
         if shape.bias {
             description.set(DESC_EPILOGUE, &EPILOGUE_BIAS)?;
-            // Each run has its own; until then, the library is shown an address of the alignment that they all have.
+            // Each run sets its own; until then, the library gets an address with the alignment that they all have.
             description.set(DESC_BIAS_POINTER, &stand_in.address())?;
         }
         Ok(description)
     }
 
-    /// A row-major `[rows, columns]`, as the library sees it.
+    /// Describes a row-major `[rows, columns]` for the library.
     fn matrix(handle: &Handle, element: Element, rows: usize, columns: usize) -> Result<Self, CudaError> {
         let Opened { library, .. } = &*handle.0;
         let mut raw = Raw::NULL;
         let (height, width) = (columns as u64, rows as u64);
         let stride = i64::try_from(columns).unwrap_or(i64::MAX);
         let create = library.functions.cublasLtMatrixLayoutCreate;
-        // SAFETY: `raw` is a place for the handle; sizes that make no sense are refused.
+        // SAFETY: `raw` is a valid place for the handle; invalid sizes are refused.
         let status = unsafe { create(&mut raw, element.code(), height, width, stride) };
         library.check("cublasLtMatrixLayoutCreate", status)?;
         Ok(Self { handle: handle.clone(), raw, destroy: library.functions.cublasLtMatrixLayoutDestroy })
@@ -396,7 +396,7 @@ impl Object {
     fn preference(handle: &Handle, workspace_bytes: usize) -> Result<Self, CudaError> {
         let Opened { library, .. } = &*handle.0;
         let mut raw = Raw::NULL;
-        // SAFETY: `raw` is a place for the handle.
+        // SAFETY: `raw` is a valid place for the handle.
         let status = unsafe { (library.functions.cublasLtMatmulPreferenceCreate)(&mut raw) };
         library.check("cublasLtMatmulPreferenceCreate", status)?;
         let preference =
@@ -424,7 +424,7 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the object is its own. It lies on the host, and the device's work has what it needs of it already.
+        // SAFETY: the object is owned. It lies on the host, and the device's work no longer needs it.
         unsafe { (self.destroy)(self.raw) };
     }
 }

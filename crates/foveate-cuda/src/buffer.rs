@@ -4,14 +4,14 @@ use crate::device::Device;
 use crate::driver::Address;
 use crate::error::CudaError;
 
-/// Memory of a device, in bytes. Clones are the same memory.
+/// Device memory, in bytes. Clones share the memory.
 ///
-/// Code on the device reads and writes it, in the order that streams and events give; nothing here keeps two streams from
-/// racing for its values. It is freed when the last clone is gone, after the device has finished what it was given.
+/// Code on the device reads and writes it, in the order of streams and events; nothing here prevents a race between two
+/// streams. It is freed with the last clone, after the device has finished all work that it was given.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<Allocation>);
 
-/// What is freed when nobody needs it any more.
+/// The memory itself, freed with its last user.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     device: Device,
@@ -19,11 +19,11 @@ pub(crate) struct Allocation {
     bytes: usize,
 }
 
-/// Numbers whose every pattern of bits is one, without padding.
+/// Number types without padding for which every bit pattern is valid.
 ///
 /// # Safety
-/// Exactly that must be true of the type.
-// SAFETY: a declaration; the implementations say why they are right.
+/// Both must hold for the type.
+// SAFETY: a declaration; the implementations justify themselves.
 pub unsafe trait Plain: Copy + Send + 'static {}
 // SAFETY: a number without padding, any bits.
 unsafe impl Plain for u8 {}
@@ -35,21 +35,21 @@ unsafe impl Plain for half::f16 {}
 unsafe impl Plain for half::bf16 {}
 
 impl Buffer {
-    /// Takes `bytes` of the device's memory, all zeros; at least one.
+    /// Allocates `bytes` of device memory, at least one, filled with zeros.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`]; what the driver says otherwise.
+    /// [`CudaError::OutOfMemory`]; the driver's own errors otherwise.
     pub fn zeroed(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         let buffer = Self(Arc::new(Allocation::new(device, bytes.max(1))?));
         let Allocation { address, bytes, .. } = *buffer.0;
-        // SAFETY: the memory is that large, and nobody else has it yet.
+        // SAFETY: the memory is that large, and not shared yet.
         device.call("cuMemsetD8", |driver| unsafe { (driver.cuMemsetD8_v2)(address, 0, bytes) })?;
-        // The driver's own stream, which ours do not wait for, may still be at it.
+        // The driver's own stream may still be writing, and our streams do not wait for it.
         device.synchronize()?;
         Ok(buffer)
     }
 
-    /// Takes memory for `values` and copies them there; complete at return.
+    /// Allocates memory for `values` and copies them there; complete at return.
     ///
     /// # Errors
     /// As [`Self::zeroed`].
@@ -57,17 +57,17 @@ impl Buffer {
         let bytes = std::mem::size_of_val(values);
         let buffer = Self(Arc::new(Allocation::new(device, bytes.max(1))?));
         let (to, from) = (buffer.0.address, values.as_ptr().cast());
-        // SAFETY: both sides are that large, and nobody else has the device's side yet.
+        // SAFETY: both sides are that large, and the device's side is not shared yet.
         device.call("cuMemcpyHtoD", |driver| unsafe { (driver.cuMemcpyHtoD_v2)(to, from, bytes) })?;
-        // As above: the last part of the copy may still be under way.
+        // As above: the last part of the copy may still be in flight.
         device.synchronize()?;
         Ok(buffer)
     }
 
-    /// Copies the first bytes of it into `values`, after everything that the device was given so far.
+    /// Copies the first bytes into `values`, after all work that the device was given so far.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] when it is smaller than `values`; what the driver says otherwise.
+    /// [`CudaError::Misfit`] if the buffer is smaller than `values`; the driver's own errors otherwise.
     pub fn read<T: Plain>(&self, values: &mut [T]) -> Result<(), CudaError> {
         let bytes = std::mem::size_of_val(values);
         self.check_room(bytes)?;
@@ -79,12 +79,12 @@ impl Buffer {
         })
     }
 
-    /// How many bytes.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// Where it lies.
+    /// The memory's device.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -97,7 +97,7 @@ impl Buffer {
         &self.0
     }
 
-    /// Refuses to use more of it than there is.
+    /// Refuses a size beyond the buffer's.
     pub(crate) fn check_room(&self, bytes: usize) -> Result<(), CudaError> {
         if bytes <= self.bytes() {
             return Ok(());
@@ -109,14 +109,14 @@ impl Buffer {
 impl Allocation {
     fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         let mut address = 0;
-        // SAFETY: `address` is a place for the address.
+        // SAFETY: `address` is a valid place for the address.
         let taken = device.call("cuMemAlloc", |driver| unsafe { (driver.cuMemAlloc_v2)(&mut address, bytes) });
         taken.map_err(|error| out_of_memory(device, bytes, error))?;
         Ok(Self { device: device.clone(), address, bytes })
     }
 }
 
-/// Says how much there was, where that is what the driver means.
+/// Adds the memory's sizes to the driver's error if it means out of memory.
 fn out_of_memory(device: &Device, bytes: usize, error: CudaError) -> CudaError {
     match (&error, device.memory()) {
         (CudaError::Call { name, .. }, Ok((free, total))) if name == "CUDA_ERROR_OUT_OF_MEMORY" => {
@@ -127,10 +127,10 @@ fn out_of_memory(device: &Device, bytes: usize, error: CudaError) -> CudaError {
 }
 
 impl Drop for Allocation {
-    /// Errors have nobody to go to: they mean that the context is lost, and its memory with it.
+    /// Ignores errors: they mean that the context is lost, and its memory with it.
     fn drop(&mut self) {
         let _ = self.device.synchronize();
-        // SAFETY: the memory is its own, and nothing that the device was given is still at work on it.
+        // SAFETY: the memory is owned, and no work that the device was given uses it any more.
         let _ = self.device.call("cuMemFree", |driver| unsafe { (driver.cuMemFree_v2)(self.address) });
     }
 }

@@ -1,4 +1,4 @@
-//! Copies between pinned memory and a device's, in the order of a stream.
+//! Copies between pinned memory and device memory, in a stream's order.
 
 use crate::buffer::Buffer;
 use crate::error::CudaError;
@@ -6,24 +6,26 @@ use crate::pinned::Pinned;
 use crate::stream::Stream;
 
 impl Stream {
-    /// Copies the first `bytes` of `from` to the start of `to`. Returns at once; `from` is the device's until then.
+    /// Copies the first `bytes` of `from` to the start of `to`. Returns at once; the copy borrows `from` until it is
+    /// done.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] when either is smaller; what the driver says otherwise.
+    /// [`CudaError::Misfit`] if either is smaller; the driver's own errors otherwise.
     pub fn upload(&self, from: &mut Pinned, to: &Buffer, bytes: usize) -> Result<(), CudaError> {
         from.check_room(bytes)?;
         to.check_room(bytes)?;
         self.need(to.allocation());
         from.lend(self, |from| {
             // SAFETY: both sides are that large. The host's is lent until the copy is done, the device's is freed only
-            // after it.
+            // afterwards.
             self.device().call("cuMemcpyHtoDAsync", |driver| unsafe {
                 (driver.cuMemcpyHtoDAsync_v2)(to.address(), from.cast(), bytes, self.handle())
             })
         })
     }
 
-    /// Copies the first `bytes` of `from` to the start of `to`. Returns at once; `to` is the device's until then.
+    /// Copies the first `bytes` of `from` to the start of `to`. Returns at once; the copy borrows `to` until it is
+    /// done.
     ///
     /// # Errors
     /// As [`Self::upload`].

@@ -7,8 +7,8 @@ use foveate_core::{Health, Problem};
 use crate::driver::{Driver, Functions, Handle, Status};
 use crate::error::{CudaError, Version};
 
-/// A GPU, with the context that the whole process shares on it. Clones are the same device; what is made on it keeps it
-/// open.
+/// A GPU, with the context that the whole process shares on it. Clones are the same device. Objects on the device keep
+/// it open.
 #[derive(Clone)]
 pub struct Device(Arc<Context>);
 
@@ -28,13 +28,14 @@ const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
 impl Device {
-    /// Opens device `ordinal`, the first one being 0.
+    /// Opens device `ordinal`, counted from 0.
     ///
     /// # Errors
-    /// [`CudaError::NoDriver`], [`CudaError::DriverTooOld`] or [`CudaError::NoDevice`]; what the driver says otherwise.
+    /// [`CudaError::NoDriver`], [`CudaError::DriverTooOld`] or [`CudaError::NoDevice`]; the driver's own errors
+    /// otherwise.
     pub fn open(ordinal: usize) -> Result<Self, CudaError> {
         let driver = match Driver::get() {
-            // No device at all was found before this one was asked for.
+            // The driver reported that there is no device at all, before the ordinal was checked.
             Err(CudaError::NoDevice { devices, .. }) => return Err(CudaError::NoDevice { ordinal, devices }),
             other => other?,
         };
@@ -54,22 +55,22 @@ impl Device {
             multiprocessors: driver.attribute(MULTIPROCESSORS, number)?,
             context: Handle::NULL,
         };
-        // SAFETY: `context` is a place for the handle, and `number` is a device's.
+        // SAFETY: `context` is a valid place for the handle, and `number` is a device's.
         let status = unsafe { (driver.functions.cuDevicePrimaryCtxRetain)(&mut opened.context, number) };
         match driver.check("cuDevicePrimaryCtxRetain", status) {
             Ok(()) => Ok(Self(Arc::new(opened))),
             Err(error) => {
-                // Nothing was retained, so nothing is to be released.
+                // Nothing was retained, so nothing must be released.
                 std::mem::forget(opened);
                 Err(error)
             }
         }
     }
 
-    /// The names of all devices, in order; empty when there is none.
+    /// The names of all devices, in order; empty if there is none.
     ///
     /// # Errors
-    /// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; what the driver says otherwise.
+    /// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; the driver's own errors otherwise.
     pub fn names() -> Result<Vec<String>, CudaError> {
         let driver = match Driver::get() {
             Err(CudaError::NoDevice { .. }) => return Ok(Vec::new()),
@@ -78,12 +79,12 @@ impl Device {
         (0..driver.count()?).map(|ordinal| driver.name(driver.device(ordinal)?)).collect()
     }
 
-    /// The release of CUDA that the driver is of.
+    /// The driver's CUDA release.
     pub fn driver_version(&self) -> Version {
         self.0.driver.version
     }
 
-    /// Its place among the devices.
+    /// The device's ordinal.
     pub fn ordinal(&self) -> usize {
         self.0.ordinal
     }
@@ -93,50 +94,50 @@ impl Device {
         &self.0.name
     }
 
-    /// What its processors can do: `(8, 6)`, major first.
+    /// The compute capability: `(8, 6)`, major first.
     pub fn compute_capability(&self) -> (u32, u32) {
         self.0.compute_capability
     }
 
-    /// How many processors it has.
+    /// The number of multiprocessors.
     pub fn multiprocessors(&self) -> u32 {
         self.0.multiprocessors
     }
 
-    /// Bytes of its memory: free, in all.
+    /// The device's free and total memory in bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: both are places for a number.
+        // SAFETY: both are valid places for a number.
         self.call("cuMemGetInfo", |driver| unsafe { (driver.cuMemGetInfo_v2)(&mut free, &mut total) })?;
         Ok((free, total))
     }
 
-    /// Waits until everything that any stream of the process was given on this device is done.
+    /// Waits until the device has done all work that any stream of the process was given.
     ///
     /// # Errors
-    /// What the driver says, also of work that failed on the way.
+    /// The driver's own errors, including those of work that failed meanwhile.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: no preconditions but the context, which `call` sets.
         self.call("cuCtxSynchronize", |driver| unsafe { (driver.cuCtxSynchronize)() })
     }
 
-    /// Makes its context the calling thread's, and calls the driver.
+    /// Makes the device's context the calling thread's, and calls the driver.
     pub(crate) fn call(
         &self,
         function: &'static str,
         call: impl FnOnce(&Functions) -> Status,
     ) -> Result<(), CudaError> {
         let Context { driver, context, .. } = *self.0;
-        // SAFETY: the context was retained by `open` and is released when the last clone is gone.
+        // SAFETY: `open` retained the context, and the last clone releases it.
         driver.check("cuCtxSetCurrent", unsafe { (driver.functions.cuCtxSetCurrent)(context) })?;
         driver.check(function, call(&driver.functions))
     }
 }
 
-/// The number of the device that `name` asks for (`cuda`: 0, `cuda:1`: 1); `None` if it is no name of a CUDA device.
+/// Parses a CUDA device's number from `name` (`cuda`: 0, `cuda:1`: 1); `None` if it does not name a CUDA device.
 pub fn ordinal(name: &str) -> Option<usize> {
     match name.strip_prefix("cuda")? {
         "" => Some(0),
@@ -144,11 +145,11 @@ pub fn ordinal(name: &str) -> Option<usize> {
     }
 }
 
-/// What a backend says of itself that runs on the CPU and, with `library`, on CUDA devices: the CPU and the devices there
-/// are, and a problem if there are devices but no `library`.
+/// The health of a backend that runs on the CPU and, with `library`, on CUDA devices: the CPU and the available
+/// devices, and a problem if there are devices but no `library`.
 pub fn health(library: impl FnOnce() -> Result<String, CudaError>) -> Health {
     let cpu = Health::all_rust().on(["cpu".to_owned()]);
-    // Without a driver or a device, nobody expects more than the CPU.
+    // Without a driver or a device, the CPU alone is no problem.
     let Ok(names) = Device::names() else { return cpu };
     if names.is_empty() {
         return cpu;
@@ -167,7 +168,7 @@ pub fn health(library: impl FnOnce() -> Result<String, CudaError>) -> Health {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once, and nothing of it is left: whatever is made in it has a clone of the device.
+        // SAFETY: it was retained once, and no object remains in it: each has a clone of the device.
         unsafe { (self.driver.functions.cuDevicePrimaryCtxRelease_v2)(self.number) };
     }
 }

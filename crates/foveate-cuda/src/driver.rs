@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::error::{CudaError, Version, one_line};
 use crate::library::{self, functions};
 
-/// A pointer that the driver gave and only it reads: a context, a stream, an event, ….
+/// A pointer from the driver, which only the driver reads: a context, a stream, an event, ….
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) *mut c_void);
@@ -15,18 +15,18 @@ impl Handle {
     pub(crate) const NULL: Self = Self(std::ptr::null_mut());
 }
 
-// SAFETY: the driver's objects may be used from any thread, and by several at a time.
+// SAFETY: the driver's objects may be used from any thread, and by several at once.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 /// An address in a device's memory.
 pub(crate) type Address = u64;
-/// `CUresult`: 0, or an error. Not an enum of ours, because newer drivers have newer errors.
+/// `CUresult`: 0, or an error. Not an enum, because newer drivers have newer errors.
 pub(crate) type Status = c_int;
 
 functions! {
-    /// Declared as CUDA 12.0 does; all of them are in every later driver.
+    /// Declared as in CUDA 12.0; every later driver has all of them.
     Functions {
         fn cuInit(c_uint) -> Status;
         fn cuDriverGetVersion(*mut c_int) -> Status;
@@ -74,7 +74,7 @@ functions! {
     }
 }
 
-/// The oldest driver that serves.
+/// The oldest supported driver.
 const NEEDED: Version = Version { major: 12, minor: 0 };
 
 /// The driver, initialized.
@@ -84,10 +84,10 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Loads the driver, once in a process.
+    /// Loads the driver, once per process.
     ///
     /// # Errors
-    /// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`], the same one when asked again.
+    /// [`CudaError::NoDriver`] or [`CudaError::DriverTooOld`]; a later call returns the same error.
     pub(crate) fn get() -> Result<&'static Self, CudaError> {
         static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
         DRIVER.get_or_init(Self::load).as_ref().map_err(Clone::clone)
@@ -99,17 +99,17 @@ impl Driver {
         let functions = Functions::of(library)
             .map_err(|missing| CudaError::NoDriver { reason: format!("libcuda.so.1 has no {missing}") })?;
         let mut number = 0;
-        // SAFETY: `number` is a place for the number, and this call needs no initialization before it.
+        // SAFETY: `number` is a valid place for the number, and this call needs no prior initialization.
         let status = unsafe { (functions.cuDriverGetVersion)(&mut number) };
         let driver = Self { functions, version: Version::from_number(number) };
         driver.check("cuDriverGetVersion", status)?;
         if driver.version < NEEDED {
             return Err(CudaError::DriverTooOld { found: driver.version, needed: NEEDED });
         }
-        // SAFETY: no preconditions; 0 is the one value that its flags may have.
+        // SAFETY: no preconditions; 0 is the only valid value of its flags.
         let status = unsafe { (driver.functions.cuInit)(0) };
         driver.check("cuInit", status).map_err(|error| match error {
-            // The driver's package without a device answers so.
+            // The driver's package without a device returns this.
             CudaError::Call { name, .. } if name == "CUDA_ERROR_NO_DEVICE" => {
                 CudaError::NoDevice { ordinal: 0, devices: Vec::new() }
             }
@@ -118,7 +118,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Turns what `function` answered into a result.
+    /// Converts the status that `function` returned.
     pub(crate) fn check(&self, function: &'static str, status: Status) -> Result<(), CudaError> {
         if status == 0 {
             return Ok(());
@@ -128,27 +128,27 @@ impl Driver {
         Err(CudaError::Call { function, name, detail })
     }
 
-    // SAFETY: a type; the call below says why it is sound.
+    // SAFETY: a type; the call below justifies itself.
     fn text(&self, ask: unsafe extern "C" fn(Status, *mut *const c_char) -> Status, status: Status) -> Option<String> {
         let mut text = std::ptr::null();
-        // SAFETY: `text` is a place for the address of a string, which is the driver's own and stays as it is.
+        // SAFETY: `text` is a valid place for the address of a string, which the driver owns and never changes.
         let text = unsafe { (ask(status, &mut text) == 0 && !text.is_null()).then(|| CStr::from_ptr(text)) };
         text.map(|text| one_line(&text.to_string_lossy()))
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     pub(crate) fn count(&self) -> Result<usize, CudaError> {
         let mut count = 0;
-        // SAFETY: `count` is a place for the number.
+        // SAFETY: `count` is a valid place for the number.
         self.check("cuDeviceGetCount", unsafe { (self.functions.cuDeviceGetCount)(&mut count) })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// The driver's number for a device.
+    /// The driver's number of a device.
     pub(crate) fn device(&self, ordinal: usize) -> Result<c_int, CudaError> {
         let mut device = 0;
         let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-        // SAFETY: `device` is a place for the number; an ordinal out of range is refused.
+        // SAFETY: `device` is a valid place for the number; an ordinal out of range is refused.
         self.check("cuDeviceGet", unsafe { (self.functions.cuDeviceGet)(&mut device, ordinal) })?;
         Ok(device)
     }
@@ -156,17 +156,17 @@ impl Driver {
     /// A device's name.
     pub(crate) fn name(&self, device: c_int) -> Result<String, CudaError> {
         let mut name = [0_u8; 256];
-        // SAFETY: `name` has room for as many bytes as are said.
+        // SAFETY: `name` has room for the given number of bytes.
         let status = unsafe { (self.functions.cuDeviceGetName)(name.as_mut_ptr().cast(), 256, device) };
         self.check("cuDeviceGetName", status)?;
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(one_line(&name.to_string_lossy()))
     }
 
-    /// A number that describes a device, by the number of the question.
+    /// An attribute of a device, by the attribute's number.
     pub(crate) fn attribute(&self, question: c_int, device: c_int) -> Result<u32, CudaError> {
         let mut answer = 0;
-        // SAFETY: `answer` is a place for the number.
+        // SAFETY: `answer` is a valid place for the number.
         let status = unsafe { (self.functions.cuDeviceGetAttribute)(&mut answer, question, device) };
         self.check("cuDeviceGetAttribute", status)?;
         Ok(answer.unsigned_abs())

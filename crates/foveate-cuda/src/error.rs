@@ -1,61 +1,61 @@
 use std::fmt;
 
-/// Why the GPU cannot be used, or what it said. Every message is one line.
+/// Why the GPU cannot be used, or an error that it reported. Every message is one line.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// There is no driver, or it does not start.
     #[error("no CUDA driver: {reason}; install NVIDIA's driver, version 525 or newer")]
     NoDriver {
-        /// What the loader or the driver said.
+        /// The loader's or the driver's message.
         reason: String,
     },
-    /// The driver is of a release that this crate is not for.
+    /// The driver's release is not supported.
     #[error("the CUDA driver is of CUDA {found}; {needed} is the least (driver 525)")]
     DriverTooOld {
-        /// The release it is of.
+        /// The driver's release.
         found: Version,
-        /// The oldest that serves.
+        /// The oldest supported release.
         needed: Version,
     },
     /// There is no device of that number.
     #[error("no CUDA device {ordinal}: {}", there_are(.devices))]
     NoDevice {
-        /// The one asked for.
+        /// The requested number.
         ordinal: usize,
-        /// The names of those there are, in order.
+        /// The names of the existing devices, in order.
         devices: Vec<String>,
     },
-    /// A library beside the driver is missing or of another kind.
+    /// A library beside the driver is missing or unsuitable.
     #[error("no {name}: {reason}; {remedy}")]
     Library {
-        /// What it is called.
+        /// The library's name.
         name: &'static str,
-        /// What was tried.
+        /// The paths that were tried.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// The device has not so much memory left.
+    /// The device does not have enough free memory.
     #[error("out of memory on the device: {bytes} bytes asked for, {free} of {total} free")]
     OutOfMemory {
-        /// Asked for.
+        /// Requested.
         bytes: usize,
-        /// Left.
+        /// Free.
         free: usize,
-        /// In all.
+        /// Total.
         total: usize,
     },
     /// The kernels do not compile for the device, or one is missing.
     #[error("kernels: {0}")]
     Kernels(String),
-    /// What was asked does not fit the memory that was given; nothing was begun.
+    /// The request does not fit the given memory; no work was started.
     #[error("{0}")]
     Misfit(String),
     /// The driver or a library refused a call, or a kernel failed before it.
     #[error("{function}: {name}{}", in_brackets(.detail))]
     Call {
-        /// What was called.
+        /// The called function.
         function: &'static str,
         /// The error's name (`CUDA_ERROR_LAUNCH_FAILED`).
         name: String,
@@ -67,14 +67,14 @@ pub enum CudaError {
 /// A release of CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Before the point.
+    /// The number before the point.
     pub major: u32,
-    /// Behind it.
+    /// The number after the point.
     pub minor: u32,
 }
 
 impl Version {
-    /// From CUDA's own form, `1000 · major + 10 · minor`.
+    /// Parses CUDA's own form, `1000 · major + 10 · minor`.
     pub(crate) fn from_number(number: i32) -> Self {
         let number = number.unsigned_abs();
         Self { major: number / 1000, minor: number % 1000 / 10 }
@@ -102,7 +102,7 @@ fn in_brackets(detail: &str) -> String {
     if detail.is_empty() { String::new() } else { format!(" ({detail})") }
 }
 
-/// A foreign message as one line.
+/// Joins a foreign message into one line.
 pub(crate) fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -3,7 +3,7 @@ use crate::driver::Handle;
 use crate::error::CudaError;
 use crate::stream::{Needed, Stream};
 
-/// Work that was captured once and is given to a stream as a whole, for the cost of about one launch.
+/// Work that was captured once and is launched on a stream as a whole, for about the cost of one launch.
 #[derive(Debug)]
 pub struct Graph {
     device: Device,
@@ -12,15 +12,15 @@ pub struct Graph {
     _needed: Vec<Needed>,
 }
 
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do meanwhile is their business.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads are not restricted meanwhile.
 const THREAD_LOCAL: i32 = 1;
 
 impl Graph {
-    /// Captures what `work` gives to `stream`, without doing it. `work` must neither wait for the stream nor allocate or
-    /// drop memory of the device.
+    /// Captures the work that `work` enqueues on `stream`, without running it. `work` must neither wait for the stream
+    /// nor allocate or drop device memory.
     ///
     /// # Errors
-    /// Those of `work`; what the driver says otherwise.
+    /// The errors of `work`; the driver's own errors otherwise.
     pub fn capture<E: From<CudaError>>(stream: &Stream, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
         let device = stream.device().clone();
         // SAFETY: the stream is alive.
@@ -31,40 +31,40 @@ impl Graph {
         let worked = work();
         let needed = stream.note_needs(false);
         let mut captured = Captured { device: &device, graph: Handle::NULL };
-        // SAFETY: `graph` is a place for the handle.
+        // SAFETY: `graph` is a valid place for the handle.
         let ended = device.call("cuStreamEndCapture", |driver| unsafe {
             (driver.cuStreamEndCapture)(stream.handle(), &mut captured.graph)
         });
         worked?;
         ended?;
         let mut handle = Handle::NULL;
-        // SAFETY: `handle` is a place for the handle, and the graph was captured just now.
+        // SAFETY: `handle` is a valid place for the handle, and the graph was captured just now.
         device.call("cuGraphInstantiate", |driver| unsafe {
             (driver.cuGraphInstantiateWithFlags)(&mut handle, captured.graph, 0)
         })?;
         Ok(Self { device: device.clone(), handle, _needed: needed })
     }
 
-    /// Gives it to `stream`. Returns at once.
+    /// Launches the graph on `stream`. Returns at once.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
-        // SAFETY: both are alive, and so is all that the graph works with. It goes only after the device is done.
+        // SAFETY: both are alive, and so is everything that the graph works with, until the device is done.
         self.device.call("cuGraphLaunch", |driver| unsafe { (driver.cuGraphLaunch)(self.handle, stream.handle()) })
     }
 }
 
 impl Drop for Graph {
-    /// Errors have nobody to go to: they mean that the context is lost, and the graph with it.
+    /// Ignores errors: they mean that the context is lost, and the graph with it.
     fn drop(&mut self) {
         let _ = self.device.synchronize();
-        // SAFETY: the graph is its own, and nothing that the device was given still runs it.
+        // SAFETY: the graph is owned, and no work that the device was given runs it any more.
         let _ = self.device.call("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(self.handle) });
     }
 }
 
-/// A graph as it was captured, which nobody needs any more once it can be launched.
+/// A captured graph, which is no longer needed once it is instantiated.
 struct Captured<'a> {
     device: &'a Device,
     graph: Handle,
@@ -73,7 +73,7 @@ struct Captured<'a> {
 impl Drop for Captured<'_> {
     fn drop(&mut self) {
         if self.graph != Handle::NULL {
-            // SAFETY: the graph is its own.
+            // SAFETY: the graph is owned.
             let _ = self.device.call("cuGraphDestroy", |driver| unsafe { (driver.cuGraphDestroy)(self.graph) });
         }
     }

@@ -1,4 +1,4 @@
-//! Shared libraries that are looked for at run time, so that programs start without them.
+//! Shared libraries loaded at run time, so that programs start without them.
 
 use std::path::PathBuf;
 
@@ -6,21 +6,21 @@ use libloading::Library;
 
 use crate::error::one_line;
 
-/// A table of a library's functions, every one of which is looked up when it is loaded: what is there can be called.
+/// A table of a library's functions. Loading looks up every one, so each of them can be called.
 macro_rules! functions {
     ($(#[$attribute:meta])* $name:ident { $(fn $function:ident($($argument:ty),* $(,)?) -> $result:ty;)* }) => {
         $(#[$attribute])*
         #[allow(non_snake_case)]
         pub(crate) struct $name {
-            // SAFETY: a declaration; whoever calls one says why that is sound.
+            // SAFETY: a declaration; each caller justifies its call.
             $(pub(crate) $function: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
         impl $name {
-            /// The functions of `library`, which stays loaded until the process ends: they point into it.
+            /// The functions of `library`, which stays loaded until the process ends because they point into it.
             ///
             /// # Errors
-            /// The name of the first one that it does not have.
+            /// The name of the first function that it lacks.
             pub(crate) fn of(library: libloading::Library) -> Result<Self, &'static str> {
                 let library: &'static libloading::Library = Box::leak(Box::new(library));
                 Ok(Self {
@@ -36,19 +36,19 @@ macro_rules! functions {
 }
 pub(crate) use functions;
 
-/// Loads the first of `names` that there is: wherever the system's loader looks, then in each of `folders`.
+/// Loads the first of `names` that exists: on the system loader's path, then in each of `folders`.
 ///
 /// # Errors
-/// What was tried.
+/// The paths that were tried.
 pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, String), String> {
     let by_name = names.iter().map(PathBuf::from);
     let by_path = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
     let mut refused = None;
     for path in by_name.chain(by_path.filter(|path| path.is_file())) {
-        // SAFETY: NVIDIA's libraries may be loaded at any time; their initializers touch nothing of ours.
+        // SAFETY: NVIDIA's libraries may be loaded at any time; their initializers do not touch our state.
         match unsafe { Library::new(&path) } {
             Ok(library) => return Ok((library, path.display().to_string())),
-            // A file that is there but cannot be loaded says more than one that is not.
+            // The error of a file that exists but cannot be loaded is more useful than that of a missing one.
             Err(error) if path.is_absolute() => refused = Some(reason(&error)),
             Err(_) => {}
         }
@@ -60,7 +60,7 @@ pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, St
     }))
 }
 
-/// What the system's loader says.
+/// The system loader's message.
 fn reason(error: &libloading::Error) -> String {
     one_line(&std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string))
 }
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(error, "looked for libnothing.so.2, libnothing.so.1 on the loader's path and in /nonexistent");
     }
 
-    /// A file of that name which is no library is not passed over in silence.
+    /// A file of that name that is not a library is reported.
     #[test]
     fn a_file_that_cannot_be_loaded_is_named() {
         let root = tempfile::tempdir().unwrap();

@@ -17,24 +17,24 @@ struct Loaded {
     handle: Handle,
 }
 
-/// `CUjit_option`: a buffer for the compiler's complaints, and its size.
+/// `CUjit_option`: a buffer for the compiler's messages, and its size.
 const ERROR_LOG: c_int = 5;
 const ERROR_LOG_BYTES: c_int = 6;
 
 impl Module {
-    /// Compiles PTX for the device. The driver keeps the result on disk, so the second time takes no time.
+    /// Compiles PTX for the device. The driver caches the result on disk, so later compilations take no time.
     ///
     /// # Errors
-    /// [`CudaError::Kernels`] with what the compiler says.
+    /// [`CudaError::Kernels`] with the compiler's message.
     pub fn from_ptx(device: &Device, ptx: &str) -> Result<Self, CudaError> {
         let text = CString::new(ptx).map_err(|_| CudaError::Kernels("the PTX has a zero in it".to_owned()))?;
         let mut log = [0_u8; 4096];
         let mut options = [ERROR_LOG, ERROR_LOG_BYTES];
-        // A number is passed in the place of a pointer.
+        // A number is passed in place of a pointer.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(log.len())];
         let mut handle = Handle::NULL;
-        // SAFETY: the text ends with a zero; the log has room for as many bytes as are said; there are two options, and
-        // as many values; `handle` is a place for the handle.
+        // SAFETY: the text ends with a zero; the log has room for the given number of bytes; there are two options, and
+        // as many values; `handle` is a valid place for the handle.
         let loaded = device.call("cuModuleLoadDataEx", |driver| unsafe {
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             (driver.cuModuleLoadDataEx)(&mut handle, text.as_ptr().cast(), 2, options, values)
@@ -49,15 +49,15 @@ impl Module {
         Ok(Self(Arc::new(Loaded { device: device.clone(), handle })))
     }
 
-    /// The kernel called `name`.
+    /// Returns the kernel called `name`.
     ///
     /// # Errors
-    /// [`CudaError::Kernels`] when there is none.
+    /// [`CudaError::Kernels`] if there is none.
     pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let missing = |why: &dyn std::fmt::Display| CudaError::Kernels(format!("no '{name}': {why}"));
         let text = CString::new(name).map_err(|error| missing(&error))?;
         let mut handle = Handle::NULL;
-        // SAFETY: `handle` is a place for the handle, the module is loaded, and the name ends with a zero.
+        // SAFETY: `handle` is a valid place for the handle, the module is loaded, and the name ends with a zero.
         let found = self.0.device.call("cuModuleGetFunction", |driver| unsafe {
             (driver.cuModuleGetFunction)(&mut handle, self.0.handle, text.as_ptr())
         });
@@ -67,10 +67,11 @@ impl Module {
 }
 
 impl Drop for Loaded {
-    /// Errors have nobody to go to: they mean that the context is lost, and its code with it.
+    /// Ignores errors: they mean that the context is lost, and its code with it.
     fn drop(&mut self) {
         let _ = self.device.synchronize();
-        // SAFETY: the module is its own, no kernel of it is left, and nothing that the device was given still runs one.
+        // SAFETY: the module is owned, no kernel of it is left, and no work that the device was given runs one any
+        // more.
         let _ = self.device.call("cuModuleUnload", |driver| unsafe { (driver.cuModuleUnload)(self.handle) });
     }
 }
@@ -82,10 +83,10 @@ pub struct Kernel {
     handle: Handle,
 }
 
-/// What a kernel is given.
+/// A kernel's argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
-    /// A pointer to the start of it.
+    /// A pointer to the buffer's start.
     Buffer(&'a Buffer),
     /// `int`.
     I32(i32),
@@ -95,19 +96,20 @@ pub enum Arg<'a> {
     F32(f32),
 }
 
-/// Most arguments of a kernel.
+/// The most arguments of a kernel.
 const ARGUMENTS: usize = 12;
 
 impl Kernel {
-    /// Gives `stream` a launch of `grid` blocks of `block` threads. Returns at once.
+    /// Enqueues a launch of `grid` blocks of `block` threads on `stream`. Returns at once.
     ///
     /// # Safety
-    /// The arguments must be the kernel's own, in number, order and type, and no block of the grid may reach beyond the
-    /// buffers among them.
+    /// The arguments must match the kernel's parameters in number, order and type, and no block of the grid may access
+    /// memory beyond the buffers among them.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] for more than 12 arguments or a buffer of another device; what the driver says otherwise.
-    // SAFETY: the section above says what the caller has to see to.
+    /// [`CudaError::Misfit`] for more than 12 arguments or a buffer of another device; the driver's own errors
+    /// otherwise.
+    // SAFETY: the section above states the caller's obligations.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -126,8 +128,8 @@ impl Kernel {
         }
         stream.need(&self.module);
         // SAFETY: every pointer leads to a value of the argument's size or larger, whose first bytes are the argument's
-        // (devices and their hosts are little-endian); the rest is the caller's promise. What the kernel works on is
-        // freed only after it.
+        // (devices and their hosts are little-endian); the caller guarantees the rest. The memory that the kernel uses
+        // is freed only afterwards.
         self.module.device.call("cuLaunchKernel", |driver| unsafe {
             let ([x, y, z], none) = (grid, std::ptr::null_mut());
             (driver.cuLaunchKernel)(self.handle, x, y, z, block, 1, 1, 0, stream.handle(), pointers.as_mut_ptr(), none)

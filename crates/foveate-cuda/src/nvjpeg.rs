@@ -1,4 +1,4 @@
-//! JPEG decoding with nvJPEG, found at run time.
+//! JPEG decoding with nvJPEG, loaded at run time.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::toolkit;
 
 type Status = c_int;
 
-/// `nvjpegImage_t`: where the planes go; an interleaved picture is plane 0.
+/// `nvjpegImage_t`: the planes' addresses; an interleaved picture is plane 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Image {
@@ -62,7 +62,7 @@ const BACKEND_DEFAULT: c_int = 0;
 const BACKEND_HYBRID: c_int = 1;
 const BACKEND_GPU_HYBRID: c_int = 2;
 const BACKEND_HARDWARE: c_int = 3;
-/// libjpeg's way of upsampling chroma, instead of repeating samples.
+/// libjpeg's chroma upsampling, instead of repeated samples.
 const UPSAMPLING_WITH_INTERPOLATION: c_uint = 1 << 5;
 const OUTPUT_RGB_INTERLEAVED: c_int = 5;
 const NOT_INITIALIZED: Status = 1;
@@ -101,8 +101,8 @@ impl Library {
         library.as_ref().map_err(Clone::clone)
     }
 
-    /// What `function` answered: done, or not with this image. Damaged data gives errors of any name; when it is the device
-    /// that failed, whoever waits for it is told so.
+    /// Converts the status of `function`: `true` for success, `false` for a failure of this image. Damaged data gives
+    /// errors of any name. If the device itself failed, the next wait for it returns the error.
     fn done(&self, function: &'static str, status: Status) -> Result<bool, CudaError> {
         match status {
             0 => Ok(true),
@@ -122,16 +122,16 @@ fn call_error(function: &'static str, status: Status) -> CudaError {
     CudaError::Call { function, name, detail: String::new() }
 }
 
-/// Finds the library: `nvJPEG 12.4.0 (libnvjpeg.so.12)`, its release and what it was loaded as. Needs the driver, but no
-/// device.
+/// Finds the library: `nvJPEG 12.4.0 (libnvjpeg.so.12)`, its release and the path it was loaded as. Needs the driver,
+/// but no device.
 ///
 /// # Errors
-/// [`CudaError::Library`] when it is not there, saying what was tried; those of [`Device::names`].
+/// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of [`Device::names`].
 pub fn find() -> Result<String, CudaError> {
     let library = Library::get()?;
     let mut release = [0; 3];
     for (property, number) in (0..).zip(&mut release) {
-        // SAFETY: `number` is a place for the number; 0, 1 and 2 are a release's parts.
+        // SAFETY: `number` is a valid place for the number; 0, 1 and 2 are a release's parts.
         let status = unsafe { (library.functions.nvjpegGetProperty)(property, number) };
         library.check("nvjpegGetProperty", status)?;
     }
@@ -139,7 +139,7 @@ pub fn find() -> Result<String, CudaError> {
     Ok(format!("nvJPEG {major}.{minor}.{patch} ({})", library.path))
 }
 
-/// nvJPEG on a device. Clones are the same.
+/// nvJPEG on a device. Clones share the handle.
 #[derive(Clone)]
 pub struct Handle(Arc<Opened>);
 
@@ -150,25 +150,25 @@ struct Opened {
     has_engines: bool,
 }
 
-/// Which processor does a JPEG's Huffman decoding, which goes bit by bit, where no decoding engine does it all.
+/// The processor for a JPEG's Huffman decoding, which is sequential, if no decoding engine does all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Huffman {
-    /// The host's. Takes baseline and progressive files.
+    /// The host. Supports baseline and progressive files.
     Host,
-    /// The device's. Takes baseline files.
+    /// The device. Supports baseline files.
     Device,
 }
 
-/// Where a picture goes, RGB8 `[height, width, 3]`, rows without padding.
+/// A decoded picture's destination, RGB8 `[height, width, 3]`, rows without padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// The memory that it is a part of.
+    /// The memory that contains it.
     pub buffer: &'a Buffer,
-    /// Bytes before it.
+    /// Its offset in bytes.
     pub offset: usize,
-    /// Columns.
+    /// The number of columns.
     pub width: u32,
-    /// Rows.
+    /// The number of rows.
     pub height: u32,
 }
 
@@ -186,10 +186,11 @@ impl Target<'_> {
 }
 
 impl Handle {
-    /// Finds the library and starts it on `device`, with the chip's decoding engines where they are wanted and there.
+    /// Finds the library and initializes it on `device`, with the chip's decoding engines if `engines` is set and there
+    /// are some.
     ///
     /// # Errors
-    /// [`CudaError::Library`] when it is not there; what it says otherwise.
+    /// [`CudaError::Library`] if it is missing; the library's own errors otherwise.
     pub fn new(device: &Device, engines: bool) -> Result<Self, CudaError> {
         let library = Library::get()?;
         if engines {
@@ -208,13 +209,13 @@ impl Handle {
         Self(Arc::new(Opened { library, device: device.clone(), handle, has_engines }))
     }
 
-    /// Starts the library; releases that refuse the flag know only their own way of upsampling.
+    /// Initializes the library; releases that refuse the flag have only their own upsampling.
     fn create(library: &Library, device: &Device, backend: c_int) -> Result<Result<Raw, Status>, CudaError> {
-        // The library works in the thread's context.
+        // The library uses the thread's current context.
         device.call("cuCtxSetCurrent", |_| 0)?;
         let create = |flags| {
             let (mut handle, none) = (Raw::NULL, std::ptr::null_mut());
-            // SAFETY: `handle` is a place for the handle; without allocators it uses its own.
+            // SAFETY: `handle` is a valid place for the handle; without allocators the library uses its own.
             let status = unsafe { (library.functions.nvjpegCreateEx)(backend, none, none, flags, &mut handle) };
             if status == 0 { Ok(handle) } else { Err(status) }
         };
@@ -224,17 +225,17 @@ impl Handle {
         })
     }
 
-    /// Whether the chip decodes by itself, with engines that do nothing else.
+    /// Whether the chip has dedicated decoding engines.
     pub fn has_engines(&self) -> bool {
         self.0.has_engines
     }
 
-    /// Makes one of the library's objects on the thread's context.
+    /// Creates one of the library's objects in the thread's context.
     fn object(
         &self,
         function: &'static str,
         make: impl FnOnce(&Functions, Raw, &mut Raw) -> Status,
-        // SAFETY: a type; `Object::drop` says why the call is sound.
+        // SAFETY: a type; `Object::drop` justifies the call.
         destroy: impl FnOnce(&Functions) -> unsafe extern "C" fn(Raw) -> Status,
     ) -> Result<Object, CudaError> {
         let Opened { library, device, handle, .. } = &*self.0;
@@ -247,18 +248,18 @@ impl Handle {
     fn stream(&self) -> Result<Object, CudaError> {
         self.object(
             "nvjpegJpegStreamCreate",
-            // SAFETY: the handle is alive, `raw` a place for the object.
+            // SAFETY: the handle is alive, `raw` is a valid place for the object.
             |functions, handle, raw| unsafe { (functions.nvjpegJpegStreamCreate)(handle, raw) },
             |functions| functions.nvjpegJpegStreamDestroy,
         )
     }
 
-    /// Whether the parsed `header` is of the picture that somebody has made room for.
+    /// Whether the parsed `header` is of a picture of this size.
     fn is_of_size(&self, header: &Object, target: [u32; 2]) -> Result<bool, CudaError> {
         let library = self.0.library;
         let [mut width, mut height] = [0; 2];
         let ask = library.functions.nvjpegJpegStreamGetFrameDimensions;
-        // SAFETY: the header was parsed; both are places for a number.
+        // SAFETY: the header was parsed; both are valid places for a number.
         let status = unsafe { ask(header.raw, &mut width, &mut height) };
         Ok(library.done("nvjpegJpegStreamGetFrameDimensions", status)? && [width, height] == target)
     }
@@ -267,30 +268,30 @@ impl Handle {
 impl Drop for Opened {
     fn drop(&mut self) {
         let _ = self.device.synchronize();
-        // SAFETY: the handle is its own, and nothing that the device was given still uses it.
+        // SAFETY: the handle is owned, and no work that the device was given uses it any more.
         unsafe { (self.library.functions.nvjpegDestroy)(self.handle) };
     }
 }
 
-/// One of the library's objects, and how it is destroyed.
+/// One of the library's objects, with its destructor.
 struct Object {
     handle: Handle,
     raw: Raw,
-    // SAFETY: a type; `drop` says why the call is sound.
+    // SAFETY: a type; `drop` justifies the call.
     destroy: unsafe extern "C" fn(Raw) -> Status,
 }
 
 impl Drop for Object {
-    /// Errors have nobody to go to: they mean that the context is lost, and its objects with it.
+    /// Ignores errors: they mean that the context is lost, and its objects with it.
     fn drop(&mut self) {
         let _ = self.handle.0.device.call("cuCtxSetCurrent", |_| 0);
-        // SAFETY: the object is its own. Who owns it has waited for what the device was given with it.
+        // SAFETY: the object is owned. Its owner has waited for the device's work with it.
         unsafe { (self.destroy)(self.raw) };
     }
 }
 
-/// Decodes images one by one: the host's part before [`Self::decode`] returns, the device's part behind it. Two decoders
-/// that take turns keep both at work.
+/// Decodes images one by one: the host's part before [`Self::decode`] returns, the device's part asynchronously. Two
+/// decoders that take turns keep both busy.
 pub struct ImageDecoder {
     handle: Handle,
     state: Object,
@@ -299,15 +300,15 @@ pub struct ImageDecoder {
     stream: Object,
     params: Object,
     decoder: Object,
-    /// Behind the device's part of the last image.
+    /// Recorded after the device's part of the last image.
     done: Event,
 }
 
 impl ImageDecoder {
-    /// One with its own memory between host and device, which grows to the largest image's.
+    /// Creates a decoder with its own memory between host and device, which grows to the largest image's size.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's own errors.
     pub fn new(handle: &Handle, huffman: Huffman) -> Result<Self, CudaError> {
         let backend = match huffman {
             Huffman::Host => BACKEND_HYBRID,
@@ -316,7 +317,7 @@ impl ImageDecoder {
         let none = std::ptr::null_mut();
         let decoder = handle.object(
             "nvjpegDecoderCreate",
-            // SAFETY: the handle is alive, `raw` a place for the object; so in all of these.
+            // SAFETY: the handle is alive, `raw` is a valid place for the object; likewise below.
             |functions, handle, raw| unsafe { (functions.nvjpegDecoderCreate)(handle, backend, raw) },
             |functions| functions.nvjpegDecoderDestroy,
         )?;
@@ -328,7 +329,7 @@ impl ImageDecoder {
         )?;
         let pinned = handle.object(
             "nvjpegBufferPinnedCreate",
-            // SAFETY: as above; without an allocator it uses its own.
+            // SAFETY: as above; without an allocator the library uses its own.
             |functions, handle, raw| unsafe { (functions.nvjpegBufferPinnedCreate)(handle, none, raw) },
             |functions| functions.nvjpegBufferPinnedDestroy,
         )?;
@@ -359,7 +360,7 @@ impl ImageDecoder {
             nvjpegStateAttachDeviceBuffer: attach_device,
             ..
         } = library.functions;
-        // SAFETY: the objects are alive, and stay so as long as the state.
+        // SAFETY: the objects are alive, and live as long as the state.
         let statuses = unsafe {
             [
                 ("nvjpegDecodeParamsSetOutputFormat", set_format(self.params.raw, OUTPUT_RGB_INTERLEAVED)),
@@ -370,17 +371,17 @@ impl ImageDecoder {
         statuses.into_iter().try_for_each(|(function, status)| library.check(function, status))
     }
 
-    /// Decodes `jpeg` into `target`: the picture is there once `stream` has done what it was given. `false` when the
-    /// library cannot decode it, or finds it of another size than `target`'s; what is in `target` is unspecified then.
+    /// Decodes `jpeg` into `target`: the picture is complete once `stream` has done its work so far. Returns `false` if
+    /// the library cannot decode it, or its size is not the target's; the content of `target` is unspecified then.
     ///
-    /// Waits for the device's part of this lane's image before.
+    /// Waits first for the device's part of this decoder's previous image.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] when there is no room for the target; what the library says otherwise.
+    /// [`CudaError::Misfit`] if the target's memory is too small; the library's own errors otherwise.
     pub fn decode(&mut self, stream: &Stream, jpeg: &[u8], target: &Target<'_>) -> Result<bool, CudaError> {
         let Opened { library, device, handle, .. } = &*self.handle.0;
         let mut image = target.image(device)?;
-        // The library's own memory for the lane is the device's until then.
+        // Until then, the device uses the library's memory for this decoder.
         self.done.synchronize()?;
         if !self.parse(jpeg, [target.width, target.height])? {
             return Ok(false);
@@ -388,14 +389,14 @@ impl ImageDecoder {
         device.call("cuCtxSetCurrent", |_| 0)?;
         let [decoder, state, params, parsed] = [&self.decoder, &self.state, &self.params, &self.stream].map(|o| o.raw);
         let functions = &library.functions;
-        // SAFETY: the objects are alive and belong together, and `jpeg`, which was parsed, is read in this call alone.
+        // SAFETY: the objects are alive and belong together, and only this call reads `jpeg`, which was parsed.
         let status = unsafe { (functions.nvjpegDecodeJpegHost)(*handle, decoder, state, params, parsed) };
         if !library.done("nvjpegDecodeJpegHost", status)? {
             return Ok(false);
         }
         stream.need(target.buffer.allocation());
-        // SAFETY: as above; the target is as large as the picture, whose size is the parsed one, and is freed only after
-        // what the device was given. The lane's memory is not touched before `done`.
+        // SAFETY: as above; the target is as large as the picture, whose size was parsed, and is freed only after the
+        // device's work. The decoder's memory is not touched before `done`.
         let (transferred, decoded) = unsafe {
             let to_device = functions.nvjpegDecodeJpegTransferToDevice;
             let transferred = to_device(*handle, decoder, state, parsed, stream.handle());
@@ -408,17 +409,17 @@ impl ImageDecoder {
             && library.done("nvjpegDecodeJpegDevice", decoded)?)
     }
 
-    /// Whether the library can decode it, and finds it of this size.
+    /// Whether the library can decode it, and its size is this one.
     fn parse(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
         let Opened { library, handle, .. } = &*self.handle.0;
         let (functions, parsed) = (&library.functions, self.stream.raw);
-        // SAFETY: the bytes are that many; they are not kept beyond `decode`.
+        // SAFETY: the slice has that many bytes; they are not kept beyond `decode`.
         let status = unsafe { (functions.nvjpegJpegStreamParse)(*handle, jpeg.as_ptr(), jpeg.len(), 0, 0, parsed) };
         if !library.done("nvjpegJpegStreamParse", status)? || !self.handle.is_of_size(&self.stream, size)? {
             return Ok(false);
         }
         let mut unsupported: c_int = 1;
-        // SAFETY: the objects are alive, and `unsupported` is a place for the answer.
+        // SAFETY: the objects are alive, and `unsupported` is a valid place for the answer.
         let status = unsafe {
             (functions.nvjpegDecoderJpegSupported)(self.decoder.raw, parsed, self.params.raw, &mut unsupported)
         };
@@ -433,31 +434,31 @@ impl Drop for ImageDecoder {
     }
 }
 
-/// Decodes images many at a time on the chip's engines.
+/// Decodes many images at a time on the chip's engines.
 pub struct Engines {
     handle: Handle,
     state: Object,
     header: Object,
-    /// The size that the library has prepared for.
+    /// The batch size that the library is prepared for.
     batch: usize,
-    /// The encoded images, in memory that the engines read by themselves.
+    /// The encoded images, in memory that the engines read directly.
     bytes: Option<Pinned>,
-    /// Behind the last batch.
+    /// Recorded after the last batch.
     done: Event,
 }
 
 impl Engines {
-    /// Of a handle that has some; `None` of another one.
+    /// Creates the decoder if the handle has engines; `None` otherwise.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's own errors.
     pub fn new(handle: &Handle) -> Result<Option<Self>, CudaError> {
         if !handle.has_engines() {
             return Ok(None);
         }
         let state = handle.object(
             "nvjpegJpegStateCreate",
-            // SAFETY: the handle is alive, `raw` a place for the object.
+            // SAFETY: the handle is alive, `raw` is a valid place for the object.
             |functions, handle, raw| unsafe { (functions.nvjpegJpegStateCreate)(handle, raw) },
             |functions| functions.nvjpegJpegStateDestroy,
         )?;
@@ -465,34 +466,34 @@ impl Engines {
         Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, bytes: None, done }))
     }
 
-    /// Whether the engines can decode `jpeg`, and the library finds it of this size: `[width, height]`.
+    /// Whether the engines can decode `jpeg`, and its size is this one: `[width, height]`.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's own errors.
     pub fn take(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
         let Opened { library, device, handle, .. } = &*self.handle.0;
         device.call("cuCtxSetCurrent", |_| 0)?;
         let (functions, header) = (&library.functions, self.header.raw);
-        // SAFETY: the bytes are that many, and read in this call alone.
+        // SAFETY: the slice has that many bytes, and only this call reads them.
         let status = unsafe { (functions.nvjpegJpegStreamParseHeader)(*handle, jpeg.as_ptr(), jpeg.len(), header) };
         if !library.done("nvjpegJpegStreamParseHeader", status)? || !self.handle.is_of_size(&self.header, size)? {
             return Ok(false);
         }
         let mut unsupported: c_int = 1;
-        // SAFETY: the objects are alive, and `unsupported` is a place for the answer.
+        // SAFETY: the objects are alive, and `unsupported` is a valid place for the answer.
         let status = unsafe { (functions.nvjpegDecodeBatchedSupported)(*handle, header, &mut unsupported) };
         Ok(library.done("nvjpegDecodeBatchedSupported", status)? && unsupported == 0)
     }
 
-    /// Decodes images that [`Self::take`] takes into their targets: they are there once `stream` has done what it was
-    /// given. `false` when the library refuses them, all together; what is in the targets is unspecified then.
+    /// Decodes images that [`Self::take`] accepts into their targets, which are complete once `stream` has done its
+    /// work so far. Returns `false` if the library refuses the whole batch; the targets' content is unspecified then.
     ///
-    /// Waits for the last batch before. The bytes are copied.
+    /// Waits first for the previous batch. The bytes are copied.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] when there is no room for a target; what the library says otherwise.
+    /// [`CudaError::Misfit`] if a target's memory is too small; the library's own errors otherwise.
     pub fn decode(&mut self, stream: &Stream, jpegs: &[(&[u8], Target<'_>)]) -> Result<bool, CudaError> {
-        // The memory for the bytes and the library's own are the device's until then.
+        // Until then, the device uses the memory for the bytes and the library's own.
         self.done.synchronize()?;
         let images: Result<Vec<Image>, CudaError> =
             jpegs.iter().map(|(_, target)| target.image(&self.handle.0.device)).collect();
@@ -504,8 +505,8 @@ impl Engines {
         jpegs.iter().for_each(|(_, target)| stream.need(target.buffer.allocation()));
         let Opened { library, handle, .. } = &*self.handle.0;
         // SAFETY: there are as many pointers, lengths and images as the library was prepared for. The bytes stay until
-        // `done`; the targets have room for pictures of the sizes that `take` compared, and are freed only after what the
-        // device was given.
+        // `done`. The targets have room for pictures of the sizes that `take` compared, and are freed only after the
+        // device's work.
         let status = unsafe {
             let decode = library.functions.nvjpegDecodeBatched;
             let (bytes, images) = (pointers.as_ptr(), images.as_mut_ptr());
@@ -522,7 +523,7 @@ impl Engines {
             return Ok(true);
         }
         let count = c_int::try_from(batch).unwrap_or(c_int::MAX);
-        // SAFETY: the objects are alive, and the state is not at work.
+        // SAFETY: the objects are alive, and the state is idle.
         let status = unsafe {
             let initialize = library.functions.nvjpegDecodeBatchedInitialize;
             initialize(*handle, self.state.raw, count, 1, OUTPUT_RGB_INTERLEAVED)
@@ -532,7 +533,7 @@ impl Engines {
         Ok(ready)
     }
 
-    /// Copies the images' bytes one behind the other, and says where each begins.
+    /// Copies the images' bytes one behind the other, and returns where each begins.
     fn load(&mut self, jpegs: &[(&[u8], Target<'_>)]) -> Result<Vec<*const u8>, CudaError> {
         let bytes = jpegs.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
         let kept = self.bytes.take().filter(|pinned| pinned.bytes() >= bytes);

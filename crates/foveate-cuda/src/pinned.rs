@@ -7,23 +7,23 @@ use crate::device::Device;
 use crate::error::CudaError;
 use crate::stream::{Event, Stream};
 
-/// Memory of the host that devices copy from and to by themselves (page-locked, for all devices of the process).
+/// Host memory that devices access directly (page-locked, for all devices of the process).
 ///
-/// While a copy is under way the device has it: whoever asks for its bytes waits for the end of the copy.
+/// A copy in flight borrows it: access to its bytes waits for the end of the copy.
 #[derive(Debug)]
 pub struct Pinned {
     device: Device,
     start: *mut u8,
     bytes: usize,
-    /// Behind its last copy on each device that it was lent to.
+    /// For each device that it was lent to, recorded after the last copy there.
     copied: Vec<Event>,
-    /// Which of them is behind its last copy of all.
+    /// The index of the most recent copy's event.
     last: usize,
-    /// Whether that one may not have happened yet.
+    /// Whether that event may not have happened yet.
     is_lent: AtomicBool,
 }
 
-// SAFETY: the memory is its own, reached through `&self` for reading and `&mut self` for writing alone.
+// SAFETY: the memory is owned; `&self` only reads it, `&mut self` writes it.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
@@ -32,14 +32,15 @@ unsafe impl Sync for Pinned {}
 const PORTABLE: u32 = 1;
 
 impl Pinned {
-    /// Takes `bytes` of the host's memory, at least one, with zeros in it.
+    /// Allocates `bytes` of host memory, at least one, filled with zeros.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         let (copied, bytes) = (vec![Event::new(device)?], bytes.max(1));
         let mut start = std::ptr::null_mut();
-        // SAFETY: `start` is a place for the address; then, the memory behind it is that large and nobody else's.
+        // SAFETY: `start` is a valid place for the address; afterwards, the memory behind it is that large and not
+        // shared.
         device.call("cuMemHostAlloc", |driver| unsafe {
             let status = (driver.cuMemHostAlloc)(&mut start, bytes, PORTABLE);
             if status == 0 {
@@ -51,33 +52,33 @@ impl Pinned {
         Ok(Self { device, start, bytes, copied, last: 0, is_lent: AtomicBool::new(false) })
     }
 
-    /// Bytes that it holds.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// All of it, once no copy is under way.
+    /// The bytes, once no copy is in flight.
     pub fn as_slice(&self) -> &[u8] {
         self.wait();
-        // SAFETY: it is that large, initialized, and no device has it: copies begin with `lend`, which takes `&mut`.
+        // SAFETY: it is that large, initialized, and no device uses it: copies begin with `lend`, which takes `&mut`.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 
-    /// The same, to be written to.
+    /// The bytes for writing, once no copy is in flight.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         self.wait();
-        // SAFETY: as above, and `&mut self` is the only way to it.
+        // SAFETY: as above, and `&mut self` is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 
-    /// The first bytes of it as numbers, once no copy is under way.
+    /// The first bytes as numbers, once no copy is in flight.
     ///
     /// # Errors
-    /// [`CudaError::Misfit`] when it is smaller.
+    /// [`CudaError::Misfit`] if it is smaller.
     pub fn as_f32(&self, count: usize) -> Result<&[f32], CudaError> {
         self.check_room(count.saturating_mul(size_of::<f32>()))?;
         self.wait();
-        // SAFETY: as in `as_slice`; it begins on a page, so it is aligned, and any bits are an f32.
+        // SAFETY: as in `as_slice`; it begins on a page, so it is aligned, and any bits are a valid f32.
         Ok(unsafe { std::slice::from_raw_parts(self.start.cast(), count) })
     }
 
@@ -88,20 +89,21 @@ impl Pinned {
         Err(CudaError::Misfit(format!("{bytes} bytes of pinned memory that has {}", self.bytes)))
     }
 
-    /// Gives it to the copy that `begin` begins on `stream` from or to its start, until the copy is done.
+    /// Lends it to the copy that `begin` starts on `stream` from or to its start, until the copy is done.
     pub(crate) fn lend(
         &mut self,
         stream: &Stream,
         begin: impl FnOnce(*mut u8) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         if self.is_lent.load(Ordering::Acquire) {
-            // Whoever waits for this copy then waits for the one before it too.
+            // A wait for this copy thus includes the one before it.
             stream.wait(&self.copied[self.last])?;
         }
         self.last = self.event_of(stream.device())?;
         self.is_lent.store(true, Ordering::Release);
         begin(self.start).and_then(|()| stream.record(&self.copied[self.last])).inspect_err(|_| {
-            // Begun or not, it is over after this; an error here means that the context is lost and its copies with it.
+            // Started or not, the copy is over after this; an error means that the context is lost and its copies with
+            // it.
             let _ = stream.synchronize();
         })
     }
@@ -126,7 +128,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         self.wait();
-        // SAFETY: the memory is its own, and no copy is under way.
+        // SAFETY: the memory is owned, and no copy is in flight.
         let _ = self.device.call("cuMemFreeHost", |driver| unsafe { (driver.cuMemFreeHost)(self.start.cast()) });
     }
 }

@@ -9,7 +9,7 @@ use crate::stream::{Event, Stream};
 
 /// The memory of a batch of images on a device.
 ///
-/// Whoever fills it says so with [`Self::filled_on`]; whoever reads it makes its stream wait with [`Self::wait_on`].
+/// A writer calls [`Self::filled_on`]; a reader makes its stream wait with [`Self::wait_on`].
 #[derive(Debug)]
 pub struct DevicePixels {
     buffer: Buffer,
@@ -17,7 +17,7 @@ pub struct DevicePixels {
 }
 
 impl DevicePixels {
-    /// Takes `bytes` of the device's memory, all zeros.
+    /// Allocates `bytes` of device memory, filled with zeros.
     ///
     /// # Errors
     /// As [`Buffer::zeroed`].
@@ -30,23 +30,23 @@ impl DevicePixels {
         &self.buffer
     }
 
-    /// Which device it lies on.
+    /// The memory's device.
     pub fn device(&self) -> &Device {
         self.buffer.device()
     }
 
-    /// Notes that what fills it is what `stream` was given so far.
+    /// Records that the work that `stream` was given so far fills it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn filled_on(&mut self, stream: &Stream) -> Result<(), CudaError> {
         stream.record(&self.filled)
     }
 
-    /// Keeps `stream` from going on before it is filled.
+    /// Makes `stream` wait until it is filled.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), CudaError> {
         stream.wait(&self.filled)
     }

@@ -5,65 +5,65 @@ use crate::device::Device;
 use crate::driver::Handle;
 use crate::error::CudaError;
 
-/// A queue of a device's work: what it is given is done in order, beside what other streams are given. None waits for
-/// another but through an [`Event`], and none waits for the driver's own.
+/// A queue of a device's work: its work runs in order, concurrently with other streams'. Streams wait for each other
+/// only through an [`Event`], and never for the driver's own stream.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
     handle: Handle,
-    /// What the graph that is being captured will need, while one is.
+    /// What the graph under capture will need, during a capture.
     capturing: Mutex<Option<Vec<Needed>>>,
 }
 
-/// Something that must outlive what is to be done with it.
+/// An object that must outlive the work that uses it.
 pub(crate) type Needed = Arc<dyn Any + Send + Sync>;
 
 /// `CU_STREAM_NON_BLOCKING`: not ordered with the driver's own stream.
 const NON_BLOCKING: u32 = 1;
 
 impl Stream {
-    /// A new, empty one.
+    /// Creates an empty stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         let mut handle = Handle::NULL;
-        // SAFETY: `handle` is a place for the handle.
+        // SAFETY: `handle` is a valid place for the handle.
         device.call("cuStreamCreate", |driver| unsafe { (driver.cuStreamCreate)(&mut handle, NON_BLOCKING) })?;
         Ok(Self { device: device.clone(), handle, capturing: Mutex::new(None) })
     }
 
-    /// Whose work it queues.
+    /// The stream's device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Waits until all that it was given is done.
+    /// Waits until all of the stream's work is done.
     ///
     /// # Errors
-    /// What the driver says, also of work that failed on the way.
+    /// The driver's own errors, including those of work that failed meanwhile.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is alive.
         self.device.call("cuStreamSynchronize", |driver| unsafe { (driver.cuStreamSynchronize)(self.handle) })
     }
 
-    /// Notes in `event` when the device has done what the stream was given so far.
+    /// Records `event` after the work that the stream was given so far.
     ///
     /// # Errors
-    /// What the driver says; also when the event is another device's.
+    /// The driver's own errors; also if the event belongs to another device.
     pub fn record(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both are alive.
         self.device.call("cuEventRecord", |driver| unsafe { (driver.cuEventRecord)(event.handle, self.handle) })
     }
 
-    /// Does nothing more before `event` has happened, as it was last recorded; the host does not wait. An event that was
-    /// never recorded has happened.
+    /// Makes the stream's later work wait for `event`, as it was last recorded; the host does not wait. An event that
+    /// was never recorded counts as past.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
         let (stream, event) = (self.handle, event.handle);
-        // SAFETY: both are alive; 0 is the one value that the flags may have.
+        // SAFETY: both are alive; 0 is the only valid value of the flags.
         self.device.call("cuStreamWaitEvent", |driver| unsafe { (driver.cuStreamWaitEvent)(stream, event, 0) })
     }
 
@@ -71,14 +71,14 @@ impl Stream {
         self.handle
     }
 
-    /// Notes what the work that is given next needs, for the graph that is being captured, if one is.
+    /// Records an object that the next work needs, for the graph under capture, if there is one.
     pub(crate) fn need<T: Any + Send + Sync>(&self, what: &Arc<T>) {
         if let Some(needed) = &mut *self.capturing.lock().unwrap_or_else(PoisonError::into_inner) {
             needed.push(Arc::<T>::clone(what));
         }
     }
 
-    /// Starts to note what work needs (`true`), or gives what was noted since.
+    /// Starts to record needed objects (`true`), or returns those recorded since.
     pub(crate) fn note_needs(&self, start: bool) -> Vec<Needed> {
         let mut capturing = self.capturing.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *capturing, start.then(Vec::new)).unwrap_or_default()
@@ -86,15 +86,15 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// Errors have nobody to go to: they mean that the context is lost, and the stream with it.
+    /// Ignores errors: they mean that the context is lost, and the stream with it.
     fn drop(&mut self) {
         let _ = self.synchronize();
-        // SAFETY: the stream is its own, and empty.
+        // SAFETY: the stream is owned, and empty.
         let _ = self.device.call("cuStreamDestroy", |driver| unsafe { (driver.cuStreamDestroy_v2)(self.handle) });
     }
 }
 
-/// A moment in a stream, by the device's clock.
+/// A moment in a stream, timed by the device's clock.
 #[derive(Debug)]
 pub struct Event {
     device: Device,
@@ -102,18 +102,18 @@ pub struct Event {
 }
 
 impl Event {
-    /// One that was never recorded.
+    /// Creates an event that was never recorded.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's own errors.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
         let mut handle = Handle::NULL;
-        // SAFETY: `handle` is a place for the handle; without flags, it takes the time.
+        // SAFETY: `handle` is a valid place for the handle; without flags, the event records the time.
         device.call("cuEventCreate", |driver| unsafe { (driver.cuEventCreate)(&mut handle, 0) })?;
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// Whose clock it is by.
+    /// The event's device.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -121,20 +121,20 @@ impl Event {
     /// Waits until it has happened, as it was last recorded; returns at once if it never was.
     ///
     /// # Errors
-    /// What the driver says, also of work that failed before it.
+    /// The driver's own errors, including those of work that failed before it.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the event is alive.
         self.device.call("cuEventSynchronize", |driver| unsafe { (driver.cuEventSynchronize)(self.handle) })
     }
 
-    /// Seconds from `earlier` to this one, negative when it was the later one. Both must have happened. Fine to half a
-    /// microsecond, and to 24 bits.
+    /// Returns the seconds from `earlier` to this event, negative if this one was first. Both must have happened. The
+    /// resolution is half a microsecond, with 24 bits of precision.
     ///
     /// # Errors
-    /// What the driver says: that one has not happened, or was never recorded.
+    /// The driver's own errors: an event has not happened, or was never recorded.
     pub fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
         let mut milliseconds = 0.0;
-        // SAFETY: `milliseconds` is a place for the number, and both events are alive.
+        // SAFETY: `milliseconds` is a valid place for the number, and both events are alive.
         self.device.call("cuEventElapsedTime", |driver| unsafe {
             (driver.cuEventElapsedTime)(&mut milliseconds, earlier.handle, self.handle)
         })?;
@@ -144,7 +144,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: the event is its own. The driver frees it when it has happened.
+        // SAFETY: the event is owned. The driver frees it when it has happened.
         let _ = self.device.call("cuEventDestroy", |driver| unsafe { (driver.cuEventDestroy_v2)(self.handle) });
     }
 }

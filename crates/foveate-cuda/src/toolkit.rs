@@ -1,4 +1,4 @@
-//! CUDA's libraries beside the driver: where their releases lie.
+//! CUDA's libraries beside the driver: their search path.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use crate::driver::Driver;
 use crate::error::CudaError;
 use crate::library::load;
 
-/// Finds a library of CUDA's, whose files are called `stem` (`libcublasLt.so`), and what `functions` makes of it; and the
-/// path it was loaded as.
+/// Finds a CUDA library, whose files are called `stem` (`libcublasLt.so`). Returns the result of `functions`, and the
+/// path the library was loaded as.
 ///
 /// # Errors
-/// [`CudaError::Library`], with what was tried and the `remedy`; those of finding the driver.
+/// [`CudaError::Library`], with the paths that were tried and the `remedy`; the errors of finding the driver.
 pub(crate) fn find<T>(
     (name, stem, remedy): (&'static str, &str, &'static str),
     functions: impl FnOnce(Library) -> Result<T, &'static str>,
@@ -24,11 +24,12 @@ pub(crate) fn find<T>(
     Ok((functions, path))
 }
 
-/// Loads a library of CUDA's, whose files are called `stem`, for code that will ask the system's loader for it by name:
-/// that finds a loaded library in whichever folder it lies. Gives the path it was loaded as.
+/// Loads a CUDA library, whose files are called `stem`, for code that will request it from the system's loader by name:
+/// the loader finds a loaded library in whichever folder it lies. Returns the path it was loaded as.
 ///
 /// # Errors
-/// [`CudaError::Library`] if it is not there, saying what was tried; those of [`Device::names`](crate::Device::names).
+/// [`CudaError::Library`] if it is missing, with the paths that were tried; the errors of
+/// [`Device::names`](crate::Device::names).
 pub fn preload(name: &'static str, stem: &str) -> Result<String, CudaError> {
     let remedy = "install it with CUDA or from NVIDIA's wheels, and name its lib folder in FOVEATE_CUDA_LIB";
     let keep = |library: Library| {
@@ -38,15 +39,15 @@ pub fn preload(name: &'static str, stem: &str) -> Result<String, CudaError> {
     find((name, stem, remedy), keep).map(|((), path)| path)
 }
 
-/// The names of a library of CUDA's, the newest release first: it does not start on a driver of an older release (`driver`)
-/// than its own.
+/// The file names of a CUDA library, newest release first. A library does not start on a driver of an older release
+/// (`driver`) than its own.
 fn names(stem: &str, driver: u32) -> Vec<String> {
     let releases = [13, 12, 11].into_iter().filter(|&release| release <= driver);
     releases.map(|release| format!("{stem}.{release}")).chain([stem.to_owned()]).collect()
 }
 
-/// Where CUDA's libraries may lie besides the loader's path: the folders named in `FOVEATE_CUDA_LIB` (colons between
-/// them), `lib64` of `CUDA_HOME` and `CUDA_PATH`, the usual place, and NVIDIA's wheels in the active Python environment.
+/// The folders of CUDA's libraries besides the loader's path: those in `FOVEATE_CUDA_LIB` (separated by colons),
+/// `lib64` of `CUDA_HOME` and `CUDA_PATH`, the usual place, and NVIDIA's wheels in the active Python environment.
 fn folders() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let own = variable("FOVEATE_CUDA_LIB");

@@ -1,5 +1,5 @@
-//! The wrappers on a device: the emulator, in every order that its streams may take, or with `FOVEATE_CUDA_TESTS=device` a
-//! real one. The emulator ends the process when memory is used after it was freed.
+//! The wrappers on a device: the emulator, in every order that its streams may take, or with
+//! `FOVEATE_CUDA_TESTS=device` a real one. The emulator ends the process if memory is used after it was freed.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -82,7 +82,7 @@ fn memory_goes_there_and_back() {
     });
 }
 
-/// Whoever asks for the bytes of pinned memory waits for the copies that it was lent to.
+/// Access to the bytes of pinned memory waits for the copies that it was lent to.
 fn pinned_memory_waits_for_its_copies() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -95,7 +95,7 @@ fn pinned_memory_waits_for_its_copies() {
     });
 }
 
-/// Also when the last of them is on another stream than the first.
+/// Also if the last of them is on another stream than the first.
 fn pinned_memory_waits_for_every_stream() {
     on_a_device(|device| {
         let streams = [Stream::new(device).unwrap(), Stream::new(device).unwrap()];
@@ -157,7 +157,7 @@ fn events_tell_the_time() {
     });
 }
 
-/// A graph keeps what it works with, and does its work each time it is launched, not when it is captured.
+/// A graph keeps the memory it works with, and runs each time it is launched, not when it is captured.
 fn graphs_keep_their_memory() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -228,7 +228,7 @@ fn shape(rows: usize, inputs: usize, outputs: usize, element: Element, bias: boo
     Shape { rows, inputs, outputs, element, tf32: false, bias, accumulate }
 }
 
-/// Small multiples of 1/8, which every element type holds.
+/// Small multiples of 1/8, which every element type represents exactly.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed * 11) % 17) as f32 / 8.0 - 1.0).collect()
 }

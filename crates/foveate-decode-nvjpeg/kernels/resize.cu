@@ -1,31 +1,32 @@
 // arch: 75
 //
 // Resampling of decoded images, RGB8. `cargo xtask kernels` compiles this file into the PTX beside it, which is what
-// ships: after a change here, run it and commit both. No header is included, so the source alone decides what comes out.
+// ships: after a change here, run it and commit both. No header is included, so the output depends on this source
+// alone.
 // The emulator compiles the same file for the host.
 //
-// One launch does one pass of many images: block (b, i) makes pixels 256 b to 256 b + 255 of what pass `first` + i makes.
-// `tables` begins with the passes; what they say of offsets and steps is in bytes.
+// One launch runs one pass over many images: block (b, i) computes pixels 256 b to 256 b + 255 of the output of pass
+// `first` + i. `tables` begins with the passes; their offsets and steps are in bytes.
 //
 //   resample, interpolate   (ceil(most pixels of a pass / 256), passes) | 256
 
-// One image in one pass. The host's twin is `Pass` in `resample/pass.rs`.
+// One image in one pass. The host's counterpart is `Pass` in `resample/pass.rs`.
 struct Pass {
-    // Where the source's pixel (0, 0) is, upright: in `tables` or in `arena`. Turns are in the steps.
+    // The address of the source's pixel (0, 0), upright: in `tables` or in `arena`. Turns are in the steps.
     long long from_tables, from;
     // From a source pixel to the one on the right, and to the one below.
     long long step_x, step_y;
-    // Where the picture that is made begins: in `out` or in `arena`; bytes from row to row.
+    // The address of the output picture: in `out` or in `arena`; its stride in bytes.
     long long to_out, to, pitch;
     // Its size, and the part of it that is not black.
     long long width, height, left, top, place_width, place_height;
-    // `resample`: whether it goes down the columns. Its taps begin at `taps`, one (first, count) of ints for each place
-    // along the axis; at `weights`, `window` shorts for each; they have `precision` bits behind the point.
-    // `interpolate`: Tap by Tap, the columns' begin at `taps`, the rows' at `weights`.
+    // `resample`: whether it runs down the columns. Its taps begin at `taps`, one (first, count) of ints for each place
+    // along the axis; its weights at `weights`, `window` shorts for each, with `precision` fractional bits.
+    // `interpolate`: one Tap each, the columns' from `taps` on, the rows' from `weights` on.
     long long down, taps, weights, window, precision;
 };
 
-// Between which two source pixels a place is, and how much each counts, in 2048ths.
+// The two source pixels around a place, and the weight of each, in 2048ths.
 struct Tap {
     int first, second, weight_first, weight_second;
 };
@@ -34,8 +35,8 @@ __device__ __forceinline__ unsigned char clamped(int value) {
     return static_cast<unsigned char>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// Which pixel this thread makes; false when there is none left. Neighbouring threads read neighbouring bytes, as far as
-// the image is not turned in between.
+// Finds the pixel that this thread computes; false if there is none left. Neighbouring threads read neighbouring bytes,
+// unless the image is turned.
 __device__ __forceinline__ bool place(const Pass& pass, long long& x, long long& y) {
     const long long at = blockIdx.x * 256LL + threadIdx.x;
     if (at >= pass.width * pass.height) return false;
@@ -45,13 +46,13 @@ __device__ __forceinline__ bool place(const Pass& pass, long long& x, long long&
     return true;
 }
 
-// Where pixel (x, y) goes.
+// The address of output pixel (x, y).
 __device__ __forceinline__ unsigned char* target(const Pass& pass, unsigned char* arena, unsigned char* out, long long x,
                                                  long long y) {
     return (pass.to_out ? out : arena) + pass.to + y * pass.pitch + x * 3;
 }
 
-// Turns (x, y) of the picture into a place within its part that is not black; false outside, where it is.
+// Converts (x, y) of the picture to a place within its part that is not black; false if it is black.
 __device__ __forceinline__ bool within(const Pass& pass, long long& x, long long& y) {
     x -= pass.left;
     y -= pass.top;

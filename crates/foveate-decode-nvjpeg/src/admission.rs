@@ -1,4 +1,4 @@
-//! Which images the device decodes.
+//! The choice of images that the device decodes.
 
 use foveate_core::Size;
 use foveate_decode::jpeg::{self, Process, Structure};
@@ -7,7 +7,7 @@ use foveate_preprocess::{OrientationPolicy, PreprocessOptions};
 
 use crate::resample::Recipe;
 
-/// An image that is for the device.
+/// An image that the device decodes.
 pub(crate) struct Admitted {
     /// Its size as stored.
     pub(crate) stored: Size,
@@ -16,13 +16,13 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// `None` for an image that is not certainly whole and of a kind whose pixels nvJPEG makes as libjpeg does: what it is
-    /// and what is wrong with it is then for the CPU's decoder to say. Nothing is decoded and no memory is taken.
+    /// `None` unless the image is certainly whole and of a kind that nvJPEG decodes like libjpeg; the CPU's decoder
+    /// then judges it. Decodes nothing and allocates no memory.
     pub(crate) fn of(bytes: &[u8], options: &PreprocessOptions) -> Option<Self> {
         if sniff(bytes).ok()? != ImageFormat::Jpeg {
             return None;
         }
-        // The strict ones: what others let pass is decoded on the CPU.
+        // The strict ones: images that need tolerance are decoded on the CPU.
         let strict = DecoderOptions::default();
         let structure = jpeg::inspect(bytes, strict.max_scans).ok()?;
         structure.admit(options.limits, &strict).ok()?;
@@ -37,7 +37,7 @@ impl Admitted {
         Some(Self { stored: structure.size, turn, recipe })
     }
 
-    /// Its size upright.
+    /// Its upright size.
     pub(crate) fn size(&self) -> Size {
         self.turn.apply_size(self.stored)
     }
@@ -60,10 +60,10 @@ fn is_plain(structure: &Structure) -> bool {
     is_usual && process && is_ycc && !structure.needs_standard_tables
 }
 
-/// Whether the frame's components are called R, G and B, by which libjpeg knows a file without YCbCr.
+/// Whether the frame's components are called R, G and B, which libjpeg takes as the sign of a file without YCbCr.
 fn names_rgb(bytes: &[u8]) -> bool {
     let frames = [0xC0, 0xC2].into_iter().flat_map(|marker| jpeg::header_segments(bytes, marker));
-    // After precision, size and number of components, three bytes for each, its name first.
+    // Precision, size and number of components come first, then three bytes per component, its name first.
     frames.into_iter().any(|frame| [6, 9, 12].map(|at| frame.get(at).copied()) == [b'R', b'G', b'B'].map(Some))
 }
 

@@ -1,4 +1,4 @@
-//! A group of images on their way through the device. Two take turns: while the pixels of one are resized, the next is
+//! Groups of images in flight on the device. Two groups take turns: while one's pixels are resized, the next is
 //! decoded.
 
 use std::time::Duration;
@@ -11,46 +11,46 @@ use foveate_preprocess::StageClock;
 use crate::admission::Admitted;
 use crate::resample::{Memory, ResampleBatch, Resampler, Source};
 
-/// One encoded image, and how the device prepares it; `None` when it does not.
+/// One encoded image, and its plan for the device; `None` if the device does not prepare it.
 pub(crate) struct Item<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) admitted: Option<Admitted>,
 }
 
-/// What each image's memory begins on.
+/// The alignment of each image's memory.
 const ALIGNMENT: usize = 256;
 
 impl Item<'_> {
-    /// Bytes of its pixels and of those between two passes, in the arena.
+    /// The bytes of its pixels and of those between two passes, in the arena.
     fn parts(&self) -> [usize; 2] {
         let Some(admitted) = &self.admitted else { return [0; 2] };
         let pixels = admitted.stored.rgb_len().unwrap_or(usize::MAX);
         [pixels, admitted.recipe.between()].map(|bytes| bytes.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
     }
 
-    /// Bytes that it takes in the arena.
+    /// The bytes it needs in the arena.
     pub(crate) fn bytes_on_device(&self) -> usize {
         self.parts().into_iter().fold(0, usize::saturating_add)
     }
 }
 
-/// What became of an image that the device was given.
+/// The outcome of an image that the device was given.
 pub(crate) enum Decoded {
-    /// Its pixels are in the arena, once the stream is there: where they begin, and where the memory behind them does.
+    /// Its pixels are in the arena, once the stream is done: their offset, and the offset of the memory behind them.
     Device([usize; 2]),
-    /// It is for the CPU.
+    /// The CPU must decode it.
     No,
 }
 
-/// Memory and means for one group.
+/// Memory and decoders for one group.
 pub(crate) struct Flight {
     stream: Stream,
     engines: Option<Engines>,
     arena: Buffer,
     tables: (Pinned, Buffer),
-    /// Before the first image, after decoding, after resizing.
+    /// Recorded before the first image, after decoding, after resizing.
     moments: [Event; 3],
-    /// Whether the device decodes some, and whether it has been given all.
+    /// Whether the device decodes some of the images, and whether it has been given all.
     decodes: bool,
     is_under_way: bool,
 }
@@ -69,7 +69,7 @@ impl Flight {
         })
     }
 
-    /// Waits until the group before is through, and says what it took.
+    /// Waits until the previous group is done, and reports its times.
     pub(crate) fn finish(&mut self, clock: &dyn StageClock) -> Result<(), CudaError> {
         if !std::mem::take(&mut self.is_under_way) {
             return Ok(());
@@ -86,14 +86,14 @@ impl Flight {
         Ok(())
     }
 
-    /// Waits for whatever it was given; for when something failed.
+    /// Waits for all enqueued work, after a failure.
     pub(crate) fn abandon(&mut self) {
         // An error means that the context is lost, and the work with it.
         let _ = self.stream.synchronize();
         self.is_under_way = false;
     }
 
-    /// Gives memory back that only an unusually large group needed.
+    /// Frees memory that only an unusually large group needed.
     pub(crate) fn shrink(&mut self, device: &Device, most: usize) -> Result<(), CudaError> {
         if self.arena.bytes() > most {
             self.arena = Buffer::zeroed(device, 1)?;
@@ -105,7 +105,7 @@ impl Flight {
         &self.stream
     }
 
-    /// Has the device decode what it can of `items`. The group before must be finished.
+    /// Decodes the images of `items` that the device supports. The previous group must be finished.
     pub(crate) fn decode(
         &mut self,
         device: &Device,
@@ -114,7 +114,7 @@ impl Flight {
     ) -> Result<Vec<Decoded>, CudaError> {
         let bytes = items.iter().map(Item::bytes_on_device).fold(0, usize::saturating_add);
         if bytes > self.arena.bytes() {
-            // First the old one goes.
+            // Frees the old one first.
             self.arena = Buffer::zeroed(device, 1)?;
             self.arena = Buffer::zeroed(device, bytes)?;
         }
@@ -169,12 +169,12 @@ impl Flight {
         Ok(is_decoded)
     }
 
-    /// Where the pixels of a decoded image are.
+    /// The location of a decoded image's pixels.
     pub(crate) fn source(room: [usize; 2], admitted: &Admitted) -> Source {
         Source::turned(room[0], admitted.stored, admitted.turn)
     }
 
-    /// Has the device make the batch's images, behind the decoding.
+    /// Enqueues the batch's resizing behind the decoding.
     pub(crate) fn resize(
         &mut self,
         device: &Device,
@@ -197,7 +197,8 @@ impl Flight {
     }
 }
 
-/// Two that take turns, so that the host's part of an image and the device's part of the one before are done at once.
+/// Two decoders that take turns, so that the host's part of an image overlaps with the device's part of the previous
+/// one.
 pub(crate) struct Decoders([ImageDecoder; 2]);
 
 impl Decoders {

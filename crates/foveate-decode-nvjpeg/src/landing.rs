@@ -1,4 +1,4 @@
-//! Where a batch lies when it is ready.
+//! The memory of a finished batch.
 
 use foveate_core::BatchMemory;
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Pinned, Stream};
@@ -6,12 +6,12 @@ use foveate_preprocess::PreprocessError;
 
 use crate::fault::fault;
 
-/// The way from the device to a batch's memory on the host, kept from batch to batch.
+/// The path from the device to a batch's memory on the host, reused from batch to batch.
 #[derive(Default)]
 pub(crate) struct Landing(Option<(Buffer, Pinned)>);
 
 impl Landing {
-    /// The device's memory for a batch of at most `bytes`: the batch's own where it lies there.
+    /// Returns device memory for a batch of at most `bytes`: the batch's own if it lies on the device.
     pub(crate) fn buffer(
         &mut self,
         device: &Device,
@@ -40,8 +40,8 @@ impl Landing {
         Ok(self.0.insert(kept.map_or_else(make, Ok)?).0.clone())
     }
 
-    /// Brings the first `bytes` to where `out` has them, all done at return. `stream` has filled what
-    /// [`Self::buffer`] gave.
+    /// Copies the first `bytes` to `out`'s memory, complete at return. `stream` has filled the memory from
+    /// [`Self::buffer`].
     pub(crate) fn land(&mut self, stream: &Stream, out: &mut dyn BatchMemory, bytes: usize) -> Result<(), CudaError> {
         if let Some(pixels) = out.as_any_mut().downcast_mut::<DevicePixels>() {
             pixels.filled_on(stream)?;

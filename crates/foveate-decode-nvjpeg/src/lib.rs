@@ -21,7 +21,7 @@ pub const NAME: &str = "nvjpeg";
 /// Adds this backend to `registry`.
 ///
 /// # Errors
-/// When the name is taken.
+/// If the name is taken.
 pub fn register(registry: &mut PreprocessorRegistry) -> Result<(), RegistryError> {
     let open = |options: DeviceOptions| Ok(Box::new(NvjpegPreprocessor::open(options)?) as Box<dyn Preprocessor>);
     registry.register(PreprocessorBackend::new(NAME, "JPEG with nvJPEG, resized on the GPU", health, open))

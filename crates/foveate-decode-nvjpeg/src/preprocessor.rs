@@ -14,29 +14,29 @@ use crate::landing::Landing;
 use crate::resample::{Method, ResampleBatch, Resampler};
 use crate::settings::Backend;
 
-/// Most bytes of decoded images that one of two groups has on the device, unless a single image has more.
+/// The most bytes of decoded images that one of the two groups has on the device, unless a single image has more.
 const MOST_BYTES: usize = 256 << 20;
-/// The part of the device's free memory that this may be at most: several threads have one each.
+/// The limit on a group as a fraction of the device's free memory, because each of several threads has a preprocessor.
 const SHARE_OF_FREE: usize = 32;
-/// Most images of a group.
+/// The most images of a group.
 const MOST_IMAGES: usize = 64;
 
-/// Decodes JPEG with nvJPEG and resizes on the device. What that cannot do is done by the fallback, image by image.
+/// Decodes JPEG with nvJPEG and resizes on the device. Images that it cannot decode fall back to the CPU, one by one.
 ///
-/// Images go through the device in groups, whose decoded pixels take no more than 256 MiB or a 32nd of the memory that was
-/// free at the start (a single image may take more), two groups at a time.
+/// Images pass through the device in groups, two at a time. A group's decoded pixels take no more than 256 MiB or a
+/// 32nd of the memory that was free at the start (a single image may take more).
 ///
-/// Pixels: nvJPEG's, which differ from libjpeg's by rounding; the resampling is that of the resizer `fir` to the last bit,
-/// with [`Filter::Bilinear`](foveate_resize::Filter::Bilinear), `Bicubic`, `Lanczos3` and `OpenCvLinear`. A
-/// [`DecodeHint`](foveate_decode::DecodeHint) is permission that is not used: images are decoded at full size, but for
-/// those of the fallback.
+/// Pixels are nvJPEG's, which differ from libjpeg's by rounding. The resampling equals that of the resizer `fir` to the
+/// last bit, with [`Filter::Bilinear`](foveate_resize::Filter::Bilinear), `Bicubic`, `Lanczos3` and `OpenCvLinear`. A
+/// [`DecodeHint`](foveate_decode::DecodeHint) is ignored: images are decoded at full size, except those of the
+/// fallback.
 pub struct NvjpegPreprocessor {
     flights: [Flight; 2],
     decoders: Decoders,
     resampler: Resampler,
     landing: Landing,
     fallback: CpuPreprocessor,
-    /// What the fallback makes of one image.
+    /// The fallback's output for one image.
     image: Vec<u8>,
     said: Vec<Result<Size, ItemFault>>,
     options: PreprocessOptions,
@@ -45,12 +45,12 @@ pub struct NvjpegPreprocessor {
 }
 
 impl NvjpegPreprocessor {
-    /// Opens the device and nvJPEG. There is one setting, `backend`: `auto` (the chip's JPEG engines where it has some),
-    /// `hardware` (an error where it has none), `hybrid` (Huffman decoding on the host), `gpu` (all of it on the device).
+    /// Opens the device and nvJPEG. The only setting is `backend`: `auto` (the chip's JPEG engines if it has some),
+    /// `hardware` (an error if it has none), `hybrid` (Huffman decoding on the host), `gpu` (everything on the device).
     ///
     /// # Errors
-    /// [`PreprocessError::Device`] when the device or the library is missing, [`PreprocessError::Unsupported`] for a
-    /// setting or filter that it does not have.
+    /// [`PreprocessError::Device`] if the device or the library is missing, [`PreprocessError::Unsupported`] for an
+    /// unknown setting or an unsupported filter.
     pub fn open(options: DeviceOptions) -> Result<Self, PreprocessError> {
         let backend = Backend::of(&options)?;
         let filter = options.options.geometry.filter();
@@ -86,7 +86,7 @@ impl NvjpegPreprocessor {
         })
     }
 
-    /// How many of `items`, the first at least, are one group.
+    /// The number of leading `items`, at least one, that form a group.
     fn group(&self, items: &[Item<'_>]) -> usize {
         let mut bytes = 0_usize;
         let fits = |item: &&Item<'_>| {
@@ -96,7 +96,7 @@ impl NvjpegPreprocessor {
         items.iter().take(MOST_IMAGES).take_while(fits).count().max(1)
     }
 
-    /// Begins to prepare `items`, of which the first is to lie at image `made` of `out`, and says how many will be there.
+    /// Starts to prepare `items`, of which the first becomes image `made` of `out`; returns the number of images there.
     fn begin(
         &mut self,
         which: usize,

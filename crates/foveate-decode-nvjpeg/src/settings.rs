@@ -1,21 +1,21 @@
 use foveate_cuda::nvjpeg::Huffman;
 use foveate_preprocess::{DeviceOptions, PreprocessError};
 
-/// Which parts of the device decode.
+/// The parts of the device that decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// The chip's engines where it has some; for the rest, as `Hybrid`.
+    /// The chip's engines if it has some; for the rest, as `Hybrid`.
     Auto,
-    /// As `Auto`, on a chip that has engines.
+    /// As `Auto`, but requires engines.
     Hardware,
     /// Huffman decoding on the host, everything else on the device.
     Hybrid,
-    /// Everything on the device's ordinary processors.
+    /// Everything on the device's general-purpose processors.
     Gpu,
 }
 
 impl Backend {
-    /// What the setting `backend` says.
+    /// Parses the setting `backend`.
     pub(crate) fn of(options: &DeviceOptions) -> Result<Self, PreprocessError> {
         match options.settings(&["backend"])?.get("backend").map(String::as_str) {
             None | Some("auto") => Ok(Self::Auto),

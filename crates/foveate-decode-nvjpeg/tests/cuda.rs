@@ -1,5 +1,5 @@
-//! The preprocessor beside the CPU's. Without a GPU it runs on the project's emulator, whose streams do their work as late,
-//! as early or in as random an order as CUDA allows; with `FOVEATE_CUDA_TESTS=device`, on the real thing.
+//! The preprocessor compared with the CPU's. Without a GPU it runs on the project's emulator, whose streams work as
+//! late, as early or in as random an order as CUDA allows. With `FOVEATE_CUDA_TESTS=device` it runs on a real device.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -34,10 +34,10 @@ fn main() -> ExitCode {
     ])
 }
 
-/// In which order the emulator's streams do what they may do in any.
+/// The orders in which the emulator's streams run work that CUDA does not order.
 const ORDERS: [&str; 4] = ["late", "eager", "random:1", "random:2"];
 
-/// Trials run side by side, and the order is everybody's.
+/// Trials run in parallel, and the order is global.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,7 +97,7 @@ fn read(memory: &dyn BatchMemory) -> Vec<u8> {
     bytes
 }
 
-/// Every file under a folder, sorted.
+/// Returns every file under a folder, sorted.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -117,9 +117,10 @@ fn run(preprocessor: &mut dyn Preprocessor, images: &[&[u8]], image: usize) -> B
     (prepared, memory)
 }
 
-/// Photos, and every odd and damaged file of the fixtures: the same outcomes in the same words, the same sizes, the same
-/// order. The emulated nvJPEG has libjpeg's pixels, as the CPU's decoder `exact` does, so pixels are equal too. The real one's
-/// are within what a JPEG decoder may round and upsample its own way, but for what it makes of damaged data.
+/// Photos, and every unusual and damaged file of the fixtures, have the same outcomes with the same messages, the same
+/// sizes, and the same order. The emulated nvJPEG has libjpeg's pixels, as the CPU's decoder `exact` does, so pixels
+/// are equal too. Real ones are within a JPEG decoder's freedom to round and upsample, except for those of damaged
+/// data.
 fn batches_are_those_of_the_cpu() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut all = files(&root.join("tests/fixtures/conformance"));
@@ -143,7 +144,7 @@ fn batches_are_those_of_the_cpu() {
             for ((name, made), pixels) in names.zip(made.chunks(image)).zip(pixels.chunks(image)) {
                 let off = made.iter().zip(pixels).map(|(a, b)| a.abs_diff(*b)).max();
                 let tolerance = if emulator::is_chosen() { 0 } else { JPEG_TOLERANCE };
-                // Its last scans are missing, and what libjpeg makes up for them is another thing in every release.
+                // Its last scans are missing, and every release of libjpeg estimates them differently.
                 let is_unfinished = name.ends_with("partial_progressive.jpg");
                 let is_free = is_unfinished || (!emulator::is_chosen() && name.contains("damaged"));
                 assert!(is_free || off <= Some(tolerance), "{name} with {backend}: {off:?} off");
@@ -153,7 +154,7 @@ fn batches_are_those_of_the_cpu() {
     }
 }
 
-/// Nothing that the device cannot do is done in silence by somebody else.
+/// There is no silent fallback for options that the device does not support.
 fn what_it_cannot_do_is_said_when_it_is_opened() {
     let geometry = |filter| Geometry::Stretch { output: Size::square(8), filter };
     let refused = |filter, backend| {
@@ -167,7 +168,7 @@ fn what_it_cannot_do_is_said_when_it_is_opened() {
     });
 }
 
-/// A batch whose decoded pixels are many times a group's share goes through in groups, with the same result.
+/// A batch whose decoded pixels are many times a group's limit passes in groups, with the same result.
 fn large_batches_go_through_in_groups() {
     let photo = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap();
     let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
@@ -205,7 +206,7 @@ fn on_the_cpu(pixels: &[u8], stored: Size, turn: Orientation, geometry: Geometry
     out
 }
 
-/// Every filter and turn, shrinking and growing, cropped, padded, copied, extreme: every sample is the CPU's.
+/// Every filter and turn, shrinking and growing, cropped, padded, copied, extreme: every sample equals the CPU's.
 fn samples_are_those_of_fir() {
     let _turn = turn();
     if emulator::is_chosen() {
@@ -251,7 +252,7 @@ fn samples_are_those_of_fir() {
                 compared += made.len();
             }
         }
-        // So that a size meets other turns with other filters.
+        // So that a size is tested with other turns and other filters.
         turns.next();
     }
     assert!(compared > 500_000, "{compared} samples");

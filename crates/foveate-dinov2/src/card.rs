@@ -5,18 +5,18 @@ use serde_json::{Map, Value};
 
 use crate::{Config, ModelError, Preprocess};
 
-/// A model card: what is known of a published model without the network.
+/// A model card: the facts about a published model that need no network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Card {
     /// Hub repository, which is also the card's name (`facebook/dinov2-small`).
     pub repository: String,
-    /// Revision fetched when none is asked for.
+    /// Revision to fetch by default.
     pub revision: String,
     /// Licence of the weights (SPDX).
     pub licence: String,
     /// Number of values in the checkpoint.
     pub parameters: usize,
-    /// Components of a CLS vector.
+    /// Length of a CLS vector.
     pub dimension: usize,
     /// Name of the preprocessing recipe.
     pub recipe: String,
@@ -26,7 +26,7 @@ pub struct Card {
     pub preprocess: Preprocess,
 }
 
-/// The form of the file. Its two tables have the keys of the hub's JSON files, and the same parsers read them.
+/// The file's form. Its two tables have the keys of the hub's JSON files, and the same parsers read them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CardFile {
@@ -59,15 +59,15 @@ cards![
 ];
 
 impl Card {
-    /// Names of the cards without their owner (`dinov2-small`), smallest model first.
+    /// The names of the cards without their owner (`dinov2-small`), smallest model first.
     pub fn names() -> impl Iterator<Item = &'static str> {
         CARDS.iter().map(|(name, _)| *name)
     }
 
-    /// The card called `name`, with or without its owner (`facebook/dinov2-small`, `dinov2-small`).
+    /// Returns the card called `name`, with or without its owner (`facebook/dinov2-small`, `dinov2-small`).
     ///
     /// # Errors
-    /// [`ModelError::Unknown`], which lists the cards there are.
+    /// [`ModelError::Unknown`], which lists the existing cards.
     pub fn get(name: &str) -> Result<Self, ModelError> {
         let short = name.strip_prefix("facebook/").unwrap_or(name);
         match CARDS.iter().find(|(known, _)| *known == short) {

@@ -16,24 +16,25 @@ use crate::{Config, ModelError, Weights};
 
 /// The single file of an unsharded checkpoint.
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
-/// The list of shards of a sharded one.
+/// The list of shards of a sharded checkpoint.
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// The format's own limit on a header.
 const MAX_HEADER: u64 = 100_000_000;
 /// Bytes read at a time, so that loading needs little more memory than the tensor itself.
 const READ_BYTES: usize = 1 << 18;
-/// How the file begins that a clone without git-lfs has in place of the weights.
+/// The first bytes of the pointer file that a clone without git-lfs has in place of the weights.
 const LFS_POINTER: &[u8; 8] = b"version ";
-/// What checkpoints of models with a head in front (`Dinov2ForImageClassification`) put before every name.
+/// The prefixes of every name in checkpoints of models with a head (`Dinov2ForImageClassification`).
 const PREFIXES: [&str; 2] = ["dinov2.", "dinov2_with_registers."];
-/// Where the model's own tensors live; anything else in a checkpoint (a classifier) belongs to a head and is ignored.
+/// The prefixes of the model's own tensors. Anything else in a checkpoint (a classifier) belongs to a head and is
+/// ignored.
 const OWN: [&str; 3] = ["embeddings.", "encoder.", "layernorm."];
 
-/// The tensors of one or several safetensors files, read when asked for.
+/// The tensors of one or several safetensors files, read on demand.
 ///
-/// The files stay open, and each tensor is read from its place (no memory map, so no `unsafe` and no page that a
-/// truncated file can take away). f16 and bf16 are widened to f32.
+/// The files stay open, and each tensor is read at its offset. There is no memory map, hence no `unsafe`, and a
+/// truncated file cannot invalidate a page. f16 and bf16 are widened to f32.
 pub struct Checkpoint {
     files: Vec<WeightFile>,
     tensors: HashMap<String, Location>,
@@ -46,7 +47,7 @@ struct WeightFile {
     sha256: String,
 }
 
-/// Where a tensor is.
+/// A tensor's location.
 struct Location {
     file: usize,
     offset: u64,
@@ -56,12 +57,12 @@ struct Location {
 
 impl Checkpoint {
     /// Opens the weights in `folder`: `model.safetensors`, or the shards that `model.safetensors.index.json` lists.
-    /// The files are read through once, for their hash.
+    /// Reads the files once, for their hash.
     ///
     /// # Errors
-    /// [`ModelError::Read`] and [`ModelError::Malformed`] when a file is missing, truncated or not safetensors, when
-    /// the index and the shards disagree, and unless the tensors are those of `config`: none missing, none of another
-    /// shape or of a dtype other than f32, f16 and bf16, none of the model's own left over. Tensors of a head are ignored.
+    /// [`ModelError::Read`] and [`ModelError::Malformed`] if a file is missing, truncated or not safetensors, or if the
+    /// index and the shards disagree. The tensors must be those of `config`: none missing, none of another shape or of
+    /// a dtype other than f32, f16 and bf16, and no unknown ones of the model's own. Tensors of a head are ignored.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         let mut checkpoint = Self { files: Vec::new(), tensors: HashMap::new(), hash: String::new() };
         let (single, index) = (folder.join(SINGLE_FILE), folder.join(INDEX_FILE));
@@ -80,7 +81,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The files it consists of, with the SHA-256 of each.
+    /// The checkpoint's files, with the SHA-256 of each.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.files.iter().map(|file| (file.path.as_path(), file.sha256.as_str()))
     }
@@ -120,7 +121,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Refuses a checkpoint that is not of the architecture of `config`. `path` is for messages.
+    /// Refuses a checkpoint that does not match the architecture of `config`. `path` is for messages.
     fn check_against(&self, config: &Config, path: &Path) -> Result<(), ModelError> {
         let specs = config.tensors();
         for spec in &specs {
@@ -138,7 +139,7 @@ impl Checkpoint {
         }
         let known: BTreeSet<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let is_own = |name: &str| OWN.iter().any(|prefix| name.starts_with(prefix));
-        // The smallest name, so that the message does not depend on the order of a hash table.
+        // The smallest name, so that the message does not depend on a hash table's order.
         match self.tensors.keys().filter(|name| is_own(name) && !known.contains(name.as_str())).min() {
             Some(extra) => {
                 let problem =
@@ -164,8 +165,8 @@ impl Checkpoint {
         }
     }
 
-    /// One file: its SHA-256. Several: the SHA-256 of their SHA-256s, as lower-case hex one after the other, in the
-    /// order of their names.
+    /// Hashes one file: its SHA-256. Several files: the SHA-256 of their SHA-256s, as lower-case hex, concatenated in
+    /// the order of their names.
     fn hash_files(&mut self) -> Result<(), ModelError> {
         for file in &mut self.files {
             let open = file.file.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -203,8 +204,8 @@ impl Weights for Checkpoint {
         self.tensors.get(name).map(|location| location.shape.clone())
     }
 
-    /// SHA-256 of `model.safetensors`; of a sharded checkpoint, the SHA-256 of the shards' SHA-256s (lower-case hex,
-    /// one after the other, in the order of the file names).
+    /// SHA-256 of `model.safetensors`; for a sharded checkpoint, the SHA-256 of the shards' SHA-256s (lower-case hex,
+    /// concatenated in the order of the file names).
     fn hash(&self) -> &str {
         &self.hash
     }
@@ -214,7 +215,7 @@ impl Weights for Checkpoint {
     }
 }
 
-/// The shards that an index file lists: tensor name to file name.
+/// Reads the shards that an index file lists: tensor name to file name.
 pub(crate) fn read_weight_map(index: &Path) -> Result<BTreeMap<String, String>, ModelError> {
     let json = std::fs::read(index).map_err(|cause| ModelError::read(index, cause))?;
     let value: Value =
@@ -230,7 +231,7 @@ pub(crate) fn read_weight_map(index: &Path) -> Result<BTreeMap<String, String>, 
     map.iter().map(shard).collect()
 }
 
-/// A shard lies beside its index: anything that could lead out of the folder is refused.
+/// Whether `name` is a shard beside its index; a path that could lead out of the folder is refused.
 fn is_plain_name(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.contains(['/', '\\', ':', '\0'])
 }
@@ -239,7 +240,7 @@ fn strip_prefix(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
-/// Names what is there instead, where the remedy is to convert it.
+/// Names the weights that are there instead, if the remedy is to convert them.
 fn other_formats(folder: &Path) -> &'static str {
     match folder.join("pytorch_model.bin").exists() {
         true => "; pytorch_model.bin is not read: convert it with `save_pretrained(..., safe_serialization=True)`",
@@ -247,8 +248,8 @@ fn other_formats(folder: &Path) -> &'static str {
     }
 }
 
-/// Reads the header of a safetensors file: where its data begins, and what is in it. The tensors lie one after the
-/// other and fill the file exactly.
+/// Reads the header of a safetensors file: the data's offset, and the tensors. The tensors are contiguous and fill the
+/// file exactly.
 fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelError> {
     let bad = |problem: String| ModelError::malformed(path, problem);
     let read_error = |cause| ModelError::read(path, cause);
@@ -284,12 +285,12 @@ fn read_header(file: &mut File, path: &Path) -> Result<(u64, Metadata), ModelErr
     Ok((data_start, metadata))
 }
 
-/// Parses a header and checks that its tensors are well-formed and adjacent.
+/// Parses a header and checks that its tensors are well-formed and contiguous.
 pub(crate) fn parse_header(header: &[u8]) -> Result<Metadata, String> {
     let metadata: Metadata = serde_json::from_slice(header).map_err(|e| e.to_string())?;
     let ordered = metadata.offset_keys().into_iter();
     let tensors = ordered.filter_map(|name| metadata.info(&name).cloned().map(|info| (name, info))).collect();
-    // Only the constructor checks the offsets against the shapes, not the deserializer.
+    // Only the constructor checks the offsets against the shapes; the deserializer does not.
     Metadata::new(metadata.metadata().clone(), tensors).map_err(|e| e.to_string())
 }
 

@@ -49,43 +49,43 @@ impl Grid {
     }
 }
 
-/// A tensor that a model of some [`Config`] is made of.
+/// A tensor of the model that a [`Config`] describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
     /// Its name in the checkpoint (Hugging Face `Dinov2Model` naming).
     pub name: String,
     /// Its shape, slowest dimension first.
     pub shape: Vec<usize>,
-    /// Whether a checkpoint may lack it, because no vector depends on it.
+    /// Whether a checkpoint may lack the tensor, because no vector depends on it.
     pub optional: bool,
 }
 
 impl TensorSpec {
-    /// Number of values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether it holds no value at all.
+    /// Whether the tensor has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Config {
-    /// Reads the text of a config.json with `model_type` `dinov2` or `dinov2_with_registers`. `path` is for messages.
+    /// Parses a config.json with `model_type` `dinov2` or `dinov2_with_registers`. `path` is for messages.
     ///
     /// Absent keys take the defaults of `transformers`' `Dinov2Config` and `Dinov2WithRegistersConfig` (5.23), which
     /// agree except for the patch size.
     ///
     /// # Errors
-    /// [`ModelError::Malformed`], naming the key, for anything that is not such a config, including an activation
-    /// other than the exact GELU and sizes beyond any model's.
+    /// [`ModelError::Malformed`], naming the key, for anything that is not such a config, for an activation other than
+    /// the exact GELU, and for sizes beyond any model's.
     pub fn from_json(json: &[u8], path: &Path) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::parse(json, path)?)
     }
 
-    /// The same from keys that are already parsed.
+    /// Like [`Self::from_json`], from keys that are already parsed.
     pub(crate) fn from_map(map: Map<String, Value>, path: &Path) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::new(map, path))
     }
@@ -122,13 +122,13 @@ impl Config {
         Ok(config)
     }
 
-    /// Patches of the stored position embeddings: `image_size` over `patch_size`, rounded down, each way.
+    /// The grid of the stored position embeddings: `image_size` over `patch_size`, rounded down, each way.
     pub const fn stored_grid(&self) -> Grid {
         let side = self.image_size / self.patch_size;
         Grid { height: side, width: side }
     }
 
-    /// Patches of an image of size `input`.
+    /// The grid of an image of size `input`.
     ///
     /// # Errors
     /// [`ModelError::InputSize`] unless both sides are non-zero multiples of the patch size.
@@ -142,17 +142,17 @@ impl Config {
         Ok(grid)
     }
 
-    /// Tokens before the patches: the class token and the registers.
+    /// The number of tokens before the patches: the class token and the registers.
     pub const fn prefix_tokens(&self) -> usize {
         1 + self.num_register_tokens
     }
 
-    /// Tokens of one image: class token, registers, patches.
+    /// The number of tokens of one image: class token, registers, patches.
     pub const fn tokens(&self, grid: Grid) -> usize {
         self.prefix_tokens() + grid.patches()
     }
 
-    /// Width of one attention head.
+    /// The width of one attention head.
     pub const fn head_size(&self) -> usize {
         self.hidden_size / self.num_attention_heads
     }
@@ -168,7 +168,7 @@ impl Config {
         list.0
     }
 
-    /// Number of values in [`Self::tensors`].
+    /// The number of values in [`Self::tensors`].
     pub fn parameters(&self) -> usize {
         self.tensors().iter().map(TensorSpec::len).sum()
     }
@@ -246,7 +246,7 @@ fn with_registers(keys: &Keys<'_>) -> Result<bool, ModelError> {
     }
 }
 
-/// Refuses what the config class can express but no engine of ours computes.
+/// Refuses options of the config class that no engine of ours computes.
 fn check_fixed_choices(keys: &Keys<'_>) -> Result<(), ModelError> {
     match keys.text("hidden_act")? {
         None | Some("gelu") => {}
@@ -271,7 +271,7 @@ fn mlp_hidden(keys: &Keys<'_>, hidden_size: usize, swiglu: bool) -> Result<usize
     Ok(hidden)
 }
 
-/// A side in pixels, given as one number or as two equal ones.
+/// Reads a side in pixels, given as one number or as two equal ones.
 fn square_side(keys: &Keys<'_>, key: &str, default: usize) -> Result<usize, ModelError> {
     const RANGE: std::ops::RangeInclusive<usize> = 1..=1 << 14;
     match keys.get(key) {

@@ -5,22 +5,22 @@ use foveate_core::Size;
 
 use crate::HubError;
 
-/// Why a model could not be had. Every message is one line that names the file or address, what is wrong with it and,
-/// where there is one, the remedy.
+/// Why a model could not be opened. Every message is one line with the file or address, the problem and, if there is
+/// one, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A tensor is absent.
+    /// A tensor is missing.
     #[error("checkpoint has no tensor '{0}'")]
     MissingTensor(String),
-    /// A tensor has another shape than the one asked for.
+    /// A tensor's shape is not the expected one.
     #[error("tensor '{name}' has shape {found:?}, but {expected:?} is needed")]
     TensorShape {
         /// Name of the tensor.
         name: String,
-        /// The shape asked for.
+        /// The expected shape.
         expected: Vec<usize>,
-        /// The shape it has.
+        /// The actual shape.
         found: Vec<usize>,
     },
     /// A file of the model cannot be read.
@@ -28,29 +28,29 @@ pub enum ModelError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
-    /// A file of the model is there but is not what it should be.
+    /// A file of the model is malformed.
     #[error("{}: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Which part of it, what is wrong with it, and what would help.
+        /// Which part of it is wrong, how, and the remedy.
         problem: String,
     },
-    /// What the user asked for is neither a card, nor a folder, nor a hub repository.
+    /// The requested model is neither a card, nor a folder, nor a hub repository.
     #[error("no model '{spec}': {problem}")]
     Unknown {
-        /// What the user asked for.
+        /// The model as the user gave it.
         spec: String,
-        /// Why it cannot be one, and what can.
+        /// Why it is none of these, and the alternatives.
         problem: String,
     },
     /// The model cannot take images of this size.
     #[error("an input of {size} pixels is not a whole number of {patch}x{patch} patches")]
     InputSize {
-        /// The size asked for.
+        /// The requested size.
         size: Size,
         /// Side of the model's patch in pixels.
         patch: usize,

@@ -1,13 +1,13 @@
 use foveate_core::CHANNELS;
 
-/// Folds the normalization of pixels into the patch embedding, so that it may be fed raw u8 samples (as f32, 0 to 255):
+/// Folds the normalization of pixels into the patch embedding, which then takes raw u8 samples (as f32, 0 to 255):
 /// `W' = W · rescale / std` and `b' = b − Σ W · mean / std`, the sum over all inputs of an output. Returns `(W', b')`.
 ///
-/// `weight` is `[hidden, 3, patch, patch]` row-major, `bias` `[hidden]`. Computed in f64 and rounded once, so that the
-/// folded layer is as near to the exact one as f32 weights can be.
+/// `weight` is `[hidden, 3, patch, patch]` row-major, `bias` `[hidden]`. The result is computed in f64 and rounded
+/// once, so the folded layer is as close to the exact one as f32 weights allow.
 ///
 /// # Panics
-/// When `weight` is not `bias.len()` times three planes of equal size.
+/// If `weight` is not `bias.len()` times three planes of equal size.
 pub fn fold_normalization(
     weight: &[f32],
     bias: &[f32],

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::ModelError;
 
-/// A JSON object whose keys are read one by one, so that every complaint names its file and key.
+/// A JSON object whose keys are read one by one, so that every error names its file and key.
 pub(crate) struct Keys<'a> {
     path: &'a Path,
     map: Map<String, Value>,
@@ -22,7 +22,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Takes keys that were parsed elsewhere.
+    /// Wraps keys that were parsed elsewhere.
     pub(crate) fn new(map: Map<String, Value>, path: &'a Path) -> Self {
         Self { path, map }
     }
@@ -88,7 +88,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Three numbers, one per channel, each accepted by `valid`; `valid_is` describes that in words.
+    /// Reads three numbers, one per channel, each accepted by `valid`; `valid_is` describes that in words.
     pub(crate) fn per_channel(
         &self,
         key: &str,

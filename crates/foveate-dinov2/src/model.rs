@@ -4,11 +4,11 @@ use crate::config::Config;
 use crate::preprocess::Preprocess;
 use crate::weights::Weights;
 
-/// A model ready to be given to an engine.
+/// A model, ready for an engine.
 pub struct Model {
-    /// What the user asked for (`facebook/dinov2-small`, a folder, `seeded:dinov2-small`).
+    /// The model as the user gave it (`facebook/dinov2-small`, a folder, `seeded:dinov2-small`).
     pub name: String,
-    /// The commit that a model from the hub was read at.
+    /// The commit of a model from the hub.
     pub revision: Option<String>,
     /// Architecture.
     pub config: Config,

@@ -1,4 +1,4 @@
-//! A checkpoint as an ONNX graph, in operators of the default domain alone.
+//! A checkpoint as an ONNX graph, in operators of the default domain only.
 
 mod proto;
 
@@ -13,29 +13,31 @@ use proto::{Attribute, Element, File};
 
 /// The first opset with GELU as one operator; ONNX Runtime has it since 1.17.
 const OPSET: i64 = 20;
-/// The version of the file format that came with it.
+/// The version of the file format that belongs to this opset.
 const IR_VERSION: i64 = 9;
-/// What protobuf allows for a message.
+/// Protobuf's limit on a message.
 const MAX_BYTES: u64 = i32::MAX as u64;
 
 impl Model {
-    /// The model as an ONNX file for the input size that its recipe gives, with its weights:
+    /// Returns the model and its weights as an ONNX file, for the input size of its recipe:
     ///
-    /// - input `pixels`, u8 `[batch, height, width, 3]`: raw RGB samples, for normalization is folded into the patch
-    ///   embedding;
+    /// - input `pixels`, u8 `[batch, height, width, 3]`: raw RGB samples, because normalization is folded into the
+    ///   patch embedding;
     /// - outputs `[batch, hidden]` after the final LayerNorm, in `dtype`: `cls`, the class token, and `patch_mean`, the
-    ///   mean of the patch tokens; the one or the two that `pooling` asks for, and where it is the class token alone, the
-    ///   last block computes no other.
+    ///   mean of the patch tokens. `pooling` selects one or both. For the class token alone, the last block computes no
+    ///   other token.
     ///
-    /// Position embeddings are interpolated beforehand, LayerScale and the attention's scale are folded into the
-    /// weights, rounding each once. The graph is opset 20 (2023) of the default domain: attention is MatMul, Softmax,
-    /// MatMul, because fused attention operators are of a vendor's domain or of opset 23, and measured no faster on a
-    /// CPU. In f16, the patch embedding, the final LayerNorm and the pooling compute in f32: folded weights are too small
+    /// Position embeddings are interpolated beforehand. LayerScale and the attention's scale are folded into the
+    /// weights, each value rounded once. The graph is opset 20 (2023) of the default domain. Attention is MatMul,
+    /// Softmax, MatMul: fused attention operators belong to a vendor's domain or to opset 23, and were no faster on a
+    /// CPU.
+    ///
+    /// In f16, the patch embedding, the final LayerNorm and the pooling compute in f32: folded weights are too small
     /// for f16, and a mean of hundreds of values too long.
     ///
     /// # Errors
-    /// [`ModelError::Onnx`] for bf16, which ONNX Runtime does not compute on CPUs, and for a model of more than the two
-    /// gigabytes that such a file can hold; and whatever reading the tensors gives.
+    /// [`ModelError::Onnx`] for bf16, which ONNX Runtime does not compute on CPUs, and for a model beyond the file's
+    /// limit of two gigabytes; the errors of reading the tensors otherwise.
     pub fn to_onnx(&self, dtype: DType, pooling: Pooling) -> Result<Vec<u8>, ModelError> {
         let element = element(dtype)?;
         let capacity = self.onnx_bytes(element)?;
@@ -46,11 +48,11 @@ impl Model {
         Ok(graph.file.finish())
     }
 
-    /// About how many bytes the file will have: the tensors, and what names and nodes take.
+    /// Estimates the file's size in bytes: the tensors, plus names and nodes.
     fn onnx_bytes(&self, element: Element) -> Result<usize, ModelError> {
         const PER_LAYER: u64 = 16 << 10;
         let of_weights = self.config.parameters() as u64 * if element == Element::F16 { 2 } else { 4 };
-        // Positions are those of the input, not of the checkpoint.
+        // The positions are those of the input, not those of the checkpoint.
         let positions = self.config.tokens(self.config.grid(self.preprocess.crop)?) * self.config.hidden_size * 4;
         let bytes = of_weights + positions as u64 + PER_LAYER * (1 + self.config.num_hidden_layers as u64);
         if bytes > MAX_BYTES {
@@ -73,7 +75,7 @@ fn element(dtype: DType) -> Result<Element, ModelError> {
     }
 }
 
-/// The graph under way. Values go by the names of the nodes that give them.
+/// The graph under construction. A value has the name of the node that computes it.
 struct Graph<'a> {
     model: &'a Model,
     parts: Parts<'a>,
@@ -121,7 +123,7 @@ impl Graph<'_> {
         self.node("Cast", name.to_owned(), &[input], &[("to", Attribute::Int(element as i64))])
     }
 
-    /// Tokens `range` of `input`.
+    /// Adds a slice: the tokens `range` of `input`.
     fn slice(&mut self, name: &str, input: &str, range: std::ops::Range<usize>) -> String {
         let first = self.integers(format!("{name}.first"), &[range.start as i64]);
         let end = self.integers(format!("{name}.end"), &[range.end as i64]);
@@ -149,9 +151,9 @@ impl Graph<'_> {
         self.node("LayerNormalization", name.to_owned(), &[input, &scale, &shift], &[("epsilon", epsilon)])
     }
 
-    /// Images to tokens, `[batch, tokens, hidden]`. Patches are cut out by moving bytes' worth of rows, so that their
-    /// embedding is one product; the class token and the registers, which no image changes, are constants that are added
-    /// to the zeros in front of the patches.
+    /// Adds the embedding: images to tokens, `[batch, tokens, hidden]`. Patches are cut out by moving rows of bytes, so
+    /// that their embedding is one product. The class token and the registers do not depend on the image, so they are
+    /// constants, added to zeros in front of the patches.
     fn tokens(&mut self) -> Result<String, ModelError> {
         let Embedding { patch, mut base } = self.parts.embedding()?;
         let (grid, config) = (self.parts.grid(), &self.model.config);
@@ -182,7 +184,7 @@ impl Graph<'_> {
         let seen = self.norm(&format!("{name}.norm1"), tokens, &block.norm1, self.element);
         let is_last = layer + 1 == self.model.config.num_hidden_layers;
         let (asking, tokens) = match self.pooling {
-            // Nothing reads the other tokens of the last block.
+            // No output depends on the last block's other tokens.
             Pooling::Cls if is_last => (
                 self.slice(&format!("{name}.norm1.class"), &seen, 0..1),
                 self.slice(&format!("{name}.class"), tokens, 0..1),
@@ -201,7 +203,7 @@ impl Graph<'_> {
         Ok(self.node("Add", name, &[&output, &tokens], &[]))
     }
 
-    /// Attention of the tokens `asking` to the tokens `seen`, heads side by side.
+    /// Adds attention of the tokens `asking` to the tokens `seen`, heads side by side.
     fn attention(&mut self, name: &str, asking: &str, seen: &str, block: &mut Block<'_>) -> String {
         let config = &self.model.config;
         let (hidden, heads, width) = (config.hidden_size, config.num_attention_heads as i64, config.head_size());
@@ -224,7 +226,7 @@ impl Graph<'_> {
         self.reshape(name, &heads, &[0, 0, hidden as i64])
     }
 
-    /// The feed-forward half up to its activations.
+    /// Adds the feed-forward half up to its activations.
     fn hidden(&mut self, name: &str, input: &str, mlp: &Mlp<'_>) -> String {
         if !mlp.swiglu {
             let hidden = self.linear(&format!("{name}.input"), input, &mlp.input);
@@ -257,7 +259,7 @@ impl Graph<'_> {
         Ok(())
     }
 
-    /// An output of the graph, which `operator` gives in f32.
+    /// Adds an output of the graph, which `operator` computes in f32.
     fn vector(&mut self, name: &str, operator: &str, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) {
         if self.element == Element::F32 {
             self.file.node(operator, name, inputs, attributes);
@@ -269,13 +271,13 @@ impl Graph<'_> {
     }
 }
 
-/// What is to be changed, without a copy of its weights.
+/// Takes a layer to be changed, without copying its weights.
 fn take<'a>(linear: &mut Linear<'a>) -> Linear<'a> {
     let empty = Linear { weight: Cow::Borrowed(&[]), bias: Cow::Borrowed(&[]), inputs: linear.inputs };
     std::mem::replace(linear, empty)
 }
 
-/// The first and the second half of a layer's outputs.
+/// Returns the first and the second half of a layer's outputs.
 fn halves<'a>(linear: &'a Linear<'_>) -> (Linear<'a>, Linear<'a>) {
     let (first, second) = linear.weight.split_at(linear.weight.len() / 2);
     let (first_bias, second_bias) = linear.bias.split_at(linear.bias.len() / 2);
@@ -284,7 +286,7 @@ fn halves<'a>(linear: &'a Linear<'_>) -> (Linear<'a>, Linear<'a>) {
     (half(first, first_bias), half(second, second_bias))
 }
 
-/// `[outputs, inputs]` to `[inputs, outputs]`, in squares that stay in the cache.
+/// Transposes `[outputs, inputs]` to `[inputs, outputs]`, in squares that stay in the cache.
 fn transposed(weight: &[f32], inputs: usize) -> Vec<f32> {
     const SIDE: usize = 32;
     let outputs = weight.len() / inputs;

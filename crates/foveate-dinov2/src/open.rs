@@ -3,23 +3,23 @@ use std::path::Path;
 use crate::hub::{self, HubOptions, NoProgress, Progress, Repository};
 use crate::{Card, Checkpoint, Config, Model, ModelError, Preprocess, SeededWeights};
 
-/// What [`Model::open`] may use besides the files it is pointed at.
+/// Options of [`Model::open`].
 #[derive(Clone)]
 pub struct OpenOptions<'a> {
-    /// How the hub is reached.
+    /// How to reach the hub.
     pub hub: HubOptions,
-    /// Told of downloads.
+    /// Receives the progress of downloads.
     pub progress: &'a dyn Progress,
 }
 
 impl OpenOptions<'static> {
-    /// The hub as the environment variables of Hugging Face's libraries describe it, and no report of progress.
+    /// Describes the hub by the environment variables of Hugging Face's libraries, and discards progress.
     pub fn from_env() -> Self {
         Self { hub: HubOptions::from_env(), progress: &NoProgress }
     }
 }
 
-/// What `seeded:` models start with.
+/// The prefix of `seeded:` models.
 const SEEDED: &str = "seeded:";
 
 impl Model {
@@ -31,8 +31,8 @@ impl Model {
     ///   card's repository is fetched at the card's revision, any other at `main`.
     ///
     /// # Errors
-    /// [`ModelError::Unknown`] for anything else, [`ModelError::Hub`] when the hub or the cache does not have it, and
-    /// the errors of [`Self::from_folder`].
+    /// [`ModelError::Unknown`] for anything else, [`ModelError::Hub`] if the model cannot be fetched and is not in the
+    /// cache, and the errors of [`Self::from_folder`].
     pub fn open(spec: &str, options: &OpenOptions<'_>) -> Result<Self, ModelError> {
         if let Some(name) = spec.strip_prefix(SEEDED) {
             return Self::seeded(name);
@@ -64,10 +64,10 @@ impl Model {
         Ok(parts.into_model(spec.to_owned(), Some(snapshot.commit)))
     }
 
-    /// The shape and recipe of the model card `name`, with generated weights.
+    /// Returns the shape and recipe of the model card `name`, with generated weights.
     ///
     /// # Errors
-    /// [`ModelError::Unknown`] when there is no such card.
+    /// [`ModelError::Unknown`] if there is no such card.
     pub fn seeded(name: &str) -> Result<Self, ModelError> {
         let card = Card::get(name)?;
         let weights = Box::new(SeededWeights::new(&card.config));
@@ -84,14 +84,14 @@ impl Model {
     /// model.safetensors.index.json.
     ///
     /// # Errors
-    /// [`ModelError::Read`] and [`ModelError::Malformed`], naming file and key, when one of them is missing, is not what
-    /// it should be, or does not fit the others.
+    /// [`ModelError::Read`] and [`ModelError::Malformed`], naming file and key, if one of them is missing, is
+    /// malformed, or does not fit the others.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         Ok(Parts::load(folder)?.into_model(folder.display().to_string(), None))
     }
 }
 
-/// What the files of a folder make.
+/// The contents of a folder's files.
 struct Parts {
     config: Config,
     preprocess: Preprocess,
@@ -119,7 +119,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     std::fs::read(path).map_err(|cause| ModelError::read(path, cause))
 }
 
-/// Says what `spec` could have been.
+/// Explains which forms `spec` could have had.
 fn unknown(spec: &str) -> ModelError {
     let problem = match Card::get(spec) {
         Ok(card) => format!("did you mean {} (the hub's) or seeded:{spec} (generated)?", card.repository),

@@ -1,4 +1,4 @@
-//! The layers that an engine computes, read from a [`Model`]'s tensors: the one place that knows which tensor is what.
+//! The layers that an engine computes, read from a [`Model`]'s tensors. Only this module maps tensors to layers.
 //! Normalization of pixels is folded in, positions are fitted to the input, and every shape is checked.
 
 use std::borrow::Cow;
@@ -12,14 +12,14 @@ use crate::{Grid, Model, ModelError, fold_normalization, interpolate_positions};
 pub struct Linear<'a> {
     /// `[outputs, inputs]` row-major.
     pub weight: Cow<'a, [f32]>,
-    /// `[outputs]`; zeros where the checkpoint has none.
+    /// `[outputs]`; zeros if the checkpoint has none.
     pub bias: Cow<'a, [f32]>,
     /// Width of `x`.
     pub inputs: usize,
 }
 
 impl Linear<'_> {
-    /// The same with every output multiplied by its factor: LayerScale, folded. Exact but for one rounding of each value.
+    /// Multiplies every output by its factor, which folds LayerScale. Each value is rounded once.
     #[must_use]
     pub fn scaled(mut self, factors: &[f32]) -> Self {
         for (row, factor) in self.weight.to_mut().chunks_exact_mut(self.inputs).zip(factors) {
@@ -44,7 +44,7 @@ pub struct Norm<'a> {
 pub struct Block<'a> {
     /// Before attention.
     pub norm1: Norm<'a>,
-    /// Queries of all heads, one head after the other.
+    /// Queries, head by head.
     pub query: Linear<'a>,
     /// Keys, likewise.
     pub key: Linear<'a>,
@@ -73,16 +73,16 @@ pub struct Mlp<'a> {
     pub swiglu: bool,
 }
 
-/// How an image becomes tokens: `tokens = base`, and the patch embeddings are added to the rows behind the prefix.
+/// The embedding of an image: `tokens = base`, with the patch embeddings added to the rows behind the prefix.
 #[derive(Clone, Debug)]
 pub struct Embedding<'a> {
-    /// Takes a patch of raw u8 samples, `[patch, patch, 3]`: normalization is folded in.
+    /// Takes a patch of raw u8 samples, `[patch, patch, 3]`; normalization is folded in.
     pub patch: Linear<'a>,
     /// `[tokens, hidden]`: the class token with its position, the registers, and the patches' positions.
     pub base: Vec<f32>,
 }
 
-/// Reads a model's parts, each when it is asked for.
+/// Reads a model's parts on demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     model: &'a Model,
@@ -90,28 +90,29 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The model at the input size that its preprocessing recipe gives.
+    /// Creates the parts for the input size of the model's preprocessing recipe.
     ///
     /// # Errors
-    /// [`ModelError::InputSize`] when that is not a whole number of patches.
+    /// [`ModelError::InputSize`] if that is not a whole number of patches.
     pub fn new(model: &'a Model) -> Result<Self, ModelError> {
         Ok(Self { model, grid: model.config.grid(model.preprocess.crop)? })
     }
 
-    /// Patches of an image.
+    /// The grid of an image's patches.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// Tokens of an image.
+    /// The number of tokens of an image.
     pub fn tokens(&self) -> usize {
         self.model.config.tokens(self.grid)
     }
 
-    /// How an image becomes tokens.
+    /// Reads the embedding of an image.
     ///
     /// # Errors
-    /// [`ModelError`], naming the tensor that is missing, of another shape or unreadable; as the methods below.
+    /// [`ModelError`], naming the tensor that is missing, has another shape or is unreadable; likewise the methods
+    /// below.
     pub fn embedding(&self) -> Result<Embedding<'a>, ModelError> {
         let (config, recipe) = (&self.model.config, &self.model.preprocess);
         let (hidden, patch) = (config.hidden_size, config.patch_size);
@@ -140,7 +141,7 @@ impl<'a> Parts<'a> {
         Ok(base)
     }
 
-    /// Block `layer`, the first one being 0.
+    /// Reads block `layer`, counted from 0.
     ///
     /// # Errors
     /// As [`Self::embedding`].
@@ -174,7 +175,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The LayerNorm behind the last block.
+    /// Reads the LayerNorm behind the last block.
     ///
     /// # Errors
     /// As [`Self::embedding`].
@@ -200,7 +201,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// `[outputs, 3, plane]` to `[outputs, plane, 3]`, the order of an image's samples.
+/// Transposes `[outputs, 3, plane]` to `[outputs, plane, 3]`, the order of an image's samples.
 fn channels_last(weight: &[f32], plane: usize) -> Vec<f32> {
     let mut out = Vec::with_capacity(weight.len());
     for filter in weight.chunks_exact(CHANNELS * plane) {

@@ -2,17 +2,17 @@ use crate::Config;
 
 /// Resamples the position embeddings to a grid of `grid_h` by `grid_w` patches, as `transformers` does in f32.
 ///
-/// `stored` is the checkpoint's `embeddings.position_embeddings`, `[1 + n·n, hidden]` row-major; the result is
-/// `[1 + grid_h·grid_w, hidden]`, the class token's row first and unchanged. When the grid is the stored one, the values
-/// come back as they are.
+/// `stored` is the checkpoint's `embeddings.position_embeddings`, `[1 + n·n, hidden]` row-major. The result is `[1 +
+/// grid_h·grid_w, hidden]`, with the class token's row first and unchanged. If the grid equals the stored one, all
+/// values are unchanged.
 ///
-/// The two families differ: plain DINOv2 uses `interpolate(mode="bicubic", align_corners=False)` (a = −0.75, not
-/// antialiased, scale = ratio of sizes), the one with registers adds `antialias=True` (a = −0.5, support widened when
-/// shrinking). The arithmetic follows PyTorch's CPU kernels on x86-64: in f32, in their order, and with multiplication
-/// and addition fused where the filter's weights are computed, because their compiler does so.
+/// The two families differ. Plain DINOv2 uses `interpolate(mode="bicubic", align_corners=False)` (a = −0.75, not
+/// antialiased, scale = ratio of sizes). The one with registers adds `antialias=True` (a = −0.5, support widened when
+/// shrinking). The arithmetic follows PyTorch's CPU kernels on x86-64: in f32, in their order. Multiplication and
+/// addition are fused in the computation of the filter's weights, as PyTorch's compiler does.
 ///
 /// # Panics
-/// When `stored` is not of the shape that `config` gives it, or the grid is empty.
+/// If `stored` does not have the shape that `config` defines, or the grid is empty.
 pub fn interpolate_positions(config: &Config, stored: &[f32], grid_h: usize, grid_w: usize) -> Vec<f32> {
     let (side, dim) = (config.stored_grid().height, config.hidden_size);
     assert_eq!(stored.len(), (1 + side * side) * dim, "position embeddings do not fit the config");
@@ -41,7 +41,7 @@ pub fn interpolate_positions(config: &Config, stored: &[f32], grid_h: usize, gri
     result
 }
 
-/// The inputs, with their weights, that make one output sample along one dimension.
+/// One output sample's inputs along one dimension, with their weights.
 struct Taps(Vec<(usize, f32)>);
 
 impl Taps {

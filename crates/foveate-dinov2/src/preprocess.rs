@@ -8,12 +8,12 @@ use crate::keys::Keys;
 
 /// Preprocessing recipe, from preprocessor_config.json.
 ///
-/// With a `shortest_edge` the image is resized so that its shorter side has that length (the longer one truncated) and
-/// `crop` is cut from its centre; without one the whole image is stretched to `crop`. Then samples are multiplied by
-/// `rescale_factor`, `mean` is subtracted and the result divided by `std`.
+/// With a `shortest_edge` the image is resized so that its shorter side has that length (the longer one is truncated),
+/// and `crop` is cut from its centre. Without one the whole image is stretched to `crop`. Then samples are multiplied
+/// by `rescale_factor`, `mean` is subtracted and the result is divided by `std`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
-    /// Shorter side after resizing; `None` when the file asks for no resize of that kind, but for a stretch to `crop`.
+    /// Shorter side after resizing; `None` if the file asks for a stretch to `crop` instead.
     pub shortest_edge: Option<u32>,
     /// Pillow's number for the filter (0 nearest, 1 lanczos, 2 bilinear, 3 bicubic, 4 box, 5 hamming).
     pub resample: u8,
@@ -23,11 +23,11 @@ pub struct Preprocess {
     pub mean: [f32; 3],
     /// Standard deviation of each channel, of samples scaled by `rescale_factor`.
     pub std: [f32; 3],
-    /// What u8 samples are multiplied by first: 1/255 in every published model.
+    /// Factor applied to u8 samples first: 1/255 in every published model.
     pub rescale_factor: f64,
 }
 
-/// The class attributes an image processor falls back to.
+/// The class attributes that an image processor falls back to.
 struct Defaults {
     resample: usize,
     mean: [f64; 3],
@@ -48,19 +48,19 @@ const BIT: Defaults = Defaults {
 const SIDES: std::ops::RangeInclusive<usize> = 1..=1 << 14;
 
 impl Preprocess {
-    /// Reads the text of a preprocessor_config.json. `path` is for messages.
+    /// Parses a preprocessor_config.json. `path` is for messages.
     ///
-    /// Absent keys take the defaults of `transformers`' `BitImageProcessor` (the class of every published DINOv2); under
-    /// any other class name they are an error, because its defaults are not known here.
+    /// Absent keys take the defaults of `transformers`' `BitImageProcessor` (the class of every published DINOv2). With
+    /// any other class name an absent key is an error, because that class's defaults are not known here.
     ///
     /// # Errors
-    /// [`ModelError::Malformed`], naming the key, for a file that is no recipe or one that cannot be followed: a
+    /// [`ModelError::Malformed`], naming the key, for a file that is not a recipe or not a supported one: a
     /// `longest_edge`, no resize at all, or a crop larger than the resized image (which would pad it).
     pub fn from_json(json: &[u8], path: &Path) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::parse(json, path)?)
     }
 
-    /// The same from keys that are already parsed.
+    /// Like [`Self::from_json`], from keys that are already parsed.
     pub(crate) fn from_map(map: Map<String, Value>, path: &Path) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::new(map, path))
     }
@@ -92,7 +92,7 @@ fn defaults(keys: &Keys<'_>) -> Result<Option<&'static Defaults>, ModelError> {
     Ok(is_bit.then_some(&BIT))
 }
 
-/// Shorter edge and input size.
+/// Reads the shorter edge and the input size.
 fn geometry(keys: &Keys<'_>, defaults: Option<&Defaults>) -> Result<(Option<u32>, Size), ModelError> {
     if !keys.flag("do_resize", Some(true))? {
         return Err(keys.error("do_resize", "is false; without a resize images have no common size"));

@@ -2,17 +2,18 @@ use std::borrow::Cow;
 
 use crate::error::ModelError;
 
-/// Named f32 tensors of a checkpoint, read when asked for.
+/// A checkpoint's named f32 tensors, read on demand.
 pub trait Weights: Send + Sync {
-    /// The tensor called `name` (Hugging Face `Dinov2Model` naming), row-major, which must have exactly `shape`.
+    /// Returns the tensor called `name` (Hugging Face `Dinov2Model` naming), row-major, which must have exactly
+    /// `shape`.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, ModelError>;
 
     /// The shape of `name` in the checkpoint, if it is there.
     fn shape(&self, name: &str) -> Option<Vec<usize>>;
 
-    /// SHA-256 that identifies the weights, lower-case hex.
+    /// A SHA-256 that identifies the weights, lower-case hex.
     fn hash(&self) -> &str;
 
-    /// Whether the weights were generated, so that the vectors mean nothing.
+    /// Whether the weights were generated, so that the vectors have no meaning.
     fn is_seeded(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Models from folders: the sound ones, and every way we know for one not to be.
+//! Models from folders: valid ones, and every known kind of damage.
 #![allow(clippy::unwrap_used)]
 
 mod sharding;
@@ -31,7 +31,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is done to a model, how, and what the error must say.
+/// A model's damage: its name, the change, and a part of the expected error.
 type Damage<T> = (&'static str, fn(&T), &'static str);
 
 type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
@@ -82,7 +82,7 @@ impl Folder {
         Model::from_folder(self.0.path())
     }
 
-    /// The error, which must be one line that names `file`.
+    /// Returns the error, which must be one line that names `file`.
     fn failure(&self, file: &str) -> String {
         let message = self.open().expect_err("it should not open").to_string();
         assert!(!message.contains('\n'), "more than one line: {message}");

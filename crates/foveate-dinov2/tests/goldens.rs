@@ -1,4 +1,4 @@
-//! The numerics that need no engine, against what `transformers` and the reference formula gave; and a real model.
+//! Compares the numerics that need no engine with `transformers` and the reference formula; and tests a real model.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn f32s(file: &SafeTensors<'_>, key: &str) -> Option<Vec<f32>> {
     Some(tensor.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
 }
 
-/// Compares the interpolated positions of a tiny model with every golden that `goldens` has; returns how many it had.
+/// Compares the interpolated positions of a tiny model with every golden in `goldens`; returns their number.
 fn check_positions(name: &str, goldens: &Path) -> usize {
     let model = Model::from_folder(&fixture("models").join(name)).unwrap();
     let shape = [1, 1 + model.config.stored_grid().patches(), 64];
@@ -64,7 +64,7 @@ fn positions_are_interpolated_to_other_shapes_too() {
     }
 }
 
-/// A ramp of unit vectors along the columns: what comes out are the filter's weights themselves.
+/// A ramp of unit vectors along the columns, whose interpolation returns the filter's weights themselves.
 fn the_filters_are_those_of_torch_when_shrinking_and_when_growing() {
     let bytes = std::fs::read(data("goldens/hf/unit_1d.safetensors")).unwrap();
     let goldens = SafeTensors::deserialize(&bytes).unwrap();

@@ -1,7 +1,7 @@
-//! Batches that go to a GPU and come back by steps that are waited for one by one, so that each can be timed.
+//! Batches on a GPU, in steps that each end with a wait, so that each can be timed.
 //!
-//! An input that is bound is copied there and then, from pinned memory in one go; outputs stay on the device until they
-//! are asked for. What was copied once is still there for the next run.
+//! Binding an input copies it at once from pinned memory. Outputs stay on the device until they are requested. A copied
+//! input is still there for the next run.
 
 use foveate_core::PixelBatch;
 use foveate_encode::EncodeError;
@@ -12,21 +12,21 @@ use ort::value::{DynTensor, DynTensorValueType, DynValue};
 use crate::error::engine;
 use crate::feed::Feed;
 
-/// The memories of one session's runs.
+/// The memory of one session's runs.
 pub(crate) struct DeviceBinding {
     binding: IoBinding,
     input: String,
     outputs: Vec<String>,
-    /// Where outputs are left.
+    /// The memory of the outputs.
     device: MemoryInfo<'static>,
-    /// Of memory that the device reads without a detour.
+    /// Allocates memory that the device reads directly.
     host: Allocator,
-    /// The last batch as the graph takes it.
+    /// The last batch in the graph's type and layout.
     staging: Option<DynTensor>,
 }
 
 impl DeviceBinding {
-    /// For a session on the CUDA device `id`, of one input and these outputs.
+    /// Creates the memory for a session on the CUDA device `id`, with one input and these outputs.
     pub(crate) fn on_gpu(session: &Session, id: i32, outputs: Vec<String>) -> ort::Result<Self> {
         let device = MemoryInfo::new(AllocationDevice::CUDA, id, AllocatorType::Device, MemoryType::Default)?;
         let pinned = MemoryInfo::new(AllocationDevice::CUDA_PINNED, id, AllocatorType::Device, MemoryType::CPUInput)?;
@@ -38,7 +38,7 @@ impl DeviceBinding {
         Ok(Self { binding: session.create_binding()?, input, outputs, device, host, staging: None })
     }
 
-    /// Puts `images` on the device, and waits until they are there.
+    /// Copies `images` to the device, and waits for the copy.
     pub(crate) fn upload(&mut self, feed: &Feed, images: PixelBatch<'_>) -> Result<(), EncodeError> {
         let (element, shape) = feed.describe(images);
         let fits = |tensor: &DynTensor| tensor.shape().iter().eq(shape.map(|length| length as i64).iter());
@@ -52,9 +52,9 @@ impl DeviceBinding {
         bound.and_then(|()| self.binding.synchronize_inputs()).map_err(|error| engine(&error))
     }
 
-    /// The outputs for the images that are on the device, in order, and on the device too.
+    /// Computes the outputs for the images on the device, in order; the outputs are on the device too.
     pub(crate) fn run<'a>(&'a mut self, session: &'a mut Session) -> ort::Result<SessionOutputs<'a>> {
-        // An output is bound for one run: the memory of the last one has the last batch's shape.
+        // An output is bound for one run: the previous run's memory has the shape of its batch.
         for output in &self.outputs {
             self.binding.bind_output_to_device(output, &self.device)?;
         }
@@ -64,7 +64,7 @@ impl DeviceBinding {
     }
 }
 
-/// An output as the host can read it.
+/// Copies an output to memory that the host can read.
 pub(crate) fn download(value: &DynValue) -> ort::Result<DynValue> {
     let tensor = value.view().downcast::<DynTensorValueType>()?;
     Ok(tensor.to(AllocationDevice::CPU, 0)?.into_dyn())
@@ -82,8 +82,8 @@ mod tests {
 
     const SIZE: Size = Size { width: 8, height: 6 };
 
-    /// The host's memory in place of a device's: whatever number of images comes after whatever other, the outputs are
-    /// those of a run without bindings, and again when nothing new is uploaded.
+    /// With host memory in place of a device's, the outputs equal those of a run without bindings, for any sequence of
+    /// batch sizes, and for a second run on the same upload.
     #[test]
     fn bound_runs_give_what_others_give() {
         let Ok(library) = load() else { return };

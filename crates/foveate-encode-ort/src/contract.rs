@@ -1,4 +1,4 @@
-//! What a graph takes and gives, read from the names, types and shapes of its inputs and outputs.
+//! A graph's inputs and outputs, inferred from their names, types and shapes.
 
 use foveate_core::{CHANNELS, Size};
 use foveate_encode::{DType, Graph, Pooling};
@@ -9,11 +9,11 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 pub(crate) struct Tensor {
     pub(crate) name: String,
     pub(crate) element: Element,
-    /// `None` for a length that is decided by the call. Empty where the file does not say.
+    /// `None` for a length that the call decides. Empty if the file does not specify it.
     pub(crate) shape: Vec<Option<usize>>,
 }
 
-/// Types of values that images and vectors can have.
+/// Element types of images and vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     U8,
@@ -32,26 +32,26 @@ pub(crate) enum Layout {
     Pixels,
 }
 
-/// How images go in.
+/// The input of images.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Input {
-    /// Raw samples for u8, else normalized ones.
+    /// Raw samples for u8, normalized ones otherwise.
     pub(crate) element: Element,
     pub(crate) layout: Layout,
-    /// The one number of images that the graph takes, if it does not take any.
+    /// The number of images that the graph requires, if it is fixed.
     pub(crate) batch: Option<usize>,
 }
 
-/// How vectors come out.
+/// The output of vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Output {
-    /// Finished vectors, `[n, d]`, to be put side by side.
+    /// Finished vectors, `[n, d]`, to be concatenated.
     Vectors(Vec<Tensor>),
     /// Tokens after the final LayerNorm, `[n, tokens, d]`, the class token first, the patches last.
     Tokens(Tensor),
 }
 
-/// Both ends of a graph.
+/// A graph's input and output.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Contract {
     pub(crate) input: Input,
@@ -125,12 +125,12 @@ impl Element {
 }
 
 impl Contract {
-    /// How `graph`, which has these inputs and outputs, is fed and read; or what is not as it should be.
+    /// Infers the input and output of `graph` from these inputs and outputs, or returns what is wrong with them.
     pub(crate) fn new(graph: &Graph, pooling: Pooling, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Self, String> {
         Ok(Self { input: input(graph.input, inputs)?, output: output(pooling, outputs)? })
     }
 
-    /// The precision of the graph, as its ends show it. What it does in between cannot be seen from outside.
+    /// The graph's precision, judged by its input and output; the precision in between is not visible.
     pub(crate) fn dtype(&self) -> DType {
         let outputs = self.output.tensors().iter().map(|tensor| tensor.element);
         let reduced = outputs.chain([self.input.element]).filter_map(Element::dtype).find(|&dtype| dtype != DType::F32);
@@ -166,7 +166,7 @@ fn input(size: Size, inputs: &[Tensor]) -> Result<Input, String> {
     let planes = fits(second, CHANNELS) && fits(third, height) && fits(fourth, width);
     let pixels = fits(second, height) && fits(third, width) && fits(fourth, CHANNELS);
     let layout = match (planes, pixels) {
-        // Nothing in its shape tells the two apart, so custom does.
+        // The shape does not distinguish the two, so convention decides.
         (true, true) if tensor.element == Element::U8 => Layout::Pixels,
         (true, _) => Layout::Planes,
         (false, true) => Layout::Pixels,
@@ -180,8 +180,9 @@ fn input(size: Size, inputs: &[Tensor]) -> Result<Input, String> {
     Ok(Input { element: tensor.element, layout, batch })
 }
 
-/// Finished vectors where the graph has all that are needed, by the names of our own exporter; else tokens, to be pooled
-/// here; else a pooler's output, which is last because the poolers of some models do more than take the class token.
+/// Chooses the outputs: finished vectors if the graph has all that are needed, by the names of our own exporter; else
+/// tokens, to be pooled here; else a pooler's output. That is the last choice because the poolers of some models do
+/// more than select the class token.
 fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<Output, String> {
     let finished: &[&str] = match pooling {
         Pooling::Cls => &["cls"],
@@ -211,7 +212,7 @@ fn output(pooling: Pooling, outputs: &[Tensor]) -> Result<Output, String> {
     ))
 }
 
-/// The tensor that `fits`, if it is the only one.
+/// Returns the tensor that `fits`, if there is exactly one.
 fn only(tensors: &[Tensor], fits: impl Fn(&Tensor) -> bool) -> Option<&Tensor> {
     let mut fitting = tensors.iter().filter(|tensor| fits(tensor));
     fitting.next().filter(|_| fitting.next().is_none())
@@ -224,11 +225,11 @@ fn list(tensors: &[Tensor]) -> String {
     }
 }
 
-/// Where the patches begin among `tokens`, which are the class token, registers and one token per patch: as many
-/// `registers` as the model's config.json says, or as many as are left when the smallest square patch that divides
-/// the input has its tokens. `None` when the tokens are no such sequence.
+/// Returns the index of the first patch among `tokens`, which are the class token, registers and one token per patch.
+/// The number of `registers` comes from the model's config.json, or else from the tokens that remain for the smallest
+/// square patch that divides the input. `None` if the tokens are not such a sequence.
 pub(crate) fn first_patch(tokens: usize, registers: Option<usize>, input: Size) -> Option<usize> {
-    /// More than any published model has; beyond, the remainder is taken for a sign of another architecture.
+    /// More than any published model has. A larger remainder indicates another architecture.
     const MAX_REGISTERS: usize = 16;
     let (width, height) = (input.width as usize, input.height as usize);
     let sides = (1..=width.min(height)).filter(|side| width % side == 0 && height % side == 0);

@@ -1,4 +1,4 @@
-//! The encoder: a session, fed and read.
+//! The encoder: it feeds sessions and reads their outputs.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -25,13 +25,13 @@ use crate::rows::Take;
 /// An ONNX graph on ONNX Runtime.
 pub struct OrtEncoder {
     spec: EncoderSpec,
-    /// Each computes the next images that none has taken.
+    /// Each engine takes the next part of the batch.
     engines: Vec<Engine>,
-    /// What is read, and how.
+    /// The outputs to read, and how.
     outputs: Vec<(Tensor, Take)>,
-    /// Images of one run.
+    /// Images per run.
     step: usize,
-    /// How many images of the last batch are still on the device; none if they were more than one run's.
+    /// The number of images of the last batch that are still on the device; none if the batch took more than one run.
     #[cfg(feature = "cuda")]
     resident: usize,
 }
@@ -43,9 +43,9 @@ struct Engine {
     road: Road,
 }
 
-/// How images get to the graph, and outputs from it.
+/// The path of images to the graph and of outputs back.
 enum Road {
-    /// In the host's memory.
+    /// Through the host's memory.
     Host(RunOptions<HasSelectedOutputs>),
     #[cfg(feature = "cuda")]
     Gpu(Box<DeviceBinding>),
@@ -65,27 +65,30 @@ impl Road {
 }
 
 impl OrtEncoder {
-    /// Loads the shared library if it is not there yet, makes sessions of `graph`, and runs one on a black image, which
-    /// tells the width of its vectors and that it works at all.
+    /// Loads the shared library if necessary, opens sessions of `graph`, and runs one on a black image, which tests the
+    /// session and shows the width of its vectors.
     ///
-    /// Images go in as the graph takes them: u8 as they are, f32 and f16 normalized with `graph.mean` and `graph.std`; as
-    /// `[n, h, w, 3]` or `[n, 3, h, w]`; any number at a time or the one that the graph was made for. Vectors are its
-    /// outputs `cls` and `patch_mean` if it has them, else pooled from the tokens `last_hidden_state` (or of whatever
-    /// name, if no other output has three dimensions), else, for class vectors, its `pooler_output` or only output.
+    /// Images are passed in the graph's type: u8 unchanged, f32 and f16 normalized with `graph.mean` and `graph.std`;
+    /// as `[n, h, w, 3]` or `[n, 3, h, w]`; with a variable or a fixed batch size.
+    ///
+    /// Vectors are the outputs `cls` and `patch_mean` if the graph has them. Else they are pooled from the tokens
+    /// `last_hidden_state` (or the only output with three dimensions). Else class vectors are its `pooler_output` or
+    /// only output.
     ///
     /// On the CPU, `options.threads` threads are divided among sessions. A session with one thread computes one image
-    /// at a time, whose bits are then the same in every batch and on any number of such sessions; that is also faster
-    /// than threads that share an image. Every session holds the weights, so there are as many as stay below a
-    /// gigabyte together, or what the setting `sessions` says. The other setting is `optimization`.
+    /// at a time, with the same bits in every batch and on any number of such sessions. That is also faster than
+    /// threads that share an image. Every session has a copy of the weights. The number of sessions is the largest that
+    /// keeps the copies below a gigabyte, or the setting `sessions`. The other setting is `optimization`.
     ///
-    /// On a GPU there is one session, which takes whole batches. The settings are `optimization`, `tf32` (`on` or `off`,
-    /// the default) and, on `tensorrt:N`, `engine_cache`. That black image also tells whether the graph is computed
-    /// there: one whose products or attention ONNX Runtime would leave to the CPU is refused.
+    /// On a GPU there is one session, which takes whole batches. The settings are `optimization`, `tf32` (`on` or
+    /// `off`, the default) and, on `tensorrt:N`, `engine_cache`. The run on a black image also shows where the graph is
+    /// computed: a graph whose products or attention ONNX Runtime would run on the CPU is refused.
     ///
     /// # Errors
-    /// [`EncodeError::Device`] when the library or the device is not there, [`EncodeError::Model`] for a graph that
-    /// cannot be read or does not fit the above, [`EncodeError::Unsupported`] for another precision than the graph's
-    /// (TensorRT computes graphs in f32 in f16 and bf16 too) and for settings that there are not.
+    /// - [`EncodeError::Device`] if the library or the device is missing.
+    /// - [`EncodeError::Model`] for a graph that cannot be read or does not match the above.
+    /// - [`EncodeError::Unsupported`] for unknown settings and for another precision than the graph's (but TensorRT
+    ///   computes f32 graphs in f16 and bf16 too).
     pub fn open(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let plan = Plan::new(graph, options)?;
         let first = plan.session()?;
@@ -111,7 +114,7 @@ impl OrtEncoder {
                 device: plan.device.to_string(),
                 dtype,
                 max_batch,
-                // In runs of several images, the library may order its sums by how many there are.
+                // In a run of several images, their number may change the library's order of summation.
                 batch_invariant: alone && step == 1,
             },
             engines,
@@ -170,7 +173,7 @@ impl Resident for OrtEncoder {
     }
 }
 
-/// Lets every engine compute the next part until there is none.
+/// Lets every engine compute the next part until none is left.
 fn share<'a, I>(
     engines: &mut [Engine],
     outputs: &[(Tensor, Take)],
@@ -210,7 +213,7 @@ impl Engine {
         Ok(Self { session, feed: Feed::new(&contract.input, plan.graph.mean, plan.graph.std), road })
     }
 
-    /// The vectors of `images`, `[n, dim]`.
+    /// Computes the vectors of `images`, `[n, dim]`.
     fn fill(
         &mut self,
         images: PixelBatch<'_>,
@@ -240,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Runs one black image, and says how its outputs become a row, and of how many components.
+    /// Runs one black image; returns how the outputs form a row, and the row's length.
     fn measure(
         &mut self,
         output: &Output,
@@ -262,7 +265,7 @@ impl Engine {
         Ok((takes, dim))
     }
 
-    /// Of the outputs that `image` has.
+    /// Returns the shapes of the outputs for `image`.
     fn shapes(&mut self, image: PixelBatch<'_>) -> Result<Vec<Vec<usize>>, EncodeError> {
         let Self { session, feed, road } = self;
         match road {
@@ -275,7 +278,7 @@ impl Engine {
             Road::Gpu(bound) => {
                 bound.upload(feed, image)?;
                 let results = bound.run(session).map_err(|error| engine(&error))?;
-                // Copied, as every batch's will be: the first copy takes longer than others.
+                // Copied like every batch's outputs, because the first copy takes longer than others.
                 let values = results.values().map(|value| Ok(shape(&download(&value)?)));
                 values.collect::<ort::Result<_>>().map_err(|error| engine(&error))
             }
@@ -283,7 +286,7 @@ impl Engine {
     }
 }
 
-/// The vectors of the images that are on the device.
+/// Computes the vectors of the images on the device.
 #[cfg(feature = "cuda")]
 fn compute(
     session: &mut Session,
@@ -306,7 +309,7 @@ fn shape(value: &DynValue) -> Vec<usize> {
     value.shape().iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect()
 }
 
-/// How an output of `shape` becomes a part of a row, from component `at` on.
+/// Decides how an output of `shape` becomes part of a row, from component `at` on.
 fn take(output: &Output, shape: &[usize], at: usize, pooling: Pooling, graph: &Graph) -> Result<Take, String> {
     match (output, shape) {
         (Output::Vectors(_), &[_, width @ (1..)]) => Ok(Take::Vector { at, width }),
@@ -337,7 +340,7 @@ fn contract(graph: &Graph, pooling: Pooling, session: &Session) -> Result<Contra
     Contract::new(graph, pooling, &inputs, &outputs).map_err(|problem| malformed(graph, problem))
 }
 
-/// A graph is computed in the precision that it was exported in, and no other; but TensorRT converts f32.
+/// Checks the precision: a graph computes only in the precision it was exported in, but TensorRT converts f32.
 fn precision(contract: &Contract, device: Device, options: &EncoderOptions) -> Result<DType, EncodeError> {
     let converts = matches!(device, Device::TensorRt(_)) && contract.dtype() == DType::F32;
     if contract.dtype() == options.dtype || converts {

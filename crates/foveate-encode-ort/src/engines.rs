@@ -1,4 +1,5 @@
-//! TensorRT's engines: made for one graph, one precision and a range of batches, which takes minutes, and kept on disk.
+//! TensorRT's engines: each takes minutes to build for one graph, one precision and a range of batches, and is kept on
+//! disk.
 
 use std::path::{Path, PathBuf};
 
@@ -11,22 +12,22 @@ use crate::files;
 /// The setting that names the folder.
 pub(crate) const ENGINE_CACHE: &str = "engine_cache";
 
-/// How TensorRT is to compute a graph, and where it keeps what it made for that.
+/// How TensorRT computes a graph, and the folders of its caches.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Engines {
     pub(crate) dtype: DType,
-    /// Of this graph, precision and range of batches alone.
+    /// The folder for engines of this graph, precision and range of batches.
     pub(crate) engines: String,
-    /// How fast each kernel is on each kind of GPU, of all graphs.
+    /// The folder for timings of kernels per kind of GPU, shared by all graphs.
     pub(crate) timings: String,
-    /// The smallest, the usual and the largest input, as ONNX Runtime's options spell them; `None` for a graph that
-    /// leaves nothing open.
+    /// The smallest, the usual and the largest input, in the spelling of ONNX Runtime's options; `None` for a graph
+    /// whose shapes are all fixed.
     pub(crate) shapes: Option<[String; 3]>,
 }
 
 impl Engines {
-    /// Those of the graph that `outline` is a session of, for batches of 1 to `max_batch` images in `dtype`, below the
-    /// folder `setting` or the user's cache. Makes the folders.
+    /// Creates the folders for the graph of the session `outline`, for batches of 1 to `max_batch` images in `dtype`,
+    /// below the folder `setting` or the user's cache.
     pub(crate) fn new(
         outline: &Session,
         source: &GraphSource,
@@ -62,21 +63,22 @@ fn default_folder() -> Option<PathBuf> {
     folder_of_user(&|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
 }
 
-/// Where the platform's programs keep what they can make again.
+/// The platform's cache folder for programs.
 fn folder_of_user(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let home = || variable("HOME").map(|home| home.join(".cache"));
     let cache = variable("XDG_CACHE_HOME").or_else(|| variable("LOCALAPPDATA")).or_else(home)?;
     Some(cache.join("foveate").join("tensorrt"))
 }
 
-/// ONNX Runtime names an engine by the names in its graph and not by its weights, by its own version and TensorRT's, the
-/// precision and the architecture of the GPU. The rest is said here.
+/// Names a folder by the properties that ONNX Runtime's file names lack. ONNX Runtime names an engine by the names in
+/// its graph, its own version and TensorRT's, the precision and the GPU's architecture, but not by the weights.
 fn name(hash: &str, dtype: DType, tf32: bool, max_batch: usize) -> String {
     let tf32 = if tf32 { "-tf32" } else { "" };
     format!("{}-{}{tf32}-{max_batch}", &hash[..16], dtype.name())
 }
 
-/// `name:1x224x224x3`, and the same with most images twice: most batches are full. Only the number of images may be open.
+/// Returns `name:1x224x224x3`, then twice the largest batch, because most batches are full. Only the batch size may be
+/// variable.
 fn shapes(name: &str, shape: &[i64], max_batch: usize) -> Option<[String; 3]> {
     let (&images, image) = shape.split_first()?;
     let open = images < 0 && image.iter().all(|&length| length > 0);

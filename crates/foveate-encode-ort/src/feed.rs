@@ -1,4 +1,4 @@
-//! Images as a graph takes them.
+//! Images in a graph's type and layout.
 
 use foveate_core::{CHANNELS, PixelBatch, Size};
 use foveate_encode::EncodeError;
@@ -11,30 +11,30 @@ use ort::value::{PrimitiveTensorElementType, TensorRef};
 use crate::contract::{Element, Input, Layout};
 use crate::error::engine;
 
-/// Turns batches into input tensors, in memory that it keeps.
+/// Converts batches to input tensors, in memory that it reuses.
 pub(crate) struct Feed {
     layout: Layout,
-    /// The one number of images of a tensor, if it is not the batch's own.
+    /// The number of images of every tensor, if it is fixed.
     batch: Option<usize>,
     samples: Samples,
 }
 
 enum Samples {
-    /// As they come, in the very memory that they come in if the layout and the number of images allow it.
+    /// Unchanged, and without a copy if the layout and the number of images allow it.
     U8(Converted<u8>),
     F32(Converted<f32>),
     F16(Converted<f16>),
 }
 
-/// Samples under way.
+/// A conversion of samples, with its memory.
 struct Converted<T> {
-    /// What each value of each channel becomes.
+    /// The result for each value of each channel.
     table: Box<[[T; 256]; CHANNELS]>,
     memory: Vec<T>,
 }
 
 impl Feed {
-    /// For images whose samples are to be normalized with `mean` and `std`, which u8 inputs do not use.
+    /// Creates a feed whose samples are normalized with `mean` and `std`; u8 inputs do not use these.
     pub(crate) fn new(input: &Input, mean: [f32; 3], std: [f32; 3]) -> Self {
         let normalized = |channel: usize, value: u8| (f32::from(value) / 255.0 - mean[channel]) / std[channel];
         let samples = match input.element {
@@ -45,7 +45,7 @@ impl Feed {
         Self { layout: input.layout, batch: input.batch, samples }
     }
 
-    /// What the values of a tensor of `images` are, and its shape.
+    /// The element type and the shape of a tensor of `images`.
     #[cfg(feature = "cuda")]
     pub(crate) fn describe(&self, images: PixelBatch<'_>) -> (TensorElementType, [usize; 4]) {
         let element = match &self.samples {
@@ -56,7 +56,7 @@ impl Feed {
         (element, shape(self.batch.unwrap_or(images.len()), images.size(), self.layout))
     }
 
-    /// Writes `images` to `tensor`, which is of the type and the shape that [`Self::describe`] says.
+    /// Writes `images` to `tensor`, which must have the type and the shape from [`Self::describe`].
     #[cfg(feature = "cuda")]
     pub(crate) fn write(&self, images: PixelBatch<'_>, tensor: &mut DynTensor) -> Result<(), EncodeError> {
         match &self.samples {
@@ -72,7 +72,7 @@ impl Feed {
         Ok(())
     }
 
-    /// `images` as one tensor; where it must have more images, black ones follow.
+    /// Returns `images` as one tensor, padded with black images if the graph requires more.
     pub(crate) fn tensor<'a>(&'a mut self, images: PixelBatch<'a>) -> Result<SessionInputValue<'a>, EncodeError> {
         let (size, layout, len) = (images.size(), self.layout, self.batch.unwrap_or(images.len()));
         match &mut self.samples {
@@ -103,7 +103,7 @@ impl<T: Copy> Converted<T> {
         &self.memory
     }
 
-    /// Fills `out`, which is at least as long as the images; black ones follow.
+    /// Fills `out`, which is at least as long as the images; black images follow them.
     fn write(&self, images: PixelBatch<'_>, layout: Layout, out: &mut [T]) {
         let image = images.as_slice().len() / images.len();
         let (used, rest) = out.split_at_mut(images.len() * image);
@@ -121,7 +121,7 @@ fn values<T: PrimitiveTensorElementType>(tensor: &mut DynTensor) -> Result<&mut 
     tensor.try_extract_tensor_mut().map(|(_, values)| values).map_err(|error| engine(&error))
 }
 
-/// One image, `[h, w, 3]` to the layout.
+/// Converts one image from `[h, w, 3]` to the layout.
 fn convert<T: Copy>(table: &[[T; 256]; CHANNELS], image: &[u8], layout: Layout, out: &mut [T]) {
     match layout {
         Layout::Pixels => {
@@ -158,7 +158,7 @@ where
     tensor.map(SessionInputValue::from).map_err(|error| engine(&error))
 }
 
-/// Of a tensor of `len` images.
+/// The shape of a tensor of `len` images.
 fn shape(len: usize, size: Size, layout: Layout) -> [usize; 4] {
     let (height, width) = (size.height as usize, size.width as usize);
     match layout {

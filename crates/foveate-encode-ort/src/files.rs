@@ -1,4 +1,4 @@
-//! The files that a graph is in: its own, and those with its weights.
+//! The files of a graph: its own, and those with its weights.
 
 #[cfg(feature = "tensorrt")]
 use std::io::Read;
@@ -8,7 +8,7 @@ use foveate_encode::GraphSource;
 #[cfg(feature = "tensorrt")]
 use sha2::{Digest, Sha256};
 
-/// Bytes of a graph with its weights. A file that cannot be seen has none, and is not opened later either.
+/// The size in bytes of a graph with its weights. An unreadable file counts as empty; opening it will fail later.
 pub(crate) fn bytes(source: &GraphSource) -> u64 {
     let file_bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     match source {
@@ -17,7 +17,7 @@ pub(crate) fn bytes(source: &GraphSource) -> u64 {
     }
 }
 
-/// The files beside a graph that its weights may be in, as exporters name them.
+/// The files beside a graph that may contain its weights, by the exporters' naming.
 fn weights(graph: &Path) -> impl Iterator<Item = PathBuf> {
     [".data", "_data"].into_iter().map(|suffix| {
         let mut path = graph.as_os_str().to_owned();
@@ -26,7 +26,7 @@ fn weights(graph: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// SHA-256 of a graph and the files of its weights, in hexadecimal digits.
+/// Returns the SHA-256 of a graph and the files of its weights, in hexadecimal digits.
 #[cfg(feature = "tensorrt")]
 pub(crate) fn hash(source: &GraphSource) -> std::io::Result<String> {
     let mut sha = Sha256::new();

@@ -1,10 +1,10 @@
-//! What `foveate doctor` shows.
+//! The health that `foveate doctor` shows.
 
 use foveate_core::Health;
 
 use crate::library::{Library, load};
 
-/// The library, and the devices that a session can really be made on.
+/// The library, and the devices on which a session can be opened.
 pub(crate) fn health() -> Health {
     match load() {
         Ok(library) => Health::library(describe(library)).on(devices(library)),
@@ -16,7 +16,7 @@ fn describe(library: &Library) -> String {
     format!("ONNX Runtime {}, {}", library.version, library.path.display())
 }
 
-/// Providers are compiled into many libraries whose machine lacks what they need, so each is tried.
+/// Tries each provider, because many libraries include providers whose requirements the machine lacks.
 fn devices(library: &Library) -> Vec<String> {
     #[cfg(feature = "cuda")]
     let gpus = gpu::devices(library);

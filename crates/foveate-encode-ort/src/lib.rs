@@ -29,10 +29,10 @@ use foveate_encode::{EncoderBackend, EncoderRegistry, GraphFormat};
 /// The name of this backend in the registry.
 pub const NAME: &str = "ort";
 
-/// Adds this backend to `registry`, whatever the program's checkpoints are: it takes none.
+/// Adds this backend to `registry`. It takes no checkpoints, so their type does not matter.
 ///
 /// # Errors
-/// When a backend of the same name is registered already.
+/// If a backend of the same name is registered already.
 pub fn register<C>(registry: &mut EncoderRegistry<C>) -> Result<(), RegistryError> {
     let backend = EncoderBackend::new(NAME, "any ONNX graph, with ONNX Runtime's shared library");
     let backend =

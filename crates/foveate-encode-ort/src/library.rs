@@ -1,5 +1,5 @@
-//! The shared library: found, checked and loaded here, once for the process, and never by accident: any call into `ort`
-//! before [`load`] has succeeded would look for it on its own and panic where there is none.
+//! The shared library: found, checked and loaded here, once per process, and never by accident. Any call into `ort`
+//! before [`load`] has succeeded would search for it and panic if it is missing.
 
 use std::error::Error as _;
 use std::ffi::OsStr;
@@ -14,23 +14,23 @@ use ort::environment::Environment;
 
 use crate::error::one_line;
 
-/// Names the library's file.
+/// The variable with the library's path.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
 const REMEDY: &str = "run `cargo xtask setup --only ort`, or `pip install onnxruntime` and set ORT_DYLIB_PATH to the \
                       file onnxruntime/capi/libonnxruntime.so.* of that package";
 
-/// The loaded library. There is one in a process, and it stays.
+/// The loaded library. There is one per process, and it stays loaded.
 pub(crate) struct Library {
-    /// What every session belongs to. `ort` itself holds it only weakly.
+    /// The owner of every session. `ort` itself holds it only weakly.
     pub(crate) environment: Environment,
-    /// What was loaded: a path, or a name that the system's loader found.
+    /// The loaded file: a path, or a name that the system's loader found.
     pub(crate) path: PathBuf,
     /// `1.31.1`.
     pub(crate) version: String,
 }
 
-/// Why there is no library to use, in one line.
+/// Why there is no usable library, in one line.
 #[derive(Clone, Debug)]
 pub(crate) struct Unavailable(String);
 
@@ -39,7 +39,7 @@ impl Unavailable {
         Problem { cause: self.0, remedy: REMEDY.to_owned() }
     }
 
-    /// The same for somebody who asked to run on `device`.
+    /// Returns the error for a request to run on `device`.
     pub(crate) fn on(self, device: &str) -> EncodeError {
         EncodeError::Device { device: device.to_owned(), reason: self.to_string().into() }
     }
@@ -54,9 +54,9 @@ impl fmt::Display for Unavailable {
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
-/// The library, loaded at the first call that finds it; a failure is not remembered. It is the file that
-/// `ORT_DYLIB_PATH` names; where that is not set, the first of `libonnxruntime.so` and `libonnxruntime.so.1` (or what
-/// the platform calls them) that is next to the program or where the system's loader looks.
+/// Returns the library, loaded at the first call that finds it; a failure is not cached. It is the file that
+/// `ORT_DYLIB_PATH` names. If that is not set, it is the first of `libonnxruntime.so` and `libonnxruntime.so.1` (or the
+/// platform's names) that is beside the program or on the system loader's path.
 pub(crate) fn load() -> Result<&'static Library, Unavailable> {
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = LIBRARY.get() {
@@ -69,11 +69,11 @@ pub(crate) fn load() -> Result<&'static Library, Unavailable> {
     Ok(LIBRARY.get_or_init(|| library))
 }
 
-/// What keeps one file from being used.
+/// Why a file cannot be used.
 enum Cause {
-    /// The system's loader does not load it; its words.
+    /// The system's loader refuses it, with this message.
     NotLoaded(String),
-    /// It is something else, or of another time.
+    /// It is another library, or another version.
     Unfit(String),
 }
 
@@ -105,7 +105,7 @@ fn search() -> Result<Library, Unavailable> {
     }))
 }
 
-/// As build scripts, and as distributions name it.
+/// The file names of build scripts and of distributions.
 fn names() -> [String; 2] {
     use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
     let plain = format!("{DLL_PREFIX}onnxruntime{DLL_SUFFIX}");
@@ -113,7 +113,7 @@ fn names() -> [String; 2] {
     [plain, versioned]
 }
 
-/// Loads `path`; one that is not absolute is looked for beside the program first.
+/// Loads `path`; a relative one is searched beside the program first.
 fn open(path: &Path) -> Result<Library, Cause> {
     let builder = ort::init_from(path).map_err(cause)?;
     let environment = builder.with_name("foveate").with_telemetry(false).build();
@@ -125,7 +125,7 @@ fn cause(error: LoadDynamicError) -> Cause {
     match error {
         LoadDynamicError::Dlopen { error, path } => {
             let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-            // The loader's own words begin with the path, but for some of its errors.
+            // Most of the loader's messages begin with the path, but not all.
             let path = path.display().to_string();
             let words = if words.contains(&path) { words } else { format!("{path}: {words}") };
             Cause::NotLoaded(one_line(&words))
@@ -142,7 +142,7 @@ fn cause(error: LoadDynamicError) -> Cause {
     }
 }
 
-/// What the library says of its build, or its file's name: `ort` does not pass the version on.
+/// Returns the library's version from its build information or its file name, because `ort` does not pass it on.
 fn version(path: &Path) -> String {
     let of_build = ort::info().split_once("git-branch=rel-").map(|(_, rest)| rest);
     let of_name = path.file_name().and_then(OsStr::to_str).and_then(|name| name.split_once(".so."));

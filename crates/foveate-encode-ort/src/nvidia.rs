@@ -1,5 +1,5 @@
-//! NVIDIA's libraries, loaded before a provider asks for them: whoever asks for a library of a name that is loaded
-//! already gets that one, so nothing has to be said to the system's loader.
+//! NVIDIA's libraries, loaded before a provider requests them. A library whose name is already loaded is not searched
+//! again, so the system's loader needs no configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -9,12 +9,12 @@ use ort::util::preload_dylib;
 
 use crate::library::Library;
 
-/// Folders of NVIDIA's libraries, colons between them; `foveate-cuda` looks there too.
+/// Folders of NVIDIA's libraries, separated by colons; `foveate-cuda` searches them too.
 pub(crate) const VARIABLE: &str = "FOVEATE_CUDA_LIB";
 
 const TENSORRT: [&str; 3] = ["libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"];
 
-/// Loads those that are found, once in a process. What is missing is named by the provider that needs it.
+/// Loads the libraries that are found, once per process. The provider that needs a missing one names it.
 pub(crate) fn preload(library: &Library) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -23,7 +23,7 @@ pub(crate) fn preload(library: &Library) {
         let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
         let toolkits = toolkits.chain(["/usr/local/cuda".into()]).map(|toolkit| toolkit.join("lib64"));
         let beside = site_packages(&library.path).map(|folder| beside(&folder)).unwrap_or_default();
-        // The nameless folder leaves the search to the system's loader.
+        // The empty path leaves the search to the system's loader.
         let folders: Vec<PathBuf> = named.chain(beside).chain([PathBuf::new()]).chain(toolkits).collect();
         for name in [CUDA_DYLIBS, CUDNN_DYLIBS, &TENSORRT].concat() {
             let _found = folders.iter().any(|folder| preload_dylib(folder.join(name)).is_ok());
@@ -31,14 +31,14 @@ pub(crate) fn preload(library: &Library) {
     });
 }
 
-/// The folder of Python packages that `library` lies in as `onnxruntime/capi/libonnxruntime.so.*`.
+/// The folder of Python packages in which `library` is `onnxruntime/capi/libonnxruntime.so.*`.
 fn site_packages(library: &Path) -> Option<PathBuf> {
     let capi = library.canonicalize().ok()?.parent()?.to_owned();
     let is_package = capi.ends_with("onnxruntime/capi");
     capi.ancestors().nth(2).filter(|_| is_package).map(Path::to_owned)
 }
 
-/// Where NVIDIA's packages keep their libraries, sorted.
+/// The library folders of NVIDIA's packages, sorted.
 fn beside(site_packages: &Path) -> Vec<PathBuf> {
     let packages = std::fs::read_dir(site_packages.join("nvidia")).into_iter().flatten();
     let mut folders: Vec<PathBuf> = packages.filter_map(|entry| Some(entry.ok()?.path().join("lib"))).collect();

@@ -1,17 +1,17 @@
-//! Where the nodes of a graph really ran. ONNX Runtime gives a provider what it can do and everything else to the CPU,
-//! without a word; its profile of a run tells.
+//! The actual placement of a graph's nodes. ONNX Runtime silently runs on the CPU whatever a provider does not support;
+//! its profile of a run shows it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// What of a network must not be left to the CPU: parts of the names of operators that are applied to every token. What
-/// computes shapes and positions belongs there.
+/// Operators that must not run on the CPU: parts of the names of operators that are applied to every token. Operators
+/// that compute shapes and positions may.
 const HEAVY: [&str; 6] = ["MatMul", "Gemm", "Conv", "Attention", "LayerNormalization", "Softmax"];
 const CPU: &str = "CPUExecutionProvider";
 
-/// Refuses a run that left heavy operators to the CPU, by the profile that ONNX Runtime wrote of it to `path`.
+/// Refuses a run that computed heavy operators on the CPU, by the profile that ONNX Runtime wrote to `path`.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let events: Vec<Value> = serde_json::from_slice(&text).map_err(|error| format!("its profile: {error}"))?;
@@ -29,7 +29,7 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Of an event that is a node's: what it does, and which provider did it.
+/// Returns a node event's operator and provider.
 fn placed(event: &Value) -> Option<(&str, &str)> {
     let arguments = event.get("args")?;
     Some((arguments.get("op_name")?.as_str()?, arguments.get("provider")?.as_str()?))

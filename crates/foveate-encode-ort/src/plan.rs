@@ -1,4 +1,4 @@
-//! How sessions of a graph are made: where, how many, with which settings.
+//! The placement, number and settings of a graph's sessions.
 
 use std::collections::BTreeMap;
 #[cfg(feature = "cuda")]
@@ -16,27 +16,27 @@ use crate::provider::{Device, Wishes, refused};
 
 type Settings = BTreeMap<String, String>;
 
-/// The setting that says how far ONNX Runtime may rewrite the graph.
+/// The setting for how far ONNX Runtime may rewrite the graph.
 const OPTIMIZATION: &str = "optimization";
-/// The setting that says how many copies of the graph share the threads.
+/// The setting for the number of sessions, each with a copy of the graph, that share the threads.
 const SESSIONS: &str = "sessions";
-/// The setting that allows a GPU to keep 10 bits of the factors of a product of f32.
+/// The setting that allows a GPU to round the factors of f32 products to 10 bits.
 const TF32: &str = "tf32";
-/// What all copies of a graph may take where nobody says how many there are to be.
+/// The limit on the size of all copies of a graph, if the number of sessions is not set.
 const MAX_COPIES_BYTES: u64 = 1 << 30;
 
-/// How sessions of one graph are made.
+/// How to open sessions of one graph.
 pub(crate) struct Plan<'a> {
     library: &'static Library,
     pub(crate) graph: &'a Graph,
     pub(crate) device: Device,
     optimization: GraphOptimizationLevel,
-    /// How many there will be.
+    /// The number of sessions.
     pub(crate) sessions: usize,
-    /// Of each.
+    /// Threads per session.
     pub(crate) threads: usize,
     wishes: Wishes,
-    /// Where the session on a GPU writes what ran where.
+    /// The profile of the session on a GPU, which shows the placement of its nodes.
     #[cfg(feature = "cuda")]
     profile: Option<tempfile::TempDir>,
 }
@@ -53,7 +53,7 @@ impl<'a> Plan<'a> {
         let threads = options.threads.max(1);
         let sessions = if device == Device::Cpu { sessions(graph, options, threads)? } else { 1 };
         let wishes = Wishes::new(tf32);
-        // A device that this build cannot have is no reason to ask for a library.
+        // A device that this build does not support must not require a library.
         device.providers(&wishes)?;
         check_tf32(device, options.dtype, tf32)?;
         let library = load().map_err(|unavailable| unavailable.on(&options.device))?;
@@ -77,20 +77,20 @@ impl<'a> Plan<'a> {
         Ok(self)
     }
 
-    /// The same with what a GPU needs besides.
+    /// The plan with the additions for a GPU.
     #[cfg(feature = "cuda")]
     fn on_device(mut self, options: &EncoderOptions) -> Result<Self, EncodeError> {
         if self.device == Device::Cpu {
             return Ok(self);
         }
-        // Before anything is read or written.
+        // Checked before any file is read or written.
         crate::probe::probe(self.library, self.device)?;
         let folder = tempfile::tempdir();
         let folder = folder.map_err(|error| EncodeError::Engine(format!("no folder for a profile: {error}").into()))?;
         self.profile = Some(folder);
         #[cfg(feature = "tensorrt")]
         if let Device::TensorRt(_) = self.device {
-            // A session on the CPU, for the name and the shape of the input alone.
+            // A session on the CPU, only to learn the input's name and shape.
             let outline = builder(self.library, GraphOptimizationLevel::Disable, self.threads);
             let outline = self.commit(outline.map_err(|error| engine(&error))?)?;
             let cache = options.settings.get(crate::engines::ENGINE_CACHE).map(String::as_str);
@@ -138,8 +138,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Refuses a session on a GPU whose first run was not computed there; where the device is the CPU, there is nothing
-    /// to refuse.
+    /// Refuses a session on a GPU whose first run was computed elsewhere. On the CPU there is nothing to check.
     #[cfg(feature = "cuda")]
     pub(crate) fn check_placement(&self, session: &mut Session) -> Result<(), EncodeError> {
         if self.profile.is_none() {
@@ -174,7 +173,7 @@ fn tf32(settings: &Settings) -> Result<bool, EncodeError> {
     }
 }
 
-/// TensorRT uses TF32 for f32 unless NVIDIA's own variable forbids it, and ONNX Runtime has no option for that.
+/// Refuses f32 on TensorRT with TF32: it uses TF32 unless NVIDIA's variable forbids it, and ONNX Runtime has no option.
 fn check_tf32(device: Device, dtype: DType, tf32: bool) -> Result<(), EncodeError> {
     const VARIABLE: &str = "NVIDIA_TF32_OVERRIDE";
     let is_forbidden = std::env::var_os(VARIABLE).is_some_and(|value| value == "0");
@@ -186,7 +185,7 @@ fn check_tf32(device: Device, dtype: DType, tf32: bool) -> Result<(), EncodeErro
     }
 }
 
-/// How many sessions share `threads`: a divisor of them.
+/// Returns the number of sessions that share `threads`: a divisor of them.
 fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<usize, EncodeError> {
     let divides = |&sessions: &usize| sessions > 0 && threads.is_multiple_of(sessions);
     match options.settings.get(SESSIONS) {
@@ -201,15 +200,15 @@ fn sessions(graph: &Graph, options: &EncoderOptions, threads: usize) -> Result<u
     }
 }
 
-/// Whether a session could not be made because of its device and not of its graph.
+/// Whether the error of opening a session concerns its device rather than its graph.
 fn is_of_device(words: &str) -> bool {
     ["CUDA failure", "CUDNN failure", "CUBLAS failure", "CUDA error", "Failed to load library"]
         .iter()
         .any(|sign| words.contains(sign))
 }
 
-/// `threads` are all that a session has, the caller's among them, and they sleep when there is nothing to do: the cores
-/// they would spin on are others' to use.
+/// Creates a session builder. `threads` counts all threads of a session, including the caller's. They sleep when idle,
+/// because spinning would take cores from other work.
 fn builder(library: &Library, optimization: GraphOptimizationLevel, threads: usize) -> ort::Result<SessionBuilder> {
     let builder = Session::builder(&library.environment)?.with_optimization_level(optimization)?;
     let builder = builder.with_intra_threads(threads)?.with_inter_threads(1)?;

@@ -1,4 +1,4 @@
-//! Whether a device is there, which ONNX Runtime finds out when it makes a session and not before.
+//! A check whether a device is available. ONNX Runtime detects that only when it opens a session.
 
 use foveate_encode::EncodeError;
 use ort::session::Session;
@@ -7,15 +7,15 @@ use crate::error::one_line;
 use crate::library::Library;
 use crate::provider::{Device, Wishes, refused};
 
-/// An ONNX file of one node, Identity, on one f32.
+/// An ONNX file with one node, Identity, on one f32.
 const IDENTITY: &[u8] = b"\x08\x08\x3a\x37\x0a\x10\x0a\x01x\x12\x01y\x22\x08Identity\x12\x01g\
     \x5a\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01\
     \x62\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01\x42\x02\x10\x0d";
 
-/// Makes a session on `device`, after loading what its provider will ask for.
+/// Opens a session on `device`, after loading its provider's libraries.
 ///
 /// # Errors
-/// [`EncodeError::Device`], with what is missing.
+/// [`EncodeError::Device`], naming what is missing.
 pub(crate) fn probe(library: &Library, device: Device) -> Result<(), EncodeError> {
     crate::nvidia::preload(library);
     let providers = device.providers(&Wishes::new(false))?;

@@ -1,11 +1,11 @@
-//! Where a graph runs: the device that was asked for or none.
+//! The device of a graph: the requested one or none.
 
 use std::fmt;
 
 use foveate_encode::{Cause, EncodeError};
 use ort::ep::ExecutionProviderDispatch;
 
-/// A device by its name in [`foveate_encode::EncoderOptions::device`].
+/// A device, by its name in [`foveate_encode::EncoderOptions::device`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     Cpu,
@@ -24,7 +24,7 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// Reads `cpu`, `cuda:N` or `tensorrt:N`, where `:0` may be left out.
+    /// Parses `cpu`, `cuda:N` or `tensorrt:N`; `:0` is optional.
     pub(crate) fn parse(name: &str) -> Result<Self, EncodeError> {
         let (kind, id) = name.split_once(':').unwrap_or((name, "0"));
         match (kind, id.parse()) {
@@ -35,22 +35,22 @@ impl Device {
         }
     }
 
-    /// What ONNX Runtime is to run the graph with, in order of preference; nothing for the CPU. Every one of them
-    /// fails the session when it cannot be had: by default ONNX Runtime would go on without.
+    /// Returns ONNX Runtime's providers for the graph, in order of preference; none for the CPU. An unavailable one
+    /// fails the session; by default ONNX Runtime would continue without it.
     pub(crate) fn providers(self, wishes: &Wishes) -> Result<Vec<ExecutionProviderDispatch>, EncodeError> {
         match self {
             Self::Cpu => Ok(Vec::new()),
             Self::Cuda(id) => Ok(vec![cuda(self, id, wishes)?]),
-            // What TensorRT does not take stays on the same device.
+            // Operators that TensorRT does not take stay on the same device.
             Self::TensorRt(id) => Ok(vec![tensorrt(self, id, wishes)?, cuda(self, id, wishes)?]),
         }
     }
 }
 
-/// How a GPU is to compute.
+/// Options for computing on a GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes {
-    /// Whether products of f32 may keep 10 bits of their factors.
+    /// Whether f32 products may round their factors to 10 bits.
     #[cfg(feature = "cuda")]
     pub(crate) tf32: bool,
     #[cfg(feature = "tensorrt")]
@@ -58,7 +58,7 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// Before it is known which graph it is for.
+    /// Options before the graph is known.
     pub(crate) fn new(tf32: bool) -> Self {
         #[cfg(not(feature = "cuda"))]
         let _ = tf32;
@@ -74,8 +74,8 @@ impl Wishes {
 #[cfg(feature = "cuda")]
 fn cuda(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDispatch, EncodeError> {
     let provider = ort::ep::CUDA::default().with_device_id(id).with_tf32(wishes.tf32);
-    // The default tries every algorithm of a convolution for every number of images, and takes the one that was fastest at
-    // that moment: another one, with other bits, the next time.
+    // The default benchmarks every algorithm of a convolution for every batch size and takes the fastest. The choice,
+    // and with it the bits, may differ the next time.
     let provider = provider.with_conv_algorithm_search(ort::ep::cuda::ConvAlgorithmSearch::Heuristic);
     Ok(provider.build().error_on_failure())
 }
@@ -91,7 +91,7 @@ fn tensorrt(_: Device, id: i32, wishes: &Wishes) -> Result<ExecutionProviderDisp
 
     let mut provider = ort::ep::TensorRT::default().with_device_id(id);
     let Some(engines) = &wishes.engines else {
-        // A mere look whether it is there is to build nothing.
+        // The availability check must not build an engine.
         return Ok(provider.with_min_subgraph_size(1000).build().error_on_failure());
     };
     provider = provider.with_fp16(engines.dtype == DType::F16).with_bf16(engines.dtype == DType::Bf16);
@@ -115,9 +115,9 @@ fn not_compiled(device: Device, feature: &str) -> EncodeError {
     unavailable(&device.to_string(), format!("not compiled into this build; rebuild with `-F {feature}`, or use cpu"))
 }
 
-/// What ONNX Runtime said when a provider could not be had, with what would help.
+/// Converts ONNX Runtime's message about an unavailable provider, and adds the remedy.
 pub(crate) fn refused(device: Device, words: &str) -> EncodeError {
-    /// What a message names, and what is to be done about it; the first that fits.
+    /// Words of a message, with the remedy; the first match applies.
     const REMEDIES: [(&[&str], &str); 5] = [
         (
             &["not enabled in this build"],
@@ -145,7 +145,7 @@ pub(crate) fn refused(device: Device, words: &str) -> EncodeError {
     unavailable(&device.to_string(), format!("{}; {remedy}", message(words).trim_end_matches('.')))
 }
 
-/// The message without the place in ONNX Runtime's source before it.
+/// Strips the leading location in ONNX Runtime's source from a message.
 fn message(words: &str) -> &str {
     words.rsplit_once(" : FAIL : ").map_or(words, |(_, message)| message)
 }

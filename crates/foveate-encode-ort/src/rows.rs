@@ -1,4 +1,4 @@
-//! Vectors from what a graph gives.
+//! Vectors from a graph's outputs.
 
 use foveate_encode::{EncodeError, Pooling};
 use half::{bf16, f16};
@@ -30,16 +30,16 @@ impl Float for bf16 {
     }
 }
 
-/// What is taken from an output, and where in a row it goes.
+/// The part of an output that is read, and its place in a row.
 pub(crate) enum Take {
-    /// A finished vector `[n, width]`, from component `at` of the row on.
+    /// A finished vector `[n, width]`, written from component `at` of the row on.
     Vector { at: usize, width: usize },
     /// Tokens `[n, tokens, width]`, of which the patches start at `first_patch`, pooled to the whole row.
     Tokens { tokens: usize, width: usize, first_patch: usize, pooling: Pooling },
 }
 
 impl Take {
-    /// How many components of a row it gives.
+    /// The number of components of a row that it fills.
     pub(crate) fn components(&self) -> usize {
         match *self {
             Self::Vector { width, .. } => width,
@@ -47,7 +47,7 @@ impl Take {
         }
     }
 
-    /// Fills `rows`, `[n, dim]`, from `value`; images behind the `n`th are left out.
+    /// Fills `rows`, `[n, dim]`, from `value`; images behind the `n`th are dropped.
     pub(crate) fn fill(&self, of: &Tensor, value: &DynValue, rows: &mut [f32], dim: usize) -> Result<(), EncodeError> {
         match of.element {
             Element::F16 => self.fill_from(of, floats::<f16>(value)?, rows, dim),
@@ -100,7 +100,7 @@ fn copy<T: Float>(values: &[T], out: &mut [f32]) {
     }
 }
 
-/// The mean of vectors as long as `out`.
+/// Computes the mean of vectors as long as `out`.
 fn mean<T: Float>(vectors: &[T], out: &mut [f32]) {
     out.fill(0.0);
     for vector in vectors.chunks_exact(out.len()) {
@@ -118,7 +118,7 @@ fn mean<T: Float>(vectors: &[T], out: &mut [f32]) {
 mod tests {
     use super::*;
 
-    /// Two images of a class token, a register and two patches, two wide.
+    /// Two images, each with a class token, a register and two patches, of width two.
     const TOKENS: [f32; 16] = [1.0, 2.0, 90.0, 90.0, 3.0, 5.0, 5.0, 11.0, -1.0, -2.0, 90.0, 90.0, 0.0, 1.0, 1.0, 2.0];
 
     fn rows(pooling: Pooling) -> Vec<f32> {

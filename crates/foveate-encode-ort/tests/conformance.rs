@@ -1,5 +1,5 @@
-//! The conformance suite of the `Encoder` trait, on models and on graphs of every kind; what the registry answers, and
-//! what is refused.
+//! The conformance suite of the `Encoder` trait, on models and on graphs of every kind; the registry's answers and the
+//! refusals.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -64,7 +64,7 @@ fn every_way_in_and_out() {
     }
 }
 
-/// Means of the channels of an image as `graph` sees it: normalized, but for the graphs that take bytes.
+/// Means of the channels of an image as `graph` receives it: normalized, except for graphs that take bytes.
 fn means(name: &str, image: &[u8]) -> [f32; 3] {
     let Graph { mean, std, .. } = small(name);
     let takes_bytes = name.starts_with("u8") || name == "three-images";
@@ -116,7 +116,7 @@ fn values_are_those_of_the_images() {
     }
 }
 
-/// One session for all threads, or one for each: bits are promised for the latter.
+/// One session for all threads, or one per thread: only the latter promises equal bits.
 fn sessions_share_the_threads() {
     need_onnx_runtime();
     let images: Vec<u8> = (0..4).flat_map(|seed| conformance::noise(Size::square(224), seed)).collect();

@@ -1,7 +1,7 @@
-//! Checkpoints written as ONNX by `foveate-dinov2`, against the vectors that Hugging Face `transformers` computes, and
-//! in front of ONNX's own checker.
+//! Checkpoints that `foveate-dinov2` wrote as ONNX: compared with the vectors of Hugging Face `transformers`, and
+//! checked by ONNX's own checker.
 
-// Tests may unwrap, and what was compared is worth seeing.
+// Tests may unwrap, and they print what they compared.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod support;
@@ -73,7 +73,7 @@ fn conformance_of_every_family() {
     }
 }
 
-/// No side is that of another, the head's width has no exact root, and there is no bias of queries, keys and values.
+/// All sizes differ, the head width has no exact square root, and queries, keys and values have no bias.
 fn odd(swiglu: bool) -> Model {
     let mut model = tiny("tiny-reg");
     model.preprocess.crop = Size::new(49, 35);
@@ -88,7 +88,8 @@ fn odd(swiglu: bool) -> Model {
     model
 }
 
-/// The graph of the class token alone, whose last block is cut short, and that of the mean give what both give together.
+/// The graph of the class token alone, whose last block is truncated, and that of the mean return the same as both
+/// together.
 fn a_graph_for_one_pooling_gives_what_the_whole_one_gives() {
     need_onnx_runtime();
     for model in [odd(false), odd(true), tiny("tiny")] {

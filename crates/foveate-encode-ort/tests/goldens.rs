@@ -1,4 +1,4 @@
-//! ONNX files against the vectors that Hugging Face `transformers` computes from the same u8 crops.
+//! Compares ONNX files with the vectors that Hugging Face `transformers` computes from the same u8 crops.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -34,7 +34,7 @@ fn graphs_with_baked_positions() {
     TINY.iter().for_each(|name| check(name, &tiny(name), &options(Pooling::ClsMean, 30)));
 }
 
-/// They have other shapes of outputs, and say how many registers there are.
+/// They have other output shapes, and specify their number of registers.
 fn graphs_that_interpolate_positions() {
     need_onnx_runtime();
     let committed = fixtures().join("models/tiny-swiglu/model.onnx");

@@ -1,5 +1,5 @@
-//! The same goldens on NVIDIA GPUs, by CUDA and by TensorRT. Where there is no such device, every test is reported as
-//! ignored, with what the encoder says to whoever asks for the device.
+//! The same goldens on NVIDIA GPUs, with CUDA and with TensorRT. Without such a device, every test is reported as
+//! ignored, with the encoder's error for that device.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -18,7 +18,7 @@ use support::{Goldens, HALF, STRICT, TINY, encode, exported, fixtures, options, 
 
 const DEVICES: [&str; 2] = ["cuda:0", "tensorrt:0"];
 
-/// What is to be seen on a device.
+/// A test on a device.
 type Test = fn(&str);
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let of_device = |device: &'static str| tests.map(|(name, test)| on_device(name, device, test));
     let trials = DEVICES.into_iter().flat_map(of_device);
     let no_such = trial("a device that there is not", a_device_that_there_is_not);
-    // They share a device, and TensorRT's engines.
+    // The tests share a device and TensorRT's engines.
     run_in_turn(trials.chain([no_such]).collect())
 }
 
@@ -45,8 +45,8 @@ fn on_device(name: &str, device: &'static str, test: Test) -> Trial {
     })
 }
 
-/// TensorRT has no way to do without TF32 that could be set here, so its f32 is held to the half tier unless the
-/// environment says otherwise.
+/// TensorRT has no option here to disable TF32, so its f32 is compared in the half tier unless the environment disables
+/// it.
 fn tf32(device: &str) -> bool {
     device.starts_with("tensorrt") && std::env::var_os("NVIDIA_TF32_OVERRIDE").is_none_or(|value| value != "0")
 }
@@ -120,7 +120,7 @@ fn two_encoders_side_by_side(device: &str) {
     });
 }
 
-/// Not even where there are others.
+/// An error even if there are other devices.
 fn a_device_that_there_is_not() {
     for device in ["cuda:63", "tensorrt:63"] {
         let cache = tempfile::tempdir().unwrap();

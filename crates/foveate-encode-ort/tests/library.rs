@@ -1,5 +1,5 @@
-//! A shared library that is missing, wrong or too old: one line that says so, and no memory of it. Every case is a
-//! process of its own, because a process loads the library once.
+//! A shared library that is missing, wrong or too old: a one-line error, which is not cached. Every case runs in its
+//! own process, because a process loads the library once.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Prints what opening an encoder says, before and after the real library is put in place.
+/// Prints the errors of opening an encoder, before and after the real library is put in place.
 fn child() {
     println!("first: {}", attempt());
     if let (Some(file), Some(real)) = (std::env::var_os(REPLACE), std::env::var_os(REAL)) {
@@ -65,7 +65,7 @@ fn attempt() -> String {
     }
 }
 
-/// The lines that the child prints.
+/// Returns the lines that the child prints.
 fn run(program: &Path, variable: Option<&Path>, replace: Option<&Path>) -> Vec<String> {
     let mut command = Command::new(program);
     command.env(CHILD, "1").env_remove(VARIABLE);
@@ -82,7 +82,7 @@ fn run(program: &Path, variable: Option<&Path>, replace: Option<&Path>) -> Vec<S
     lines.map(|(_, message)| message.to_owned()).collect()
 }
 
-/// Ends the trial where the variable names no library, which a child could be given.
+/// Skips the trial if the variable names no library to give to a child.
 fn need_a_library_by_name() {
     need_onnx_runtime();
     if std::env::var_os(VARIABLE).is_none() {
@@ -90,7 +90,7 @@ fn need_a_library_by_name() {
     }
 }
 
-/// `file` at the path that the variable names is refused with `cause`, and the real library in its place then works.
+/// `file` at the variable's path is refused with `cause`; the real library in its place then works.
 fn refused(put: impl FnOnce(&Path), cause: &str) {
     need_a_library_by_name();
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn a_file_that_is_no_library() {
     refused(|path| std::fs::write(path, "not a library").unwrap(), "file too short");
 }
 
-/// A library made of `source` by the C compiler that Rust links with.
+/// Compiles `source` to a library with the C compiler that Rust links with.
 fn compile(source: &str, library: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("library.c");
@@ -165,7 +165,7 @@ fn tensorrt_that_cannot_be_had_is_an_error_in_one_line() {
     cannot_be_had("tensorrt:0");
 }
 
-/// There is no GPU behind the library of the CPU package, and no provider without its feature.
+/// The CPU package's library has no GPU, and a build without the feature has no provider.
 fn cannot_be_had(device: &str) {
     let settings = [("tf32".to_owned(), "on".to_owned())].into();
     let options = EncoderOptions { device: device.to_owned(), settings, ..EncoderOptions::default() };

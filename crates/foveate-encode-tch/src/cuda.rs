@@ -1,5 +1,5 @@
-//! The half of libtorch that knows CUDA, which nothing links to: a program that did would not start on a machine without
-//! CUDA. It announces itself to the rest of libtorch when it is loaded.
+//! libtorch's CUDA half. No program links to it, because such a program would not start on a machine without CUDA.
+//! Loading it registers it with the rest of libtorch.
 
 use std::error::Error as _;
 use std::ffi::c_void;
@@ -12,16 +12,16 @@ use tch::{Device, Kind, TchError, Tensor};
 /// Name of the library.
 const FILE: &str = if cfg!(windows) { "torch_cuda.dll" } else { "libtorch_cuda.so" };
 
-/// Loads the library, once in a process.
+/// Loads the library, once per process.
 ///
 /// # Errors
-/// Why it cannot be had, in one line; the same one when asked again.
+/// Why it cannot be loaded, in one line; a later call returns the same error.
 pub(crate) fn load() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     LOADED.get_or_init(|| open(&location())).clone()
 }
 
-/// Beside the half of libtorch that is in use, or wherever the loader finds it.
+/// Beside the libtorch half in use, or wherever the loader finds it.
 fn location() -> PathBuf {
     let beside = crate::library::library_folder().map(|folder| folder.join(FILE));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| FILE.into())
@@ -31,9 +31,9 @@ fn location() -> PathBuf {
 #[allow(unsafe_code)]
 fn open(path: &Path) -> Result<(), String> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-    // SAFETY: the library's initializers only register kernels and devices with libtorch's own, thread-safe tables, and
-    // it is of the release that this program's libtorch is of, being in its folder. It stays loaded until the
-    // process ends, because what it registered points into it.
+    // SAFETY: the library's initializers only register kernels and devices with libtorch's own, thread-safe tables. It
+    // is of the same release as this program's libtorch, because it is in its folder. It stays loaded until the process
+    // ends, because what it registered points into it.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     library.map(std::mem::forget).map_err(|error| one_line(&error))
 }
@@ -46,13 +46,13 @@ fn open(path: &Path) -> Result<(), String> {
     library.map(std::mem::forget).map_err(|error| one_line(&error))
 }
 
-/// Batches in pinned memory, from where they go to a device without a detour.
+/// Batches in pinned memory, from which the device copies directly.
 #[derive(Default)]
 pub(crate) struct Staging(Option<Tensor>);
 
 impl Staging {
-    /// `samples` on `device`, of `shape`, which holds as many; complete when [`wait_for`] says so, and not to be called
-    /// again before.
+    /// Copies `samples` to `device` in `shape`, which holds as many. The copy is complete when [`wait_for`] returns,
+    /// and the next call must come after that.
     #[allow(unsafe_code)]
     pub(crate) fn upload(&mut self, samples: &[u8], shape: &[i64], device: Device) -> Result<Tensor, TchError> {
         let len = samples.len();
@@ -61,31 +61,31 @@ impl Staging {
             None => Tensor::f_empty([len as i64], (Kind::Uint8, Device::Cpu))?.f_internal_pin_memory(device)?,
         };
         let pinned = self.0.insert(pinned);
-        // SAFETY: the tensor is on the host, contiguous, of at least so many bytes, and nobody else's.
+        // SAFETY: the tensor is on the host, contiguous, at least this many bytes long, and exclusively borrowed.
         unsafe { std::ptr::copy_nonoverlapping(samples.as_ptr(), pinned.data_ptr().cast(), len) };
         let batch = pinned.f_narrow(0, 0, len as i64)?.f_view(shape)?;
         batch.f_to_device_(device, Kind::Uint8, true, false)
     }
 }
 
-/// Waits until a device has computed `tensor`. All threads' work on a device is done in order there, so when one of the
-/// values has come to the host, they all are there. (libtorch's own way to wait panics where the device failed.)
+/// Waits until a device has computed `tensor`. A device runs all threads' work in order, so once one value has reached
+/// the host, all are complete. (libtorch's own way to wait panics if the device failed.)
 pub(crate) fn wait_for(tensor: &Tensor) -> Result<(), TchError> {
     tensor.f_reshape([-1])?.f_narrow(0, 0, 1)?.f_to(Device::Cpu).map(drop)
 }
 
-/// The process's switch for TF32, held by the encoders on CUDA devices: 10 bits of the factors of f32 products, or all.
-/// libtorch has it off for products and on for convolutions unless told otherwise.
+/// The process's switch for TF32, held by the encoders on CUDA devices: f32 products round their factors to 10 bits, or
+/// not. libtorch's default is off for products and on for convolutions.
 pub(crate) struct Tf32(());
 
-/// What the encoders that there are want, and how many they are.
+/// The value that the open encoders need, and their number.
 static TF32: Mutex<(bool, usize)> = Mutex::new((false, 0));
 
 impl Tf32 {
     /// Sets the switch, unless another encoder needs it as it is.
     ///
     /// # Errors
-    /// [`EncodeError::Unsupported`] when one does.
+    /// [`EncodeError::Unsupported`] if one does.
     pub(crate) fn claim(wanted: bool) -> Result<Self, EncodeError> {
         let mut held = TF32.lock().unwrap_or_else(PoisonError::into_inner);
         if held.1 > 0 && held.0 != wanted {
@@ -106,8 +106,8 @@ impl Drop for Tf32 {
     }
 }
 
-/// The bindings leave these functions of libtorch out; they are called by the names that C++ gave them in the one release
-/// that the bindings are for.
+/// Sets the switch. The bindings leave these functions of libtorch out, so they are called by their mangled C++ names
+/// in the one release that the bindings support.
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn set_tf32(on: bool) -> Result<(), String> {
@@ -124,13 +124,13 @@ fn set_tf32(on: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// As libtorch comes.
+/// Keeps libtorch's default.
 #[cfg(not(unix))]
 fn set_tf32(on: bool) -> Result<(), String> {
     if on { Err("there is no switch for TF32 on this platform".to_owned()) } else { Ok(()) }
 }
 
-/// The words of the system's loader, where it has some: the error's own say only what was tried.
+/// The message of the system's loader, if there is one; the error's own message names only the attempted call.
 fn one_line(error: &libloading::Error) -> String {
     let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
     words.lines().next().unwrap_or_default().to_owned()
@@ -140,7 +140,7 @@ fn one_line(error: &libloading::Error) -> String {
 mod tests {
     use super::*;
 
-    /// What libtorch answers when asked whether products may use TF32.
+    /// libtorch's answer whether products may use TF32.
     #[allow(unsafe_code, clippy::unwrap_used)]
     fn is_on() -> bool {
         let libtorch = libloading::os::unix::Library::this();
@@ -173,7 +173,7 @@ mod tests {
         wait_for(&tensor.f_view([2, 2]).unwrap().f_transpose(0, 1).unwrap()).unwrap();
     }
 
-    /// Pinned memory is a driver's: without one, libtorch says so, and does not panic.
+    /// Pinned memory needs a driver: without one, libtorch returns an error and does not panic.
     #[test]
     fn batches_are_staged_where_there_is_a_device() {
         let there = load().is_ok() && tch::Cuda::is_available();

@@ -1,12 +1,12 @@
-//! Where a network runs.
+//! The device of a network.
 
 use foveate_encode::EncodeError;
 use tch::{Cuda, Device};
 
-/// The device called `name`, once it is known to work.
+/// Returns the device called `name`, after checking that it works.
 ///
 /// # Errors
-/// [`EncodeError::Device`], saying what is missing; never another device instead.
+/// [`EncodeError::Device`], naming what is missing; there is no fallback to another device.
 pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
     let unavailable = |reason: String| EncodeError::Device { device: name.to_owned(), reason: reason.into() };
     if name == "cpu" {
@@ -21,7 +21,7 @@ pub(crate) fn find(name: &str) -> Result<Device, EncodeError> {
     }
 }
 
-/// Number of CUDA devices, at least one.
+/// The number of CUDA devices, at least one.
 ///
 /// # Errors
 /// Why there are none.

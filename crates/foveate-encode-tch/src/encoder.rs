@@ -18,17 +18,17 @@ use crate::script::Script;
 
 /// A network that libtorch runs.
 ///
-/// On the CPU, as many images at a time as there are threads, one thread each: no image waits for another, no thread waits
-/// for the slowest part of a product, and OpenMP, whose threads spin while they wait, is never used. A row has the
-/// same bits whatever is computed beside it. On a CUDA device, a batch at a time.
+/// On the CPU, each thread computes one image at a time. No image waits for another, and no thread waits for the
+/// slowest part of a product. OpenMP is never used, because its threads spin while they wait. A row's bits do not
+/// depend on the images computed beside it. On a CUDA device, one batch is computed at a time.
 pub struct TchEncoder {
     spec: EncoderSpec,
-    /// `None` for one thread, which is the caller's.
+    /// `None` for one thread, which is then the caller's.
     pool: Option<rayon::ThreadPool>,
     /// One per thread.
     lanes: Vec<Engine>,
     device: Device,
-    /// Where batches wait for a device.
+    /// Pinned memory for batches on their way to a device.
     staging: Staging,
     /// The last batch, unless the device is the host.
     resident: Option<Tensor>,
@@ -43,11 +43,13 @@ enum Engine {
 }
 
 impl TchEncoder {
-    /// Puts the weights of `model` on the device.
+    /// Copies the weights of `model` to the device.
     ///
     /// # Errors
-    /// [`EncodeError::Device`] when there is no such device, [`EncodeError::Model`] for a model whose tensors are not all
-    /// there or whose input is not a whole number of patches, [`EncodeError::Unsupported`] for any setting.
+    /// - [`EncodeError::Device`] if there is no such device.
+    /// - [`EncodeError::Model`] if the model lacks a tensor or the input is not a whole number of patches.
+    /// - [`EncodeError::Unsupported`] for a setting other than `tf32=on|off` on a CUDA device, and if an open encoder
+    ///   needs that switch otherwise.
     pub fn new(model: &Model, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let (device, kind, tf32) = target(options)?;
         let recipe = &model.preprocess;
@@ -55,14 +57,14 @@ impl TchEncoder {
         Self::with(Engine::Network(Network::new(model, device, kind)?), spec, (device, tf32), options.threads)
     }
 
-    /// Reads a TorchScript file, which takes normalized f32 samples `[n, 3, h, w]` and gives tokens after the final
+    /// Reads a TorchScript file, which takes normalized f32 samples `[n, 3, h, w]`. It returns tokens after the final
     /// LayerNorm, `[n, tokens, width]` (alone, first of a tuple or list, or called `last_hidden_state`), or vectors
-    /// `[n, width]`. The patches are the last tokens: all behind the class token and the registers, whose number is
-    /// inferred where `graph` does not give it.
+    /// `[n, width]`. The patches are the last tokens, behind the class token and the registers. The number of registers
+    /// is inferred if `graph` does not specify it.
     ///
     /// # Errors
     /// As [`Self::new`]; also [`EncodeError::Unsupported`] for another precision than the file's own, and for averaging
-    /// patches of a file that gives vectors.
+    /// patches of a file that returns vectors.
     pub fn from_torchscript(graph: &Graph, options: &EncoderOptions) -> Result<Self, EncodeError> {
         let (device, kind, tf32) = target(options)?;
         one_thread();
@@ -115,12 +117,12 @@ impl Resident for TchEncoder {
 }
 
 impl TchEncoder {
-    /// Lets every lane compute the next image until there is none.
+    /// Lets every lane compute the next image until none is left.
     fn encode_on_host(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
         let Self { spec, pool, lanes, device, .. } = self;
         let rows = out.reset(batch.len(), spec.dim);
-        // By itself an image is as fast as among others: 8 at a time differ by less than the measurements' noise.
+        // A single image is as fast as one among others: 8 at a time differ by less than the measurements' noise.
         let images = (0..batch.len()).filter_map(|i| batch.slice(i..i + 1));
         let images = Mutex::new(images.zip(rows.chunks_mut(spec.dim)));
         // A poisoned lock means that another lane panicked, and rayon passes that on.
@@ -154,7 +156,7 @@ impl TchEncoder {
         Ok(EncodeTimes { copy_in, ..times })
     }
 
-    /// A batch that is on the device.
+    /// Computes a batch that is on the device.
     fn forward(&mut self, samples: &Tensor, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let Self { spec, lanes, device, .. } = self;
         let images = lanes[0].images(samples);
@@ -163,7 +165,7 @@ impl TchEncoder {
 }
 
 impl Engine {
-    /// The batch on the device, and how long that took.
+    /// Copies the batch to the device; returns it and the duration.
     fn upload(
         &mut self,
         images: PixelBatch<'_>,
@@ -182,7 +184,7 @@ impl Engine {
         Ok((samples, started.elapsed()))
     }
 
-    /// How many images an uploaded batch has.
+    /// The number of images of an uploaded batch.
     fn images(&self, samples: &Tensor) -> usize {
         match self {
             Self::Network(network) => network.images(samples),
@@ -190,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// The vectors of an uploaded batch, `[n, dim]`.
+    /// Computes the vectors of an uploaded batch, `[n, dim]`.
     fn run(
         &mut self,
         samples: &Tensor,
@@ -204,7 +206,7 @@ impl Engine {
             Self::Network(network) => network.vectors(samples, pooling).map_err(engine)?,
             Self::Script(script) => script.vectors(samples, pooling)?,
         };
-        // A device goes on behind the caller's back: until it is done, a clock of the host tells nothing about it.
+        // A device computes asynchronously, so the host's clock measures nothing before the wait ends.
         if device != Device::Cpu {
             wait_for(&vectors).map_err(engine)?;
         }
@@ -222,8 +224,8 @@ fn copy(vectors: &Tensor, rows: &mut [f32]) -> Result<(), tch::TchError> {
     vectors.f_copy_data(rows, rows.len())
 }
 
-/// Makes libtorch compute on this very thread. The setting is the process's for threads that have not computed yet, and
-/// each thread's own (OpenMP's and MKL's) afterwards.
+/// Makes libtorch compute on the calling thread alone. For threads that have not computed yet the setting is the
+/// process's; afterwards it is each thread's own (OpenMP's and MKL's).
 fn one_thread() {
     thread_local!(static DONE: Cell<bool> = const { Cell::new(false) });
     if !DONE.replace(true) {
@@ -231,10 +233,10 @@ fn one_thread() {
     }
 }
 
-/// The setting that allows a GPU to keep 10 bits of the factors of a product of f32.
+/// The setting that allows a GPU to round the factors of f32 products to 10 bits.
 const TF32: &str = "tf32";
 
-/// Where to compute, in what, and on a GPU the hold on its switch for TF32.
+/// Returns the device, the precision, and on a GPU the claim on its TF32 switch.
 fn target(options: &EncoderOptions) -> Result<(Device, Kind, Option<Tf32>), EncodeError> {
     let tf32 = tf32(options)?;
     let kind = match options.dtype {
@@ -267,7 +269,7 @@ fn spec(options: &EncoderOptions, input: Size, (mean, std): ([f32; 3], [f32; 3])
         device: options.device.clone(),
         dtype: options.dtype,
         max_batch: options.max_batch.max(1),
-        // On a CPU every image is computed by itself, by one thread.
+        // On a CPU, one thread computes every image by itself.
         batch_invariant: options.device == "cpu",
     }
 }

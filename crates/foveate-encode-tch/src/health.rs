@@ -1,4 +1,4 @@
-//! What there is of libtorch on this machine.
+//! The libtorch of this machine.
 
 use std::path::Path;
 
@@ -6,10 +6,11 @@ use foveate_core::{Health, Problem};
 
 use crate::library::library_folder;
 
-/// The release that the bindings are for; another one does not link.
+/// The release that the bindings support; another one does not link.
 const RELEASE: &str = "2.13.0";
 
-/// The library that this program runs with, its devices, and what CUDA lacks on a machine that has a driver for it.
+/// The library that this program runs with, its devices, and CUDA's missing parts on a machine that has a driver for
+/// it.
 pub(crate) fn health() -> Health {
     let mut health = Health::library(library()).on(["cpu".to_owned()]);
     if !has_nvidia_driver() {
@@ -30,7 +31,7 @@ fn library() -> String {
     format!("libtorch {version}; bf16 {}", bf16_support())
 }
 
-/// What is written beside `lib`: in `build-version` by the archives of libtorch, in `version.py` by Python's wheels.
+/// The version written beside `lib`: in `build-version` by libtorch's archives, in `version.py` by Python's wheels.
 fn version(library_folder: &Path) -> Option<String> {
     let root = library_folder.parent()?;
     if let Ok(text) = std::fs::read_to_string(root.join("build-version")) {
@@ -41,7 +42,7 @@ fn version(library_folder: &Path) -> Option<String> {
     Some(line.trim_matches(['\'', '"']).to_owned())
 }
 
-/// Without either of the instructions, bf16 is slower than f32.
+/// The bf16 support of this processor. Without either of the instructions, bf16 is slower than f32.
 fn bf16_support() -> &'static str {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();

@@ -20,7 +20,7 @@ pub const NAME: &str = "tch";
 /// Adds this backend to `registry`.
 ///
 /// # Errors
-/// When a backend of the same name is registered already.
+/// If a backend of the same name is registered already.
 pub fn register(registry: &mut EncoderRegistry<Model>) -> Result<(), RegistryError> {
     let about = "DINOv2 and TorchScript files through libtorch (f32, bf16, f16; cpu, cuda)";
     let backend = EncoderBackend::new(NAME, about)

@@ -1,7 +1,7 @@
 //! DINOv2 in libtorch's fused operations.
 //!
-//! What is folded into the weights at load: normalization of pixels, LayerScale. Queries, keys and values are one product.
-//! What is never computed: in the last block, the tokens that no pooled vector reads.
+//! The weights include the pixels' normalization and LayerScale, folded in at load. Queries, keys and values are one
+//! product. The last block skips the tokens that no pooled vector reads.
 
 use foveate_core::{CHANNELS, PixelBatch};
 use foveate_dinov2::Model;
@@ -18,7 +18,7 @@ pub(crate) struct Network {
     shape: Shape,
     device: Device,
     kind: Kind,
-    /// Applied in f32: raw samples are large beside the offset that normalization folds into the bias.
+    /// Applied in f32, because raw samples are large compared with the offset that normalization folds into the bias.
     patch: Linear,
     /// Class token and registers, `[1, prefix, hidden]`.
     prefix: Tensor,
@@ -64,7 +64,7 @@ struct Block {
 }
 
 impl Network {
-    /// Puts `model` on `device`, to compute in `kind`.
+    /// Copies `model` to `device`, to compute in `kind`.
     pub(crate) fn new(model: &Model, device: Device, kind: Kind) -> std::result::Result<Self, EncodeError> {
         let parts = Parts::new(model).map_err(unusable)?;
         let (config, grid) = (&model.config, parts.grid());
@@ -94,7 +94,7 @@ impl Network {
         })
     }
 
-    /// The vectors of a batch that is on the device, `[n, dim]`.
+    /// Computes the vectors of a batch on the device, `[n, dim]`.
     pub(crate) fn vectors(&self, pixels: &Tensor, pooling: Pooling) -> Result<Tensor> {
         let mut x = self.embed(pixels)?.f_to_kind(self.kind)?;
         let Some((last, blocks)) = self.blocks.split_last() else {
@@ -107,7 +107,7 @@ impl Network {
         self.pool(pooling, |first, n| last.finish(&x, &attention, first, n, self.shape))
     }
 
-    /// The batch on the device, u8 in rows of patches: `[n * rows, patch, columns, patch * 3]`.
+    /// Copies the batch to the device, as u8 in rows of patches: `[n * rows, patch, columns, patch * 3]`.
     pub(crate) fn upload(&self, batch: PixelBatch<'_>, staging: &mut Staging) -> Result<Tensor> {
         let Shape { patch, grid: (rows, columns), .. } = self.shape;
         let shape = [batch.len() as i64 * rows, patch, columns, CHANNELS as i64 * patch];
@@ -117,12 +117,12 @@ impl Network {
         }
     }
 
-    /// How many images an uploaded batch has.
+    /// The number of images of an uploaded batch.
     pub(crate) fn images(&self, pixels: &Tensor) -> usize {
         (pixels.size()[0] / self.shape.grid.0) as usize
     }
 
-    /// Tokens of every image, `[n, tokens, hidden]`, in f32.
+    /// Computes the tokens of every image, `[n, tokens, hidden]`, in f32.
     fn embed(&self, pixels: &Tensor) -> Result<Tensor> {
         let Shape { hidden, patch, grid: (rows, columns), prefix, .. } = self.shape;
         let (n, samples) = (pixels.size()[0] / rows, CHANNELS as i64 * patch);
@@ -132,7 +132,7 @@ impl Network {
         Tensor::f_cat(&[self.prefix.f_expand([n, prefix, hidden], false)?, patches], 1)
     }
 
-    /// `tokens(first, n)` gives `n` tokens from the `first`, before the final LayerNorm.
+    /// Pools tokens. `tokens(first, n)` returns `n` tokens from the `first` on, before the final LayerNorm.
     fn pool(&self, pooling: Pooling, tokens: impl Fn(i64, i64) -> Result<Tensor>) -> Result<Tensor> {
         let Shape { hidden, grid: (rows, columns), prefix, .. } = self.shape;
         let class = || self.norm.forward(&tokens(0, 1)?)?.f_reshape([-1, hidden]);
@@ -185,7 +185,7 @@ impl Clone for Block {
     }
 }
 
-/// What a block's attention reads of all tokens, and the queries.
+/// The inputs of a block's attention: the keys and values of all tokens, and the queries.
 struct Attention {
     /// Each `[n, heads, tokens, head]`.
     query: Tensor,
@@ -207,7 +207,7 @@ impl Block {
         Ok(Attention { query: part(0)?, key: part(1)?, value: part(2)? })
     }
 
-    /// The block's output for `n` tokens from the `first`.
+    /// Computes the block's output for `n` tokens from the `first` on.
     fn finish(&self, x: &Tensor, attention: &Attention, first: i64, n: i64, shape: Shape) -> Result<Tensor> {
         let Attention { query, key, value } = attention;
         let query = query.f_narrow(2, first, n)?;
@@ -243,7 +243,7 @@ impl Norm {
     }
 }
 
-/// Puts a model's parts on a device.
+/// Copies a model's parts to a device.
 #[derive(Clone, Copy)]
 struct Load {
     device: Device,
@@ -282,7 +282,7 @@ impl Load {
     }
 }
 
-/// One layer that gives the outputs of all, one after the other.
+/// Returns one layer whose outputs are those of all layers, concatenated.
 fn side_by_side<'a>(mut first: parts::Linear<'a>, others: &[parts::Linear<'_>]) -> parts::Linear<'a> {
     for other in others {
         first.weight.to_mut().extend_from_slice(&other.weight);
@@ -295,12 +295,12 @@ fn unusable(error: foveate_dinov2::ModelError) -> EncodeError {
     EncodeError::Model(error.into())
 }
 
-/// An error of libtorch, without the C++ stack that follows its first line.
+/// Converts libtorch's error, without the C++ stack that follows its first line.
 pub(crate) fn engine(error: TchError) -> EncodeError {
     EncodeError::Engine(first_line(&error).into())
 }
 
-/// What libtorch said, in one line.
+/// libtorch's message, in one line.
 pub(crate) fn first_line(error: &TchError) -> String {
     let text = match error {
         TchError::Torch(text) => text.clone(),

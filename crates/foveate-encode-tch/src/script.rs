@@ -1,4 +1,4 @@
-//! TorchScript files: networks that come with their weights.
+//! TorchScript files: networks with their weights.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tch::{CModule, Device, IValue, Kind, TchError, Tensor};
 use crate::cuda::Staging;
 use crate::network::{engine, first_line};
 
-/// What a DINOv2 network calls its tokens after the final LayerNorm.
+/// A DINOv2 network's name for its tokens after the final LayerNorm.
 const TOKENS: &str = "last_hidden_state";
 
 /// A network from a TorchScript file on a device. Clones share it.
@@ -21,16 +21,16 @@ pub(crate) struct Script {
     kind: Kind,
     mean: [f32; 3],
     std: [f32; 3],
-    /// Width of its tokens.
+    /// Width of the tokens.
     hidden: usize,
-    /// Which of its tokens are patches; `None` when it gives vectors.
+    /// The tokens that are patches; `None` if the network returns vectors.
     patches: Option<Range<i64>>,
     /// Normalized samples, `[n, 3, h, w]`.
     samples: Vec<f32>,
 }
 
 impl Script {
-    /// Reads the file and runs it once, to learn what it gives.
+    /// Reads the file and runs it once, to learn its output's form.
     pub(crate) fn new(graph: &Graph, device: Device, kind: Kind) -> Result<Self, EncodeError> {
         let module = load(graph, device)?;
         check_precision(&module, kind)?;
@@ -63,12 +63,12 @@ impl Script {
         Ok(script)
     }
 
-    /// Width of its tokens.
+    /// Width of the tokens.
     pub(crate) fn hidden(&self) -> usize {
         self.hidden
     }
 
-    /// Refuses to average patches that it does not give.
+    /// Refuses to average patches if the network returns none.
     pub(crate) fn check(&self, pooling: Pooling) -> Result<(), EncodeError> {
         if self.patches.is_none() && pooling != Pooling::Cls {
             let what = format!("pooling '{}': the file gives one vector an image, no tokens", pooling.name());
@@ -77,7 +77,7 @@ impl Script {
         Ok(())
     }
 
-    /// The vectors of a batch that is on the device, `[n, dim]`.
+    /// Computes the vectors of a batch on the device, `[n, dim]`.
     pub(crate) fn vectors(&mut self, samples: &Tensor, pooling: Pooling) -> Result<Tensor, EncodeError> {
         let tokens = self.tokens(samples)?;
         self.pool(&tokens, pooling).map_err(engine)
@@ -94,8 +94,8 @@ impl Script {
         }
     }
 
-    /// The batch on the device: normalized, `[n, 3, h, w]`, if that is the host; else as it is, `[n, h, w, 3]`, which
-    /// is a quarter of the bytes.
+    /// Copies the batch to the device: normalized, `[n, 3, h, w]`, if that is the host; else as u8, `[n, h, w, 3]`,
+    /// which is a quarter of the bytes.
     pub(crate) fn upload(&mut self, batch: PixelBatch<'_>, staging: &mut Staging) -> Result<Tensor, EncodeError> {
         let Size { width, height } = batch.size();
         let (images, channels, height, width) =
@@ -110,19 +110,19 @@ impl Script {
         samples.and_then(|samples| samples.f_view(shape)?.f_to_kind(self.kind)).map_err(engine)
     }
 
-    /// An uploaded batch as the network takes it.
+    /// Converts an uploaded batch to the network's input.
     fn normalized(&self, samples: &Tensor) -> Result<Tensor, TchError> {
         if samples.f_kind()? != Kind::Uint8 {
             return Ok(samples.shallow_clone());
         }
         let constants = |values: &[f32]| Tensor::f_from_slice(values)?.f_view([-1, 1, 1])?.f_to(samples.device());
         let planes = samples.f_permute([0, 3, 1, 2])?.f_to_kind(Kind::Float)?.f_contiguous()?;
-        // Divisors that are tensors are divided by; numbers would be multiplied with their inverse.
+        // libtorch divides by a tensor, but multiplies by a number's inverse.
         let planes = planes.f_div(&constants(&[255.0])?)?.f_sub(&constants(&self.mean)?)?;
         planes.f_div(&constants(&self.std)?)?.f_to_kind(self.kind)
     }
 
-    /// What the network gives for a batch: `[n, tokens, width]` or `[n, width]`.
+    /// Computes the network's output for a batch: `[n, tokens, width]` or `[n, width]`.
     fn tokens(&mut self, samples: &Tensor) -> Result<Tensor, EncodeError> {
         let output = self.module.forward_is(&[IValue::Tensor(self.normalized(samples).map_err(engine)?)]);
         let tokens = find_tokens(output.map_err(engine)?)?;
@@ -145,7 +145,7 @@ fn load(graph: &Graph, device: Device) -> Result<CModule, EncodeError> {
     Ok(module)
 }
 
-/// A file computes in the precision of its parameters. (A frozen one has none to look at.)
+/// Checks the precision: a file computes in that of its parameters. (A frozen file has none.)
 fn check_precision(module: &CModule, kind: Kind) -> Result<(), EncodeError> {
     for (name, parameter) in module.named_parameters().map_err(engine)? {
         let found = parameter.f_kind().map_err(engine)?;
@@ -169,7 +169,7 @@ fn precision(kind: Kind) -> &'static str {
     }
 }
 
-/// The tokens among what a network gives: its only tensor, the first of several, or the one of that name.
+/// Finds the tokens in a network's output: its only tensor, the first of several, or the one of that name.
 fn find_tokens(output: IValue) -> Result<Tensor, EncodeError> {
     match output {
         IValue::Tensor(tensor) => Ok(tensor),
@@ -189,8 +189,8 @@ fn first<T>(values: Vec<T>) -> Result<T, EncodeError> {
     values.into_iter().next().ok_or_else(|| unusable("its output is empty".to_owned()))
 }
 
-/// Which of `tokens` are patches: the last ones, behind the class token and the registers. Where the number of registers
-/// is not known, there are as many patches as the finest grid of square ones that fits.
+/// Returns the range of patches among `tokens`: the last ones, behind the class token and the registers. If the number
+/// of registers is unknown, the patches are the finest grid of square ones that fits.
 fn patches(tokens: usize, input: Size, registers: Option<usize>) -> Result<Range<usize>, EncodeError> {
     let grids = (1..=input.width.min(input.height))
         .filter(|&side| input.width.is_multiple_of(side) && input.height.is_multiple_of(side));
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(patches(257, square, None).unwrap(), 1..257);
         assert_eq!(patches(261, square, None).unwrap(), 5..261);
         assert_eq!(patches(261, square, Some(4)).unwrap(), 5..261);
-        // What is said wins over what would fit.
+        // The given number wins over the inferred one.
         assert_eq!(patches(261, square, Some(64)).unwrap(), 65..261);
         assert_eq!(patches(22, Size::new(98, 42), None).unwrap(), 1..22);
         assert!(patches(4, square, Some(3)).is_err());

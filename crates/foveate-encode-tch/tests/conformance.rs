@@ -1,4 +1,4 @@
-//! The conformance suite of the `Encoder` trait, and what the registry answers.
+//! The conformance suite of the `Encoder` trait, and the registry's answers.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -25,7 +25,7 @@ fn checkpoints() {
     }
 }
 
-/// The suite is for the precision of its options, which is f32; what matters most holds in the others too.
+/// The suite runs in the precision of its options, f32; this checks the essentials in the others.
 #[test]
 fn half_precision_is_batch_invariant() {
     for (name, dtype) in TINY.into_iter().flat_map(|name| [(name, DType::Bf16), (name, DType::F16)]) {
@@ -75,7 +75,7 @@ fn odd_widths() {
     }
 }
 
-/// A caller with threads of its own may hand the encoder from one to another.
+/// A caller may move the encoder from one of its threads to another.
 #[test]
 fn any_thread_gives_the_same_bits() {
     let mut encoder = TchEncoder::new(&tiny("tiny"), &options()).unwrap();
@@ -151,7 +151,7 @@ fn what_it_cannot_do_is_refused() {
     assert!(text.contains("bf16") && text.contains("f32"), "{text}");
 }
 
-/// Never another device than the one asked for.
+/// There is no fallback to another device.
 #[test]
 fn a_device_that_is_not_there_is_an_error() {
     for name in ["cuda", "cuda:", "cuda:x", "cuda:-1", "gpu", "mps", "cuda:9999"] {

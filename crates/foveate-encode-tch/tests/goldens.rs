@@ -1,4 +1,4 @@
-//! Checkpoints and TorchScript files against the vectors that Hugging Face `transformers` computes from the same u8 crops.
+//! Compares checkpoints and TorchScript files with `transformers`' vectors of the same u8 crops.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -28,7 +28,7 @@ fn options(threads: usize, max_batch: usize) -> EncoderOptions {
     EncoderOptions { pooling: Pooling::ClsMean, max_batch, threads, ..EncoderOptions::default() }
 }
 
-/// `folder` has goldens, and the crops that they are of.
+/// `folder` has goldens, and the crops that belong to them.
 fn check_tiny(name: &str, folder: &Path) {
     let model = tiny(name);
     let half = |dtype| EncoderOptions { dtype, ..options(2, 30) };

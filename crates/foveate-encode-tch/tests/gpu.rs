@@ -1,5 +1,5 @@
-//! The same goldens on an NVIDIA GPU. Where there is none, every test is reported as ignored, with what the encoder says to
-//! whoever asks for the device.
+//! The same goldens on an NVIDIA GPU. Without one, every test is reported as ignored, with the encoder's error for the
+//! requested device.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         ("two encoders side by side", two_encoders_side_by_side),
     ];
     let trials = tests.into_iter().map(|(name, test)| on_device(name, test));
-    // They share a device.
+    // The tests share a device.
     run_in_turn(trials.chain([trial("beyond the last", beyond_the_last)]).collect())
 }
 
@@ -101,14 +101,14 @@ fn two_encoders_side_by_side() {
     });
 }
 
-/// An error where there are GPUs as well as where there are none.
+/// An error with and without GPUs.
 fn beyond_the_last() {
     let options = EncoderOptions { device: "cuda:63".to_owned(), ..on(DType::F32) };
     let error = TchEncoder::new(&tiny("tiny"), &options).map(|_| ()).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, EncodeError::Device { device, .. } if device == "cuda:63"), "{text}");
     let reasons = ["CUDA device(s), the first being cuda:0", "setup --only tch-cuda", "no NVIDIA GPU"];
-    // What is missing is named by its file.
+    // The message names the missing library's file.
     assert!(!text.contains("setup --only") || text.contains(".so"), "{text}");
     assert!(!text.contains('\n') && reasons.iter().any(|reason| text.contains(reason)), "{text}");
 }

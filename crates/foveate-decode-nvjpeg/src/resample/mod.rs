@@ -1,4 +1,4 @@
-//! Resizing on the device: the numbers of the CPU's resizer `fir`, to the last bit.
+//! Resizing on the device, with the numerics of the CPU's resizer `fir` to the last bit.
 
 mod pass;
 mod recipe;
@@ -14,11 +14,11 @@ pub(crate) use recipe::{Method, Recipe};
 
 use pass::Pass;
 
-/// For compute capability 7.5, and every later one.
+/// For compute capability 7.5 and every later one.
 const PTX: &str = include_str!("../../kernels/resize.sm_75.ptx");
-/// Threads of a block, and pixels that it makes.
+/// Threads per block, each of which computes one pixel.
 const BLOCK: u32 = 256;
-/// Most blocks of a grid in its second dimension.
+/// The largest second dimension of a grid.
 const MOST_PASSES: usize = 65_535;
 
 /// The kernels, compiled for a device.
@@ -27,9 +27,9 @@ pub(crate) struct Resampler {
     interpolate: Kernel,
 }
 
-/// What the kernels work on.
+/// The kernels' memory.
 pub(crate) struct Memory<'a> {
-    /// Holds what [`ResampleBatch::write`] writes.
+    /// The output of [`ResampleBatch::write`].
     pub(crate) tables: &'a Buffer,
     /// Decoded images, and those between two passes.
     pub(crate) arena: &'a Buffer,
@@ -43,7 +43,7 @@ impl Resampler {
         Ok(Self { resample: module.kernel("resample")?, interpolate: module.kernel("interpolate")? })
     }
 
-    /// Gives `stream` the passes of `job`.
+    /// Enqueues the passes of `job` on `stream`.
     pub(crate) fn run(&self, stream: &Stream, job: &ResampleBatch, memory: &Memory<'_>) -> Result<(), CudaError> {
         let bytes = [memory.tables, memory.arena, memory.out].map(Buffer::bytes);
         let fits = |pass: &Pass| pass.fits(job.bytes(), bytes[1], bytes[2]);
@@ -60,7 +60,7 @@ impl Resampler {
     }
 }
 
-/// Launches `passes`, before which `first` others are in the tables. They have been checked.
+/// Launches `passes`, which follow `first` others in the tables. They have been checked.
 #[allow(unsafe_code)]
 fn launch(
     kernel: &Kernel,
@@ -75,17 +75,17 @@ fn launch(
     let grid = [blocks, u32::try_from(passes.len()).map_err(too_large)?, 1];
     let Memory { tables, arena, out } = memory;
     let number = Arg::I32(i32::try_from(first).map_err(too_large)?);
-    // SAFETY: these are the arguments of both kernels. Every block belongs to a pass that is in the tables and reads and
-    // writes within the buffers, as `Pass::fits` says of its images and `ResampleBatch` sees to with its tables, in which no tap
-    // reaches beyond its image.
+    // SAFETY: these are the arguments of both kernels. Every block belongs to a pass in the tables and stays within the
+    // buffers: `Pass::fits` guarantees that for its images, and `ResampleBatch` for its tables, in which no tap reaches beyond
+    // its image.
     unsafe { kernel.launch(stream, grid, BLOCK, &[Arg::Buffer(tables), Arg::Buffer(arena), Arg::Buffer(out), number]) }
 }
 
 /// Turns and resizes one image of `stored` size, `[h, w, 3]`, as the preprocessor does after decoding: `[h, w, 3]` of
-/// the geometry's output size. For who wants to compare it with another resizer.
+/// the geometry's output size. For comparisons with other resizers.
 ///
 /// # Errors
-/// When the device has no such filter, or fails.
+/// If the device does not support the filter, or fails.
 pub fn resample(
     device: &Device,
     pixels: &[u8],

@@ -1,4 +1,4 @@
-//! What the kernels are told: passes over images, and the tables that these share.
+//! The kernels' input: passes over images, and the tables that these share.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use foveate_resize::{Placement, ResizePlan};
 use super::recipe::{Method, Order, Recipe};
 use super::taps::{Kernel, Taps};
 
-/// Where pixels lie, upright.
+/// The layout of upright pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Source {
     in_tables: bool,
-    /// Of pixel (0, 0), in bytes.
+    /// The offset of pixel (0, 0), in bytes.
     start: i64,
-    /// To the pixel on the right, and to the one below, in bytes.
+    /// The distance to the pixel on the right, and to the one below, in bytes.
     step: [i64; 2],
     size: Size,
 }
 
 impl Source {
-    /// An image of `stored` size in the arena that is to be turned by `turn`.
+    /// The layout of an image of `stored` size in the arena that `turn` makes upright.
     pub(crate) fn turned(offset: usize, stored: Size, turn: Orientation) -> Self {
         use Orientation::{FlipHorizontal, FlipVertical, Rotate90, Rotate180, Rotate270, Transverse};
         let (pixel, row) = (CHANNELS as i64, i64::from(stored.width) * CHANNELS as i64);
@@ -50,7 +50,7 @@ impl Source {
         Self { start, size: Size::new(self.size.width - x, self.size.height - y), ..self }
     }
 
-    /// The first of its bytes, and the one behind its last.
+    /// The offset of its first byte, and the one behind its last.
     fn reach(&self) -> [i64; 2] {
         let far = [self.size.width, self.size.height].map(|len| i64::from(len) - 1);
         let ends = [0, 1].map(|axis| self.step[axis] * far[axis]);
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// Where a pass puts its picture.
+/// The destination of a pass.
 #[derive(Clone, Copy, Debug)]
 struct Goal {
     to_out: bool,
@@ -74,13 +74,13 @@ pub(crate) struct Pass {
     source: Source,
     goal: Goal,
     down: bool,
-    /// Where its tables begin, behind the passes.
+    /// The offsets of its tables, behind the passes.
     tables: [usize; 2],
     window: usize,
     precision: u32,
 }
 
-/// `long long`s of a pass.
+/// The number of `long long`s of a pass.
 const WORDS: usize = 18;
 
 impl Pass {
@@ -90,7 +90,7 @@ impl Pass {
         self.goal.size.pixels()
     }
 
-    /// The pass as the kernels read it, with `base` bytes of passes before the tables.
+    /// Returns the pass in the kernels' form, with `base` bytes of passes before the tables.
     fn words(&self, base: usize) -> [i64; WORDS] {
         let (Source { in_tables, start, step, .. }, Goal { to_out, offset, size, place }) = (self.source, self.goal);
         let start = if in_tables { start + base as i64 } else { start };
@@ -119,7 +119,7 @@ impl Pass {
         ]
     }
 
-    /// Whether it stays within memory of so many bytes.
+    /// Whether it stays within memory of these sizes.
     pub(crate) fn fits(&self, tables: usize, arena: usize, out: usize) -> bool {
         let [first, end] = self.source.reach();
         let readable = if self.source.in_tables { tables } else { arena };
@@ -142,7 +142,7 @@ pub(crate) struct ResampleBatch {
     known: HashMap<[u64; 4], Convolution>,
 }
 
-/// Where the taps of a convolution are.
+/// The location of a convolution's taps.
 #[derive(Clone, Copy)]
 struct Convolution {
     tables: [usize; 2],
@@ -151,7 +151,7 @@ struct Convolution {
 }
 
 impl ResampleBatch {
-    /// Adds an image that was decoded, whose output begins at `out`; what is between two passes begins at `between`.
+    /// Adds a decoded image, whose output begins at `out`, and whose intermediate image begins at `between`.
     pub(crate) fn add(&mut self, recipe: &Recipe, source: Source, between: usize, out: usize) {
         let goal = |plan: &ResizePlan| Goal { to_out: true, offset: out, size: plan.output, place: plan.placement };
         let kernel = match recipe.method {
@@ -175,7 +175,7 @@ impl ResampleBatch {
         self.last.push(pass);
     }
 
-    /// Adds an image that is ready, `[height, width, 3]`, whose output begins at `out`.
+    /// Adds a finished image, `[height, width, 3]`, whose output begins at `out`.
     pub(crate) fn add_ready(&mut self, pixels: &[u8], size: Size, out: usize) {
         let source = Source::upright(true, self.data.len(), size);
         self.data.extend_from_slice(pixels);
@@ -194,7 +194,7 @@ impl ResampleBatch {
         Pass { source, goal, down, tables, window, precision }
     }
 
-    /// Where those taps are, which are computed when it is the first time.
+    /// Returns the location of these taps, and computes them at first use.
     fn convolution(&mut self, key: [u64; 4], compute: impl FnOnce() -> Taps) -> Convolution {
         if let Some(known) = self.known.get(&key) {
             return *known;
@@ -219,7 +219,7 @@ impl ResampleBatch {
         self.linear.push(Pass { source, goal, down: false, tables, window: 0, precision: 0 });
     }
 
-    /// Appends a table, on eight bytes.
+    /// Appends a table, aligned to eight bytes.
     fn table(&mut self, bytes: impl Iterator<Item = u8>) -> usize {
         self.data.resize(self.data.len().next_multiple_of(8), 0);
         let start = self.data.len();
@@ -231,7 +231,7 @@ impl ResampleBatch {
         self.first.iter().chain(&self.linear).chain(&self.last)
     }
 
-    /// Bytes of the passes and tables.
+    /// The size of the passes and tables in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.base() + self.data.len()
     }
@@ -240,7 +240,7 @@ impl ResampleBatch {
         self.passes().count() * Pass::BYTES
     }
 
-    /// The passes, first to last, and the tables behind them, into the start of `to`, which has room for them.
+    /// Writes the passes, first to last, and the tables behind them, to the start of `to`, which has room for them.
     pub(crate) fn write(&self, to: &mut [u8]) {
         let base = self.base();
         let (passes, rest) = to.split_at_mut(base);
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// The steps lead where `Orientation::apply` puts the pixels.
+    /// The steps move pixels where `Orientation::apply` does.
     #[test]
     fn every_turn_is_in_the_steps() {
         let stored = Size::new(3, 2);

@@ -1,4 +1,4 @@
-//! From an image's size to the passes that it takes.
+//! From an image's size to the passes that it needs.
 
 use foveate_core::Size;
 use foveate_resize::axis::{Axis, axes, vertical_first};
@@ -6,17 +6,17 @@ use foveate_resize::{Filter, Geometry, ResizePlan};
 
 use super::taps::Kernel;
 
-/// How the device resamples.
+/// The device's way to resample.
 #[derive(Clone, Copy)]
 pub(crate) enum Method {
     /// Along one axis, then along the other, with u8 between, as Pillow does.
     Convolution(Kernel),
-    /// OpenCV's `INTER_LINEAR`, at once.
+    /// OpenCV's `INTER_LINEAR`, in one pass.
     Interpolation,
 }
 
 impl Method {
-    /// How, for a filter that the device has.
+    /// Returns the way for a filter, if the device supports it.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
         match filter {
             Filter::OpenCvLinear => Some(Self::Interpolation),
@@ -25,16 +25,16 @@ impl Method {
     }
 }
 
-/// What becomes of an image of one size.
+/// The plan for an image of one size.
 #[derive(Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) method: Method,
     pub(crate) plan: ResizePlan,
-    /// Of the image, upright.
+    /// The image's upright size.
     size: Size,
 }
 
-/// The passes of a convolution: along which axis of which part of the image, which begins `skip` columns and rows from
+/// The passes of a convolution: the axis of each, and the part of the image, which begins `skip` columns and rows from
 /// its start.
 pub(crate) enum Order {
     Once {
@@ -46,15 +46,15 @@ pub(crate) enum Order {
         axis: Axis,
         down: bool,
         skip: [u32; 2],
-        /// Of the image between the passes.
+        /// The size of the image between the passes.
         size: Size,
-        /// The other axis, of that image.
+        /// The other axis, of the intermediate image.
         then: Axis,
     },
 }
 
 impl Recipe {
-    /// `None` for an image that the plan does not fit, or with a filter that the device does not have.
+    /// `None` if the plan does not fit the image, or the device does not support the filter.
     pub(crate) fn new(geometry: Geometry, size: Size) -> Option<Self> {
         let (method, plan) = (Method::of(geometry.filter())?, geometry.plan(size));
         plan.check(size, plan.output).ok().map(|()| Self { method, plan, size })
@@ -64,7 +64,7 @@ impl Recipe {
         axes(&self.plan, self.size)
     }
 
-    /// The same passes over the same parts as the CPU's resizer `fir`.
+    /// Returns the same passes over the same parts as the CPU's resizer `fir`.
     pub(crate) fn order(&self, kernel: Kernel) -> Order {
         let ([x, y], Size { width, height }) = (self.axes(), self.plan.placement.size);
         if x.is_copy() {
@@ -82,7 +82,7 @@ impl Recipe {
         }
     }
 
-    /// Bytes of the image between the passes.
+    /// The size in bytes of the image between the passes.
     pub(crate) fn between(&self) -> usize {
         match self.method {
             Method::Interpolation => 0,

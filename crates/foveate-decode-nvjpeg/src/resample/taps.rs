@@ -1,5 +1,5 @@
-//! Which source pixels make an output pixel, and how much each counts: the numbers of fast_image_resize, so that the same
-//! pixels come out as from the CPU's resizer `fir`.
+//! The source pixels of an output pixel, and their weights. The numerics are fast_image_resize's, so that the pixels
+//! equal those of the CPU's resizer `fir`.
 
 use foveate_resize::Filter;
 use foveate_resize::axis::Axis;
@@ -8,7 +8,7 @@ use foveate_resize::axis::Axis;
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     at: fn(f64) -> f64,
-    /// How far it reaches to each side.
+    /// Its reach to each side.
     pub(crate) support: f64,
 }
 
@@ -50,26 +50,26 @@ fn sinc(x: f64) -> f64 {
 /// The taps of every output pixel along an axis.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Taps {
-    /// The first source pixel of each, and how many.
+    /// The first source pixel of each, and their number.
     pub(crate) runs: Vec<[u32; 2]>,
-    /// `window` for each, of which the run's first count.
+    /// `window` weights for each; the first ones belong to the run.
     pub(crate) weights: Vec<i16>,
-    /// Most taps of any.
+    /// The most taps of any pixel.
     pub(crate) window: usize,
-    /// Bits behind a weight's point.
+    /// Fractional bits of a weight.
     pub(crate) precision: u32,
 }
 
 impl Taps {
-    /// Those of a copy of the `len` pixels from `first` on.
+    /// The taps of a copy of the `len` pixels from `first` on.
     pub(crate) fn copy(first: u32, len: u32) -> Self {
         let runs = (first..first + len).map(|at| [at, 1]).collect();
         Self { runs, weights: vec![2; len as usize], window: 1, precision: 1 }
     }
 
-    /// Those of a convolution, widened when it shrinks.
+    /// The taps of a convolution, widened when it shrinks.
     pub(crate) fn convolution(axis: Axis, kernel: Kernel) -> Self {
-        // As fast_image_resize has it: from the box's two ends, which rounds.
+        // As in fast_image_resize: from the box's two ends, which rounds.
         let scale = ((axis.at + axis.len) - axis.at) / f64::from(axis.target);
         let widening = scale.max(1.0);
         let reach = kernel.support * widening;
@@ -90,7 +90,7 @@ impl Taps {
     }
 }
 
-/// Appends one pixel's weights, to the length of `window`, and gives its run without zeros at either end.
+/// Appends one pixel's weights, padded to `window`, and returns its run without zeros at either end.
 fn push_run(first: u32, all: impl Iterator<Item = f64>, window: usize, weights: &mut Vec<f64>) -> [u32; 2] {
     let start = weights.len();
     let mut skipped = 0;
@@ -111,7 +111,7 @@ fn push_run(first: u32, all: impl Iterator<Item = f64>, window: usize, weights: 
     [first + skipped, count as u32]
 }
 
-/// As many bits as let the largest weight fit into 16 bits, and sums of products with u8 into 32.
+/// Returns as many bits as let the largest weight fit into 16 bits, and sums of products with u8 into 32.
 fn precision(largest: f64) -> u32 {
     const MOST: u32 = 32 - 8 - 2 - 1;
     let fits = |bits: u32| ((largest * f64::from(1_u32 << (bits + 1))).round() as i32) < 1 << 15;

@@ -13,7 +13,7 @@ use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
 /// ```text
 /// models--owner--name/blobs/<checksum>            the files, each under its checksum
 /// models--owner--name/snapshots/<commit>/<file>   links to them
-/// models--owner--name/refs/<revision>             the commit a branch or tag was last seen at
+/// models--owner--name/refs/<revision>             the commit that a branch or tag last pointed at
 /// .locks/models--owner--name/<checksum>.lock      held while a file is downloaded
 /// ```
 pub(crate) struct RepoCache {
@@ -35,12 +35,13 @@ impl RepoCache {
         self.folder.join("blobs").join(checksum.hex())
     }
 
-    /// Where a download grows. Not the name that other libraries use for theirs, which need not grow from the front.
+    /// The path of a growing download. Other libraries use another name for theirs, which need not be a prefix of the
+    /// file.
     pub(crate) fn partial(&self, checksum: &Checksum) -> PathBuf {
         self.folder.join("blobs").join(format!("{}.foveate.incomplete", checksum.hex()))
     }
 
-    /// The commit that `revision` is known to be: itself if it is one, else what was last seen.
+    /// The commit of `revision`: itself if it is one, else the last known one.
     pub(crate) fn commit_of(&self, revision: &str) -> Option<String> {
         if is_commit(revision) {
             return Some(revision.to_owned());
@@ -49,7 +50,7 @@ impl RepoCache {
         Some(text.trim().to_owned()).filter(|commit| is_commit(commit))
     }
 
-    /// The snapshot of `commit`, if every file that a model needs is in it.
+    /// The snapshot of `commit`, if it has every file that a model needs.
     pub(crate) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
         let folder = self.snapshot(commit);
         let has = |file: &str| folder.join(file).is_file();
@@ -58,7 +59,7 @@ impl RepoCache {
         complete.then_some(folder)
     }
 
-    /// Remembers that `revision` is `commit`.
+    /// Records that `revision` is `commit`.
     pub(crate) fn set_ref(&self, revision: &str, commit: &str) -> Result<(), HubError> {
         if self.commit_of(revision).as_deref() == Some(commit) {
             return Ok(());
@@ -67,7 +68,7 @@ impl RepoCache {
         replace_file(&path, |temporary| fs::write(temporary, commit)).map_err(|cause| HubError::cache(path, cause))
     }
 
-    /// Waits until no other process downloads the same file, and keeps others from it while the guard lives.
+    /// Waits until no other process downloads the same file, and holds the lock while the guard lives.
     pub(crate) fn lock(&self, checksum: &Checksum, progress: &dyn Progress) -> Result<File, HubError> {
         let path = self.locks.join(format!("{}.lock", checksum.hex()));
         let lock = || {
@@ -98,7 +99,7 @@ impl RepoCache {
         publish().map_err(|cause| HubError::cache(&blob, cause))
     }
 
-    /// Makes `file` of the snapshot of `commit` stand for a blob.
+    /// Links `file` of the snapshot of `commit` to a blob.
     pub(crate) fn link(&self, commit: &str, file: &str, checksum: &Checksum) -> Result<(), HubError> {
         let path = self.snapshot(commit).join(file);
         let blob = self.blob(checksum);
@@ -106,7 +107,7 @@ impl RepoCache {
             .map_err(|cause| HubError::cache(path, cause))
     }
 
-    /// Checks the files of a snapshot that have a checksum of some kinds against the one that they are stored under.
+    /// Checks a snapshot's files against the checksums they are stored under, for those whose kind `kinds` accepts.
     pub(crate) fn verify(&self, commit: &str, kinds: impl Fn(&Checksum) -> bool) -> Result<(), HubError> {
         let folder = self.snapshot(commit);
         let entries = fs::read_dir(&folder).map_err(|cause| HubError::cache(&folder, cause))?;
@@ -121,7 +122,7 @@ impl RepoCache {
     }
 }
 
-/// Checks a file of a snapshot, whose SHA-256 was just computed, against the one that it is stored under.
+/// Checks a snapshot's file, whose SHA-256 was just computed, against the one it is stored under.
 pub(crate) fn verify_sha256(path: &Path, sha256: &str) -> Result<(), HubError> {
     match stored_checksum(path) {
         Some((blob, checksum @ Checksum::Sha256(_))) => check_stored(&blob, &checksum, sha256),
@@ -136,7 +137,7 @@ fn check_stored(blob: &Path, checksum: &Checksum, found: &str) -> Result<(), Hub
     Err(HubError::Altered { path: blob.to_owned(), kind: checksum.kind(), found: found.to_owned() })
 }
 
-/// The blob behind a file of a snapshot. Where links are not to be had, the file is a copy and its checksum unknown.
+/// The blob behind a snapshot's file. On file systems without links, the file is a copy and its checksum unknown.
 fn stored_checksum(path: &Path) -> Option<(PathBuf, Checksum)> {
     let blob = path.canonicalize().ok()?;
     let checksum = Checksum::from_etag(blob.file_name()?.to_str()?)?;
@@ -158,7 +159,7 @@ fn link_or_copy(blob: &Path, _checksum: &Checksum, copy: &Path) -> io::Result<()
     fs::hard_link(blob, copy).or_else(|_| fs::copy(blob, copy).map(drop))
 }
 
-/// Makes a file under a temporary name and renames it, so that nobody sees half of it.
+/// Writes a file under a temporary name and renames it, so that no reader sees a partial file.
 fn replace_file(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", unique()));
@@ -169,7 +170,7 @@ fn replace_file(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Resu
     })
 }
 
-/// A name that no other thread, process or container with the same folder is using.
+/// Returns a name that no other thread, process or container uses in the same folder.
 fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

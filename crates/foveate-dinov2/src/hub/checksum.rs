@@ -5,17 +5,17 @@ use sha1::{Digest, Sha1};
 
 use crate::hash::{for_each_chunk, hex, sha256_of};
 
-/// The checksum that the hub itself reports for a file, which is also the file's name in the cache.
+/// The checksum that the hub reports for a file, which is also the file's name in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Checksum {
-    /// Of the content: files in large-file storage.
+    /// Of the content, for files in large-file storage.
     Sha256(String),
-    /// Of git's header and the content: files in the repository itself.
+    /// Of git's header and the content, for files in the repository itself.
     GitBlob(String),
 }
 
 impl Checksum {
-    /// Reads an `ETag` or `X-Linked-Etag`; `None` when it is neither kind of checksum.
+    /// Parses an `ETag` or `X-Linked-Etag`; `None` if it is neither kind of checksum.
     pub(crate) fn from_etag(etag: &str) -> Option<Self> {
         let hex = etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"');
         match hex.len() {
@@ -39,7 +39,7 @@ impl Checksum {
         }
     }
 
-    /// The checksum of this kind that `file` has.
+    /// Computes `file`'s checksum of this kind.
     pub(crate) fn of(&self, file: &mut File) -> io::Result<String> {
         match self {
             Self::Sha256(_) => sha256_of(file),
@@ -53,7 +53,7 @@ impl Checksum {
     }
 }
 
-/// Whether `text` is lower-case hexadecimal, and so a safe file name too.
+/// Whether `text` is lower-case hexadecimal, and so also a safe file name.
 pub(crate) fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

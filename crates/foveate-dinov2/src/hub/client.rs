@@ -10,39 +10,39 @@ use super::cache::is_commit;
 use super::checksum::Checksum;
 use super::{HubError, HubOptions, Repository, Token};
 
-/// Redirects followed for one request.
+/// The most redirects followed for one request.
 const MAX_HOPS: usize = 10;
 
-/// The hub's protocol for reading a repository: metadata in the headers of a HEAD request, content by ranges of GET.
+/// The hub's protocol for reading a repository: metadata in the headers of a HEAD request, content by GET with ranges.
 pub(crate) struct Client {
     agent: Agent,
     endpoint: String,
     token: Option<Token>,
 }
 
-/// What the hub says of a file.
+/// The hub's metadata of a file.
 pub(crate) struct Metadata {
-    /// The commit that the revision is now.
+    /// The revision's current commit.
     pub(crate) commit: String,
     pub(crate) checksum: Checksum,
     pub(crate) size: Option<u64>,
 }
 
-/// Content of a file from some offset on.
+/// A file's content from some offset on.
 pub(crate) struct Content {
-    /// Where in the file it begins: what was asked for, or 0 when the server cannot resume.
+    /// The offset in the file: the requested one, or 0 if the server cannot resume.
     pub(crate) start: u64,
     pub(crate) body: Box<dyn Read>,
 }
 
-/// Why content could not be had.
+/// Why content is not available.
 pub(crate) enum Refusal {
-    /// Trying again may help.
+    /// A retry may succeed.
     Transient(String),
     Final(HubError),
 }
 
-/// Where a request ended up.
+/// The final response of a request, after redirects.
 struct Answer {
     url: String,
     response: Response<Body>,
@@ -65,7 +65,7 @@ impl Client {
             .tls_config(tls)
             .proxy(options.proxy_from_env.then(Proxy::try_from_env).flatten())
             .http_status_as_error(false)
-            .max_redirects(0) // followed here, where the token can be kept from other hosts
+            .max_redirects(0) // followed here, so that the token stays away from other hosts
             .timeout_connect(Some(options.connect_timeout))
             .timeout_recv_response(Some(options.read_timeout))
             .timeout_per_read(Some(options.read_timeout))
@@ -79,12 +79,12 @@ impl Client {
         format!("{}/{}/resolve/{}/{}", self.endpoint, repository.id, escape(revision), escape(file))
     }
 
-    /// Asks what `file` is at `revision`.
+    /// Requests the metadata of `file` at `revision`.
     pub(crate) fn metadata(&self, repository: &Repository, revision: &str, file: &str) -> Result<Metadata, HubError> {
         let url = self.url(repository, revision, file);
         let unreachable =
             |reason| HubError::Unreachable { repository: repository.id.clone(), url: url.clone(), reason };
-        // The hub describes a large file in its redirect to the storage, which knows nothing of commits.
+        // The hub describes a large file in its redirect to the storage host, which knows no commits.
         let mut described = HeaderMap::new();
         let answer = self
             .send("HEAD", &url, None, |headers| {
@@ -146,7 +146,7 @@ impl Client {
         Ok(Content { start, body: Box::new(answer.response.into_body().into_reader()) })
     }
 
-    /// Sends a request and follows redirects until `enough` is content with the headers of an answer.
+    /// Sends a request and follows redirects until a response is not one or `enough` accepts its headers.
     fn send(
         &self,
         method: &str,
@@ -168,7 +168,7 @@ impl Client {
     }
 
     fn send_once(&self, method: &str, url: &str, range_start: Option<u64>) -> Result<Response<Body>, String> {
-        // Byte counts and checksums are of the file itself, so no compression on the way.
+        // Byte counts and checksums are those of the file itself, so the transfer must not be compressed.
         let mut request = Request::builder().method(method).uri(url).header("accept-encoding", "identity");
         if let Some(start) = range_start {
             request = request.header("range", format!("bytes={start}-"));
@@ -180,7 +180,7 @@ impl Client {
         self.agent.run(request).map_err(|e| one_line(&e.to_string()))
     }
 
-    /// What an answer that is no success means.
+    /// Converts an unsuccessful response.
     fn refusal(&self, repository: &Repository, revision: &str, file: &str, answer: &Answer) -> HubError {
         let (repository, url) = (repository.id.clone(), answer.url.clone());
         match answer.status() {
@@ -214,17 +214,17 @@ fn root_certificates(options: &HubOptions) -> Result<RootCerts, HubError> {
     }
 }
 
-/// Answers of a server that is there but cannot serve now.
+/// Whether a reachable server reports that it cannot serve now.
 fn is_overload(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
-/// The first byte that a partial answer holds.
+/// The offset of the first byte in a partial response.
 fn range_start(answer: &Answer) -> Option<u64> {
     answer.header("content-range")?.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
 }
 
-/// Where a redirect from `base` leads: an absolute address, or a path on the same host.
+/// Resolves a redirect from `base`: an absolute address, or a path on the same host.
 fn resolve(base: &str, location: &str) -> Option<String> {
     if location.starts_with("http://") || location.starts_with("https://") {
         return Some(location.to_owned());
@@ -249,7 +249,7 @@ fn same_origin(a: &str, b: &str) -> bool {
     origin(a).is_some_and(|a| origin(b) == Some(a))
 }
 
-/// Escapes everything but unreserved characters, slashes included: a revision is one segment of the path.
+/// Escapes everything but unreserved characters. Slashes are escaped too, because a revision is one path segment.
 fn escape(segment: &str) -> String {
     let escape = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),

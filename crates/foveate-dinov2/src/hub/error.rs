@@ -1,70 +1,70 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a model could not be fetched from the hub. Every message is one line that says what was tried and what would help.
+/// Why a model could not be fetched from the hub. Every message is one line with the attempted action and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// No answer from the endpoint.
+    /// The endpoint did not answer.
     #[error(
         "cannot fetch {repository}: {url} is out of reach ({reason}); set HF_ENDPOINT to a mirror, \
          or use a local folder or seeded:dinov2-small as the model"
     )]
     Unreachable {
-        /// The repository asked for.
+        /// The requested repository.
         repository: String,
-        /// The address that was tried.
+        /// The requested address.
         url: String,
-        /// What went wrong on the way.
+        /// The connection's error.
         reason: String,
     },
-    /// The hub wants a token, or does not accept the one it got.
+    /// The hub requires a token, or rejects the one it got.
     #[error("cannot fetch {repository}: the hub answered {status} to {url}; {}", token_remedy(*token_sent))]
     Denied {
-        /// The repository asked for.
+        /// The requested repository.
         repository: String,
-        /// The address that was tried.
+        /// The requested address.
         url: String,
         /// HTTP status.
         status: u16,
-        /// Whether a token was sent along.
+        /// Whether the request had a token.
         token_sent: bool,
     },
     /// The repository, the revision or a file that a model needs does not exist.
     #[error("cannot fetch {repository} at revision {revision}: {what} (404 from {url})")]
     NotFound {
-        /// The repository asked for.
+        /// The requested repository.
         repository: String,
-        /// The revision asked for.
+        /// The requested revision.
         revision: String,
-        /// What of it does not exist.
+        /// The missing part.
         what: String,
-        /// The address that was tried.
+        /// The requested address.
         url: String,
     },
-    /// The endpoint answered, but not as the hub does.
+    /// The endpoint's answer does not follow the hub's protocol.
     #[error("cannot fetch {repository}: unexpected answer from {url}: {problem}")]
     Protocol {
-        /// The repository asked for.
+        /// The requested repository.
         repository: String,
-        /// The address that was tried.
+        /// The requested address.
         url: String,
         /// What is wrong with the answer.
         problem: String,
     },
-    /// A download ended before the file did, again and again. What has arrived is kept.
+    /// A download ended early, repeatedly. The bytes received so far are kept.
     #[error("download of {url} stopped at {done} bytes{}: {reason}; run again to resume", of_total(*total))]
     Interrupted {
         /// The file's address.
         url: String,
-        /// Bytes that have arrived.
+        /// Bytes received so far.
         done: u64,
-        /// Bytes of the whole file, if the hub said so.
+        /// The file's size in bytes, if the hub reported it.
         total: Option<u64>,
-        /// What went wrong the last time.
+        /// The last attempt's error.
         reason: String,
     },
-    /// The bytes that arrived are not those the hub describes. They have been deleted.
+    /// The downloaded file does not have the checksum that the hub reports. It has been deleted.
     #[error(
         "download of {url} is damaged and was deleted: its {kind} is {found}, but the hub reports {expected}; \
          run again, and if it stays so, distrust the endpoint"
@@ -74,30 +74,30 @@ pub enum HubError {
         url: String,
         /// Kind of checksum.
         kind: &'static str,
-        /// What the hub reports.
+        /// The hub's checksum.
         expected: String,
-        /// What the file has.
+        /// The file's checksum.
         found: String,
     },
-    /// A file in the cache is not what it was when it was downloaded.
+    /// A file in the cache was altered after its download.
     #[error("{} was altered after its download: its {kind} is {found}, not its name; delete it and run again", path.display())]
     Altered {
         /// The file.
         path: PathBuf,
         /// Kind of checksum.
         kind: &'static str,
-        /// What the file has.
+        /// The file's checksum.
         found: String,
     },
-    /// The network is off limits and the cache does not have the model.
+    /// The network must not be used, and the cache does not have the model.
     #[error(
         "{repository} at revision {revision} is not in {} and HF_HUB_OFFLINE is set; unset it, \
          or use a local folder or seeded:dinov2-small as the model", cache.display()
     )]
     Offline {
-        /// The repository asked for.
+        /// The requested repository.
         repository: String,
-        /// The revision asked for.
+        /// The requested revision.
         revision: String,
         /// The cache that was searched.
         cache: PathBuf,
@@ -107,7 +107,7 @@ pub enum HubError {
     Cache {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
     /// The file of additional certificates cannot be used.
@@ -125,7 +125,7 @@ impl HubError {
         Self::Cache { path: path.into(), cause }
     }
 
-    /// Whether asking again later may help, so that a copy from the cache is a fair answer meanwhile.
+    /// Whether a later retry may succeed, so that a cached copy is acceptable until then.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }

@@ -1,8 +1,9 @@
 //! Models from the Hugging Face hub, through the cache that all Hugging Face libraries share.
 //!
-//! The protocol is small (metadata in the headers of a HEAD request, content by GET, a well-known cache layout) and is
-//! spoken here directly over `ureq`: `hf-hub` 1.0 brings an async runtime, the xet stack and aws-lc, some 240 crates; its
-//! 0.x line moves a download to its final name without verifying it, and sends the token along to the storage host.
+//! This module speaks the protocol directly over `ureq`, because it is small: metadata in the headers of a HEAD
+//! request, content by GET, a well-known cache layout. `hf-hub` 1.0 needs an async runtime, the xet stack and aws-lc,
+//! some 240 crates. Its 0.x line moves a download to its final name without verifying it, and sends the token to the
+//! storage host.
 
 mod cache;
 mod checksum;
@@ -28,7 +29,7 @@ pub(crate) use repository::Repository;
 use crate::checkpoint::{INDEX_FILE, SINGLE_FILE, read_weight_map};
 use crate::{Config, ModelError};
 
-/// Bytes between two reports of progress.
+/// Bytes between two progress reports.
 const REPORT_BYTES: usize = 1 << 18;
 
 /// A model's files in the cache.
@@ -38,7 +39,7 @@ pub(crate) struct Snapshot {
     pub(crate) commit: String,
 }
 
-/// Gets the files of the model in `repository` at `revision`, from the cache as far as it has them.
+/// Returns the files of the model in `repository` at `revision`, and downloads those that the cache lacks.
 pub(crate) fn fetch(
     repository: &Repository,
     revision: &str,
@@ -59,7 +60,7 @@ pub(crate) fn fetch(
             })
         });
     }
-    // A commit never changes, so there is nothing to ask.
+    // A commit never changes, so no request is needed.
     if let Some(snapshot) = cached().filter(|_| cache::is_commit(revision)) {
         return Ok(snapshot);
     }
@@ -83,12 +84,12 @@ pub(crate) fn fetch(
     Ok(Snapshot { folder: cache.snapshot(&commit), commit })
 }
 
-/// Checks every file of a snapshot; a file that was altered explains why it could not be loaded.
+/// Checks every file of a snapshot; an altered file explains why it could not be loaded.
 pub(crate) fn verify_all(repository: &Repository, snapshot: &Snapshot, options: &HubOptions) -> Result<(), HubError> {
     RepoCache::new(&options.cache, repository).verify(&snapshot.commit, |_| true)
 }
 
-/// Checks a snapshot that was loaded: the small files, and the weights by the SHA-256 that loading them gave.
+/// Checks a snapshot that was loaded: the small files, and the weights by the SHA-256 computed while loading.
 pub(crate) fn verify_loaded<'a>(
     repository: &Repository,
     snapshot: &Snapshot,
@@ -100,7 +101,7 @@ pub(crate) fn verify_loaded<'a>(
     weights.try_for_each(|(path, sha256)| cache::verify_sha256(path, sha256))
 }
 
-/// Fetching the files of one commit.
+/// The download of one commit's files.
 struct Download<'a> {
     repository: &'a Repository,
     commit: &'a str,
@@ -113,7 +114,7 @@ struct Download<'a> {
 impl Download<'_> {
     fn model(&self, config: &Metadata) -> Result<(), ModelError> {
         self.described("config.json", config)?;
-        // Before gigabytes of another architecture arrive.
+        // Checked before gigabytes of another architecture are downloaded.
         let path = self.path("config.json");
         Config::from_json(&fs::read(&path).map_err(|cause| HubError::cache(&path, cause))?, &path)?;
         self.file("preprocessor_config.json")?;
@@ -150,12 +151,12 @@ impl Download<'_> {
         self.described(file, &self.client.metadata(self.repository, self.commit, file)?)
     }
 
-    /// Brings a file that the hub has described into the snapshot.
+    /// Adds a file, whose metadata the hub has sent, to the snapshot.
     fn described(&self, file: &str, metadata: &Metadata) -> Result<(), HubError> {
         let checksum = &metadata.checksum;
         if !self.cache.blob(checksum).is_file() {
             let _lock = self.cache.lock(checksum, self.progress)?;
-            // The process that held the lock may just have brought it.
+            // The process that held the lock may have just downloaded it.
             if !self.cache.blob(checksum).is_file() {
                 self.blob(file, metadata)?;
             }
@@ -163,7 +164,7 @@ impl Download<'_> {
         self.cache.link(self.commit, file, checksum)
     }
 
-    /// Downloads a file, verifies it and gives it its name.
+    /// Downloads a file, verifies it and gives it its final name.
     fn blob(&self, file: &str, metadata: &Metadata) -> Result<(), HubError> {
         let partial = self.cache.partial(&metadata.checksum);
         let io_error = |cause| HubError::cache(&partial, cause);
@@ -175,7 +176,7 @@ impl Download<'_> {
         let resumed = transfer.have()? > 0;
         let mut found = transfer.run()?;
         if found != metadata.checksum.hex() && resumed {
-            // What an earlier run left may be what is wrong, so once more from the front.
+            // The partial file of an earlier run may be corrupt, so the download restarts once from the beginning.
             transfer.output.set_len(0).map_err(io_error)?;
             found = transfer.run()?;
         }
@@ -193,7 +194,7 @@ impl Download<'_> {
     }
 }
 
-/// Bringing the bytes of one file into its partial file.
+/// The transfer of one file into its partial file.
 struct Transfer<'a> {
     download: &'a Download<'a>,
     file: &'a str,
@@ -202,11 +203,11 @@ struct Transfer<'a> {
     output: File,
 }
 
-/// Why a request brought less than the rest of a file.
+/// Why a request did not return the rest of a file.
 enum Stop {
-    /// On the way here: another request may bring more.
+    /// The connection failed; another request may return more.
     Transient(String),
-    /// Nothing more can be had or stored.
+    /// No retry can succeed.
     Final(HubError),
 }
 
@@ -217,8 +218,8 @@ impl From<HubError> for Stop {
 }
 
 impl Transfer<'_> {
-    /// Downloads what the partial file lacks and returns the checksum of the whole. A broken connection is picked up
-    /// where it left off, for as long as that leads on.
+    /// Downloads the bytes that the partial file lacks and returns the whole file's checksum. Resumes a broken
+    /// connection as long as each attempt makes progress.
     fn run(&mut self) -> Result<String, HubError> {
         let options = self.download.options;
         let (mut failures, mut furthest) = (0, self.have()?);
@@ -240,12 +241,12 @@ impl Transfer<'_> {
         self.metadata.checksum.of(&mut self.output).map_err(|cause| HubError::cache(self.partial, cause))
     }
 
-    /// Bytes that the partial file has.
+    /// The length of the partial file.
     fn have(&self) -> Result<u64, HubError> {
         self.output.metadata().map(|metadata| metadata.len()).map_err(|cause| HubError::cache(self.partial, cause))
     }
 
-    /// Asks once for the bytes that are missing.
+    /// Requests the missing bytes once.
     fn request(&mut self) -> Result<(), Stop> {
         let (have, size) = (self.have()?, self.metadata.size);
         if have > 0 && size == Some(have) {
@@ -267,14 +268,14 @@ impl Transfer<'_> {
         }
     }
 
-    /// Stores what arrives; returns how long the partial file is then.
+    /// Stores the received bytes; returns the length of the partial file afterwards.
     fn copy(&mut self, mut content: Content) -> Result<u64, Stop> {
         let (progress, size) = (self.download.progress, self.metadata.size);
         let mut buffer = vec![0; REPORT_BYTES];
         let mut done = content.start;
         loop {
             progress.bytes(self.file, done, size);
-            // Of more bytes than announced the first is enough: the checksum will not match.
+            // One byte beyond the announced size is enough to stop: the checksum will not match.
             if size.is_some_and(|size| done > size) {
                 return Ok(done);
             }

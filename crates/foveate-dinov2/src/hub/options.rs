@@ -3,11 +3,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How the Hugging Face hub is reached and where its files are kept: what the environment variables of Hugging Face's
-/// own libraries say, read in one place.
+/// How to reach the Hugging Face hub and where to cache its files: the environment variables of Hugging Face's own
+/// libraries, read in one place.
 #[derive(Clone, Debug)]
 pub struct HubOptions {
-    /// Address of the hub or of a mirror, without a slash at the end (`HF_ENDPOINT`).
+    /// Address of the hub or of a mirror, without a trailing slash (`HF_ENDPOINT`).
     pub endpoint: String,
     /// The cache that all Hugging Face libraries share (`HF_HUB_CACHE`, or `hub` in `HF_HOME`).
     pub cache: PathBuf,
@@ -17,24 +17,24 @@ pub struct HubOptions {
     pub offline: bool,
     /// PEM file with the certificates to trust instead of the built-in ones (`REQUESTS_CA_BUNDLE`, `SSL_CERT_FILE`).
     pub ca_bundle: Option<PathBuf>,
-    /// Go through the proxy that `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` describe, if any.
+    /// Use the proxy that `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` describe, if any.
     pub proxy_from_env: bool,
-    /// Longest wait for a connection.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// Longest wait for the next bytes of an answer.
+    /// Timeout between two reads of a response.
     pub read_timeout: Duration,
-    /// How often something is tried that makes no progress.
+    /// The most attempts without progress.
     pub attempts: u32,
-    /// Wait before the second attempt; it grows with each.
+    /// Backoff before the second attempt; it grows with each.
     pub backoff: Duration,
 }
 
-/// A secret: it does not show in debug output.
+/// A secret, hidden in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// Wraps a token; surrounding white space is dropped, and nothing but white space is no token.
+    /// Wraps a token. Surrounding white space is dropped; a text of white space alone is no token.
     pub fn new(secret: &str) -> Option<Self> {
         let secret = secret.trim();
         (!secret.is_empty()).then(|| Self(secret.to_owned()))
@@ -52,12 +52,12 @@ impl fmt::Debug for Token {
 }
 
 impl HubOptions {
-    /// What the process's environment says.
+    /// Reads the process's environment.
     pub fn from_env() -> Self {
         Self { proxy_from_env: true, ..Self::from_vars(|name| std::env::var_os(name)) }
     }
 
-    /// What the variables that `var` looks up say, and no proxy. Empty ones count as unset.
+    /// Reads the variables through `var`, without a proxy. Empty ones count as unset.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Self {
         let vars = Vars { var: &var };
         let home = vars.hf_home();
@@ -92,7 +92,7 @@ impl Vars<'_> {
         self.get(name).and_then(|value| value.into_string().ok())
     }
 
-    /// What `huggingface_hub` takes for true.
+    /// Whether the variable is one of `huggingface_hub`'s true values.
     fn flag(&self, name: &str) -> bool {
         self.text(name).is_some_and(|value| matches!(value.to_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE"))
     }

@@ -1,13 +1,13 @@
-/// Learns how a download goes. The program shows it; the library prints nothing.
+/// Receives a download's progress. The program shows it; the library prints nothing.
 pub trait Progress {
-    /// `done` of `total` bytes of `file` are here. Called at the start (above 0 when resumed), often, and at the end.
+    /// `done` of `total` bytes of `file` are stored. Called at the start (above 0 when resumed), often, and at the end.
     fn bytes(&self, file: &str, done: u64, total: Option<u64>);
 
-    /// Something the user should know that is no error, in one line.
+    /// A one-line notice for the user that is not an error.
     fn notice(&self, message: &str);
 }
 
-/// Progress that nobody looks at.
+/// Discards progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 

@@ -3,7 +3,7 @@
 pub(crate) struct Repository {
     /// `owner/name`.
     pub(crate) id: String,
-    /// Branch, tag or commit, if one was asked for.
+    /// Branch, tag or commit, if the user gave one.
     pub(crate) revision: Option<String>,
 }
 
@@ -20,7 +20,7 @@ impl Repository {
     }
 }
 
-/// A name that the hub allows; it becomes part of a folder's name, with `--` between owner and name.
+/// Whether the hub allows the name; it becomes part of a folder's name, with `--` between owner and name.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     !name.is_empty()
@@ -30,7 +30,7 @@ fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// A revision whose parts are safe as the names of a file and its folders.
+/// Whether every part of the revision is safe as a file or folder name.
 fn is_revision(revision: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+');
     revision.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.bytes().all(allowed))

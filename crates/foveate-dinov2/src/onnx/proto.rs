@@ -1,12 +1,12 @@
-//! As much of protobuf and of ONNX's messages as a graph takes to write. Field numbers are those of onnx.proto.
+//! The subset of protobuf and of ONNX's messages that writing a graph needs. Field numbers are those of onnx.proto.
 
 use half::f16;
 
-/// Fields one after the other.
+/// Successive fields.
 #[derive(Default)]
 pub(super) struct Message(Vec<u8>);
 
-/// Types of values, as ONNX numbers them.
+/// Element types, with ONNX's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     F32 = 1,
@@ -62,19 +62,19 @@ impl Message {
     }
 }
 
-/// A model file as it grows: what belongs to the file itself first, then its graph, open to the end, so that no tensor
-/// is copied from one message to the next.
+/// A model file under construction: the file's own fields first, then its graph, which stays open to the end. No tensor
+/// is therefore copied from one message to the next.
 pub(super) struct File {
     bytes: Message,
-    /// Where the graph's length goes when it is known.
+    /// The offset of the graph's length, which is written last.
     graph: usize,
 }
 
-/// Bytes kept for the graph's length: a varint of this many holds all that protobuf allows.
+/// Bytes reserved for the graph's length: a varint of this size covers protobuf's limit.
 const LENGTH: usize = 5;
 
 impl File {
-    /// A file with an empty graph that follows `opset` of the default domain. `capacity` bytes are expected.
+    /// Starts a file with an empty graph in `opset` of the default domain, and reserves `capacity` bytes.
     pub(super) fn new(opset: i64, ir_version: i64, metadata: &[(&str, &str)], capacity: usize) -> Self {
         let mut bytes = Message(Vec::with_capacity(capacity));
         bytes.int(1, ir_version);
@@ -98,7 +98,7 @@ impl File {
         file
     }
 
-    /// A node whose only output has its own name.
+    /// Adds a node whose only output has the node's name.
     pub(super) fn node(&mut self, operator: &str, name: &str, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) {
         let mut node = Message::default();
         inputs.iter().for_each(|input| node.text(1, input));
@@ -109,7 +109,7 @@ impl File {
         self.bytes.message(1, &node);
     }
 
-    /// A constant of floats, rounded to `element`.
+    /// Adds a constant of floats, rounded to `element`.
     pub(super) fn floats(&mut self, name: &str, shape: &[usize], element: Element, values: &[f32]) {
         match element {
             Element::F16 => {
@@ -119,7 +119,7 @@ impl File {
         }
     }
 
-    /// A constant of integers; `shape` is empty for a scalar.
+    /// Adds a constant of integers; `shape` is empty for a scalar.
     pub(super) fn integers(&mut self, name: &str, shape: &[usize], values: &[i64]) {
         self.tensor(name, shape, INT64, values, |value| value.to_le_bytes());
     }
@@ -145,17 +145,17 @@ impl File {
         values.iter().for_each(|value| self.bytes.0.extend_from_slice(&to_bytes(value)));
     }
 
-    /// An input of the graph, whose first dimension is any number of images.
+    /// Adds an input of the graph; its first dimension is any number of images.
     pub(super) fn input(&mut self, name: &str, element: Element, shape: &[usize]) {
         self.bytes.message(11, &value_info(name, element, shape));
     }
 
-    /// An output of the graph, whose first dimension is any number of images.
+    /// Adds an output of the graph; its first dimension is any number of images.
     pub(super) fn output(&mut self, name: &str, element: Element, shape: &[usize]) {
         self.bytes.message(12, &value_info(name, element, shape));
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub(super) fn finish(self) -> Vec<u8> {
         let Self { bytes: Message(mut bytes), graph } = self;
         let length = bytes.len() - graph - LENGTH;

@@ -1,4 +1,4 @@
-//! Fetching models, against a hub on this machine.
+//! Fetching models from a local hub.
 #![allow(clippy::unwrap_used)]
 
 mod python;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 const REPOSITORY: &str = "ann/tiny-dinov2";
 
-/// A hub that has the tiny model, and an empty cache.
+/// A hub with the tiny model, and an empty cache.
 struct Bench {
     server: HubServer,
     cache: TempDir,
@@ -100,7 +100,7 @@ impl Bench {
         names
     }
 
-    /// The one blob of the weights, under its final name.
+    /// The only blob of the weights, under its final name.
     fn weights_blob(&self) -> PathBuf {
         self.repository().join("blobs").join(sha256_of_tiny())
     }
@@ -231,7 +231,7 @@ fn a_download_that_stops_is_an_error_and_the_next_run_resumes_it() {
     assert!(message.contains("stopped at 0 bytes of") && message.ends_with("run again to resume"), "{message}");
     assert!(!bench.weights_blob().exists());
 
-    // What a killed run leaves: the beginning of the file.
+    // The remains of a killed run: the beginning of the file.
     let partial = bench.blobs().into_iter().find(|name| name.ends_with(".incomplete")).unwrap();
     let bytes = fs::read(tiny().join("model.safetensors")).unwrap();
     fs::write(bench.repository().join("blobs").join(partial), &bytes[..1000]).unwrap();
@@ -243,7 +243,7 @@ fn a_download_that_stops_is_an_error_and_the_next_run_resumes_it() {
     assert_eq!(bench.blobs().len(), 3);
 }
 
-/// Leftovers of every kind end in the right file.
+/// A correct file replaces leftovers of every kind.
 fn whatever_an_earlier_run_left_the_result_is_right() {
     let bytes = fs::read(tiny().join("model.safetensors")).unwrap();
     let garbage = vec![7; bytes.len()];
@@ -322,7 +322,7 @@ fn another_architecture_is_refused_before_its_weights_are_fetched() {
 
 fn an_endpoint_out_of_reach_is_one_line_with_the_remedies() {
     let mut bench = Bench::new();
-    // Bound and closed again: nobody listens there.
+    // Bound and closed again, so no server listens on it.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (reachable, unreachable) = (bench.hub.endpoint.clone(), format!("http://127.0.0.1:{port}"));
     bench.hub.endpoint = unreachable.clone();

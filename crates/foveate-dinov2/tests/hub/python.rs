@@ -1,4 +1,4 @@
-//! The cache is shared with Python: what one side downloads, the other finds.
+//! The cache is shared with Python: each side finds the other's downloads.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use foveate_testkit::python;
 use crate::server::HubServer;
 use crate::{REPOSITORY, tiny};
 
-/// Has Python get the three files of the tiny model; returns the folder where it has them.
+/// Makes Python fetch the three files of the tiny model; returns their folder.
 fn python_snapshot(server: &HubServer, cache: &Path, offline: bool) -> PathBuf {
     let program = format!(
         "import os, huggingface_hub as h\n\
@@ -56,7 +56,7 @@ pub(crate) fn we_find_what_python_downloaded() {
     let ours = open(&server, cache.path(), true);
     assert_eq!(ours.weights.hash(), theirs.weights.hash());
     assert_eq!(server.requests(), [], "nothing is asked for offline");
-    // Online, the files that Python brought are used too.
+    // Online, the files that Python downloaded are used too.
     open(&server, cache.path(), false);
     assert!(server.requests().iter().all(|request| request.method == "HEAD"));
 }

@@ -1,5 +1,5 @@
-//! A hub on this machine: an HTTP server that answers the routes a model is fetched by as huggingface.co does, and
-//! misbehaves on request. Large files are served by a redirect to a second address, as the hub does with its storage.
+//! A local hub: an HTTP server that answers the routes for fetching a model as huggingface.co does, and misbehaves on
+//! request. Large files are served by a redirect to a second address, as the hub does with its storage.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,33 +13,33 @@ use sha2::{Digest, Sha256};
 /// Files above this size are in large-file storage.
 const LARGE: usize = 4096;
 
-/// A request as the server saw it.
+/// A request that the server received.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) range: Option<String>,
     pub(crate) authorization: Option<String>,
-    /// Whether it came to the storage's address.
+    /// Whether it went to the storage's address.
     pub(crate) to_storage: bool,
 }
 
-/// What the server does beyond the ordinary.
+/// The server's misbehaviour.
 #[derive(Clone, Default)]
 pub(crate) struct Behaviour {
-    /// Without this token every answer is 401.
+    /// Every request without this token gets a 401.
     pub(crate) token: Option<String>,
     /// The first so many downloads of large files break off halfway.
     pub(crate) break_off: usize,
-    /// Every download of large files breaks off after so many bytes of what was asked for.
+    /// Every download of a large file breaks off after so many bytes of the requested range.
     pub(crate) break_always: Option<usize>,
     /// One byte of every large file is flipped on the way.
     pub(crate) flip: bool,
-    /// `Range` is ignored: every answer is the whole file.
+    /// `Range` is ignored: every response is the whole file.
     pub(crate) no_ranges: bool,
-    /// Large files come with neither `X-Linked-Etag` nor a checksum for an `ETag`.
+    /// Large files have neither `X-Linked-Etag` nor a checksum as `ETag`.
     pub(crate) no_checksum: bool,
-    /// Every answer is this status.
+    /// Every response has this status.
     pub(crate) status: Option<u16>,
 }
 
@@ -117,7 +117,7 @@ impl HubServer {
 impl Drop for HubServer {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
-        // A connection wakes each listener, which then sees that it is over.
+        // A connection wakes each listener, which then sees the stop flag.
         self.addresses.iter().for_each(|address| drop(TcpStream::connect(address)));
     }
 }
@@ -141,7 +141,7 @@ impl Site {
             head += &format!("{name}: {value}\r\n");
         }
         let body: &[u8] = if request.method == "HEAD" { &[] } else { &answer.body };
-        // The client may have gone away, which is its right.
+        // The client may have closed the connection.
         let _ = write!(stream, "{head}\r\n").and_then(|()| stream.write_all(body));
     }
 

@@ -1,4 +1,4 @@
-//! Makes a sharded checkpoint out of a single one.
+//! Splits a single checkpoint into a sharded one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 
-/// Copies the model in `from` to `to`, its weights dealt out to `shards` files with an index.
+/// Copies the model in `from` to `to`, with its weights distributed over `shards` files and an index.
 pub(crate) fn split(from: &Path, to: &Path, shards: usize) {
     for file in ["config.json", "preprocessor_config.json"] {
         fs::copy(from.join(file), to.join(file)).unwrap();

@@ -1,6 +1,6 @@
-//! Models and golden vectors; without ONNX Runtime, trials end here.
+//! Models and golden vectors; trials without ONNX Runtime end here.
 
-// Not every test file uses everything, tests may unwrap, and what was compared is worth seeing.
+// Not every test file uses everything, tests may unwrap, and they print what they compared.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "../../../../tests/support/encoder.rs"]
@@ -25,7 +25,7 @@ pub(crate) fn registry() -> EncoderRegistry<()> {
     registry
 }
 
-/// Ends the trial where the library is missing.
+/// Skips the trial if the library is missing.
 pub(crate) fn need_onnx_runtime() {
     if let Some(problem) = registry().get("ort").unwrap().health().problem {
         Resource::OnnxRuntime.missing(problem.cause);
@@ -49,7 +49,7 @@ pub(crate) fn tiny(name: &str) -> Graph {
     graph(fixtures().join("models").join(name).join("model.baked224.onnx"), None)
 }
 
-/// A checkpoint as the graph that `foveate-dinov2` writes of it.
+/// Exports a checkpoint as `foveate-dinov2`'s graph.
 pub(crate) fn exported(model: &Model, dtype: DType, pooling: Pooling) -> Graph {
     Graph {
         name: model.name.clone(),
@@ -67,7 +67,7 @@ pub(crate) fn options(pooling: Pooling, max_batch: usize) -> EncoderOptions {
 }
 
 impl Goldens {
-    /// Holds `cls+mean` vectors of the recipe's crops against the goldens `<prefix>.cls*` and `<prefix>.patch_mean*`.
+    /// Compares `cls+mean` vectors of the recipe's crops with the goldens `<prefix>.cls*` and `<prefix>.patch_mean*`.
     pub(crate) fn check(&self, encoder: &mut dyn Encoder, recipe: &str, prefix: &str) {
         self.check_in(STRICT, encoder, recipe, prefix);
     }

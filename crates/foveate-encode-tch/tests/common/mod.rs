@@ -1,6 +1,6 @@
-//! Models and files of the tests, and how close vectors must be.
+//! The tests' models and files, and the tolerances of vectors.
 
-// Not every test uses everything, and what was compared is worth seeing.
+// Not every test uses everything, and they print what they compared.
 #![allow(dead_code, unused_imports, clippy::print_stdout)]
 
 #[path = "../../../../tests/support/encoder.rs"]
@@ -20,7 +20,7 @@ pub(crate) fn tiny(name: &str) -> Model {
     Model::from_folder(&fixtures().join("models").join(name)).unwrap()
 }
 
-/// The same model as TorchScript; the number of its registers is left to be inferred.
+/// The same model as TorchScript; the number of its registers is inferred.
 pub(crate) fn tiny_script(name: &str) -> Graph {
     let model = tiny(name);
     Graph {
