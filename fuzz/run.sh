@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds every fuzz target and runs each for a bounded time:  fuzz/run.sh SECONDS [TARGET…]
 #
-# Needs a Rust toolchain (any channel) and a C++ compiler for libFuzzer, nothing else: the coverage instrumentation
-# that `cargo fuzz` asks for is passed by hand. Seeds are the committed samples and fixtures, the larger shared data
-# set where it is present, and fuzz/seeds/TARGET. What libFuzzer learns stays in target/fuzz/corpus.
+# Needs only a Rust toolchain (any channel) and a C++ compiler for libFuzzer: this script passes the flags for coverage
+# instrumentation that `cargo fuzz` would pass. Seeds are the committed samples and fixtures, the larger shared data set
+# if present, and fuzz/seeds/TARGET. libFuzzer's corpus stays in target/fuzz/corpus.
 set -eu
 
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
@@ -30,7 +30,7 @@ for target in "$@"; do
     for folder in "seeds/$target" ../crates/foveate-decode/samples ../tests/fixtures/conformance \
         ../../shared/data/conformance; do
         case $target:$folder in
-        net_*:../* | sink_*:../*) ;; # pictures are no seeds for the readers of addresses and of our own files
+        net_*:../* | sink_*:../*) ;; # images are no useful seeds for URLs and for our own files
         *) if [ -d "$folder" ]; then seeds="$seeds $folder"; fi ;;
         esac
     done

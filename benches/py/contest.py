@@ -1,4 +1,4 @@
-"""A Python contestant: the other side of benches/src/contest.rs.
+"""A Python contestant: the counterpart of benches/src/contest.rs.
 
 Says `ready VERSION`, then answers every line of its input with numbers, or with `n/a REASON`.
 """
@@ -12,10 +12,10 @@ def one_line(error):
 
 
 def contend(start):
-    """`start()` gives a version and a function from the words of a request to numbers."""
+    """`start()` returns a version and a function from a request's words to numbers."""
     try:
         version, answer = start()
-    except Exception as error:  # a module that is not there, above all
+    except Exception as error:  # usually a missing module
         print("n/a", one_line(error), flush=True)
         return
     print("ready", version, flush=True)
@@ -27,7 +27,7 @@ def contend(start):
 
 
 def timed(clock, work):
-    """Wall seconds and `clock` seconds of `work`."""
+    """The time of `work` in seconds: wall time, and by `clock`."""
     wall, cpu = time.perf_counter(), clock()
     work()
     return time.perf_counter() - wall, clock() - cpu

@@ -36,7 +36,7 @@ def opencv():
     cases = {name: lambda image, kind=kind: cv2.resize(image, (SIDE, SIDE), interpolation=kind) for name, kind in kinds.items()}
 
     def hf(image):
-        """What a program on OpenCV does for the same recipe: the mean of areas, then the crop."""
+        """The same recipe as programs with OpenCV implement it: the mean of areas, then the crop."""
         height, width = image.shape[:2]
         scale = EDGE / min(height, width)
         width, height = (EDGE if side == min(image.shape[:2]) else int(side * scale) for side in (width, height))

@@ -1,5 +1,5 @@
-"""moto's server, at work on one request for SQS at a time: its queues are not made for several threads at once, so that
-one deletion may undo another, and two receivers get the same message.
+"""moto's server, limited to one SQS request at a time. Its queues are not thread-safe: otherwise one deletion may undo
+another, and two receivers may get the same message.
 """
 
 import functools

@@ -10,10 +10,10 @@ try:
     import torch
 
     import transformers_side as side
-except ImportError as error:  # Every row then says so.
+except ImportError as error:  # Every row then reports it.
     torch, WITHOUT = None, one_line(error)
 
-# Images of a batch: so few that a short pass has several for every worker.
+# Images per batch: few, so that a short pass has several batches for every worker.
 BATCH = 64
 
 
@@ -45,7 +45,7 @@ def opencv(path):
 
 
 def opencv_u8(path):
-    """The same as bytes `[3, 224, 224]`, which the device normalizes: a quarter to copy."""
+    """As bytes `[3, 224, 224]`, which the device normalizes: a quarter of the data to copy."""
     return torch.from_numpy(opencv_pixels(path)).permute(2, 0, 1).contiguous()
 
 
@@ -53,7 +53,7 @@ LOADERS = {"Pillow": pillow, "OpenCV": opencv, "OpenCV, u8": opencv_u8}
 
 
 class Photos:
-    """The photos over and over; `count` may change between passes, in the process that makes the batches' lists."""
+    """The photos, repeated. `count` may change between passes, in the process that makes the batches' lists."""
 
     def __init__(self, paths, load):
         self.paths, self.load, self.count = paths, load, 0
@@ -91,7 +91,7 @@ class Baseline:
         forward = self.network(dtype)
 
         def once(count):
-            # From the start of a pass, when nothing is prefetched, as foveate is timed.
+            # Timed from the start of a pass, before anything is prefetched, like foveate.
             dataset.count = count
             start = time.perf_counter()
             rows = [forward(pixels) for pixels in batches]
@@ -112,7 +112,7 @@ class Baseline:
         return {"images": images, **spread(rates)}
 
     def network(self, dtype):
-        """Pixels as a loader gives them, to class tokens in f32 on the device; with SDPA."""
+        """Encodes a loader's pixels to class tokens in f32 on the device, with SDPA."""
         if dtype not in self.networks:
             model = side.network(self.mode.models[0], device=self.args.device).to(side.DTYPES[dtype])
             mean, std = (torch.tensor(values, device=self.args.device).view(1, 3, 1, 1) * 255

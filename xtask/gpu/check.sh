@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole CUDA check, on a machine with an NVIDIA GPU, a Python with PyTorch, and no Rust. README.md says more.
+# The whole CUDA check, for a machine with an NVIDIA GPU and a Python with PyTorch, without Rust. See README.md.
 #
 #   ./check.sh [--quick | --full | --smoke] [--only numerics,forward,end-to-end,python] [--device cuda:0]
 #
@@ -26,7 +26,7 @@ done
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-./out}
 mkdir -p "$out" && out=$(cd "$out" && pwd)
-# In memory where there is room for it, so that no disk is measured.
+# In memory if there is room, so that no disk is measured.
 memory=/dev/shm
 free=$(df --output=avail -BM "$memory" 2>/dev/null | tail -1 | tr -dc 0-9)
 [ "${free:-0}" -ge 4096 ] || memory=${TMPDIR:-/tmp}
@@ -36,11 +36,11 @@ export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 FOVEATE=${FOVEATE:-$here/bin
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 python=${PYTHON:-python3}
 
-# cuBLASLt and nvJPEG come with PyTorch: foveate looks for them here besides the usual places.
+# cuBLASLt and nvJPEG come with PyTorch: foveate searches for them here besides the usual places.
 wheels=$("$python" -c 'import glob, sys; print(":".join(sorted({f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")})))')
 export FOVEATE_CUDA_LIB=${FOVEATE_CUDA_LIB:-$wheels}
 
-# Seconds that a step may take. In all: quick under 8 minutes, full made for three calls.
+# Time limits of the steps in seconds. In total, quick takes under 8 minutes; full is meant for three calls.
 declare -A quick=([numerics]=105 [forward]=170 [end-to-end]=95 [python]=60)
 declare -A full=([numerics]=160 [forward]=540 [end-to-end]=540 [python]=240)
 declare -A smoke=([numerics]=240 [forward]=240 [end-to-end]=120 [python]=240)
@@ -73,7 +73,7 @@ for step in ${only//,/ }; do
   seconds=${limit[$step]}
   echo "$step: at most $seconds s"
   started=$SECONDS
-  # The step watches the time itself; this is for one that hangs.
+  # Each step watches its time itself; this limit is for a step that hangs.
   timeout -k 5 $((seconds + 20)) "$python" "$here/${program[$step]}.py" --mode "$mode" --device "$device" \
     --seconds "$seconds" --out "$out" --scratch "$scratch" >>"$out/log.txt" 2>&1
   echo "$step: exit code $?, $((SECONDS - started)) s" | tee -a "$out/log.txt"

@@ -1,4 +1,4 @@
-"""What the steps have in common: settings, time, running foveate, CSV files, arithmetic. Standard library only."""
+"""Shared parts of the steps: settings, time, running foveate, CSV files, arithmetic. Standard library only."""
 
 import argparse
 import csv
@@ -16,7 +16,7 @@ DTYPES = ("f16", "bf16", "f32")
 DECODERS = (("turbojpeg", "exact"), ("exact", "exact"), ("nvjpeg", "exact"), ("zune", "exact"),
             ("turbojpeg", "fast"), ("image", "exact"))
 
-# Shapes of the networks, in the words of Hugging Face's configuration.
+# Shapes of the networks, with the keys of Hugging Face's configuration.
 def shape(width, layers, heads, image=518, patch=14):
     return {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "image_size": image,
             "patch_size": patch}
@@ -35,13 +35,13 @@ BASELINE = ("photos", "loader", "dtype", "workers", "batch", "images", "samples"
 
 
 class Mode:
-    """How much is measured. `smoke` exercises every step on any machine; its figures mean nothing."""
+    """The extent of the measurement. `smoke` exercises every step on any machine; its figures mean nothing."""
 
     def __init__(self, name):
         quick, smoke = name == "quick", name == "smoke"
         self.name = name
         self.models = ("tiny",) if smoke else ("small", "base")
-        # In the order of their importance: the time may end before the list does.
+        # Most important first: the time may end before the list does.
         self.batches = (2, 1) if smoke else (256, 1) if quick else (256, 1, 64, 512, 8, 128, 32)
         self.compiled_batches = self.batches[:1] if name != "full" else self.batches[:3]
         self.workers = (2, 1) if smoke else (16, 4, 1) if quick else (16, 8, 4, 2, 1)
@@ -50,12 +50,12 @@ class Mode:
         self.batch = 4 if smoke else 256
 
     def spec(self, model):
-        """What foveate calls a model of SHAPES; its weights are generated, except for the tiny one's."""
+        """Foveate's name of a model of SHAPES. Its weights are generated, except for the tiny model's."""
         return str(HERE / "models/tiny") if model == "tiny" else f"seeded:dinov2-{model}"
 
 
 class Failed(Exception):
-    """A cell that could not be measured, with a reason of one line."""
+    """A cell that could not be measured; the reason has one line."""
 
 
 def arguments(description):
@@ -100,17 +100,17 @@ class Cells:
         print(" ".join(f"{name}={tidy(value)}" for name, value in row.items()), flush=True)
 
     def attempt(self, key, measure):
-        """Adds a row: `key`, and what `measure` returns or why it could not. Any error is that cell's alone."""
+        """Adds a row: `key`, and the result of `measure` or why it failed. An error affects only that cell."""
         try:
             self.add(**key, **measure())
         except Failed as error:
             self.add(**key, status=f"n/a ({error})")
-        except Exception as error:  # A step goes on, whatever one of its cells runs into.
+        except Exception as error:  # A failed cell does not end its step.
             self.add(**key, status=f"failed ({one_line(f'{type(error).__name__}: {error}')})")
 
 
 def read(path):
-    """The rows of a CSV file as dictionaries; none when it is not there."""
+    """The rows of a CSV file as dictionaries; empty if the file does not exist."""
     try:
         with open(path, newline="") as file:
             return list(csv.DictReader(file))
@@ -134,7 +134,7 @@ def spread(samples):
 
 
 def foveate(*args, seconds=60):
-    """Runs the program and returns what it prints; `Failed` with its own reason when it fails or takes longer."""
+    """Runs the program and returns its output. Raises `Failed` with the reason if it fails or exceeds the time."""
     if seconds <= 0:
         raise Failed("out of time")
     command = [os.environ.get("FOVEATE", str(HERE / "bin/foveate")), *map(str, args)]
@@ -151,7 +151,7 @@ def foveate(*args, seconds=60):
 
 
 def reason(stderr):
-    """What a program says last of why it failed."""
+    """The last reason that a program prints for its failure."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error:")]
     return one_line((errors or lines or [""])[-1].removeprefix("error:").strip())
@@ -170,12 +170,12 @@ def bench_rows(experiment, file, *args, out, seconds):
 
 
 def why(row):
-    """What is between the brackets of a status `n/a (reason)`."""
+    """The reason in a status `n/a (reason)`."""
     return row["status"].removeprefix("n/a (").removesuffix(")")
 
 
 def number(text):
-    """A CSV file's field as a number; None when it holds none."""
+    """A CSV field as a number, or None if it is not one."""
     try:
         value = float(text)
     except (TypeError, ValueError):
@@ -205,7 +205,7 @@ def photos(folder):
 
 
 def small_copies(originals, folder, side=256):
-    """Makes copies whose shorter side is `side` pixels, as thumbnails are kept."""
+    """Makes copies whose shorter side is `side` pixels, like stored thumbnails."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -220,7 +220,7 @@ def small_copies(originals, folder, side=256):
 
 
 def photo_sets(scratch):
-    """`small` (256 px) and `large` (about 1000 px): the photos of each, or why there are none."""
+    """The photos of `small` (256 px) and `large` (about 1000 px), or the reason why there are none."""
     sets = {}
     for name in ("small", "large"):
         try:
@@ -232,7 +232,7 @@ def photo_sets(scratch):
 
 
 def many(originals, folder, count):
-    """`count` files of other names in `folder`: copies, or hard links to them. Returns a file that lists them."""
+    """Makes `count` files with new names in `folder`: copies, or hard links to them. Returns a file that lists them."""
     seeds = folder / "seeds"
     seeds.mkdir(parents=True, exist_ok=True)
     for original in originals:

@@ -6,9 +6,9 @@ import statistics
 from common import (DECODERS, END_TO_END, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, embed_json,
                     many, number, photo_sets, spread, why)
 
-# First guesses of images a second and worker; the measured rate takes their place.
+# Initial estimates of images per second and worker; measured rates replace them.
 GUESS = {"small": 800, "large": 60}
-# Files of other names: most that a run reads.
+# Most files with distinct names that a run reads.
 FILES = {"small": 131072, "large": 16384}
 SMOKE_FILES = 64
 
@@ -33,7 +33,7 @@ class Jobs:
                 self.lists[name] = many(originals, self.scratch / f"many-{name}", count), count
 
     def ceiling(self, model):
-        """Images a second of the forward alone, by the device's clock, at the batch of these jobs."""
+        """Images per second of the forward alone, by the device's clock, at these jobs' batch size."""
         def measure():
             rows = bench_rows("forward", "forward.csv", HERE / "photos", "--model", self.mode.spec(model), "--device",
                               self.args.device, "--n", "32", "--quick", "--batches", self.mode.batch, "--images",
@@ -81,7 +81,7 @@ class Jobs:
             images = images_at(rate)
             rate, busy, seconds = run(images)
         runs = [(rate, busy)]
-        # The median of several where it decides; the sweep's other cells are one run each, so that all get their turn.
+        # The decisive cell is the median of several runs; the sweep's other cells are one run each, to fit the time.
         wanted = self.mode.samples if workers == max(self.mode.workers) else 1
         while len(runs) < wanted and self.deadline.left() > 3 * self.mode.seconds:
             runs.append(run(images)[:2])
@@ -90,7 +90,7 @@ class Jobs:
                 "gpu_busy": statistics.median(busy for _, busy in runs), "ceiling": self.ceilings.get(model)}
 
     def guess(self, photos, decoder, scale, workers):
-        """By the nearest cell of the same decoder; at first, by a guess."""
+        """Estimates by the nearest cell of the same decoder, or initially by a constant."""
         known = [(abs(other - workers), rate * workers / other) for (*of, other), rate in self.rates.items()
                  if tuple(of) == (photos, decoder, scale)]
         return min(known)[1] if known else GUESS[photos] * min(workers, os.cpu_count() or 1)
@@ -107,7 +107,7 @@ def main():
     for photos in ("small", "large"):
         for decoder, scale in DECODERS:
             jobs.job(photos, first, decoder, scale, most)
-    # A larger network, which the same workers keep busy the more easily.
+    # A larger network, which the same workers keep busy more easily.
     for model in mode.models[1:]:
         for photos in ("small", "large"):
             jobs.job(photos, model, "turbojpeg", "exact", most)

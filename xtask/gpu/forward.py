@@ -21,7 +21,7 @@ class Forward:
     def foveate(self, model, batch):
         """A row for each precision. `images_per_second` is by the device's clock, from pixels on it to vectors on it;
         `call_images_per_second` by the host's, from its memory to its memory, one batch at a time."""
-        # A second for each sample, or where that is too long, at least eight batches.
+        # One second per sample, or at least eight batches if that is too long.
         images = {"smoke": ("--images", "4"), "quick": ("--images", max(256, 8 * batch)), "full": ()}[self.mode.name]
         try:
             rows = self.bench("forward", "forward.csv", model, "--batches", batch, *images)
@@ -40,7 +40,7 @@ class Forward:
             self.cells.attempt({"engine": "foveate", "model": model, "dtype": dtype, "batch": batch}, measure)
 
     def memory_by_batch(self, model, dtype):
-        """What a process takes on the device, the driver's own part included, as nvidia-smi tells."""
+        """A process's memory on the device, including the driver's part, as nvidia-smi reports it."""
         key = {"engine": "foveate memory", "model": model, "dtype": dtype}
         try:
             rows = self.bench("batch-sweep", "batch_sweep.csv", model, "--dtype", dtype, "--images", 256)
@@ -53,7 +53,7 @@ class Forward:
                            status=row["status"])
 
     def pytorch(self, seconds):
-        """Its rows come out of a process of its own, which may crash or hang."""
+        """Gets PyTorch's rows from a separate process, which may crash or hang."""
         args = self.args
         options = ["--mode", args.mode, "--device", args.device, "--seconds", str(seconds), "--out", str(args.out),
                    "--scratch", str(args.scratch)]
@@ -68,7 +68,7 @@ class Forward:
 def main():
     forward = Forward(arguments(__doc__))
     mode, whole = forward.mode, forward.deadline.left()
-    # PyTorch gets the rest: it has three ways to run, one of which compiles.
+    # PyTorch gets the remaining time: it runs in three modes, one of which compiles.
     end, forward.deadline = forward.deadline, Deadline(0.55 * whole)
     for batch in mode.batches:
         for model in mode.models:

@@ -8,10 +8,10 @@ from common import DTYPES, HERE, NUMERICS, Cells, Deadline, Failed, Mode, argume
 
 try:
     import numpy as np
-except ImportError as error:  # Every row then says so.
+except ImportError as error:  # Every row then reports it.
     np, WITHOUT_NUMPY = None, one_line(error)
 
-# Models with committed vectors: what foveate calls them, the file, and the keys for class token and patch mean.
+# Models with committed vectors: foveate's name, the file, and the keys for class token and patch mean.
 GOLDENS = {
     "dinov2-small": ("seeded:dinov2-small", "seeded_embeddings", "dinov2-small.hf_pil.{}"),
     "dinov2-small-with-registers":
@@ -20,8 +20,8 @@ GOLDENS = {
     "tiny-reg": (str(HERE / "models/tiny-reg"), "embeddings_tiny-reg", "hf_pil.{}.f32"),
     "tiny-swiglu": (str(HERE / "models/tiny-swiglu"), "embeddings_tiny-swiglu", "hf_pil.{}.f32"),
 }
-# Other ways to compute the same: arguments of foveate, and whether the bits must be the same. Usual are batches of 8, so
-# that several are under way.
+# Other ways to compute the same result: foveate's arguments, and whether the bits must be equal. Batches usually have 8
+# images, so that several are under way.
 WAYS = {
     "batch 1": (("--batch", "1"), False),
     "one stage at a time": (("--workers", "0"), True),
@@ -33,7 +33,7 @@ WAYS = {
 
 
 def safetensors(path):
-    """Its f32 and f64 arrays by name, and its metadata."""
+    """The file's f32 and f64 arrays by name, and its metadata."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header, body = json.loads(data[8 : 8 + length]), data[8 + length :]

@@ -1,4 +1,4 @@
-"""Tests of what needs neither device nor package: counting, reading, judging. Run by `cargo xtask gpu-bundle --check`."""
+"""Tests of the parts that need neither device nor package. `cargo xtask gpu-bundle --check` runs them."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ from common import (FORWARD, NUMERICS, SHAPES, Cells, Deadline, Failed, Mode, fl
 
 
 def operations_are_those_of_a_vision_transformer():
-    # ViT-S/14 and ViT-B/14 at 224 pixels, 257 tokens: by hand.
+    # ViT-S/14 and ViT-B/14 at 224 pixels, 257 tokens: computed by hand.
     small = 256 * 588 * 384 + 12 * (4 * 257 * 384**2 + 2 * 257**2 * 384 + 8 * 257 * 384**2)
     assert flop_per_image(SHAPES["small"]) == 2 * small == 12_247_123_968, flop_per_image(SHAPES["small"])
     assert 3.7 < flop_per_image(SHAPES["base"]) / flop_per_image(SHAPES["small"]) < 4

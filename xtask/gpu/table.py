@@ -1,4 +1,4 @@
-"""The one table that the check ends with, out of the CSV files of its steps. Standard library only."""
+"""Makes the check's final table from the CSV files of its steps. Standard library only."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from common import DECODERS, DTYPES, SHAPES, Mode, flop_per_image, number, one_l
 from numerics import GOLDENS, WAYS
 
 HEAD = ("what", "foveate", "PyTorch / Python", "ratio", "verdict")
-# Least cosine, largest relative error: the tiers that the project's tests judge by.
+# Smallest cosine, largest relative error: the tiers of the project's tests.
 TIERS = {"f32": ("strict", 1e-6, 1e-4), "f16": ("half", 1e-3, 0.1), "bf16": ("half", 1e-3, 0.1)}
 AIM = 0.95
 LONGEST = 90
@@ -29,7 +29,7 @@ class Rows:
         return NOT_REACHED
 
     def best(self, **key):
-        """The fastest of those that were measured, or any."""
+        """The fastest measured row, or any."""
         wanted = {name: str(value) for name, value in key.items()}
         rows = [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
         rates = [(number(row.get("images_per_second")) or 0, at) for at, row in enumerate(rows)]
@@ -65,7 +65,7 @@ def far(cosine, error):
 
 
 def in_tier(row):
-    """Written so that what is no number fails."""
+    """NaN must fail this comparison."""
     name, cosine, error = TIERS[row["dtype"]]
     found = number(row["one_minus_cosine"]), number(row["relative_error"])
     met = None not in found and found[0] <= cosine and found[1] <= error
@@ -180,7 +180,7 @@ def end_to_end(rows, baselines, mode):
 
 
 def ceiling_verdict(share, photos):
-    """The aim is stated for small photos; on large ones the decoders of a machine may be the limit."""
+    """The target applies to small photos; on large ones a machine's decoders may be the limit."""
     if share is None:
         return ""
     met = "met" if share >= AIM else "not met" if photos == "small" else "CPU-bound"
@@ -188,7 +188,7 @@ def ceiling_verdict(share, photos):
 
 
 def planned_jobs(mode):
-    """Model, decoder, scale and workers, in the order of the table."""
+    """Model, decoder, scale and workers, in the table's order."""
     most, first = max(mode.workers), mode.models[0]
     yield from ((first, *decoder, most) for decoder in DECODERS)
     yield from ((model, "turbojpeg", "exact", most) for model in mode.models[1:])
@@ -206,7 +206,7 @@ def python(rows):
 
 
 def table(out, mode, only):
-    """All rows of the steps that were asked for."""
+    """All rows of the requested steps."""
     baselines = Rows(out / "baseline.csv")
     steps = {
         "numerics": lambda: numerics(Rows(out / "numerics.csv"), mode),
@@ -218,7 +218,7 @@ def table(out, mode, only):
 
 
 def text(rows):
-    """In columns, each as wide as it needs to be; a long reason is whole in the CSV file."""
+    """Aligns the rows in columns of the least width; the CSV file has long reasons in full."""
     rows = [HEAD, *(tuple(one_line(field, LONGEST) for field in row) for row in rows)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
     lines = ["  ".join(field.ljust(width) for field, width in zip(row, widths)).rstrip() for row in rows]

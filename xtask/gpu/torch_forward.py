@@ -8,16 +8,16 @@ try:
     import torch
 
     import transformers_side as side
-except ImportError as error:  # Every row then says so.
+except ImportError as error:  # Every row then reports it.
     torch, WITHOUT = None, one_line(error)
 
 PEAK_SIDE = 8192
-# What a compilation takes at most, more or less.
+# Approximate upper limit of a compilation's time.
 COMPILING = 60
 
 
 class Clock:
-    """Seconds that a function takes on the device."""
+    """A function's time on the device, in seconds."""
 
     def __init__(self, device):
         self.cuda = device.startswith("cuda")
@@ -37,7 +37,7 @@ class Clock:
         return start.elapsed_time(end) / 1e3
 
     def samples(self, work, seconds, count):
-        """Of one call, `count` samples that take about `seconds` each, after a warm-up."""
+        """The time of one call: `count` samples of about `seconds` each, after a warm-up."""
         for _ in range(3):
             work()
         times = max(1, round(seconds / max(self.seconds(work, 3) / 3, 1e-7)))
@@ -58,7 +58,7 @@ class Pytorch:
         self.deadline.check(need)
 
     def peak(self, dtype):
-        """Products of two square matrices of random numbers a second; `images_per_second` counts products."""
+        """Products per second of two square matrices of random numbers; `images_per_second` counts products."""
         def measure():
             self.check()
             side_length = 256 if self.mode.name == "smoke" else PEAK_SIDE
@@ -77,7 +77,7 @@ class Pytorch:
             run = network
             if way == "compile":
                 torch._dynamo.reset()
-                # With CUDA graphs, as foveate has them.
+                # With CUDA graphs, like foveate.
                 run = torch.compile(network, mode="reduce-overhead" if self.clock.cuda else None, dynamic=False)
             if self.clock.cuda:
                 torch.cuda.empty_cache()

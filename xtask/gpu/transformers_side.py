@@ -1,4 +1,4 @@
-"""Networks of transformers: with random weights, saved for foveate; and their vectors in any precision."""
+"""Networks of transformers with random weights, saved for foveate, and their vectors in any precision."""
 
 import contextlib
 import copy
@@ -15,7 +15,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def require(device):
-    """Fails where PyTorch cannot compute on the device."""
+    """Raises an error if PyTorch cannot compute on the device."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise Failed("PyTorch finds no CUDA device")
 
@@ -34,7 +34,7 @@ def network(name, attention="sdpa", device="cpu"):
 
 
 def randomize(model):
-    """Weights of a size at which every part of the network shows in its output."""
+    """Weights large enough that every part of the network affects its output."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weights in model.named_parameters():
@@ -59,7 +59,7 @@ def pixels(crops):
 
 @contextlib.contextmanager
 def exact_f32():
-    """No TF32 in products and convolutions."""
+    """Turns TF32 off in products and convolutions."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     try:

@@ -1,4 +1,4 @@
-"""Compiles one CUDA source through NVRTC: `nvrtc.py LIBRARY SOURCE ARCHITECTURE`, PTX on standard output."""
+"""Compiles one CUDA source with NVRTC: `nvrtc.py LIBRARY SOURCE ARCHITECTURE` prints PTX on standard output."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ def main(library, source, architecture):
 
     program = ctypes.c_void_p()
     with open(source, "rb") as file:
-        # The name without its folder: messages carry it, and so might the output.
+        # The file name without its folder, because messages and possibly the output contain it.
         name = os.path.basename(source).encode()
         call("nvrtcCreateProgram", ctypes.byref(program), file.read(), name, 0, None, None)
     options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]

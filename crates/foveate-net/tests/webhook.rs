@@ -1,5 +1,5 @@
 //! Signatures, verified by the specification's own library.
-#![allow(clippy::unwrap_used)] // tests may
+#![allow(clippy::unwrap_used)] // tests may unwrap
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,9 +1,9 @@
-//! Bodies that are not what they look like.
+//! Bodies that differ from what they claim to be.
 
 use image::codecs::jpeg::JpegEncoder;
 
-/// `photo` with 64 bytes in its middle that no decoder takes: frame headers of a JPEG that have no room for a frame. What
-/// has checksums, such as PNG, notices anyway.
+/// Returns `photo` with 64 bytes in its middle that every decoder rejects: JPEG frame headers without room for a frame.
+/// Formats with checksums, such as PNG, detect the damage anyway.
 pub(crate) fn corrupt(photo: &[u8]) -> Vec<u8> {
     const NO_FRAME: [u8; 4] = [0xff, 0xc0, 0, 2];
     let mut photo = photo.to_vec();
@@ -21,7 +21,7 @@ pub(crate) const PNG_BOMB: &[u8] = b"\x89PNG\r\n\x1a\n\
     \0\0\0\x0cIDAT\x78\xda\x63\x60\xa0\x0c\0\0\0\x40\0\x01\x89\xc9\xaf\x43\
     \0\0\0\0IEND\xae\x42\x60\x82";
 
-/// A JPEG of eight pixels a side whose header says otherwise.
+/// Builds a JPEG of eight pixels per side whose header claims more.
 pub(crate) fn jpeg_bomb() -> Vec<u8> {
     let mut bytes = Vec::new();
     let encoded = JpegEncoder::new(&mut bytes).encode(&[0; 64], 8, 8, image::ExtendedColorType::L8);

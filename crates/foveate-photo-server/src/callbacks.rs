@@ -5,12 +5,13 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 
-/// Most bytes of callbacks that are kept. More are refused, so that none is ever forgotten.
+/// Maximum bytes of callbacks that are kept. Further ones are refused, so that none is ever forgotten.
 const MOST_BYTES: usize = 1 << 30;
-/// What a callback takes besides its body, at least.
+/// Minimum memory of a callback besides its body.
 const ENTRY: usize = 512;
 
-/// Takes callbacks, as the other side of a worker would: by [Standard Webhooks](https://www.standardwebhooks.com).
+/// Receives callbacks by [Standard Webhooks](https://www.standardwebhooks.com), as the receiver of a worker's results
+/// would.
 #[derive(Debug, Default)]
 pub struct Callbacks {
     down: AtomicBool,
@@ -25,7 +26,7 @@ struct Log {
     slow: Duration,
 }
 
-/// A callback that came.
+/// A callback that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Header `webhook-id`: the idempotency key.
@@ -34,46 +35,47 @@ pub struct Call {
     pub timestamp: String,
     /// Header `webhook-signature`.
     pub signature: String,
-    /// Header `traceparent`; empty where there is none.
+    /// Header `traceparent`; empty if absent.
     pub traceparent: String,
     /// Size of the body.
     pub bytes: usize,
-    /// The body; empty where the callback was not taken.
+    /// The body; empty if the callback was refused.
     pub body: Vec<u8>,
-    /// What was answered; 204 when it was taken.
+    /// The answer's status; 204 if the callback was accepted.
     pub status: u16,
 }
 
 impl Call {
-    /// Whether the caller was told that it was taken.
+    /// Tells whether the answer accepted the callback.
     pub fn is_taken(&self) -> bool {
         self.status == 204
     }
 }
 
 impl Callbacks {
-    /// From now on callbacks are answered 503, or taken again.
+    /// Answers callbacks with 503 from now on, or accepts them again.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
     }
 
-    /// From now on every answer takes this much longer.
+    /// Delays every answer by this much from now on.
     pub fn set_slow(&self, slow: Duration) {
         self.log().slow = slow;
     }
 
-    /// Id and body of each callback that was taken, in the order of arrival. An id is there as often as it was taken.
+    /// Returns id and body of each accepted callback, in the order of arrival. An id appears as often as it was
+    /// accepted.
     pub fn received(&self) -> Vec<(String, Vec<u8>)> {
         let log = self.log();
         log.calls.iter().filter(|call| call.is_taken()).map(|call| (call.id.clone(), call.body.clone())).collect()
     }
 
-    /// How many were taken.
+    /// Returns the number of accepted callbacks.
     pub fn count(&self) -> usize {
         self.log().taken
     }
 
-    /// Every callback that came, those among them that were not taken.
+    /// Returns every callback that arrived, including the refused ones.
     pub fn calls(&self) -> Vec<Call> {
         self.log().calls.clone()
     }
@@ -82,7 +84,7 @@ impl Callbacks {
         self.log().slow
     }
 
-    /// Notes a callback, and says what it is answered.
+    /// Records a callback, and returns the status of its answer.
     pub(crate) fn take(&self, headers: &HeaderMap, body: Bytes) -> StatusCode {
         let mut log = self.log();
         if log.bytes + ENTRY + body.len() > MOST_BYTES {

@@ -1,11 +1,11 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// How long answers take: log-normally distributed, as latencies on the web roughly are: many like the median, and a long
-/// tail.
+/// The latency of answers. It is log-normally distributed, roughly like latencies on the web: most are near the median,
+/// with a long tail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// Seconds.
+    /// Median in seconds.
     median: f64,
     /// Standard deviation of the logarithm.
     sigma: f64,
@@ -15,13 +15,13 @@ pub struct Latency {
 const Z_99: f64 = 2.326_348;
 
 impl Latency {
-    /// None.
+    /// No latency.
     pub const NONE: Self = Self { median: 0.0, sigma: 0.0 };
 
-    /// Half of all answers take `median` or less, 99 % take `p99` or less.
+    /// Returns the distribution in which half of all answers take `median` or less, and 99 % take `p99` or less.
     ///
     /// # Errors
-    /// When `p99` is below `median`, or the median of a distribution with a tail is zero.
+    /// Fails if `p99` is below `median`, or if the median of a distribution with a tail is zero.
     pub fn new(median: Duration, p99: Duration) -> Result<Self, LatencyError> {
         if p99 < median || (median.is_zero() && !p99.is_zero()) {
             return Err(LatencyError { median, p99 });
@@ -31,13 +31,14 @@ impl Latency {
         Ok(Self { median, sigma })
     }
 
-    /// That of answer number `visit` to `what`: always the same with the same seed, whatever the order of requests.
+    /// Draws the latency of answer number `visit` to `what`. The same seed always gives the same one, whatever the
+    /// order of requests.
     pub(crate) fn draw(self, seed: u64, what: &str, visit: u64) -> Duration {
         let uniform = |part: u8| {
             // Its keys are constants, unlike those of a map's hasher.
             let mut hasher = DefaultHasher::new();
             (seed, what, visit, part).hash(&mut hasher);
-            // In 0 < u <= 1: the logarithm of zero is no number.
+            // In 0 < u <= 1, because the logarithm of zero is undefined.
             ((hasher.finish() >> 11) + 1) as f64 / (1_u64 << 53) as f64
         };
         // A standard normal value, after Box and Muller.

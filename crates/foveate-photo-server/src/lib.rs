@@ -21,10 +21,10 @@ pub use latency::{Latency, LatencyError};
 pub use options::PhotoServerOptions;
 use site::Site;
 
-/// Threads that answer. They wait for nothing but sockets.
+/// Number of threads that answer. They wait only for sockets.
 const THREADS: usize = 2;
 
-/// A server that is running. It stops, and closes its connections, when it is dropped.
+/// A running server. Dropping it stops it and closes its connections.
 #[derive(Debug)]
 pub struct PhotoServer {
     address: SocketAddr,
@@ -33,10 +33,10 @@ pub struct PhotoServer {
 }
 
 impl PhotoServer {
-    /// Serves `photos`, at least one, on a free port of loopback.
+    /// Serves `photos`, at least one, on a free loopback port.
     ///
     /// # Errors
-    /// When there is no photo, no port or no thread.
+    /// Fails without a photo, a port or a thread.
     pub fn start(photos: Vec<Arc<[u8]>>, options: PhotoServerOptions) -> io::Result<Self> {
         if photos.is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "a photo server needs a photo"));
@@ -46,39 +46,40 @@ impl PhotoServer {
         let runtime = threads?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
-        // A system that cannot send at once sends later.
+        // Without this option, sending is only delayed.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let site = Arc::new(Site::new(photos, options));
         runtime.spawn(axum::serve(listener, routes::router(Arc::clone(&site))).into_future());
         Ok(Self { address, site, runtime: Some(runtime) })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of a path, which begins with `/`.
+    /// Returns the URL of a path, which begins with `/`.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// How often a path was asked for.
+    /// Returns how often a path was requested.
     pub fn requests(&self, path: &str) -> u64 {
         self.site.counts().get(path).copied().unwrap_or(0)
     }
 
-    /// How often each path was asked for.
+    /// Returns how often each path was requested.
     pub fn all_requests(&self) -> BTreeMap<String, u64> {
         self.site.counts().clone()
     }
 
-    /// From now on nothing but callbacks is answered; or everything again, including what was asked in the meantime.
+    /// Stops all answers except those to callbacks from now on, or resumes them, also for requests that arrived in the
+    /// meantime.
     pub fn set_stalled(&self, stalled: bool) {
         self.site.set_stalled(stalled);
     }
 
-    /// The callbacks that came.
+    /// Returns the callbacks that arrived.
     pub fn callbacks(&self) -> &Callbacks {
         self.site.callbacks()
     }

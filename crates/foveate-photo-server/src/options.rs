@@ -5,18 +5,18 @@ use crate::latency::Latency;
 /// How a server answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhotoServerOptions {
-    /// Time until anything but a callback is answered.
+    /// Latency of every answer except those to callbacks.
     pub latency: Latency,
-    /// Time until a callback is answered.
+    /// Latency of the answers to callbacks.
     pub callback_latency: Latency,
-    /// How long the bytes of `/slow/` take.
+    /// Time over which the bytes of `/slow/` are sent.
     pub drip: Duration,
-    /// Decides every latency.
+    /// Seed of every latency.
     pub seed: u64,
 }
 
 impl Default for PhotoServerOptions {
-    /// At once, but for the 10 seconds of `/slow/`.
+    /// Answers without latency, except for the 10 seconds of `/slow/`.
     fn default() -> Self {
         Self { latency: Latency::NONE, callback_latency: Latency::NONE, drip: Duration::from_secs(10), seed: 0 }
     }

@@ -1,4 +1,4 @@
-//! Which path is answered with what.
+//! The answer for each path.
 
 use std::convert::Infallible;
 use std::future;
@@ -17,14 +17,14 @@ use futures_util::stream::{self, StreamExt};
 use crate::bodies;
 use crate::site::Site;
 
-/// Pieces of a photo under `/slow/`.
+/// Number of pieces of a photo under `/slow/`.
 const DRIPS: usize = 100;
-/// Bytes of a piece of `/huge/`.
+/// Bytes per piece of `/huge/`.
 const CHUNK: usize = 64 << 10;
-/// Most bytes of a callback.
+/// Maximum bytes of a callback.
 const MOST_BODY: usize = 16 << 20;
 
-/// How often a path was asked for before.
+/// How often a path was requested before.
 #[derive(Clone, Copy)]
 struct Visit(u64);
 
@@ -83,7 +83,7 @@ async fn flaky(
     if visit < times { Err(StatusCode::SERVICE_UNAVAILABLE) } else { Ok(site.photo(n)) }
 }
 
-/// The photo's bytes, one piece after the other.
+/// Sends the photo's bytes in successive pieces.
 async fn slow(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> impl IntoResponse {
     let photo = site.photo(n);
     let length = photo.len();
@@ -99,14 +99,14 @@ async fn slow(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> impl IntoRes
     ([(CONTENT_LENGTH, length)], Body::from_stream(drip))
 }
 
-/// What looks like the beginning of a JPEG, and goes on until the client has enough.
+/// Sends the beginning of a JPEG, and goes on until the client stops.
 async fn huge(State(site): State<Arc<Site>>) -> Body {
     let zeros = stream::repeat(Bytes::from_static(&[0; CHUNK]));
     let jpeg = stream::iter([site.bomb(1)]);
     Body::from_stream(jpeg.chain(zeros).map(Ok::<_, Infallible>))
 }
 
-/// No answer, until the client goes away or the server does.
+/// Sends no answer until the client disconnects or the server stops.
 async fn stall() -> StatusCode {
     future::pending().await
 }

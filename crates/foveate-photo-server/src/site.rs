@@ -1,4 +1,4 @@
-//! What every answer is made from.
+//! The data behind every answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use crate::bodies;
 use crate::callbacks::Callbacks;
 use crate::options::PhotoServerOptions;
 
-/// Most paths that are counted. Others are refused, so that no count is ever forgotten.
+/// Maximum number of paths that are counted. Further ones are refused, so that no count is ever forgotten.
 const MOST_PATHS: usize = 1 << 20;
 
-/// Photos, and what became of requests.
+/// The photos, and the records of requests.
 #[derive(Debug)]
 pub(crate) struct Site {
     photos: Vec<Bytes>,
@@ -41,7 +41,7 @@ impl Site {
         self.photos[(n % self.photos.len() as u64) as usize].clone()
     }
 
-    /// A small file that claims to be a huge image: a PNG, for odd numbers a JPEG.
+    /// Returns a small file that claims to be a huge image: a PNG, or a JPEG for odd numbers.
     pub(crate) fn bomb(&self, n: u64) -> Bytes {
         if n % 2 == 1 { self.jpeg_bomb.clone() } else { Bytes::from_static(bodies::PNG_BOMB) }
     }
@@ -54,7 +54,8 @@ impl Site {
         &self.callbacks
     }
 
-    /// Counts a request; how often the path was asked for before. `None` when there are too many paths to count.
+    /// Counts a request, and returns how often the path was requested before. `None` if there are too many paths to
+    /// count.
     pub(crate) fn count(&self, path: &str) -> Option<u64> {
         let mut counts = self.counts();
         if counts.len() >= MOST_PATHS && !counts.contains_key(path) {
@@ -75,7 +76,7 @@ impl Site {
 
     /// Waits while the server stalls, then for the latency of this visit.
     pub(crate) async fn hold(&self, path: &str, visit: u64) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
         sleep(self.options.latency.draw(self.options.seed, path, visit)).await;
     }

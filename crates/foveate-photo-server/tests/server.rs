@@ -1,4 +1,4 @@
-//! The photo server, asked over plain sockets.
+//! The photo server, queried over plain sockets.
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,7 +24,7 @@ fn server(options: PhotoServerOptions) -> PhotoServer {
     PhotoServer::start(photos(), options).unwrap()
 }
 
-/// A connection that one request after the other can be sent on.
+/// A connection for successive requests.
 struct Socket(BufReader<TcpStream>);
 
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Socket {
         reply
     }
 
-    /// Whether the server has hung up.
+    /// Tells whether the server has closed the connection.
     fn is_over(&mut self) -> bool {
         matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
     }
@@ -266,7 +266,7 @@ fn many_clients_at_once_each_get_what_they_asked_for() {
     assert_eq!((ids.len(), server.all_requests().len()), (640, 641));
 }
 
-/// A worker's own client sees each fault as what it is.
+/// The worker's own client classifies each fault correctly.
 #[test]
 fn the_guarded_client_tells_the_faults_apart() {
     let server = server(PhotoServerOptions::default());

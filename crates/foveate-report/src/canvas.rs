@@ -1,4 +1,4 @@
-//! An SVG that plotters draws on: colours by class, and numbers that say where they are from.
+//! An SVG canvas for plotters: colours by class, and numbers that carry their origin.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -14,12 +14,12 @@ use crate::font;
 use crate::ink::{Ink, MUTED};
 use crate::shown::{Span, Text, Traced};
 
-/// Height of ordinary letters, pixels.
+/// Font size of ordinary text, in pixels.
 pub(crate) const SIZE: f32 = 13.0;
-/// Of those beside axes and in notes.
+/// Font size beside axes and in notes.
 pub(crate) const SMALL: f32 = 12.0;
 
-/// Where a text begins, ends or has its middle.
+/// Whether a text's position is its start, its end or its middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -37,7 +37,7 @@ impl Anchor {
     }
 }
 
-/// How a text looks.
+/// The style of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hand {
     pub(crate) size: f32,
@@ -59,7 +59,7 @@ impl Hand {
         Self { anchor: Anchor::Middle, ..self }
     }
 
-    /// For what is written upon `ink`.
+    /// Returns the style for text on top of `ink`.
     pub(crate) fn upon(self, ink: Ink) -> Self {
         Self { class: ink.letters(), ..self }
     }
@@ -69,24 +69,24 @@ impl Hand {
     }
 }
 
-/// What has been drawn so far.
+/// The content drawn so far.
 #[derive(Debug, Default)]
 struct Sheet {
     body: String,
     traced: Vec<Traced>,
 }
 
-/// A pen on a sheet of paper; clones draw on the same one.
+/// A pen on a sheet; clones draw on the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Pen {
     sheet: Rc<RefCell<Sheet>>,
     pub(crate) width: f32,
 }
 
-/// Room below for plotters, which wants to know the paper's height before anybody knows the figure's.
+/// Height for plotters, which needs the sheet's height before the figure's is known.
 const TALL: u32 = 20_000;
 
-/// A finished drawing: what stands between `<svg>` and `</svg>`, and the numbers in it.
+/// A finished drawing: the content between `<svg>` and `</svg>`, and the numbers in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
     width: f32,
@@ -100,7 +100,7 @@ impl Pen {
         Self { sheet: Rc::default(), width }
     }
 
-    /// A part of the sheet for plotters, in pixels.
+    /// Returns a part of the sheet for plotters, in pixels.
     pub(crate) fn area(&self, (x, y): (f32, f32), (width, height): (f32, f32)) -> DrawingArea<Self, Shift> {
         let root = self.clone().into_drawing_area();
         root.shrink((x.round() as i32, y.round() as i32), (width.round() as u32, height.round() as u32))
@@ -116,7 +116,7 @@ impl Pen {
         let _ = self.sheet.borrow_mut().body.write_fmt(svg);
     }
 
-    /// Draws what `draw` draws as one mark that says `tip` when pointed at.
+    /// Draws the output of `draw` as one mark with the tooltip `tip`.
     pub(crate) fn mark<T>(&self, tip: &Text, draw: impl FnOnce() -> T) -> T {
         let keys: Vec<String> = tip.traced().map(Traced::key).collect();
         self.sheet.borrow_mut().traced.extend(tip.traced().cloned());
@@ -126,7 +126,7 @@ impl Pen {
         drawn
     }
 
-    /// Writes `text` with its baseline at `y`; `x` is where the hand's anchor says.
+    /// Writes `text` with its baseline at `y`; the style's anchor decides the meaning of `x`.
     pub(crate) fn text(&self, x: f32, y: f32, hand: Hand, text: &Text) {
         if text.is_empty() {
             return;
@@ -151,7 +151,7 @@ impl Pen {
         self.write(format_args!("</text>\n"));
     }
 
-    /// Writes `text` in lines no wider than `width`, the first baseline at `y`; returns the height taken.
+    /// Writes `text` in lines no wider than `width`, the first baseline at `y`; returns their height.
     pub(crate) fn paragraph(&self, x: f32, y: f32, width: f32, hand: Hand, text: &Text) -> f32 {
         let lines = wrap(text, width, hand);
         let step = hand.size * 1.35;
@@ -162,7 +162,7 @@ impl Pen {
     }
 }
 
-/// `text` in lines no wider than `width`, broken at blanks between words; what a file says is not torn apart.
+/// Splits `text` into lines no wider than `width`, at blanks between words. Text from a file is not split.
 pub(crate) fn wrap(text: &Text, width: f32, hand: Hand) -> Vec<Text> {
     let mut lines = vec![Text::default()];
     for word in words(text) {
@@ -175,7 +175,7 @@ pub(crate) fn wrap(text: &Text, width: f32, hand: Hand) -> Vec<Text> {
     lines
 }
 
-/// The words of a text, each up to the blank behind it.
+/// Splits a text into words, each with the blank after it.
 fn words(text: &Text) -> Vec<Text> {
     let mut words = vec![Text::default()];
     let pieces = text.0.iter().flat_map(|span| match span {
@@ -194,7 +194,7 @@ fn words(text: &Text) -> Vec<Text> {
     words
 }
 
-/// As much of `text` as fits into `width`, with an ellipsis where it was cut.
+/// Truncates `text` to `width`, with an ellipsis where it is cut.
 pub(crate) fn fit(text: &Text, width: f32, hand: Hand) -> Text {
     if hand.width(&text.plain()) <= width {
         return text.clone();
@@ -221,7 +221,7 @@ pub(crate) fn fit(text: &Text, width: f32, hand: Hand) -> Text {
     fitted + "…"
 }
 
-/// `text` where `<`, `>`, `&` and quotes stand for themselves.
+/// Escapes `<`, `>`, `&` and quotes in `text`.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -236,7 +236,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// `fill` or `stroke` class of a colour, with its opacity.
+/// Returns the `fill` or `stroke` class of a colour, with its opacity.
 fn paint(color: BackendColor, width: Option<u32>) -> String {
     let class = Ink::of(color.rgb).class;
     let opacity = if color.alpha < 1.0 { format!(" opacity=\"{:.2}\"", color.alpha) } else { String::new() };
@@ -307,7 +307,7 @@ impl DrawingBackend for Pen {
         Ok(())
     }
 
-    /// What plotters writes of its own: the numbers at the ticks of axes.
+    /// Draws the text that plotters itself writes: the numbers at axis ticks.
     fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> Drawn {
         let anchor = match style.anchor().h_pos {
             HPos::Left => Anchor::Start,
@@ -337,7 +337,7 @@ impl DrawingBackend for Pen {
     }
 }
 
-/// How a drawing is called, for those who cannot see it: a name and a description.
+/// Returns a drawing's name and description, for screen readers.
 pub(crate) fn head(title: &Text, description: &str) -> String {
     let keys: Vec<String> = title.traced().map(Traced::key).collect();
     let from = if keys.is_empty() { String::new() } else { format!(" data-from=\"{}\"", keys.join(" ")) };
@@ -345,7 +345,7 @@ pub(crate) fn head(title: &Text, description: &str) -> String {
 }
 
 impl Drawing {
-    /// A file of its own, with its title on top, in light colours.
+    /// Returns a separate file, with its title on top, in light colours.
     pub(crate) fn standalone(&self, title: &Text, description: &str) -> String {
         const MARGIN: f32 = 16.0;
         let hand = Hand { size: 16.0, ..Hand::BOLD };
@@ -365,7 +365,7 @@ impl Drawing {
         )
     }
 
-    /// A part of the page, in the page's colours.
+    /// Returns a part of the page, in the page's colours.
     pub(crate) fn inline(&self, title: &Text, description: &str, class: &str) -> String {
         format!(
             "<svg class=\"{class}\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\">\n{}{}</svg>\n",

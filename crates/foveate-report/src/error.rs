@@ -1,10 +1,10 @@
 use std::path::PathBuf;
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// The folder holds none of the files that a report is made from.
+    /// The folder holds none of the files that a report needs.
     #[error(
         "no results in {folder}; looked for {looked_for}; `foveate bench all` makes them",
         folder = folder.display()
@@ -12,22 +12,22 @@ pub enum ReportError {
     Nothing {
         /// The folder.
         folder: PathBuf,
-        /// The names of the files, in words.
+        /// The names of the files, as text.
         looked_for: String,
     },
-    /// A file of results says something that it cannot mean.
+    /// A result file has an invalid value.
     #[error("{path}, line {line}, {column}: {problem}; made by another version or edited, `foveate {made_by}` makes it anew",
         path = path.display(), column = column_of(column))]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Line in it, the first being 1.
+        /// Line in the file, counted from 1.
         line: u64,
-        /// Name of the column; empty where the whole line is meant.
+        /// Name of the column; empty if the whole line is invalid.
         column: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// The command that makes the file anew, without its arguments: `bench decoders`.
+        /// The command that recreates the file, without its arguments: `bench decoders`.
         made_by: &'static str,
     },
     /// A file cannot be read or written.
@@ -35,18 +35,18 @@ pub enum ReportError {
     File {
         /// `read` or `write`.
         action: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         cause: std::io::Error,
     },
-    /// A figure cannot be drawn: a defect of this crate, since what is in the files has been checked.
+    /// A figure cannot be drawn: a defect of this crate, because the files' content has been checked.
     #[error("figure {figure} cannot be drawn: {cause}; this is a defect, please report it with the CSV files")]
     Figure {
-        /// Which.
+        /// The figure.
         figure: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -1,4 +1,4 @@
-//! The font that the figures are set in, and how wide its words are.
+//! The font of the figures, and the width of its text.
 
 use std::sync::LazyLock;
 
@@ -9,22 +9,23 @@ pub(crate) const FAMILY: &str = "Roboto, system-ui, sans-serif";
 pub(crate) const REGULAR: &[u8] = include_bytes!("../fonts/Roboto-Regular.ttf");
 pub(crate) const MEDIUM: &[u8] = include_bytes!("../fonts/Roboto-Medium.ttf");
 
-/// Advances of the characters below this, at size 1, regular and medium.
+/// Number of characters with a stored advance, at size 1, regular and medium.
 const TABLE: usize = 256;
 static ADVANCES: LazyLock<[Vec<f32>; 2]> = LazyLock::new(|| [advances(REGULAR), advances(MEDIUM)]);
 
 fn advances(font: &[u8]) -> Vec<f32> {
-    // The bundled files are fonts: a test says so. Without one, half the size is a fair guess of a letter's width.
+    // The bundled files are fonts, as a test checks. Without a font, half the size is a fair estimate of a letter's
+    // width.
     let Ok(font) = FontRef::new(font) else { return vec![0.5; TABLE] };
     let (letters, metrics) = (font.charmap(), font.glyph_metrics(Size::new(1.0), LocationRef::default()));
     let advance = |c: u8| letters.map(char::from(c)).and_then(|glyph| metrics.advance_width(glyph)).unwrap_or(0.0);
     (0..=255).map(advance).collect()
 }
 
-/// Width in pixels of `text` set in `size`.
+/// Returns the width in pixels of `text` at `size`.
 pub(crate) fn width(text: &str, size: f32, bold: bool) -> f32 {
     let advances = &ADVANCES[usize::from(bold)];
-    // Beyond Latin letters the font has few signs, all about as wide as a letter.
+    // Beyond Latin letters the font has few glyphs, all about as wide as a letter.
     text.chars().map(|c| advances.get(c as usize).copied().unwrap_or(0.6) * size).sum()
 }
 

@@ -1,16 +1,16 @@
-//! Colours: one a stage everywhere, told apart by the colour-blind (after Okabe and Ito, and Tol), light and dark.
+//! Colours: one per stage everywhere, safe for the colour-blind (after Okabe and Ito, and Tol), light and dark.
 
 use plotters::style::RGBColor;
 
 type Rgb = (u8, u8, u8);
 
-/// A colour by what it stands for. Figures name it by class, so that a page can be light or dark.
+/// A colour by its meaning. Figures name it by class, so that a page can be light or dark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ink {
     pub(crate) class: &'static str,
     pub(crate) light: Rgb,
     pub(crate) dark: Rgb,
-    /// Whether white letters are read on it, not black ones.
+    /// Whether white text is readable on it, instead of black.
     pub(crate) takes_white: bool,
 }
 
@@ -36,13 +36,13 @@ pub(crate) const COPY_OUT: Ink = ink("copy-out", (222, 178, 204), (222, 180, 206
 pub(crate) const SERIALIZE: Ink = ink("serialize", (213, 94, 0), (222, 106, 18), false);
 pub(crate) const OTHER: Ink = ink("other", (128, 134, 142), (128, 136, 146), false);
 
-/// Every ink, no two of the same light colour.
+/// All inks, each with a different light colour.
 pub(crate) const ALL: [Ink; 16] = [
     BACK, WORDS, MUTED, GRID, QUIET, LIST, READ, DECODE, RESIZE, NORMALIZE, BATCH, COPY_IN, FORWARD, COPY_OUT,
     SERIALIZE, OTHER,
 ];
 
-/// Lines that are told apart, in this order.
+/// Colours of lines in one chart, in this order.
 const SERIES: [Ink; 6] = [FORWARD, DECODE, READ, COPY_IN, RESIZE, SERIALIZE];
 
 impl Ink {
@@ -54,35 +54,35 @@ impl Ink {
         ALL.into_iter().find(|ink| ink.light == rgb).unwrap_or(WORDS)
     }
 
-    /// The colour of a stage of the pipeline; of what does two stages, that of the first.
+    /// Returns the colour of a pipeline stage; for a stage that combines two, that of the first.
     pub(crate) fn of_stage(stage: &str) -> Self {
         let first = stage.split(' ').next().unwrap_or_default();
         let class = if first == "write" { SERIALIZE.class } else { first };
         ALL[5..].iter().copied().find(|ink| ink.class == class).unwrap_or(OTHER)
     }
 
-    /// Where a stage's colour comes among those of all stages: as data goes through them.
+    /// Returns the position of a stage's colour among all stages, in the order of the data flow.
     pub(crate) fn order(self) -> Option<usize> {
         ALL.iter().position(|ink| *ink == self)
     }
 
-    /// The colour of the line at position `at` among others.
+    /// Returns the colour of the line at position `at` among others.
     pub(crate) fn of_series(at: usize) -> Self {
         SERIES[at % SERIES.len()]
     }
 
-    /// What is read on top of it.
+    /// Returns the class of text on top of it.
     pub(crate) fn letters(self) -> &'static str {
         if self.takes_white { "on-dark" } else { "on-light" }
     }
 }
 
-/// A style sheet for a figure that stands alone: the light colours.
+/// Returns the style sheet of a separate figure: the light colours.
 pub(crate) fn sheet() -> String {
     ALL.iter().map(|ink| rules(ink.class, &hex(ink.light))).chain([letters(&hex(BACK.light))]).collect()
 }
 
-/// A style sheet for figures in the page: colours by name, which the page sets light or dark.
+/// Returns the style sheet of figures in the page: colours by name, which the page sets to light or dark.
 pub(crate) fn page_sheet() -> String {
     let names = |dark: bool| -> String {
         ALL.iter().map(|ink| format!("--{}:{};", ink.class, hex(if dark { ink.dark } else { ink.light }))).collect()
@@ -95,7 +95,7 @@ pub(crate) fn page_sheet() -> String {
     )
 }
 
-/// Letters have a rim of the paper's colour, so that lines behind them do not make them hard to read.
+/// Returns the style of text. It has an outline in the background colour, so that it stays readable on top of lines.
 fn letters(back: &str) -> String {
     format!(
         ".on-light{{fill:#111}}.on-dark{{fill:#fff}}.bold{{font-weight:500}}\
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(Ink::of_stage("words"), OTHER, "a stage is none of the page's own colours");
     }
 
-    /// Contrast of two colours as WCAG 2 defines it.
+    /// Returns the contrast of two colours, as defined by WCAG 2.
     fn contrast(a: Rgb, b: Rgb) -> f64 {
         let linear = |value: u8| {
             let value = f64::from(value) / 255.0;

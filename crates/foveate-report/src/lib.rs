@@ -19,58 +19,59 @@ use figures::{Plate, WIDE};
 pub use run::Missing;
 use run::Run;
 
-/// What the files of a run say, read and checked.
+/// The content of a run's files, read and checked.
 #[derive(Debug)]
 pub struct Report(Run);
 
-/// A figure that stands alone.
+/// A separate figure.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its name as a file, without the ending.
+    /// File name without extension.
     pub name: &'static str,
-    /// What it shows, as a finding where there is one.
+    /// The title, as a finding if there is one.
     pub title: String,
-    /// The figure as SVG, in light colours; letters ask for the font Roboto. Elements that show a number of the run
-    /// have the attribute `data-from`: `FILE:LINE:COLUMN` of each field that it is from, with blanks between them.
+    /// The figure as SVG, in light colours; its text needs the font Roboto. Elements that show a number of the run have
+    /// the attribute `data-from`: `FILE:LINE:COLUMN` of each source field, separated by blanks.
     pub svg: String,
 }
 
 impl Report {
-    /// Reads the files of a run that are in `folder`; [`foveate_schema`] says what they hold.
+    /// Reads a run's files in `folder`; [`foveate_schema`] describes their content.
     ///
     /// # Errors
-    /// [`ReportError::Nothing`] when none of them is there, [`ReportError::Malformed`] when one lacks a column or a
-    /// number is none, [`ReportError::File`] when one cannot be read.
+    /// [`ReportError::Nothing`] if none of them exists, [`ReportError::Malformed`] if one lacks a column or has an
+    /// invalid number, [`ReportError::File`] if one cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
         Run::read(folder).map(Self)
     }
 
-    /// The files that the report could show and that are not there.
+    /// Returns the missing files that the report could show.
     pub fn missing(&self) -> Vec<Missing> {
         self.0.missing()
     }
 
-    /// Every figure that can be made of what is there.
+    /// Draws every figure that the files allow.
     ///
     /// # Errors
-    /// [`ReportError::Malformed`] when a row lacks a number that its figure needs.
+    /// [`ReportError::Malformed`] if a row lacks a number that its figure needs.
     pub fn figures(&self) -> Result<Vec<Figure>, ReportError> {
         self.plates()?.iter().map(|plate| self.figure(plate)).collect()
     }
 
-    /// The page: text, figures for desk and phone in light and dark, the checklist, and where each number is from.
+    /// Returns the page: text, figures for desktop and phone in light and dark, the checklist, and every number's
+    /// origin.
     ///
     /// # Errors
-    /// As [`figures`](Self::figures).
+    /// The errors of [`figures`](Self::figures).
     pub fn html(&self) -> Result<String, ReportError> {
         page::page(&self.0, &self.plates()?)
     }
 
-    /// Writes the page to `out/report.html` and each figure to `out/figures/NAME.svg` and `NAME.png`; returns what
-    /// was written.
+    /// Writes the page to `out/report.html` and each figure to `out/figures/NAME.svg` and `NAME.png`; returns the
+    /// written paths.
     ///
     /// # Errors
-    /// As [`figures`](Self::figures), and [`ReportError::File`] when a file cannot be written.
+    /// The errors of [`figures`](Self::figures); [`ReportError::File`] if a file cannot be written.
     pub fn write(&self, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
         let folder = out.join("figures");
         let mut files = vec![(out.join("report.html"), self.html()?.into_bytes())];

@@ -1,4 +1,4 @@
-//! The page: what a run showed, first in a few words, then in figures, and where every number is from.
+//! The page: a run's results, first in a few words, then in figures, and every number's origin.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use crate::shown::{Span, Text, Traced, text};
 use crate::table::{Row, Table};
 use crate::{ReportError, font, ink};
 
-/// Where numbers are shown, and which.
+/// The numbers on the page, and where it shows them.
 #[derive(Default)]
 struct Ledger {
     place: String,
-    /// Number by number: the name of its place and what it is. Each once a place.
+    /// The name of the place and the number. Each number appears once per place.
     entries: Vec<(String, Traced)>,
     /// Place, words and fields of the entries.
     noted: BTreeSet<(String, String, String)>,
@@ -36,7 +36,7 @@ impl Ledger {
         }
     }
 
-    /// `text` as HTML, its numbers noted.
+    /// Renders `text` as HTML, and records its numbers.
     fn html(&mut self, text: &Text) -> Markup {
         self.note(text.traced());
         html! {
@@ -54,7 +54,7 @@ impl Ledger {
     }
 }
 
-/// Where a number is from, for people: the first field and how many more.
+/// Describes a number's origin: the first field and how many more.
 fn in_words(traced: &Traced) -> String {
     let Some(first) = traced.from.first() else { return String::new() };
     let more = match traced.from.len() {
@@ -64,7 +64,7 @@ fn in_words(traced: &Traced) -> String {
     format!("{}, line {}, {}{more}", first.file, first.line, first.column)
 }
 
-/// Elements without content, closed so that the page is XML as well.
+/// Elements without content, closed so that the page is also valid XML.
 const METADATA: PreEscaped<&str> =
     PreEscaped("<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>");
 
@@ -95,7 +95,7 @@ pub(crate) fn page(run: &Run, plates: &[Plate]) -> Result<String, ReportError> {
     Ok(page.into_string())
 }
 
-/// The fonts, in the page itself.
+/// Returns the fonts, embedded in the page.
 fn faces() -> String {
     let face = |weight: u32, font: &[u8]| {
         format!(
@@ -169,7 +169,7 @@ fn drawing(plate: &Plate, width: f32, class: &str, ledger: &mut Ledger) -> Resul
     Ok(PreEscaped(drawing.inline(&plate.title, plate.description, class)))
 }
 
-/// The worker's configurations in numbers.
+/// Renders the worker's configurations as a table.
 fn configurations(run: &Run, ledger: &mut Ledger) -> Markup {
     let rows = worker::rows(run);
     ledger.enter("Configurations");
@@ -232,7 +232,7 @@ fn check(row: &Row<'_>, ledger: &mut Ledger) -> Markup {
     }
 }
 
-/// What the files were made on and with; each of several answers once.
+/// Renders the machine and the versions behind the files; equal values appear once.
 fn machine(run: &Run, ledger: &mut Ledger) -> Markup {
     const ANSWERS: [(&str, &str); 9] = [
         ("Model", "model"),
@@ -262,7 +262,7 @@ fn machine(run: &Run, ledger: &mut Ledger) -> Markup {
     }
 }
 
-/// The different words in a column of the context.
+/// Returns the distinct values in a context column.
 fn answers(run: &Run, column: &'static str) -> Vec<Text> {
     let mut answers: Vec<Text> = Vec::new();
     for row in run.tables().flat_map(Table::rows) {
@@ -293,7 +293,7 @@ fn left_out(run: &Run) -> Markup {
     }
 }
 
-/// The table that says of every number which file, line and column it is from.
+/// Renders the table of every number's file, line and column.
 fn origins(ledger: &Ledger) -> Markup {
     html! {
         section #origins {
@@ -319,7 +319,7 @@ fn origins(ledger: &Ledger) -> Markup {
     }
 }
 
-/// A number's fields: one row each, what is shown in the first.
+/// Renders a number's fields, one row each; the first row shows the number.
 fn origin_rows(traced: &Traced) -> Markup {
     html! {
         @for (at, origin) in traced.from.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! Figures as pixels.
+//! Figures as PNG.
 
 use resvg::{tiny_skia, usvg};
 
 use crate::ReportError;
 use crate::font::{MEDIUM, REGULAR};
 
-/// Pixels of the PNG for each of the SVG, so that it is sharp on fine screens.
+/// Pixels of the PNG per pixel of the SVG, so that it is sharp on high-resolution screens.
 const SCALE: f32 = 2.0;
 
-/// Draws `svg` with the bundled fonts alone, so that every machine gives the same pixels.
+/// Draws `svg` with only the bundled fonts, so that every machine gives the same pixels.
 pub(crate) fn rasterize(figure: &'static str, svg: &str) -> Result<Vec<u8>, ReportError> {
     let failed = |cause| ReportError::Figure { figure, cause };
     let mut options = usvg::Options { font_family: "Roboto".to_owned(), ..usvg::Options::default() };

@@ -6,18 +6,18 @@ use std::path::Path;
 use crate::ReportError;
 use crate::table::Table;
 
-/// What the files of a run say, read and checked.
+/// The content of a run's files, read and checked.
 #[derive(Debug)]
 pub(crate) struct Run {
     tables: BTreeMap<&'static str, Table>,
 }
 
-/// A file that is not there, so that nothing of it is in the report.
+/// A missing file, whose content the report therefore lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Its name.
     pub file: &'static str,
-    /// The command that makes it, without its arguments: `bench decoders`.
+    /// The command that creates it, without its arguments: `bench decoders`.
     pub made_by: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the report shows: numbers and words that know the file, line and column they are from.
+//! The report's values: numbers and words that know their file, line and column.
 
 use std::ops::Add;
 
@@ -8,7 +8,7 @@ pub(crate) struct Origin {
     pub(crate) file: &'static str,
     pub(crate) line: u64,
     pub(crate) column: &'static str,
-    /// What it says.
+    /// Its content.
     pub(crate) text: String,
 }
 
@@ -18,23 +18,23 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A number with its unit and where it is from.
+/// A number with its unit and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Num {
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// How it follows from the fields; empty when it is one of them.
+    /// How it is computed from the fields; empty if it is one of them.
     pub(crate) how: &'static str,
     pub(crate) from: Vec<Origin>,
 }
 
 impl Num {
-    /// This for each of `count`.
+    /// Divides this by `count`.
     pub(crate) fn over(&self, count: &Self) -> Option<Self> {
         (count.value > 0.0).then(|| self.with(count, self.value / count.value, self.unit, "first ÷ second"))
     }
 
-    /// How many times `base` this is.
+    /// Returns this as a multiple of `base`.
     pub(crate) fn times(&self, base: &Self) -> Option<Self> {
         self.over(base).map(|times| Self { unit: "×", ..times })
     }
@@ -45,14 +45,14 @@ impl Num {
         Self { value, unit, how, from }
     }
 
-    /// The sum of numbers of one unit.
+    /// Adds numbers of one unit.
     pub(crate) fn sum(numbers: &[Self]) -> Self {
         let from = numbers.iter().flat_map(|number| number.from.iter().cloned()).collect();
         let unit = numbers.first().map_or("", |number| number.unit);
         Self { value: numbers.iter().map(|number| number.value).sum(), unit, how: "sum", from }
     }
 
-    /// The number that half of them do not exceed.
+    /// Returns the number that half of them do not exceed.
     pub(crate) fn median(mut numbers: Vec<Self>, how: &'static str) -> Option<Self> {
         numbers.sort_by(|a, b| a.value.total_cmp(&b.value));
         let middle = numbers.len() / 2;
@@ -64,12 +64,12 @@ impl Num {
         Some(Self { value, how, ..Self::sum(&numbers) })
     }
 
-    /// How many numbers there are.
+    /// Returns how many numbers there are.
     pub(crate) fn count(numbers: &[Self]) -> Self {
         Self { value: numbers.len() as f64, unit: "", how: "number of rows", ..Self::sum(numbers) }
     }
 
-    /// The same without its sign.
+    /// Returns the absolute value.
     pub(crate) fn size(mut self) -> Self {
         if self.value < 0.0 && self.how.is_empty() {
             self.how = "without its sign";
@@ -78,7 +78,7 @@ impl Num {
         self
     }
 
-    /// The number and its unit, for people.
+    /// Formats the number and its unit.
     pub(crate) fn words(&self) -> String {
         match self.unit {
             "" => grouped(self.value),
@@ -89,7 +89,7 @@ impl Num {
     }
 }
 
-/// Three significant digits, those before the point all there; thousands with commas.
+/// Formats three significant digits, with all digits before the point; thousands with commas.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -103,7 +103,7 @@ pub(crate) fn significant(value: f64) -> String {
     }
 }
 
-/// A count in full; what is no count, with three digits.
+/// Formats a count in full, any other number with three digits.
 fn grouped(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 { with_commas(&format!("{value:.0}")) } else { significant(value) }
 }
@@ -124,13 +124,13 @@ fn with_commas(number: &str) -> String {
 /// A stretch of a text.
 #[derive(Clone, Debug)]
 pub(crate) enum Span {
-    /// Words of the report's own.
+    /// The report's own words.
     Plain(String),
-    /// What a file says, or what follows from it.
+    /// A file's content, or a value computed from it.
     Traced(Traced),
 }
 
-/// What is shown, and where it is from.
+/// A shown value, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Traced {
     pub(crate) text: String,
@@ -139,18 +139,18 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// `file:line:column` of every field, for machines.
+    /// Returns `file:line:column` of every field.
     pub(crate) fn key(&self) -> String {
         self.from.iter().map(Origin::to_string).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Words and numbers in a row.
+/// A sequence of words and numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text(pub(crate) Vec<Span>);
 
 impl Text {
-    /// What a field says: traced when it has digits, since then it holds a number.
+    /// Wraps a field's content; it is traced if it has digits, because then it holds a number.
     pub(crate) fn word(text: &str, origin: Origin) -> Self {
         if !text.contains(|c: char| c.is_ascii_digit()) {
             return text.into();
@@ -158,7 +158,7 @@ impl Text {
         Self(vec![Span::Traced(Traced { text: text.to_owned(), how: "", from: vec![origin] })])
     }
 
-    /// The words alone.
+    /// Returns the words alone.
     pub(crate) fn plain(&self) -> String {
         let text = |span: &Span| match span {
             Span::Plain(text) => text.clone(),
@@ -178,7 +178,7 @@ impl Text {
         })
     }
 
-    /// The texts with `between` them.
+    /// Joins the texts with `between` them.
     pub(crate) fn join(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
         let mut joined = Self::default();
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
@@ -230,7 +230,7 @@ impl<T: Into<Text>> Add<T> for Text {
     }
 }
 
-/// Adds up words and numbers to a text.
+/// Concatenates words and numbers to a text.
 macro_rules! text {
     ($first:expr $(, $more:expr)* $(,)?) => { $crate::shown::Text::from($first) $(+ $more)* };
 }

@@ -1,4 +1,4 @@
-//! Reading the files of a run: which there are, what they hold, and what is wrong with them.
+//! Reading a run's files: their names, their content, and their faults.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use foveate_schema::{Column, Kind, Schema};
 use crate::ReportError;
 use crate::shown::{Num, Origin, Text};
 
-/// A file that was read, every column there and every number a number.
+/// A file that was read: every column exists, and every number is valid.
 #[derive(Debug)]
 pub(crate) struct Table {
     schema: &'static Schema,
@@ -17,7 +17,7 @@ pub(crate) struct Table {
     rows: Vec<(u64, csv::StringRecord)>,
 }
 
-/// What is wrong where, before the file's name is known.
+/// A fault and its place, before the file's name is known.
 struct Fault {
     line: u64,
     column: String,
@@ -32,7 +32,7 @@ impl Fault {
 }
 
 impl Table {
-    /// Reads the file of `schema` from `folder`; `None` when it is not there.
+    /// Reads the file of `schema` from `folder`; `None` if it does not exist.
     pub(crate) fn read(folder: &Path, schema: &'static Schema) -> Result<Option<Self>, ReportError> {
         let path = folder.join(schema.file);
         let bytes = match std::fs::read(&path) {
@@ -88,13 +88,13 @@ impl Table {
         (0..self.rows.len()).map(|at| Row { table: self, at })
     }
 
-    /// Its rows in groups of equal words in `column`, groups and rows in the file's order.
+    /// Groups its rows by equal words in `column`, with groups and rows in the file's order.
     pub(crate) fn grouped(&self, column: &'static str) -> Vec<Vec<Row<'_>>> {
         group(self.rows(), |row| row.text(column).to_owned())
     }
 }
 
-/// Items in groups of equal keys, in order of first appearance.
+/// Groups items by equal keys, in order of first appearance.
 pub(crate) fn group<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
     for item in items {
@@ -107,7 +107,7 @@ pub(crate) fn group<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: im
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// A field in one line, without the characters that XML forbids.
+/// Formats a field on one line, without the characters that XML forbids.
 fn printable(field: &str) -> String {
     let printable = |c| match c {
         '\n' | '\t' => Some(' '),
@@ -139,7 +139,7 @@ fn find_columns(header: &csv::StringRecord, schema: &Schema) -> Result<BTreeMap<
     schema.all_columns().map(|column| find(column.name)).collect()
 }
 
-/// The unit of a column's numbers, for people. `%` stands for a share, of which 1 is the whole.
+/// Returns the displayed unit of a column's numbers. `%` stands for a share, of which 1 is the whole.
 fn unit(column: &Column) -> &'static str {
     match column.kind {
         Kind::Text => "",
@@ -161,10 +161,10 @@ impl<'a> Row<'a> {
         self.table.rows[self.at].0
     }
 
-    /// What the file says.
+    /// Returns a field's text.
     ///
     /// # Panics
-    /// When the column is not in the list of the file's columns: a defect of this crate.
+    /// Panics if the schema does not list the column: a defect of this crate.
     pub(crate) fn text(&self, column: &str) -> &'a str {
         let at = *self.table.columns.get(column).unwrap_or_else(|| panic!("{}: '{column}'", self.table.schema.file));
         &self.table.rows[self.at].1[at]
@@ -178,31 +178,31 @@ impl<'a> Row<'a> {
         Origin { file: self.table.schema.file, line: self.line(), column, text: self.text(column).to_owned() }
     }
 
-    /// A word or more, traced where it has digits.
+    /// Returns one or more words, traced if they have digits.
     pub(crate) fn word(&self, column: &'static str) -> Text {
         Text::word(self.text(column), self.origin(column))
     }
 
-    /// The name of its set of photos, without their sizes.
+    /// Returns the name of its set of photos, without their sizes.
     pub(crate) fn set(&self) -> Text {
         let name = self.text("photos").split(',').next().unwrap_or_default();
         Text::word(name, self.origin("photos"))
     }
 
-    /// The same as part of a sentence.
+    /// Returns the same as part of a sentence.
     pub(crate) fn photos(&self) -> Text {
         let name = self.set();
         if name.plain() == "as given" { "photos as given".into() } else { name + " photos" }
     }
 
-    /// A number, `None` where the file has none.
+    /// Returns a number; `None` if the field is empty.
     pub(crate) fn number(&self, column: &'static str) -> Option<Num> {
         let value = self.text(column).parse().ok()?;
         let unit = self.table.schema.column(column).map_or("", unit);
         Some(Num { value, unit, how: "", from: vec![self.origin(column)] })
     }
 
-    /// A number that has to be there.
+    /// Returns a required number.
     pub(crate) fn need(&self, column: &'static str) -> Result<Num, ReportError> {
         self.number(column).ok_or_else(|| {
             let problem = "the number is missing".to_owned();
@@ -211,7 +211,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// What keeps the row from having figures, if its status says so.
+    /// Returns the reason why the row has no figures, if its status gives one.
     pub(crate) fn not_run(&self) -> Option<Text> {
         (!self.is("status", "ok")).then(|| self.word("status"))
     }

@@ -1,5 +1,5 @@
 //! The answers of `POST /v1/embeddings`.
-#![allow(clippy::unwrap_used)] // helpers of tests may panic, too
+#![allow(clippy::unwrap_used)] // test helpers may panic
 
 mod support;
 

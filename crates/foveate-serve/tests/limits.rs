@@ -1,5 +1,5 @@
 //! Clients that send too much or too slowly, and a server without the API.
-#![allow(clippy::unwrap_used)] // helpers of tests may panic, too
+#![allow(clippy::unwrap_used)] // test helpers may panic
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Requests with a callback, and a slow queue.
-#![allow(clippy::unwrap_used)] // helpers of tests may panic, too
+#![allow(clippy::unwrap_used)] // test helpers may panic
 
 mod support;
 

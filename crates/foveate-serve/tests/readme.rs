@@ -1,5 +1,5 @@
 //! Runs the README's `curl` commands as they stand.
-#![allow(clippy::unwrap_used)] // tests may
+#![allow(clippy::unwrap_used)] // tests may unwrap
 
 mod support;
 

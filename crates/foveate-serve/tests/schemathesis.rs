@@ -1,5 +1,5 @@
 //! Schemathesis tests the server against its OpenAPI document, with valid and invalid requests.
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // tests may; what schemathesis found is worth seeing
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // tests may panic and print schemathesis' findings
 
 mod support;
 

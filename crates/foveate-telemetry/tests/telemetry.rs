@@ -1,5 +1,5 @@
 //! Logs and spans of whole processes, because `init` works once per process.
-#![allow(clippy::unwrap_used)] // helpers of tests may panic, too
+#![allow(clippy::unwrap_used)] // test helpers may panic
 
 use std::process::Command;
 

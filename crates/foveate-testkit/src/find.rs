@@ -1,4 +1,4 @@
-//! Where resources are looked for.
+//! The places where resources are searched.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,24 +8,24 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::resource::{Missing, Resource};
 
-/// Beside the checkout.
+/// The data set, beside the checkout.
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-/// Where Debian has servers, which is not in everybody's `PATH`.
+/// Debian's folder for servers, which is not in every user's `PATH`.
 const SERVERS: &str = "/usr/sbin";
-/// Prints which of its arguments are no modules. It imports none of them: that takes seconds for some.
+/// Prints the arguments that are not modules. It does not import them, because that takes seconds for some.
 const FIND_MODULES: &str = "import importlib.util as util, sys; \
                             print(*[name for name in sys.argv[1:] if not util.find_spec(name)], sep=', ')";
 
-/// A file or folder of the shared data set. Ends the trial where it is missing.
+/// Returns a file or folder of the shared data set. Ends the trial if it is missing.
 #[track_caller]
 pub fn data(path: &str) -> PathBuf {
     find_data(path).unwrap_or_else(|missing| missing.end())
 }
 
-/// A file or folder of the shared data set, for who lists trials and must not end any.
+/// Returns a file or folder of the shared data set, without ending a trial. It is for code that lists trials.
 ///
 /// # Errors
-/// [`Missing`], which ends a trial later.
+/// [`Missing`], which can end a trial later.
 pub fn find_data(path: &str) -> Result<PathBuf, Missing> {
     let found = Path::new(DATA).join(path);
     if found.exists() {
@@ -34,7 +34,7 @@ pub fn find_data(path: &str) -> Result<PathBuf, Missing> {
     Err(Missing::new(Resource::Data, format!("there is no ../shared/data/{path}")))
 }
 
-/// A command for a program in `PATH`, a part of `resource`. Ends the trial where it is missing.
+/// Returns a command for a program in `PATH` that is part of `resource`. Ends the trial if it is missing.
 #[track_caller]
 pub fn program(resource: Resource, name: &str) -> Command {
     let folders = std::env::var_os("PATH").unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn program(resource: Resource, name: &str) -> Command {
     }
 }
 
-/// A command for Python, which has these modules. Ends the trial where it or one of them is missing.
+/// Returns a command for a Python with these modules. Ends the trial if Python or a module is missing.
 #[track_caller]
 pub fn python(modules: &[&'static str]) -> Command {
     static FOUND: Mutex<BTreeMap<Vec<&'static str>, Result<(), String>>> = Mutex::new(BTreeMap::new());

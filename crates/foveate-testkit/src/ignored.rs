@@ -8,6 +8,6 @@ pub(crate) struct Ignored(pub(crate) String);
 
 /// Ends the trial as ignored, with the reason.
 pub fn ignore(reason: impl Display) -> ! {
-    // Unlike `panic!`, this does not tell the panic hook, which would print a message.
+    // Unlike `panic!`, this skips the panic hook, which would print a message.
     resume_unwind(Box::new(Ignored(reason.to_string())))
 }

@@ -1,4 +1,4 @@
-//! What trials may need, and what happens where it is missing.
+//! The resources that trials may need, and the effect of a missing one.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use crate::ignored::ignore;
 /// The environment variable that lists the resources whose absence is a failure.
 const VARIABLE: &str = "FOVEATE_REQUIRE";
 
-/// Something that a clone and the Rust toolchain do not bring. The crate's front page describes each.
+/// A resource beyond a clone and the Rust toolchain. The crate's front page describes each.
 #[allow(missing_docs, reason = "the table of the front page")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
@@ -29,7 +29,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// All of them, in the order of the table.
+    /// All resources, in the order of the table.
     pub const ALL: [Self; 14] = [
         Self::Data,
         Self::Python,
@@ -47,7 +47,7 @@ impl Resource {
         Self::Unprivileged,
     ];
 
-    /// Its name in `FOVEATE_REQUIRE`.
+    /// Returns its name in `FOVEATE_REQUIRE`.
     pub fn name(self) -> &'static str {
         self.name_and_remedy().0
     }
@@ -71,15 +71,15 @@ impl Resource {
         }
     }
 
-    /// Ends the trial without this resource: as ignored, or as failed where `FOVEATE_REQUIRE` names it. `why` says what
-    /// was looked for.
+    /// Ends the trial without this resource: as failed if `FOVEATE_REQUIRE` names it, otherwise as ignored. `why` says
+    /// what was searched.
     #[track_caller]
     pub fn missing(self, why: impl Display) -> ! {
         Missing::new(self, why).end()
     }
 }
 
-/// A resource that was looked for in vain.
+/// A resource that was not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     resource: Resource,
@@ -107,7 +107,7 @@ impl Missing {
     }
 }
 
-/// What this process's environment requires, or the name that is none.
+/// Returns the resources that this process's environment requires, or the name that is unknown.
 pub(crate) fn required() -> &'static Result<Vec<Resource>, String> {
     static REQUIRED: LazyLock<Result<Vec<Resource>, String>> =
         LazyLock::new(|| parse(&std::env::var(VARIABLE).unwrap_or_default()));

@@ -9,9 +9,9 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use crate::ignored::Ignored;
 use crate::resource::required;
 
-/// What the body of a trial may return.
+/// The return type of a trial's body.
 pub trait Verdict {
-    /// The message of a failure.
+    /// Returns the message of a failure.
     fn failure(self) -> Option<String>;
 }
 
@@ -27,7 +27,7 @@ impl<E: Display> Verdict for Result<(), E> {
     }
 }
 
-/// A trial called `name`. It fails when `body` panics or returns an error.
+/// Creates a trial called `name`. It fails if `body` panics or returns an error.
 pub fn trial<V: Verdict>(name: impl Into<String>, body: impl FnOnce() -> V + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || match catch_unwind(AssertUnwindSafe(body)) {
         Ok(verdict) => verdict.failure().map_or(Ok(Completion::Completed), |message| Err(Failed::from(message))),
@@ -38,7 +38,7 @@ pub fn trial<V: Verdict>(name: impl Into<String>, body: impl FnOnce() -> V + Sen
     })
 }
 
-/// A [`Trial`] of each function, under the function's name.
+/// Creates a [`Trial`] of each function, under the function's name.
 #[macro_export]
 macro_rules! trials {
     ($($body:path),* $(,)?) => {
@@ -46,13 +46,13 @@ macro_rules! trials {
     };
 }
 
-/// Runs the trials that the program's arguments select. The exit code is that of libtest, or 2 where `FOVEATE_REQUIRE`
-/// names something unknown.
+/// Runs the trials that the program's arguments select. The exit code is that of libtest, or 2 if `FOVEATE_REQUIRE`
+/// names an unknown resource.
 pub fn run(trials: Vec<Trial>) -> ExitCode {
     run_with(&Arguments::from_args(), trials)
 }
 
-/// Like [`run`], one trial at a time: for trials that share a device.
+/// Runs one trial at a time, otherwise like [`run`]: for trials that share a device.
 pub fn run_in_turn(trials: Vec<Trial>) -> ExitCode {
     run_with(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials)
 }

@@ -1,5 +1,5 @@
-//! What a test program does without a resource, and with one. This program is both the tests and, started by them with a
-//! variable, the program under test.
+//! The behaviour of a test program with and without a resource. This program is both the tests and the program under
+//! test, which the tests start with a variable.
 
 #![allow(clippy::unwrap_used)] // tests may; a target without the harness is not known to be one
 
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use foveate_testkit::{Resource, data, ignore, program, python, run, trial, trials};
 
-/// Says to a process that it is the program under test.
+/// The variable that marks a process as the program under test.
 const UNDER_TEST: &str = "FOVEATE_TESTKIT_UNDER_TEST";
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ struct Ran {
     said: String,
 }
 
-/// Runs one of the subjects, with this in its environment.
+/// Runs one of the subjects with this environment.
 fn subject(name: &str, required: &str, path: &Path) -> Ran {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name]).env(UNDER_TEST, "1").env("FOVEATE_REQUIRE", required).env("PATH", path);

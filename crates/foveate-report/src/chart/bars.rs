@@ -5,13 +5,13 @@ use crate::canvas::{Hand, Pen, fit};
 use crate::ink::{GRID, Ink, QUIET, WORDS};
 use crate::shown::{Num, Text, text};
 
-/// Lying bars, each a value or a sum of parts.
+/// Horizontal bars, each a value or a sum of parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Bars {
     pub(crate) keys: Vec<Key>,
-    /// What the axes say, with the unit.
+    /// The axis label, with the unit.
     pub(crate) axis: &'static str,
-    /// Whether panels are compared with each other, and so have one scale.
+    /// Whether panels share one scale, because they are compared with each other.
     pub(crate) one_scale: bool,
     pub(crate) panels: Vec<Panel>,
 }
@@ -26,9 +26,9 @@ pub(crate) struct Panel {
 pub(crate) struct Bar {
     pub(crate) label: Text,
     pub(crate) parts: Vec<Part>,
-    /// Ends of the whisker.
+    /// The two ends of the whisker.
     pub(crate) whisker: Option<(Num, Num)>,
-    /// What stands at its end.
+    /// The text at the bar's end.
     pub(crate) value: Text,
     pub(crate) bold: bool,
 }
@@ -54,23 +54,23 @@ impl Panel {
     }
 }
 
-/// Where things are in a panel, in pixels.
+/// Positions within a panel, in pixels.
 struct Layout {
     narrow: bool,
-    /// Width of the labels beside the bars; 0 where they are above.
+    /// Width of the labels beside the bars; 0 if they are above.
     labels: f32,
-    /// Width kept free behind the bars.
+    /// Free width to the right of the bars.
     values: f32,
-    /// Whether values have a line of their own above the bars, since they do not fit beside the labels there.
+    /// Whether values have their own line above the bars, because they do not fit beside the labels there.
     own_line: bool,
     row: f32,
     bar: f32,
-    /// Free below a bar.
+    /// Free height below a bar.
     below: f32,
 }
 
 const AXIS: f32 = 20.0;
-/// Height of a line of words above a bar.
+/// Height of a text line above a bar.
 const LINE: f32 = 17.0;
 
 impl Layout {
@@ -125,7 +125,7 @@ impl Bars {
 }
 
 impl Panel {
-    /// Whether any of its rows could run.
+    /// Tells whether any of its rows could run.
     fn has_bars(&self) -> bool {
         self.bars.iter().any(|bar| !bar.parts.is_empty())
     }
@@ -208,7 +208,7 @@ impl Bar {
         self.label.clone() + name + ": " + &part.size + whisker
     }
 
-    /// Writes label and value; `x` says where on the paper a value is.
+    /// Writes label and value; `x` maps a value to its position on the sheet.
     fn write(&self, pen: &Pen, layout: &Layout, (bottom, plot): (f32, f32), x: impl Fn(f64) -> f32) {
         let hand = if self.bold { Hand::BOLD } else { Hand::WORDS };
         let baseline = bottom - layout.bar / 2.0 + 4.5;
@@ -239,7 +239,7 @@ impl Bar {
     }
 }
 
-/// A bar of one value with nothing to compare it by.
+/// Returns a bar of one value without a comparison.
 pub(crate) fn single(label: Text, size: Num, ink: Option<Ink>) -> Bar {
     let value = Text::from(&size);
     let part = Part { name: String::new(), size, ink: ink.unwrap_or(QUIET), faint: false };

@@ -5,7 +5,7 @@ use crate::canvas::{Hand, Pen};
 use crate::ink::{GRID, Ink, MUTED};
 use crate::shown::{Num, Text};
 
-/// Stations in a row, joined by arrows, each filled as far as its share.
+/// Stations in a row, joined by arrows, each filled to its share.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) stations: Vec<Station>,
@@ -60,7 +60,7 @@ impl Station {
     }
 }
 
-/// From one station to the next: straight, or down and around to the beginning of the next row.
+/// Draws an arrow from one station to the next: straight, or down and around to the start of the next row.
 fn arrow(pen: &Pen, from: (f32, f32), to: (f32, f32), wide: f32) -> Result<(), Failed> {
     const HEAD: i32 = 5;
     let area = pen.area((0.0, 0.0), (pen.width, to.1 + BOX));

@@ -5,7 +5,7 @@ use crate::canvas::{Hand, Pen, fit};
 use crate::ink::{GRID, Ink};
 use crate::shown::{Num, Text, text};
 
-/// Who worked on what when: a lane for each worker and device, time from left to right.
+/// A timeline: one lane for each worker and device, time from left to right.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     pub(crate) keys: Vec<Key>,
@@ -50,7 +50,7 @@ impl Scenario {
     fn draw(&self, pen: &Pen, y: f32, side: f32, end: f64) -> Result<f32, Failed> {
         let rows = self.lanes.len();
         let height = rows as f32 * LANE + AXIS;
-        // Room on the right for half of the last number at the axis.
+        // Leaves room on the right for half of the axis's last number.
         let area = pen.area((side, y), (pen.width - side - 14.0, height));
         let mut chart =
             ChartBuilder::on(&area).x_label_area_size(AXIS as i32).build_cartesian_2d(0.0..end, 0.0..rows as f64)?;

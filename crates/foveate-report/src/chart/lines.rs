@@ -5,12 +5,12 @@ use crate::canvas::{Hand, Pen};
 use crate::ink::{BACK, GRID, Ink, WORDS};
 use crate::shown::{Num, Text, text};
 
-/// Values over a number that doubles from step to step, a second kind of values on an axis of its own.
+/// Values over a number that doubles from step to step, optionally with a second kind of values on its own axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
-    /// Name of the second axis; with `None` no line may be on it.
+    /// Name of the second axis; with `None`, no line may be on it.
     pub(crate) second: Option<&'static str>,
     pub(crate) lines: Vec<Line>,
 }
@@ -27,13 +27,13 @@ pub(crate) struct Line {
 pub(crate) struct Point {
     pub(crate) x: Num,
     pub(crate) y: Num,
-    /// Least and most.
+    /// Minimum and maximum.
     pub(crate) band: Option<(Num, Num)>,
-    /// What to say of it, where it stands out.
+    /// The note, if the point stands out.
     pub(crate) note: Text,
 }
 
-/// Where a number is on the axis: at its logarithm, nought a step before one.
+/// Returns a number's position on the axis: its logarithm, with zero one step before one.
 fn place(x: &Num) -> f64 {
     if x.value < 1.0 { x.value - 1.0 } else { x.value.log2() }
 }
@@ -63,7 +63,7 @@ impl Lines {
         points.next().is_some_and(|point| point.y.unit == "%")
     }
 
-    /// Distinct places of the points, in order, each with its number.
+    /// Returns the points' distinct positions in order, each with its number.
     fn places(&self) -> Vec<&Num> {
         let mut places: Vec<&Num> = self.lines.iter().flat_map(|line| &line.points).map(|point| &point.x).collect();
         places.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -133,7 +133,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes the numbers below the axis, leaving out those without room.
+    /// Writes the numbers below the axis, except those without room.
     fn write_places(&self, pen: &Pen, places: &[&Num], x: impl Fn(f64) -> f32, y: f32) {
         let mut free = f32::NEG_INFINITY;
         for number in places {
@@ -181,7 +181,7 @@ impl Lines {
 type Axes = Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>;
 type Plot<'a> = plotters::chart::DualCoordChartContext<'a, Pen, Axes, Axes>;
 
-/// Says what stands out: a ring around the point, and words above it, or below where others are in the way.
+/// Marks the notable points: a ring around each, and its note above, or below if other marks are in the way.
 fn write_notes<'a>(pen: &Pen, points: impl Iterator<Item = &'a Point>, at: impl Fn(&(f64, f64)) -> (i32, i32)) {
     const HAND: Hand = Hand::BOLD;
     let mut written: Vec<(f32, f32, f32)> = Vec::new();
@@ -189,7 +189,7 @@ fn write_notes<'a>(pen: &Pen, points: impl Iterator<Item = &'a Point>, at: impl 
         let (x, y) = at(&(place(&point.x), point.y.value));
         let (x, y) = (x as f32, y as f32);
         let ring = pen.area((x - 9.0, y - 9.0), (18.0, 18.0));
-        // A circle in the middle of its own small area always has room.
+        // A circle in the middle of its own small area always fits.
         let _ = ring.draw(&Circle::new((9, 9), 8, stroke(WORDS, 2)));
         let half = HAND.width(&point.note.plain()) / 2.0;
         let middle = x.clamp(SIDE.max(half), (pen.width - half).max(half));

@@ -1,4 +1,4 @@
-//! What kinds of charts have in common.
+//! The parts that all kinds of charts share.
 
 use std::convert::Infallible;
 
@@ -9,13 +9,13 @@ use crate::canvas::{Hand, Pen};
 use crate::ink::Ink;
 use crate::shown::{Text, significant};
 
-/// Below this width a figure is laid out for a phone.
+/// Width below which a figure is laid out for a phone.
 const NARROW: f32 = 600.0;
 
-/// Why plotters did not draw.
+/// The reason why plotters did not draw.
 pub(crate) type Failed = DrawingAreaErrorKind<Infallible>;
 
-/// What a colour means.
+/// The meaning of a colour.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) ink: Ink,
@@ -23,7 +23,7 @@ pub(crate) struct Key {
     pub(crate) name: Text,
 }
 
-/// A colour, weaker where `faint`.
+/// Returns a colour, lighter if `faint`.
 pub(crate) fn shade(ink: Ink, faint: bool) -> RGBAColor {
     ink.color().mix(if faint { 0.5 } else { 1.0 })
 }
@@ -36,7 +36,7 @@ pub(crate) fn is_narrow(pen: &Pen) -> bool {
     pen.width < NARROW
 }
 
-/// Draws what the colours mean from `y` down; returns the height taken.
+/// Draws the meanings of the colours from `y` down; returns their height.
 pub(crate) fn legend(pen: &Pen, y: f32, keys: &[Key]) -> Result<f32, Failed> {
     const CHIP: f32 = 11.0;
     const ROW: f32 = 20.0;
@@ -56,7 +56,7 @@ pub(crate) fn legend(pen: &Pen, y: f32, keys: &[Key]) -> Result<f32, Failed> {
     Ok(row + ROW + 8.0)
 }
 
-/// A number beside an axis.
+/// Formats a number beside an axis.
 pub(crate) fn tick(value: &f64) -> String {
     let words = significant(*value);
     match words.split_once('.') {
@@ -66,7 +66,7 @@ pub(crate) fn tick(value: &f64) -> String {
     }
 }
 
-/// The upper end of an axis for values up to `most`.
+/// Returns the upper end of an axis for values up to `most`.
 pub(crate) fn end_of_axis(most: f64) -> f64 {
     if most > 0.0 { most } else { 1.0 }
 }

@@ -1,4 +1,4 @@
-//! Kinds of charts. Each is drawn at any width: what stands beside a bar on a desk stands above it on a phone.
+//! Kinds of charts. Each is drawn at any width: labels beside a bar on a desktop move above it on a phone.
 
 mod bars;
 mod flow;
@@ -16,7 +16,7 @@ pub(crate) use scatter::{Dot, Scatter};
 
 use crate::canvas::{Drawing, Pen};
 
-/// What a figure shows.
+/// The content of a figure.
 #[derive(Clone, Debug)]
 pub(crate) enum Chart {
     Bars(Bars),

@@ -5,7 +5,7 @@ use crate::canvas::{Hand, Pen};
 use crate::ink::{GRID, Ink, MUTED, QUIET};
 use crate::shown::{Num, Text, text};
 
-/// One number against another that ought to be the same, with a band around where they are.
+/// Pairs of numbers that should be equal, with a band around equality.
 #[derive(Clone, Debug)]
 pub(crate) struct Scatter {
     pub(crate) keys: Vec<Key>,
@@ -23,11 +23,11 @@ pub(crate) struct Dot {
     pub(crate) hollow: bool,
 }
 
-/// Half the width of the band, as a share of the value.
+/// Half the width of the band, as a fraction of the value.
 const BAND: f64 = 0.1;
 
 impl Scatter {
-    /// Ends of both axes, with room at either.
+    /// Returns the ends of both axes, with a margin at each.
     fn ends(&self) -> Option<(f64, f64)> {
         let values = || self.dots.iter().flat_map(|dot| [dot.x.value, dot.y.value]).filter(|value| *value > 0.0);
         let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
@@ -79,7 +79,7 @@ impl Scatter {
     }
 }
 
-/// A logarithmic axis with round numbers on it: 1, 2, 5, 10, …, or powers of ten alone where it is long.
+/// Returns a logarithmic axis with round numbers: 1, 2, 5, 10, …, or only powers of ten if it is long.
 fn axis(
     least: f64,
     most: f64,

@@ -6,7 +6,7 @@ use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, Table};
 
-/// The row of the stage that the verdict names.
+/// Returns the row of the stage that the verdict names.
 pub(crate) fn culprit<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<Row<'a>> {
     rows.into_iter().find(|row| row.is("culprit", "yes"))
 }
@@ -41,7 +41,8 @@ pub(crate) fn ladder(run: &Run) -> Plates {
     }))
 }
 
-/// "throughput is so much of the shallowest depth's": of the first set, from its shallowest to its deepest rung that ran.
+/// Formats "throughput is so much of the shallowest depth's", for the first set: from its shallowest to its deepest
+/// depth that ran.
 pub(crate) fn kept(table: &Table) -> Option<Text> {
     let rows = table.grouped("photos").into_iter().next()?;
     let mut rates = rows.iter().filter_map(|row| row.number("images_per_second"));
@@ -50,7 +51,7 @@ pub(crate) fn kept(table: &Table) -> Option<Text> {
     Some(text!["throughput is ", share, " of the shallowest depth's"])
 }
 
-/// "throughput drops by so much".
+/// Formats "throughput drops by so much".
 pub(crate) fn drop_of(row: &Row<'_>) -> Text {
     match row.number("drop") {
         Some(drop) => text!["throughput drops by ", drop],
@@ -76,7 +77,7 @@ fn rung(row: &Row<'_>) -> Result<Bar, ReportError> {
     Ok(Bar { bold: is_culprit, ..bar })
 }
 
-/// The remedy from which the model expects the most.
+/// Returns the remedy with the largest expected gain.
 pub(crate) fn best<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<(Row<'a>, Num)> {
     let gains =
         rows.into_iter().filter(|row| row.not_run().is_none()).filter_map(|row| Some((row, row.number("times")?)));

@@ -1,4 +1,4 @@
-//! Which figures there are, and what each shows of which file.
+//! The list of figures, with the file and content of each.
 
 mod diagnosis;
 mod parts;
@@ -15,7 +15,7 @@ use crate::run::Run;
 use crate::shown::{Text, text};
 use crate::table::Row;
 
-/// Every figure that the run's files allow, in the order of the page.
+/// Returns every figure that the run's files allow, in the order of the page.
 pub(crate) fn plates(run: &Run) -> Result<Vec<Plate>, ReportError> {
     let figures: [fn(&Run) -> Plates; 17] = [
         stages::pipeline,
@@ -39,14 +39,14 @@ pub(crate) fn plates(run: &Run) -> Result<Vec<Plate>, ReportError> {
     figures.iter().filter_map(|figure| figure(run).transpose()).collect()
 }
 
-/// A question that the report answers in a few words, on top.
+/// A question that the report answers in a few words at the top.
 pub(crate) struct Headline {
     pub(crate) question: &'static str,
     pub(crate) answer: Text,
     pub(crate) more: Text,
 }
 
-/// What a run showed, as far as its files say.
+/// Returns the results of a run, as far as its files contain them.
 pub(crate) fn headlines(run: &Run) -> Vec<Headline> {
     let answers: [fn(&Run) -> Option<Headline>; 4] = [bound, remedy, gain, projection];
     answers.iter().filter_map(|answer| answer(run)).collect()

@@ -6,7 +6,7 @@ use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::Row;
 
-/// A bar of a row's median, with a whisker up to its p90.
+/// Returns a bar of a row's median, with a whisker up to its p90.
 fn times_of(row: &Row<'_>, label: Text, look: (Ink, bool)) -> Result<Bar, ReportError> {
     if let Some(why) = row.not_run() {
         return Ok(not_run(label, why));
@@ -17,7 +17,7 @@ fn times_of(row: &Row<'_>, label: Text, look: (Ink, bool)) -> Result<Bar, Report
     Ok(whiskered(label, p50, whisker, look, value))
 }
 
-/// The fastest and the slowest of rows, by their median.
+/// Returns the fastest and the slowest row, by median.
 fn extremes<'a>(rows: &[Row<'a>]) -> Option<((Row<'a>, Num), (Row<'a>, Num))> {
     let timed = || rows.iter().filter_map(|row| Some((*row, row.number("p50_ms")?)));
     let fastest = least(timed(), |(_, p50)| p50.value)?;
@@ -25,7 +25,7 @@ fn extremes<'a>(rows: &[Row<'a>]) -> Option<((Row<'a>, Num), (Row<'a>, Num))> {
     (fastest.1.value < slowest.1.value).then_some((fastest, slowest))
 }
 
-/// "A does in half the time what B does", when there are two.
+/// Formats "A does in half the time what B does", if there are two.
 fn comparison(rows: &[Row<'_>], column: &'static str, verb: &str, set: Text) -> Option<Text> {
     let ((fastest, quick), (slowest, slow)) = extremes(rows)?;
     let times = slow.times(&quick)?;

@@ -47,13 +47,13 @@ fn stretch(row: &Row<'_>) -> Result<Stretch, ReportError> {
     Ok(Stretch { name: row.word("stage") + batch, start, end, ink: Ink::of_stage(row.text("stage")) })
 }
 
-/// Lanes as data goes through them; the tenth worker after the ninth.
+/// Sorts lanes in the order of the data flow; the tenth worker follows the ninth.
 fn order(lane: &str) -> (Option<usize>, usize, String) {
     let place = ["reader", "worker", "encoder", "writer"].iter().position(|place| lane.starts_with(place));
     (place, lane.len(), lane.to_owned())
 }
 
-/// The share of the window, which ends with the last stretch of any lane, in which the encoders compute.
+/// Returns the share of the window in which the encoders compute. The window ends with the last stretch of any lane.
 fn busy_share(lanes: &[(Text, Vec<Stretch>)]) -> Option<Num> {
     let encoders: Vec<&Vec<Stretch>> =
         lanes.iter().filter(|(name, _)| name.plain().starts_with("encoder")).map(|(_, stretches)| stretches).collect();

@@ -1,4 +1,4 @@
-//! A figure with its words, and what figures are made of.
+//! A figure with its texts, and the elements of figures.
 
 use crate::ReportError;
 use crate::canvas::Drawing;
@@ -7,21 +7,21 @@ use crate::ink::Ink;
 use crate::shown::{Num, Text, text};
 use crate::table::Row;
 
-/// Width in pixels of a figure on a desk, and as a file.
+/// Width in pixels of a figure on a desktop, and in its file.
 pub(crate) const WIDE: f32 = 760.0;
 /// Width in pixels of a figure on a phone.
 pub(crate) const NARROW: f32 = 360.0;
 
-/// A figure with its words.
+/// A figure with its texts.
 #[derive(Clone, Debug)]
 pub(crate) struct Plate {
-    /// Its name as a file.
+    /// File name without extension.
     pub(crate) name: &'static str,
-    /// What it shows, as a finding where there is one.
+    /// The title, as a finding if there is one.
     pub(crate) title: Text,
-    /// What to read in it.
+    /// The caption: what to read in the figure.
     pub(crate) caption: Text,
-    /// For those who cannot see it.
+    /// The description, for screen readers.
     pub(crate) description: &'static str,
     pub(crate) chart: Chart,
 }
@@ -42,14 +42,14 @@ pub(crate) fn faint_key(ink: Ink, name: impl Into<Text>) -> Key {
     Key { ink, faint: true, name: name.into() }
 }
 
-/// The words of `columns` that differ among `rows`, for telling the rows apart; the first column in any case.
+/// Returns those of `columns` whose words differ among `rows`, to distinguish the rows; the first column in any case.
 pub(crate) fn telling(rows: &[Row<'_>], columns: &[&'static str]) -> Vec<&'static str> {
     let differs = |column: &&str| rows.iter().any(|row| row.text(column) != rows[0].text(column));
     let first = columns.first().copied();
     first.into_iter().chain(columns.iter().skip(1).copied().filter(|column| differs(column))).collect()
 }
 
-/// A row's name made of these columns; what is counted is said after its number, what is set before.
+/// Builds a row's name from these columns. A counted column's name follows its number, a setting's name precedes it.
 pub(crate) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
     let mut name = Text::default();
     for column in columns {
@@ -67,20 +67,20 @@ pub(crate) fn name(row: &Row<'_>, columns: &[&'static str]) -> Text {
     name
 }
 
-/// A bar for a row that could not run.
+/// Returns a bar for a row that could not run.
 pub(crate) fn not_run(label: Text, why: Text) -> Bar {
     let label = if label.is_empty() { "not measured".into() } else { label };
     Bar { label, value: why, ..Bar::default() }
 }
 
-/// A sentence on the rows that could not run, for figures that cannot show them.
+/// Formats a sentence on the rows that could not run, for figures that cannot show them.
 pub(crate) fn absent<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str]) -> Text {
     let why = |row: Row<'_>| row.not_run().map(|why| text![name(&row, columns), ": ", why]);
     let absent = Text::join(rows.into_iter().filter_map(why), "; ");
     if absent.is_empty() { absent } else { text![" Not measured: ", absent, "."] }
 }
 
-/// A bar of one number with a whisker.
+/// Returns a bar of one number with a whisker.
 pub(crate) fn whiskered(
     label: Text,
     size: Num,
@@ -92,12 +92,12 @@ pub(crate) fn whiskered(
     Bar { label, parts: vec![part], whisker: ends, value, bold: false }
 }
 
-/// Two numbers, when both are there.
+/// Returns two numbers, if both exist.
 pub(crate) fn both(row: &Row<'_>, low: &'static str, high: &'static str) -> Option<(Num, Num)> {
     row.number(low).zip(row.number(high))
 }
 
-/// The item of the least or, negated, greatest number.
+/// Returns the item with the smallest number; negate the number for the largest.
 pub(crate) fn least<T>(items: impl IntoIterator<Item = T>, number: impl Fn(&T) -> f64) -> Option<T> {
     items.into_iter().min_by(|a, b| number(a).total_cmp(&number(b)))
 }

@@ -14,13 +14,13 @@ fn jobs<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Vec<JobRows<'a>> {
     group(rows, |row| JOB.map(|column| row.text(column).to_owned()))
 }
 
-/// The stage that takes the most of a job.
+/// Returns the stage that takes most of a job's time.
 fn greatest<'a>(job: &[Row<'a>]) -> Option<(Row<'a>, Num)> {
     let shares = job.iter().filter_map(|row| Some((*row, row.number("share_of_wall")?)));
     least(shares.filter(|(row, _)| !row.is("stage", "other")), |(_, share)| -share.value)
 }
 
-/// The stage that takes the most of the first serial job.
+/// Returns the stage that takes most of the first serial job's time.
 pub(crate) fn most(run: &Run) -> Option<(Row<'_>, Num)> {
     let rows = run.table("profile.csv")?.rows();
     greatest(jobs(rows.filter(|row| row.is("mode", "serial"))).first()?)
@@ -145,7 +145,7 @@ pub(crate) fn pipeline(run: &Run) -> Plates {
     }))
 }
 
-/// `word` with a capital letter.
+/// Capitalizes `word`.
 fn capital(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

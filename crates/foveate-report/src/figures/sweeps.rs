@@ -11,7 +11,7 @@ fn rated(row: &Row<'_>, x: &'static str, note: Text) -> Result<Point, ReportErro
     Ok(Point { x: row.need(x)?, y: row.need("images_per_second")?, band, note })
 }
 
-/// Rows that ran, in series of equal `columns`.
+/// Groups the rows that ran into series with equal `columns`.
 fn series<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str]) -> Vec<Vec<Row<'a>>> {
     let ran = rows.into_iter().filter(|row| row.not_run().is_none());
     group(ran, |row| columns.iter().map(|column| row.text(column).to_owned()).collect::<Vec<_>>())
@@ -125,7 +125,7 @@ fn columns_and(columns: &[&'static str], one_more: &'static str) -> Vec<&'static
     columns.iter().copied().chain([one_more]).collect()
 }
 
-/// "the rate, so many times the baseline"
+/// Formats "the rate, so many times the baseline".
 fn rate_and_times(rate: &Num, times: Option<Num>) -> Text {
     match times {
         Some(times) => text![rate, " · ", times],
@@ -133,7 +133,7 @@ fn rate_and_times(rate: &Num, times: Option<Num>) -> Text {
     }
 }
 
-/// The best step for each set of photos.
+/// Returns the best step for each set of photos.
 pub(crate) fn gains(table: &Table) -> Vec<(Row<'_>, Num)> {
     table.grouped("photos").into_iter().filter_map(best_step).collect()
 }

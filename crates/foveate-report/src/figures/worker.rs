@@ -6,7 +6,7 @@ use crate::run::Run;
 use crate::shown::{Num, Text, text};
 use crate::table::{Row, Table};
 
-/// The worker's configurations, a panel for each encoder.
+/// Draws the worker's configurations, one panel per encoder.
 pub(crate) fn configurations(run: &Run) -> Plates {
     let Some(table) = run.table("worker.csv") else { return Ok(None) };
     let mut panels = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn configurations(run: &Run) -> Plates {
     }))
 }
 
-/// The best configuration with each encoder.
+/// Returns the best configuration with each encoder.
 fn best(table: &Table) -> Vec<(Row<'_>, Num)> {
     let best = |rows: Vec<_>| {
         let times = rows.into_iter().filter_map(|row: Row<'_>| Some((row, row.number("times_first")?)));
@@ -55,7 +55,7 @@ fn best(table: &Table) -> Vec<(Row<'_>, Num)> {
     table.grouped("encoder").into_iter().filter_map(best).collect()
 }
 
-/// What computes.
+/// Returns the name of the encoder.
 fn encoder(row: &Row<'_>) -> Text {
     let name = row.word("encoder");
     match row.number("forward_sleep_ms") {
@@ -90,7 +90,7 @@ pub(crate) const COLUMNS: [(&str, &str); 8] = [
     ("Memory grew by", "memory_growth_mb"),
 ];
 
-/// The rows of the table: name and values of each configuration that ran.
+/// Returns the rows of the table: name and values of each configuration that ran.
 pub(crate) fn rows(run: &Run) -> Vec<(Text, Vec<Text>)> {
     let Some(table) = run.table("worker.csv") else { return Vec::new() };
     let ran = table.rows().filter(|row| row.not_run().is_none());

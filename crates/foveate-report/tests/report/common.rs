@@ -12,7 +12,7 @@ pub(crate) fn report() -> Report {
     Report::read(&fixture()).unwrap()
 }
 
-/// Names of the fixture's files.
+/// Returns the names of the fixture's files.
 pub(crate) fn files() -> Vec<String> {
     let entries = std::fs::read_dir(fixture()).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -20,7 +20,7 @@ pub(crate) fn files() -> Vec<String> {
     names
 }
 
-/// A folder with some of the fixture's files.
+/// Creates a folder with some of the fixture's files.
 pub(crate) fn some(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in names {
@@ -29,7 +29,7 @@ pub(crate) fn some(names: &[&str]) -> tempfile::TempDir {
     folder
 }
 
-/// The page as a tree. It is written so that an XML parser reads it.
+/// Parses the page as a tree; it is valid XML.
 pub(crate) fn tree(html: &str) -> roxmltree::Document<'_> {
     let body = html.strip_prefix("<!DOCTYPE html>").unwrap();
     roxmltree::Document::parse(body).unwrap()

@@ -1,4 +1,4 @@
-//! What is wrong with a file is said: which, where, what, and what to do.
+//! A file's fault is reported: which file, the place, the problem, and the remedy.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn text(change: impl FnOnce(String) -> String) -> impl FnOnce(Vec<u8>) -> Vec<u8
     |bytes| change(String::from_utf8(bytes).unwrap()).into_bytes()
 }
 
-/// So that the tests here are of files as they are written.
+/// Ensures that the tests here read files as the programs write them.
 #[test]
 fn the_fixture_has_the_columns_of_the_schema() {
     assert_eq!(foveate_schema::ALL.len(), files().len());

@@ -1,11 +1,11 @@
-//! Every number in the page says where it is from, and it is there.
+//! Every number in the page names its origin, and the origin holds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{fixture, report, tree};
 use roxmltree::Node;
 
-/// The fixture's fields by `file:line:column`.
+/// Returns the fixture's fields by `file:line:column`.
 fn fields() -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     for file in crate::common::files() {
@@ -26,7 +26,7 @@ fn words(node: Node<'_, '_>) -> String {
     node.descendants().filter(Node::is_text).filter_map(|node| node.text()).collect()
 }
 
-/// The number in what is shown, without commas; shares as shares.
+/// Parses the number in a shown text, without commas; percentages become shares.
 fn value(shown: &str) -> Option<f64> {
     let digits: String = shown.replace('−', "-").chars().filter(|c| *c != ',').collect();
     let end = digits.find(|c: char| !(c.is_ascii_digit() || "+-.e".contains(c))).unwrap_or(digits.len());
@@ -126,7 +126,7 @@ fn the_table_has_every_number_and_says_what_the_files_say() {
     }
 }
 
-/// Digits elsewhere than in numbers that say where they are from: none, but beside axes and in the figures' numbers.
+/// Digits appear only in numbers with an origin, beside axes, and in figure numbers.
 #[test]
 fn no_number_is_without_an_origin() {
     let html = report().html().unwrap();

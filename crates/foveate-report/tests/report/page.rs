@@ -1,4 +1,4 @@
-//! The page and its figures: whole, self-contained, the same every time.
+//! The page and its figures: complete, self-contained, reproducible.
 
 use std::collections::BTreeSet;
 
@@ -152,7 +152,7 @@ fn figures_are_named_and_described() {
     }
 }
 
-/// Words of figures lie inside of them: at both widths nothing is cut off.
+/// Text in figures lies inside them: nothing is cut off at either width.
 #[test]
 fn nothing_sticks_out_of_a_figure() {
     let html = report().html().unwrap();
@@ -164,7 +164,7 @@ fn nothing_sticks_out_of_a_figure() {
             let number = |name| text.attribute(name).unwrap().parse::<f32>().unwrap();
             let words: String =
                 text.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
-            // Half the size is about a letter's width.
+            // Half the size is about the width of a letter.
             let long = words.chars().count() as f32 * number("font-size") * 0.5;
             let left = match text.attribute("text-anchor").unwrap() {
                 "start" => number("x"),
@@ -178,7 +178,7 @@ fn nothing_sticks_out_of_a_figure() {
     }
 }
 
-/// Text from a file is text in the page, whatever it says.
+/// Text from a file stays text in the page, even if it contains markup.
 #[test]
 fn markup_in_a_file_is_no_markup_in_the_page() {
     let folder = some(&["sinks.csv"]);

@@ -1,5 +1,5 @@
 //! A server with a task that obeys its images, and a client that may send anything.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test uses some of it; helpers of tests may panic, too
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test uses a part of it; test helpers may panic
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
