@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg(unix)]
-// What this crate builds is loaded by dlopen, and called as C is.
+// The libraries that this crate builds are loaded by dlopen, and called through C.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int};
@@ -14,43 +14,43 @@ use foveate_testkit::{Resource, program};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
-/// Where the kernels are that the emulator runs, beside this crate.
+/// The folder of the kernels that the emulator runs, beside this crate.
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-encode-fused/kernels");
-/// `native`: the products are as wide as this machine's vectors; the folder's name tells machines apart. `hidden`: every
-/// program sees these libraries' names, so they show CUDA's alone.
+/// `native`: the products use this machine's widest vectors, and the folder's name distinguishes machines. `hidden`:
+/// every program sees these libraries' names, so they export only CUDA's.
 const FLAGS: [&str; 7] = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"];
 const DRIVER: &str = "libcuda.so.1";
 const BLAS: &str = "libcublasLt.so.12";
-/// There where libjpeg's headers are, which it is built on.
+/// Built only if libjpeg's headers are installed.
 const JPEG: &str = "libnvjpeg.so.12";
 /// The second folder of kernels.
 const RESIZE_KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foveate-decode-nvjpeg/kernels");
-/// Names that programs try before those above, as empty libraries that lead to the emulator's. Without them a real
-/// library of such a name would win.
+/// Names that programs try before those above, as empty libraries that link to the emulator's. Without them, the
+/// program would load a real library of such a name.
 const ALIASES: [(&str, &str); 2] = [("libcuda.so", DRIVER), ("libcublasLt.so.13", BLAS)];
 
-/// The folder with the emulator's shared libraries under their real names, for a spawned program's `LD_LIBRARY_PATH`.
+/// Returns the folder with the emulator's shared libraries under their real names, for a child's `LD_LIBRARY_PATH`.
 ///
-/// They are built by the system's C++ compiler on first use, once per state of the sources and kernels, under cargo's
-/// target folder. Processes that build at the same time do not disturb each other.
+/// The system's C++ compiler builds them on first use, once per state of the sources and kernels, under cargo's target
+/// folder. Concurrent builds do not disturb each other.
 ///
 /// # Errors
 ///
-/// Says why they cannot be built: no compiler, or what it said.
+/// Why they cannot be built: no compiler, or the compiler's message.
 pub fn folder() -> Result<PathBuf, String> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOLDER.get_or_init(build_once).clone()
 }
 
-/// Loads the emulator into this process, where whoever then opens `libcuda.so.1` or `libcublasLt` gets it, for the
-/// process's whole life.
+/// Loads the emulator into this process. Later requests for `libcuda.so.1` or `libcublasLt` get it, for the process's
+/// whole life.
 ///
-/// Only a call to this function, or [`folder`] in a library path, ever brings the emulator into a program. Where a real
-/// driver is installed, it is hidden from this process.
+/// Only a call to this function, or [`folder`] in a library path, ever loads the emulator into a program. It hides an
+/// installed real driver from this process.
 ///
 /// # Errors
 ///
-/// Those of [`folder`], and what the loader said.
+/// The errors of [`folder`], and the loader's message.
 pub fn load() -> Result<(), String> {
     static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
     LOADED.get_or_init(open_all).as_ref().map(|_| ()).map_err(Clone::clone)
@@ -58,22 +58,22 @@ pub fn load() -> Result<(), String> {
 
 type SetOrder = extern "C" fn(*const c_char) -> c_int;
 
-/// Those of `orders` that a test runs in: the first two, or with `FOVEATE_TESTS=full` all of them.
+/// Returns the `orders` that a test runs in: the first two, or with `FOVEATE_TESTS=full` all of them.
 pub fn tested<'a>(orders: &'a [&'a str]) -> &'a [&'a str] {
     foveate_testkit::by_length(&orders[..orders.len().min(2)], orders)
 }
 
-/// Loads the emulator and sets the order in which this process's streams run from now on: what `CUDA_EMULATOR_ORDER`
-/// says at the start (`late`, `eager`, `random:SEED`).
+/// Loads the emulator and sets the order in which this process's streams run from now on, with the values of
+/// `CUDA_EMULATOR_ORDER` (`late`, `eager`, `random:SEED`).
 ///
 /// # Errors
 ///
-/// Those of [`load`], and an order that there is not.
+/// The errors of [`load`], and an unknown order.
 pub fn set_order(order: &str) -> Result<(), String> {
     load()?;
     let name = CString::new(order).map_err(|error| error.to_string())?;
     let path = folder()?.join(DRIVER);
-    // SAFETY: the library is loaded already, so nothing is initialized here; the function has this signature, and takes
+    // SAFETY: the library is loaded already, so nothing is initialized here. The function has this signature, and takes
     // a text that ends with a zero.
     let status = unsafe {
         let driver = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
@@ -83,11 +83,11 @@ pub fn set_order(order: &str) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("the emulator has no order {order:?}")) }
 }
 
-/// Loads the emulator, and says whether nvJPEG is a part of it.
+/// Loads the emulator with nvJPEG.
 ///
 /// # Errors
 ///
-/// Those of [`load`], and that libjpeg's headers are missing.
+/// The errors of [`load`], and missing headers of libjpeg.
 pub fn load_nvjpeg() -> Result<(), String> {
     load()?;
     if folder()?.join(JPEG).is_file() {
@@ -96,19 +96,19 @@ pub fn load_nvjpeg() -> Result<(), String> {
     Err("the emulated nvJPEG needs libjpeg's headers (Debian: libjpeg-dev)".to_owned())
 }
 
-/// Whether trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` asks for a real device.
+/// Whether trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` selects a real device.
 pub fn is_chosen() -> bool {
     std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")
 }
 
-/// What one of this crate's functions gives, for a trial. The trial ends as ignored without a C++ compiler, and fails where
-/// there is one and the emulator cannot be built.
+/// Returns the result of one of this crate's functions, for a trial. The trial is ignored without a C++ compiler, and
+/// fails if there is one and the emulator cannot be built.
 pub fn for_trial<T>(function: impl FnOnce() -> Result<T, String>) -> T {
     drop(program(Resource::Compiler, "c++"));
     function().unwrap_or_else(|reason| panic!("{reason}"))
 }
 
-/// Like [`for_trial`] with [`load`], for trials of nvJPEG, which end as ignored without libjpeg's headers too.
+/// Like [`for_trial`] with [`load`], for trials of nvJPEG, which are also ignored without libjpeg's headers.
 pub fn load_nvjpeg_for_trial() {
     for_trial(load);
     if let Err(reason) = load_nvjpeg() {
@@ -116,7 +116,7 @@ pub fn load_nvjpeg_for_trial() {
     }
 }
 
-/// Opens every library for all to find, and gives the driver's.
+/// Opens every library with global symbols, and returns the driver's.
 fn open_all() -> Result<Library, String> {
     let folder = folder()?;
     let open = |name: &str| {
@@ -125,7 +125,7 @@ fn open_all() -> Result<Library, String> {
         unsafe { Library::open(Some(folder.join(name)), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| error.to_string())
     };
     let driver = open(DRIVER)?;
-    // Never closed: streams and memory live in them.
+    // Never closed, because streams and memory live in them.
     let jpeg = folder.join(JPEG).is_file().then_some(JPEG);
     for name in std::iter::once(BLAS).chain(jpeg).chain(ALIASES.map(|(alias, _)| alias)) {
         std::mem::forget(open(name)?);
@@ -146,7 +146,7 @@ fn build_once() -> Result<PathBuf, String> {
         Err(error) if !folder.is_dir() => Err(format!("{}: {error}", folder.display())),
         _ => Ok(folder),
     });
-    // What is left of a build that failed, or lost.
+    // The remains of a build that failed, or lost.
     let _ = fs::remove_dir_all(&staging);
     renamed
 }
@@ -206,7 +206,7 @@ fn run(mut compiler: Command) -> Result<(), String> {
     Err(format!("the CUDA emulator does not compile:\n{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A number for everything that decides the libraries: sources, kernels, flags, and this machine's processor.
+/// A hash of everything that affects the libraries: sources, kernels, flags, and this machine's processor.
 fn fingerprint() -> Result<u64, String> {
     let mut hasher = DefaultHasher::new();
     FLAGS.hash(&mut hasher);
@@ -245,7 +245,7 @@ fn files_of(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Cargo's target folder: it carries a tag, and this process's program lies in it, unless it is one of rustdoc's.
+/// Cargo's target folder: it contains a tag file and this process's program, unless that is one of rustdoc's.
 fn target_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let tagged = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());

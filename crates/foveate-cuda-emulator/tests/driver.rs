@@ -1,6 +1,6 @@
 //! The emulated driver through cudarc, in every order.
 
-// Raw calls, and the mistakes that the emulator has to notice; helpers of tests fail as tests do.
+// Raw calls, and mistakes that the emulator must detect; helpers of tests fail as tests do.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 mod common;
@@ -59,16 +59,16 @@ fn numbers(from: u32) -> Vec<u32> {
 }
 
 fn pinned(context: &Arc<CudaContext>, values: &[u32]) -> PinnedHostSlice<u32> {
-    // SAFETY: filled before anyone reads it.
+    // SAFETY: it is filled before it is read.
     let mut memory = unsafe { context.alloc_pinned::<u32>(values.len()) }.unwrap();
     memory.as_mut_slice().unwrap().copy_from_slice(values);
     memory
 }
 
-/// Cudarc makes streams wait for each other by itself; these tests say themselves what waits for what.
+/// Cudarc inserts waits between streams by itself; these tests order streams explicitly.
 fn plain_context() -> Arc<CudaContext> {
     let context = CudaContext::new(0).unwrap();
-    // SAFETY: every test below waits where it has to, or shows what happens when it does not.
+    // SAFETY: every test below waits where it must, or shows the effect of a missing wait.
     unsafe { context.disable_event_tracking() };
     context
 }
@@ -117,7 +117,7 @@ fn copies_arrive() {
             let mut sink = pinned(&context, &numbers(0));
             stream.memcpy_htod(&source, &mut second).unwrap();
             stream.memcpy_dtoh(&second, &mut sink).unwrap();
-            // Cudarc itself forgets this wait where there is one stream alone.
+            // Cudarc itself skips this wait if there is only one stream.
             stream.synchronize().unwrap();
             assert_eq!(sink.as_slice().unwrap(), numbers(3));
         }
@@ -129,14 +129,14 @@ fn fresh_memory_is_not_a_number() {
     fn body() {
         let context = CudaContext::new(0).unwrap();
         let stream = context.default_stream();
-        // SAFETY: reading what nobody wrote is the point.
+        // SAFETY: reading uninitialized memory is the point.
         let memory = unsafe { stream.alloc::<f32>(N) }.unwrap();
         assert!(stream.clone_dtoh(&memory).unwrap().iter().all(|value| value.is_nan()));
     }
     in_every_order("fresh_memory_is_not_a_number", &[], body);
 }
 
-/// One stream writes, another reads; `wait` says whether it waits for the first. Gives what arrived.
+/// One stream writes, another reads; `wait` decides whether it waits for the first. Returns what it read.
 fn write_here_read_there(wait: bool) -> Vec<u32> {
     let context = plain_context();
     let (writer, reader) = (context.new_stream().unwrap(), context.new_stream().unwrap());
@@ -157,7 +157,7 @@ fn write_here_read_there(wait: bool) -> Vec<u32> {
     arrived
 }
 
-/// Copies that tell cudarc nothing, so that it does not wait by itself.
+/// Copies without cudarc's knowledge, so that it does not wait by itself.
 fn copy_in(stream: &Arc<CudaStream>, from: &PinnedHostSlice<u32>, to: &mut CudaSlice<u32>) {
     let values = from.as_slice().unwrap();
     let (address, _guard) = to.device_ptr_mut(stream);
@@ -312,7 +312,7 @@ fn memory_runs_out_and_comes_back() {
         let more = stream.alloc_zeros::<u8>((1 << 19) + 1).unwrap_err();
         assert_eq!(more.0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         drop(half);
-        // The free is enqueued; an allocation that needs it waits for it.
+        // The free is enqueued; an allocation that needs its memory waits for it.
         let whole = stream.alloc_zeros::<u8>(1 << 20).unwrap();
         assert_eq!(context.mem_get_info().unwrap(), (0, 1 << 20));
         drop(whole);
@@ -379,7 +379,7 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
         }
         context.synchronize().unwrap();
         drop(blocking);
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used any more.
         unsafe { result::stream::destroy(raw) }.unwrap();
     }
     in_every_order("the_default_stream_and_blocking_streams_wait_for_each_other", &[], body);
@@ -436,7 +436,7 @@ fn a_capture_follows_events_into_other_streams() {
     in_every_order("a_capture_follows_events_into_other_streams", &[], body);
 }
 
-/// What ends a capture with an error, and which.
+/// The calls that end a capture with an error, and the errors.
 fn a_capture_refuses_what_it_cannot_hold() {
     fn fails_with(
         error: CUresult,
@@ -448,7 +448,7 @@ fn a_capture_refuses_what_it_cannot_hold() {
         assert_eq!(spoil(&context, &stream, &side).unwrap_err().0, error);
         let ended = stream.end_capture(NO_FLAGS).map(|_| ()).unwrap_err();
         assert_eq!(ended.0, CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        // And the stream is as before.
+        // The stream can be used again.
         stream.synchronize().unwrap();
     }
     fn body() {
@@ -493,14 +493,14 @@ fn host_functions_run_in_their_stream_and_may_not_call() {
         let context = plain_context();
         let stream = context.new_stream().unwrap();
         static SEEN: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
-        // SAFETY: it is safe; the driver's type says otherwise.
+        // SAFETY: the function is safe; the driver's type requires the keyword.
         unsafe extern "C" fn ask(_: *mut std::ffi::c_void) {
             let mut count = 0;
-            // SAFETY: `count` is a place for the number.
+            // SAFETY: `count` is a valid place for the number.
             let status = unsafe { sys::cuDeviceGetCount(&mut count) };
             SEEN.store(status as i32, std::sync::atomic::Ordering::SeqCst);
         }
-        // SAFETY: the function reads nothing that could be gone.
+        // SAFETY: the function reads no memory that could be freed.
         unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(ask), std::ptr::null_mut()) }.result().unwrap();
         stream.synchronize().unwrap();
         let answer = SEEN.load(std::sync::atomic::Ordering::SeqCst);
@@ -528,7 +528,7 @@ fn modules_need_ptx_for_this_device() {
     in_every_order("modules_need_ptx_for_this_device", &[], body);
 }
 
-/// The interface of a kernel that the emulator has, with what a parser has to get past.
+/// The interface of a kernel that the emulator has, with text that a parser must skip.
 const GELU: &str = "//
 .version 7.5 // .entry not_this(
 .target sm_75
@@ -565,7 +565,7 @@ fn a_kernel_runs_with_the_arguments_of_its_launch() {
             assert_eq!(refused.0, CUresult::CUDA_ERROR_INVALID_VALUE, "compiled for 256 threads");
             stream.launch_builder(&gelu).arg(&mut x).arg(&count).launch(launch(256)).unwrap();
         }
-        // The launch has copied its arguments.
+        // The launch has already copied its arguments.
         count += 8;
         let values = stream.clone_dtoh(&x).unwrap();
         assert!(values[..8].iter().all(|value| (value - 0.841_345).abs() < 1e-5), "{count} {values:?}");
@@ -590,7 +590,7 @@ fn a_kernel_that_leaves_its_memory_crashes() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGSEGV), "{}", text(&output));
 }
 
-/// A capture that nobody ended does not stand in the way of the next one.
+/// A capture that was never ended does not block the next one.
 fn a_stream_that_goes_takes_its_capture_along() {
     fn body() {
         let context = plain_context();
@@ -614,7 +614,7 @@ fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
         let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
         let mut x = stream.clone_htod(&[1.0f32; 8]).unwrap();
         stream.synchronize().unwrap();
-        // Captured and never run: the kernel itself has no use for that memory.
+        // Captured and never run: the kernel itself does not use that memory.
         stream.begin_capture(GLOBAL).unwrap();
         let mut launch = |bytes| {
             let shape = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: bytes };
@@ -623,7 +623,7 @@ fn launches_are_held_to_the_shared_memory_that_was_asked_for() {
                 .map(drop)
                 .map_err(|error| error.0)
         };
-        // 48 KiB for what the kernel declares (144 bytes) and what the launch adds, until more is asked for.
+        // 48 KiB for the kernel's declaration (144 bytes) and the launch's addition, until more is requested.
         let (refused, declared) = (Err(CUresult::CUDA_ERROR_INVALID_VALUE), 144);
         assert_eq!(launch((48 << 10) - declared), Ok(()));
         assert_eq!(launch((48 << 10) - declared + 1), refused);
@@ -669,7 +669,7 @@ fn old_ptx_ends_the_process() {
     });
 }
 
-/// Threads with streams of their own, each of which also waits for what another one's stream does.
+/// Threads with their own streams, each of which also waits for another thread's stream.
 fn threads_share_a_device() {
     fn body() {
         let context = plain_context();

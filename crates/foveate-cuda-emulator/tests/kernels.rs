@@ -1,4 +1,5 @@
-//! The CUDA kernels, compiled for the host through the emulator's shim, against f64 arithmetic (`kernels/kernels.cc`).
+//! The CUDA kernels, compiled for the host through the emulator's shim, compared with f64 arithmetic
+//! (`kernels/kernels.cc`).
 #![allow(clippy::unwrap_used)] // the lint exempts test functions, not their helpers
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ fn source() -> String {
     std::fs::read_to_string(kernels().join("forward.cu")).unwrap()
 }
 
-/// The test program for a compute capability, built once. The trial ends where there is no compiler.
+/// The test program for a compute capability, built once. Without a compiler the trial is ignored.
 fn program(capability: u32) -> &'static Path {
     static PROGRAMS: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
     PROGRAMS[usize::from(capability >= 80)].get_or_init(|| build(capability))
@@ -65,7 +66,7 @@ fn kernels_for_80_agree_with_f64() {
     agrees(80);
 }
 
-/// That the emulator notices a barrier that is missing, and that the kernels have none that they do not need.
+/// The emulator detects a missing barrier, and the kernels have no unnecessary one.
 fn without_any_one_barrier_a_kernel_is_wrong() {
     let program = program(80);
     let source = source();
@@ -79,7 +80,7 @@ fn without_any_one_barrier_a_kernel_is_wrong() {
     }
 }
 
-/// What the driver finds in the PTX is what the emulator launches: kernels of the same names with the same parameters.
+/// The PTX has the emulator's kernels: the same names with the same parameters.
 fn the_ptx_has_the_same_kernels() {
     for capability in [75, 80] {
         let ptx = std::fs::read_to_string(kernels().join(format!("forward.sm_{capability}.ptx"))).unwrap();
@@ -92,7 +93,7 @@ fn the_ptx_has_the_same_kernels() {
     }
 }
 
-/// Per kernel the bytes of its parameters, out of `--names`.
+/// Parses the output of `--names`: per kernel, the bytes of its parameters.
 fn names(listed: &str) -> BTreeMap<String, Vec<u32>> {
     let entry = |line: &str| {
         let mut words = line.split(' ');
@@ -102,7 +103,8 @@ fn names(listed: &str) -> BTreeMap<String, Vec<u32>> {
     listed.lines().map(entry).collect()
 }
 
-/// The same out of PTX, where an entry reads `.visible .entry NAME(`, then `.param .TYPE NAME_param_0,` per parameter.
+/// Parses the same from PTX, where an entry reads `.visible .entry NAME(`, then `.param .TYPE NAME_param_0,` per
+/// parameter.
 fn entries(ptx: &str) -> BTreeMap<String, Vec<u32>> {
     let entry = |text: &str| {
         let (name, rest) = text.split_once('(').unwrap();

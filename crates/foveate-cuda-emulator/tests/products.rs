@@ -1,6 +1,6 @@
-//! The emulated cuBLASLt through cudarc, against plain sums in f64.
+//! The emulated cuBLASLt through cudarc, compared with plain sums in f64.
 
-// Raw calls, and the mistakes that the emulator has to notice; helpers of tests fail as tests do.
+// Raw calls, and mistakes that the emulator must detect; helpers of tests fail as tests do.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 mod common;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 const WORKSPACE: usize = 1 << 16;
-/// What lies in the result where nobody may write.
+/// The content of the result's padding, which must not be written.
 const UNTOUCHED: f64 = 77.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ const PLAIN: Case = Case {
     k: 301,
 };
 
-/// A column-major matrix, or several, with room below each column and after each matrix.
+/// A column-major matrix, or several, with padding below each column and after each matrix.
 struct Matrix {
     kind: Type,
     rows: usize,
@@ -98,7 +98,7 @@ fn decode(kind: Type, bytes: &[u8]) -> f64 {
     }
 }
 
-/// Bits of mantissa, the leading one with them.
+/// Bits of mantissa, including the leading one.
 fn digits(kind: Type) -> i32 {
     match kind {
         CUDA_R_16F => 11,
@@ -107,7 +107,7 @@ fn digits(kind: Type) -> i32 {
     }
 }
 
-/// To this many bits of mantissa, ties to even.
+/// Rounds to this many bits of mantissa, ties to even.
 fn rounded(value: f64, digits: i32) -> f64 {
     if value == 0.0 {
         return value;
@@ -148,7 +148,7 @@ impl Matrix {
     }
 }
 
-/// Numbers between -1 and 1, the same ones for the same seed.
+/// Numbers between -1 and 1, the same for the same seed.
 fn noise(mut seed: u64) -> impl FnMut() -> f64 {
     move || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -156,7 +156,7 @@ fn noise(mut seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// One product's operands, on the host and on the device, and its descriptions. Tests may spoil them.
+/// One product's operands, on the host and on the device, and its descriptions. Tests may corrupt them.
 struct Setup {
     case: Case,
     stream: Arc<CudaStream>,
@@ -169,7 +169,7 @@ struct Setup {
     /// A, B, C, D and the workspace.
     pointers: [u64; 5],
     workspace_bytes: usize,
-    /// The least alignment that the algorithm is chosen for.
+    /// The smallest alignment that the algorithm is chosen for.
     alignment: u32,
 }
 
@@ -257,7 +257,7 @@ impl Setup {
         let (la, lb, lc, ld) = (self.layouts[0], self.layouts[1], self.layouts[2], self.layouts[3]);
         let (stream, bytes) = (self.stream.cu_stream().cast(), self.workspace_bytes);
         let (handle, description) = (self.handle, self.description);
-        // SAFETY: the operands live until `self` goes, after the stream was waited for.
+        // SAFETY: the operands live until `self` is dropped, after the wait for the stream.
         unsafe {
             result::matmul(
                 handle,
@@ -289,7 +289,7 @@ impl Setup {
         bytes.chunks(bytes_of(self.case.result)).map(|bytes| decode(self.case.result, bytes)).collect()
     }
 
-    /// The sum in f64, and what the sum of the absolute values is.
+    /// Returns the sum in f64, and the sum of the absolute values.
     fn expected(&self, matrix: usize, row: usize, column: usize) -> (f64, f64) {
         let [a, b, c, _] = &self.matrices;
         let tf32 = self.case.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -312,7 +312,7 @@ impl Setup {
         let got = self.result();
         let d = &self.matrices[3];
         let mut untouched = vec![true; got.len()];
-        // Each of k additions in f32 loses half a unit of the sum so far, at worst; the store one of its type.
+        // Each of k additions in f32 loses at most half a unit of the sum so far; the store loses one of its type.
         let (f32_unit, unit) = ((-24_f64).exp2(), (-f64::from(digits(self.case.result))).exp2());
         for (matrix, column, row) in (0..self.case.batch as usize).flat_map(|matrix| {
             (0..self.case.n).flat_map(move |column| (0..self.case.m).map(move |row| (matrix, column, row)))
@@ -336,7 +336,7 @@ impl Setup {
 impl Drop for Setup {
     fn drop(&mut self) {
         self.stream.synchronize().unwrap();
-        // SAFETY: nobody uses them any more.
+        // SAFETY: they are not used any more.
         unsafe {
             for layout in self.layouts {
                 result::destroy_matrix_layout(layout).unwrap();
@@ -389,7 +389,7 @@ fn a_product_in_a_graph_runs_again() {
         let graph = setup.stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
         graph.launch().unwrap();
         setup.check();
-        // Onto the first result once more.
+        // Adds to the first result once more.
         graph.launch().unwrap();
         let (once, c) = (setup.expected(0, 5, 6).0, setup.matrices[2].at(0, 5, 6));
         let twice = setup.result()[6 * setup.matrices[3].leading + 5];
@@ -450,7 +450,7 @@ fn what_the_library_refuses_is_refused() {
         let setup = Setup::new(PLAIN);
         let size = setup.describe(D::CUBLASLT_MATMUL_DESC_TRANSA, &1_u64).unwrap_err();
         assert_eq!(size.0, CUBLAS_STATUS_INVALID_VALUE, "an attribute of the wrong size");
-        // An algorithm that was chosen for less takes a pointer that is aligned less.
+        // An algorithm that was chosen for a smaller alignment takes a less aligned pointer.
         let mut shifted = Setup::new(PLAIN);
         shifted.alignment = 16;
         shifted.pointers[0] += 16;
@@ -459,8 +459,8 @@ fn what_the_library_refuses_is_refused() {
     in_every_order("what_the_library_refuses_is_refused", &[], body);
 }
 
-/// `cargo test -p foveate-cuda-emulator --test products -- --ignored --nocapture` prints how fast the products
-/// of one 224 px image through DINOv2-small are.
+/// `cargo test -p foveate-cuda-emulator --test products -- --ignored --nocapture` prints the products' speed for one
+/// 224 px image through DINOv2-small.
 fn speed() {
     fn body() {
         for kind in [CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF] {

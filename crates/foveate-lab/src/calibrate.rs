@@ -300,7 +300,7 @@ impl Calibration {
     }
 }
 
-/// Seconds per image, and those of a forward per batch besides.
+/// Seconds per image; `forward_call` is the part of a forward per batch.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownCosts {

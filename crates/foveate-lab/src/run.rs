@@ -130,7 +130,7 @@ impl Lab<'_> {
         Ok(run)
     }
 
-    /// Runs `pipeline` until `stop` is set, for at least `images` of its items.
+    /// Runs `pipeline` until `stop` is set, and checks that at least `images` of its items came through.
     pub(crate) fn carry_out_until(
         &self,
         stop: &Cancel,

@@ -36,7 +36,8 @@ impl DecodeScale {
 fn resized_side(geometry: &Geometry) -> u32 {
     match *geometry {
         Geometry::ShortestEdgeCrop { edge, .. } => edge,
-        // A stretch may have either orientation, so the shorter side must suffice for the longer one.
+        // An image may have either orientation before the stretch, so its shorter side must suffice for the longer
+        // output side.
         _ => geometry.output().width.max(geometry.output().height),
     }
 }

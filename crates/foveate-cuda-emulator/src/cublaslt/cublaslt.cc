@@ -1,5 +1,5 @@
-// libcublasLt.so.12: products of matrices in f32, f16 and bf16, summed in f32. What the real library can do beyond that
-// is NOT_SUPPORTED here, and what it refuses is refused.
+// libcublasLt.so.12: products of matrices in f32, f16 and bf16, summed in f32. Features of the real library beyond that
+// are NOT_SUPPORTED here. Calls that the real library refuses are refused.
 #include <algorithm>
 #include <cstring>
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ enum Compute : int { COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_32F_FA
 enum Epilogue : uint32_t { EPILOGUE_DEFAULT = 1, EPILOGUE_BIAS = 4 };
 constexpr uint64_t HANDLE_MAGIC = 0x6c74'656d'756c'6174, ALGORITHM_MAGIC = 0x616c'676f'7269'7468;
 constexpr uint64_t WORKSPACE_ALIGNMENT = 256;
-// What the emulated algorithm takes of the workspace where it may: enough that sharing it shows.
+// The workspace that the emulated algorithm uses if it may: large enough that sharing it shows.
 constexpr uint64_t WORKSPACE = 4096;
 
 struct Handle {
@@ -59,7 +59,7 @@ struct Preference {
     uint64_t implementations = ~uint64_t(0);
 };
 
-// What the opaque algorithm holds.
+// The content of the opaque algorithm.
 struct Algorithm {
     uint64_t magic, kind, workspace;
     uint32_t alignment[4];
@@ -76,7 +76,7 @@ struct HeuristicResult {
     int reserved[4];
 };
 
-// An attribute's value into its place, when the sizes agree.
+// Copies an attribute's value to its place if the sizes agree.
 template <class T>
 Status set(T& place, const void* from, size_t bytes) {
     if (from == nullptr || bytes != sizeof(T)) return INVALID_VALUE;
@@ -98,7 +98,7 @@ Status check_types(const Description& of, const Layout& a, const Layout& b, cons
     if (c.type != d.type || (d.type != a.type && d.type != F32)) return NOT_SUPPORTED;
     if (of.compute == COMPUTE_32F_FAST_TF32 && a.type != F32) return NOT_SUPPORTED;
     if (of.epilogue != EPILOGUE_DEFAULT && of.epilogue != EPILOGUE_BIAS) return NOT_SUPPORTED;
-    // A bias of another type than D exists for integers and 8-bit floats only.
+    // A bias of another type than D exists only for integers and 8-bit floats.
     if (of.epilogue == EPILOGUE_BIAS && of.bias_type != -1 && of.bias_type != d.type) return NOT_SUPPORTED;
     bool plain = of.pointer_mode == 0 && of.transpose_c == 0 && of.fill == 2;
     return plain ? SUCCESS : NOT_SUPPORTED;
@@ -112,7 +112,7 @@ Status check_layout(const Layout& layout, int32_t batch) {
     return SUCCESS;
 }
 
-// The product that these describe, or why there is none.
+// Describes the product of these descriptions and layouts, or returns why there is none.
 Status describe(const Description& of, const Layout& a, const Layout& b, const Layout& c, const Layout& d,
                 Product* product) {
     for (const Layout* layout : {&a, &b, &c, &d}) {
@@ -125,7 +125,7 @@ Status describe(const Description& of, const Layout& a, const Layout& b, const L
             k_of_b = static_cast<int64_t>(of.transpose_b ? b.columns : b.rows);
     auto is_result = [&](const Layout& layout) { return int64_t(layout.rows) == m && int64_t(layout.columns) == n; };
     if (k != k_of_b || !is_result(c) || !is_result(d)) return INVALID_VALUE;
-    // Results of a batch must not lie over each other.
+    // Results of a batch must not overlap.
     if (d.batch > 1 && d.stride < d.leading * (n - 1) + m) return INVALID_VALUE;
     *product = Product{m,
                        n,
@@ -143,7 +143,7 @@ Status describe(const Description& of, const Layout& a, const Layout& b, const L
     return SUCCESS;
 }
 
-// What an algorithm was chosen for: another product of the same kind may use it.
+// The kind of product that an algorithm was chosen for: another product of the same kind may use it.
 uint64_t kind_of(const Description& of, const Product& product) {
     uint64_t kind = 0;
     for (int32_t part : {of.compute, int32_t(of.epilogue), of.transpose_a, of.transpose_b, int32_t(product.a.type),
@@ -167,7 +167,7 @@ Status check_algorithm(const Algorithm& chosen, const Description& of, const Pro
     return alignment_of(of.bias) < chosen.bias_alignment ? NOT_SUPPORTED : SUCCESS;
 }
 
-// One call of cublasLtMatmul, by value, as it waits in a stream.
+// One call of cublasLtMatmul, by value, while it is queued in a stream.
 struct Call {
     Product product;
     uint64_t a, b, c, d, bias, workspace;
@@ -198,7 +198,7 @@ void run(void* data) {
     size_t bias_elements = static_cast<size_t>((product.batch - 1) * product.bias_stride + product.m);
     char* bias =
         product.bias ? of(call.bias, bias_elements * bytes_of(product.d.type), "cublasLtMatmul's bias") : nullptr;
-    // Whatever lies there is lost, as with a real split product: two streams that share one would show.
+    // The previous content is lost, as with a real split product, so that two streams that share a workspace show.
     char* workspace =
         call.workspace_bytes ? of(call.workspace, call.workspace_bytes, "cublasLtMatmul's workspace") : nullptr;
     if (workspace) std::memset(workspace, 0xFF, call.workspace_bytes);
@@ -214,7 +214,7 @@ bool overlap(uint64_t first, size_t first_bytes, uint64_t second, size_t second_
     return first < second + second_bytes && second < first + first_bytes;
 }
 
-// D may lie where C does, exactly, and nowhere else.
+// D must be exactly C's memory or not overlap it.
 Status check_places(const Call& call) {
     const Product& product = call.product;
     size_t d = extent(product.d, product.batch);
@@ -263,7 +263,7 @@ EXPORTED const char* cublasLtGetStatusString(int status) {
 
 EXPORTED Status cublasLtCreate(Handle** handle) {
     if (handle == nullptr) return INVALID_VALUE;
-    // A real driver in the emulated one's place could not run this.
+    // A real driver in place of the emulated one could not run this.
     if (driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT) == nullptr) return NOT_INITIALIZED;
     *handle = new Handle;
     return SUCCESS;

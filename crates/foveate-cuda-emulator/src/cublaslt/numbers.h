@@ -1,4 +1,4 @@
-// The float types of matrices, as bits, and their way to f32 and back: round to nearest, ties to even.
+// The float types of matrices, as bits, with conversions to f32 and back: round to nearest, ties to even.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ inline size_t bytes_of(Type type) { return type == F32 ? 4 : 2; }
 inline float from_f16(uint16_t half) {
     uint32_t sign = uint32_t(half & 0x8000) << 16;
     uint32_t rest = uint32_t(half & 0x7fff);
-    // The product moves the exponent's zero from 15 to 127 and makes subnormal numbers normal.
+    // The product moves the exponent's bias from 15 to 127 and makes subnormal numbers normal.
     uint32_t bits = std::bit_cast<uint32_t>(std::bit_cast<float>(rest << 13) * 0x1p112f);
     if (rest >= 0x7c00) bits |= 0x7f800000;
     return std::bit_cast<float>(bits | sign);
@@ -26,7 +26,7 @@ inline uint16_t to_f16(float value) {
     if (rest > 0x7f800000) return uint16_t(sign | 0x7e00);
     if (rest >= 0x47800000) return uint16_t(sign | 0x7c00);
     if (rest < 0x38800000) {
-        // Below 2^-14 a half counts in units of 2^-24, as floats around 0.5 do.
+        // Below 2^-14, the spacing of halves is 2^-24, like that of floats around 0.5.
         float shifted = std::bit_cast<float>(rest) + 0.5f;
         return uint16_t(sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f)));
     }
@@ -42,7 +42,7 @@ inline uint16_t to_bf16(float value) {
     return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// To TF32's 10 bits of mantissa.
+// Rounds to TF32's 10 bits of mantissa.
 inline float to_tf32(float value) {
     uint32_t bits = std::bit_cast<uint32_t>(value);
     if ((bits & 0x7f800000) == 0x7f800000) return value;

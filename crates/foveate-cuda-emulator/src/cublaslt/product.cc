@@ -7,7 +7,7 @@
 
 namespace {
 
-// The block of the result that registers hold: two vectors of rows by some columns.
+// The block of the result that fits in registers: two vectors of rows by some columns.
 #if defined(__AVX512F__)
 constexpr int LANES = 16, COLUMNS = 12;
 #elif defined(__AVX2__)
@@ -16,7 +16,7 @@ constexpr int LANES = 8, COLUMNS = 6;
 constexpr int LANES = 4, COLUMNS = 4;
 #endif
 constexpr int ROWS = 2 * LANES;
-// A packed block of A [ROW_BLOCK, DEPTH_BLOCK] stays in the second level of cache.
+// A packed block of A [ROW_BLOCK, DEPTH_BLOCK] stays in the second-level cache.
 constexpr int64_t DEPTH_BLOCK = 256, ROW_BLOCK = 8 * ROWS;
 // Below this many multiplications another thread costs more than it saves.
 constexpr int64_t WORTH_A_THREAD = 1 << 21;
@@ -52,8 +52,8 @@ void pack_as(const char* from, int64_t across, int64_t along, int64_t count, int
     }
 }
 
-// `count` vectors of length `depth` into panels of `width`, whose elements of equal depth are neighbours; what is
-// missing in the last panel is 0. `across` and `along` are the source's steps from vector to vector and in depth.
+// Packs `count` vectors of length `depth` into panels of `width`, in which elements of equal depth are neighbours; the
+// last panel is padded with 0. `across` and `along` are the source's strides from vector to vector and in depth.
 void pack(const char* from, Type type, int64_t across, int64_t along, int64_t count, int64_t depth, int width,
           bool tf32, float* to) {
     switch (type) {
@@ -109,7 +109,7 @@ void multiply_part(const Product& product, Range rows, Range columns, const char
     std::vector<float> sums(static_cast<size_t>(leading * width));
     std::vector<float> packed_a(static_cast<size_t>(ROW_BLOCK * DEPTH_BLOCK)),
         packed_b(static_cast<size_t>(width * DEPTH_BLOCK));
-    // Steps from row to row of op(A) and from column to column of op(B), and in depth.
+    // Strides from row to row of op(A) and from column to column of op(B), and in depth.
     int64_t row_step = product.a.transposed ? product.a.leading : 1,
             a_step = product.a.transposed ? 1 : product.a.leading;
     int64_t column_step = product.b.transposed ? 1 : product.b.leading,
@@ -135,7 +135,7 @@ void multiply_part(const Product& product, Range rows, Range columns, const char
     finish(product, rows, columns, sums.data(), leading, c, d, bias);
 }
 
-// A row's or column's sums do not depend on how the work is shared, nor on how many there are.
+// The sums of a row or column depend neither on the division of the work nor on the number of rows and columns.
 void multiply_one(const Product& product, const char* a, const char* b, const char* c, char* d, const char* bias) {
     bool by_rows = product.m > product.n;
     int64_t count = by_rows ? product.m : product.n, unit = by_rows ? ROWS : COLUMNS;

@@ -21,5 +21,5 @@ struct Product {
     int64_t bias_stride;
 };
 
-// `c` is read where beta is not 0, and may be `d`.
+// `c` is read if beta is not 0, and may be `d`.
 void multiply(const Product& product, const char* a, const char* b, const char* c, char* d, const char* bias);

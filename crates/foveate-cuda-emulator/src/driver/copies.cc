@@ -1,4 +1,4 @@
-// libcuda.so.1: memory, pinned and the device's, and what moves it.
+// libcuda.so.1: pinned memory, device memory, and copies.
 #include <cstring>
 
 #include "driver/machine.h"
@@ -16,15 +16,15 @@ bool host(const void* pointer, size_t bytes, const char* what) {
 CUdeviceptr reserve(Machine& machine, Lock& lock, Device& device, size_t bytes) {
     CUdeviceptr pointer = machine.memory.reserve(device.ordinal, bytes);
     if (pointer != 0) return pointer;
-    // Frees that are enqueued give memory back once they have run.
+    // Enqueued frees return memory once they have run.
     machine.complete_device(lock, device);
     pointer = machine.memory.reserve(device.ordinal, bytes);
     require(pointer != 0, CUDA_ERROR_OUT_OF_MEMORY);
     return pointer;
 }
 
-// A copy from pageable memory has taken its bytes when the call returns; from pinned memory it takes them when it runs.
-// So does a captured one, each time.
+// A copy from pageable memory has read its bytes when the call returns; one from pinned memory reads them when it runs.
+// So does a captured copy, each time.
 Work upload(CUdeviceptr to, const void* from, size_t bytes, bool snapshot) {
     if (snapshot) {
         auto first = static_cast<const char*>(from);
@@ -100,7 +100,7 @@ EXPORTED CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream h
     return api([&](Machine& machine, Lock& lock) {
         Stream& stream = machine.stream(handle);
         require(pointer != nullptr);
-        // Graphs that own memory are beyond this emulator.
+        // Graphs that own memory are not emulated.
         machine.refuse_in_capture_of(stream);
         *pointer = 0;
         if (bytes == 0) return;
@@ -131,7 +131,7 @@ EXPORTED CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) {
 
 EXPORTED CUresult cuMemAllocHost_v2(void** pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
 
-// Real drivers may wait for the device here, but do not promise it; so this does not.
+// Real drivers may wait for the device here, but do not promise it, so this one does not.
 EXPORTED CUresult cuMemFreeHost(void* pointer) {
     return api([&](Machine& machine, Lock&) {
         current_device();
@@ -159,7 +159,7 @@ EXPORTED CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes,
         if (bytes == 0) return;
         bool pinned = host(to, bytes, "cuMemcpyDtoHAsync");
         NodePtr node = machine.submit(lock, stream, download(to, from, bytes));
-        // Into pageable memory the call returns when the copy is done.
+        // A copy into pageable memory is done when the call returns.
         if (node != nullptr && !pinned) machine.complete(lock, node);
     });
 }
@@ -174,7 +174,7 @@ EXPORTED CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes
         machine.refuse_in_capture_of(stream);
         if (bytes == 0) return;
         bool pinned = host(from, bytes, "cuMemcpyHtoD");
-        // From pageable memory the call may return when the bytes are taken, before they arrive.
+        // A copy from pageable memory may return when the bytes are read, before they arrive.
         machine.complete_stream(lock, stream);
         NodePtr node = machine.submit(lock, stream, upload(to, from, bytes, !pinned));
         if (pinned) machine.complete(lock, node);
@@ -190,7 +190,7 @@ EXPORTED CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
     });
 }
 
-// Copies and fills on the device do not make the host wait, whatever their name.
+// Copies and fills on the device do not make the host wait, despite their names.
 EXPORTED CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return enqueue(nullptr, bytes, transfer(to, from, bytes));
 }

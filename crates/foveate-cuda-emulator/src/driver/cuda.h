@@ -1,4 +1,4 @@
-// What this emulator needs of CUDA's public driver interface: types, and numbers that callers see.
+// The part of CUDA's public driver interface that this emulator needs: types, and numbers that callers see.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +79,7 @@ enum DeviceAttribute {
     REGISTERS_PER_PROCESSOR = 82,
     SHARED_PER_BLOCK_OPTIN = 97,
     BLOCKS_PER_PROCESSOR = 106,
-    // Per block, what CUDA takes for itself.
+    // Per block, reserved by CUDA.
     SHARED_KEPT = 111,
     MEMORY_POOLS = 115,
 };
@@ -103,5 +103,5 @@ struct CUlaunchConfig {
     unsigned numAttrs;
 };
 
-// A driver function as callers find it: the name alone, and seen from outside.
+// Exports a driver function under its unmangled name.
 #define EXPORTED extern "C" __attribute__((visibility("default")))

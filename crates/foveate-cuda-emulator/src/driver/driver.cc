@@ -61,8 +61,8 @@ Device& device_of(Machine& machine, CUdevice ordinal) {
     return *machine.devices[ordinal];
 }
 
-// Of a processor: threads, blocks, shared memory; and shared memory of a block that asks for it. From NVIDIA's table of
-// compute capabilities.
+// Limits per processor: threads, blocks, shared memory; and the shared memory that a block can opt in to. From NVIDIA's
+// table of compute capabilities.
 struct Limits {
     int threads, blocks, shared, shared_optin;
 };
@@ -76,7 +76,7 @@ Limits limits(int capability) {
     }
 }
 
-// What this emulator has nothing to say of is 0.
+// 0 for attributes that are not emulated.
 int attribute(const Machine& machine, int number) {
     Limits of = limits(machine.major * 10 + machine.minor);
     switch (number) {

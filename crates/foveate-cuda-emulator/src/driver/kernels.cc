@@ -11,7 +11,7 @@ namespace {
 // The newest PTX that a driver of CUDA 12.9 reads.
 constexpr int NEWEST_PTX = 88;
 
-// What cuModuleLoadDataEx may be told: here, where complaints go.
+// The options of cuModuleLoadDataEx: here, the buffer for messages.
 struct Options {
     char* log = nullptr;
     size_t bytes = 0;
@@ -33,7 +33,7 @@ Ptx load_ptx(const Machine& machine, const void* image, const Options& options) 
     static const unsigned char ELF[] = {0x7f, 'E', 'L', 'F'};
     static const unsigned char FAT[] = {0x50, 0xed, 0x55, 0xba};
     require(image != nullptr);
-    // Machine code has nothing for this processor.
+    // Machine code is for another processor.
     bool binary = std::memcmp(image, ELF, 4) == 0 || std::memcmp(image, FAT, 4) == 0;
     require(!binary, CUDA_ERROR_NO_BINARY_FOR_GPU);
     Ptx ptx;
@@ -59,7 +59,7 @@ const KernelEntry* emulated(const std::string& name) {
     return found == kernels + count ? nullptr : found;
 }
 
-// The PTX and the kernel of the host come from one source; where they differ, one of them is old.
+// The PTX and the host's kernel come from one source; if they differ, one of them is stale.
 void check_parameters(const Entry& entry, const KernelEntry& kernel) {
     std::vector<size_t> compiled(kernel.param_bytes, kernel.param_bytes + kernel.param_count);
     if (entry.parameters == compiled) return;
@@ -173,7 +173,7 @@ EXPORTED CUresult cuFuncGetAttribute(int* value, int number, CUfunction handle) 
             case 5: *value = function.module->ptx.version; break;
             case 6: *value = machine.major * 10 + machine.minor; break;
             case 8: *value = function.dynamic_shared; break;
-            // Registers, local memory, clusters: there are none here.
+            // Registers, local memory, clusters: not emulated.
             default: *value = 0;
         }
     });
@@ -259,7 +259,7 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction hand
         Dim3 block{config->blockDimX, config->blockDimY, config->blockDimZ};
         unsigned shared = config->sharedMemBytes;
         machine.submit(lock, stream, [arguments, grid, block, shared, kernel = function.kernel] {
-            // A copy: the pointers are looked up anew each time that a graph runs this.
+            // A copy, because the pointers are looked up anew each time that a graph runs this.
             Arguments resolved = arguments;
             resolved.resolve(*running_on, kernel->name);
             kernel->launch(grid, block, shared, resolved.pointers().data());

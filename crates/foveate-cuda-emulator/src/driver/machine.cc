@@ -27,11 +27,11 @@ bool is_ready(const NodePtr& node) {
     return node->state == Node::State::Waiting && std::all_of(node->after.begin(), node->after.end(), is_done);
 }
 
-// Every step that these wait for, directly or not, and they themselves.
+// These steps, and every step that they wait for, directly or not.
 std::vector<bool> reachable(const Graph& graph, const std::set<size_t>& from) {
     std::vector<bool> seen(graph.steps.size(), false);
     for (size_t step : from) seen[step] = true;
-    // Steps name earlier ones only, so one pass from the end is enough.
+    // Steps name only earlier ones, so one pass from the end is enough.
     for (size_t step = graph.steps.size(); step-- > 0;) {
         if (!seen[step]) continue;
         for (size_t earlier : graph.steps[step].after) seen[earlier] = true;
@@ -39,7 +39,7 @@ std::vector<bool> reachable(const Graph& graph, const std::set<size_t>& from) {
     return seen;
 }
 
-// The steps that no other one waits for.
+// The steps that no other step waits for.
 std::set<size_t> last_steps(const Graph& graph) {
     std::set<size_t> last;
     for (size_t step = 0; step < graph.steps.size(); step++) {
@@ -182,7 +182,7 @@ void Machine::launch(Lock& lock, GraphExec& exec, Stream& stream) {
 }
 
 void Machine::complete(Lock& lock, NodePtr target) {
-    // Depth first by hand: a stream may hold more work than this thread has stack.
+    // Depth first without recursion: a stream may hold more work than this thread has stack.
     std::vector<NodePtr> path{std::move(target)};
     while (!path.empty()) {
         NodePtr node = path.back();
@@ -217,7 +217,7 @@ void Machine::run(Lock& lock, const NodePtr& node) {
 
 void Machine::complete_stream(Lock& lock, Stream& stream) {
     if (stream.tail != nullptr && !stream.legacy) return complete(lock, stream.tail);
-    // The legacy stream's end is also that of the blocking streams' work so far.
+    // The legacy stream's end includes the blocking streams' work so far.
     if (stream.legacy) {
         for (NodePtr node : before(stream)) complete(lock, node);
     }
@@ -228,19 +228,19 @@ void Machine::complete_device(Lock& lock, Device& device) {
     for (const NodePtr& node : pending_) {
         if (node->device == &device && !is_done(node)) nodes.push_back(node);
     }
-    // The last first: streams that nobody made wait for each other run against the order in which they were filled.
+    // Last first, so that streams without mutual waits run against the order in which they were filled.
     for (size_t index = nodes.size(); index-- > 0;) complete(lock, nodes[index]);
 }
 
 bool Machine::poll(Lock& lock, NodePtr node) {
     if (is_done(node)) return true;
-    // Not yet; but whoever asks again has waited.
+    // Not yet; but the next query finds it done, so that polling ends.
     complete(lock, std::move(node));
     return false;
 }
 
 void Machine::wander(Lock& lock) {
-    // Seldom: a program makes many calls between the two that should wait for each other.
+    // Seldom, because a program makes many calls between two that should be ordered.
     if (order_ != Order::Random || random_() % 8 != 0) return;
     for (uint64_t steps = 1 + random_() % 4; steps > 0; steps--) {
         std::vector<NodePtr> ready;
@@ -272,7 +272,7 @@ std::unique_ptr<Graph> Machine::end_capture(Stream& stream) {
     require(capture != nullptr && capture->origin == &stream, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     bool same_thread = capture->thread == std::this_thread::get_id();
     require(same_thread || capture->mode == CAPTURE_RELAXED, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    // Whatever forked streams did has to be waited for by the stream that began.
+    // The stream that began the capture must wait for the work of all forked streams.
     std::vector<bool> joined = reachable(capture->graph, stream.frontier);
     bool all_joined = true;
     for (Stream* other : capture->streams) {

@@ -1,7 +1,7 @@
-// Devices, their streams, and when what was enqueued really runs.
+// Devices, their streams, and when enqueued work runs.
 //
 // All work is one graph of nodes that wait for others: the previous one of the stream, an awaited event, the legacy
-// default stream. Enqueueing makes a node and runs nothing; what runs when is the order's business, and every order is
+// default stream. Enqueueing makes a node and runs nothing. The chosen order decides when nodes run, and every order is
 // one that CUDA allows.
 #pragma once
 
@@ -36,7 +36,7 @@ struct Node {
 };
 using NodePtr = std::shared_ptr<Node>;
 
-// A captured sequence of work: each step names earlier ones that it waits for.
+// A captured sequence of work: each step names the earlier ones that it waits for.
 struct Graph {
     struct Step {
         Work run;
@@ -48,7 +48,7 @@ struct Graph {
 
 struct GraphExec {
     Graph graph;
-    // Launches of one executable graph follow each other.
+    // Launches of one executable graph run one at a time.
     NodePtr last;
 };
 
@@ -65,23 +65,23 @@ struct Capture {
 
 struct Stream {
     Device* device;
-    // Waits for the legacy default stream, and that for it.
+    // Whether it is ordered with the legacy default stream, in both directions.
     bool blocking;
     bool legacy;
     int priority;
     NodePtr tail;
     std::shared_ptr<Capture> capture;
-    // The steps that this stream's next captured one waits for.
+    // The steps that this stream's next captured step waits for.
     std::set<size_t> frontier;
 };
 
 struct Event {
     Device* device;
     bool timed;
-    // What the last record waits for, and when the device came by.
+    // The node that the last record waits for, and the time when the device reached it.
     NodePtr node;
     std::shared_ptr<std::chrono::steady_clock::time_point> time;
-    // The last record, where it was a captured one.
+    // The last record's capture, if it was captured.
     std::shared_ptr<Capture> capture;
     std::set<size_t> frontier;
 };
@@ -92,7 +92,7 @@ struct Device {
     Stream legacy;
 };
 
-// The handles of one kind that callers hold, so that a stale one is an error and not a crash.
+// The handles of one kind that callers hold, so that a stale one gives an error instead of a crash.
 template <class T>
 class Handles {
 public:
@@ -129,13 +129,13 @@ struct Function {
     std::string name;
     Entry entry;
     const KernelEntry* kernel;
-    // The most that a launch may ask for, until the caller sets more.
+    // The most that a launch may request, until the caller raises it.
     int dynamic_shared;
 };
 
 class Machine {
 public:
-    // The process's one machine. It is never taken down: work may be left in it at the end.
+    // The process's only machine. It is never destroyed, because unfinished work may be left in it at the end.
     static Machine& get();
 
     std::mutex lock;
@@ -152,29 +152,29 @@ public:
 
     bool set_order(const std::string& name);
 
-    // The stream behind a handle: CUDA's own names for default streams, or one that was made.
+    // The stream behind a handle: one of CUDA's names for default streams, or a created stream.
     Stream& stream(CUstream handle);
-    // Enqueues work behind the stream's, and behind `more` where that is not null. Null when it was captured.
+    // Enqueues work behind the stream's, and behind `more` if that is not null. Null if the work was captured.
     NodePtr submit(Lock& lock, Stream& stream, Work run, NodePtr more = nullptr);
     void launch(Lock& lock, GraphExec& exec, Stream& stream);
 
-    // Runs what it takes for this node to be done, and the node.
+    // Runs the node, and everything that it waits for.
     void complete(Lock& lock, NodePtr node);
     void complete_stream(Lock& lock, Stream& stream);
     void complete_device(Lock& lock, Device& device);
-    // An answer to "is it done?", after which time has passed.
+    // Whether the node is done; time passes after each query.
     bool poll(Lock& lock, NodePtr node);
-    // Time passes: in random order, some work that is free to run runs.
+    // Time passes: in random order, some of the work that is free to run does.
     void wander(Lock& lock);
 
     void begin_capture(Stream& stream, CUstreamCaptureMode mode);
     std::unique_ptr<Graph> end_capture(Stream& stream);
-    // A stream that waits for a captured event becomes part of that capture.
+    // Adds a stream that waits for a captured event to that capture.
     void join_capture(Stream& stream, Event& event);
-    // Calls that a capture under way forbids.
+    // Refuses a call that a capture in progress forbids.
     void refuse_in_capture();
     void refuse_in_capture_of(Stream& stream);
-    // Forgets a capture's part of a stream that goes, and all of it where the capture began there.
+    // Drops a destroyed stream's part of a capture, or all of the capture if it began there.
     void abandon_capture(Stream& stream);
 
 private:
@@ -190,24 +190,24 @@ private:
     Order order_ = Order::Late;
     std::mt19937_64 random_;
     std::condition_variable finished_;
-    // Everything not done, in the order of submission; done nodes are dropped now and then.
+    // All unfinished work, in the order of submission; done nodes are dropped now and then.
     std::deque<NodePtr> pending_;
     size_t prune_at_ = 1024;
     std::vector<std::shared_ptr<Capture>> captures_;
     uint64_t next_capture_ = 1;
 };
 
-// Of every emulated device: they are all alike.
+// An attribute of every emulated device: they are all alike.
 int device_attribute(int number);
 
-// The device whose work this thread runs at the moment.
+// The device whose work this thread is running.
 extern thread_local Device* running_on;
-// Whether this thread is inside a host function of a stream, which may not call CUDA.
+// Whether this thread is inside a stream's host function, which must not call CUDA.
 extern thread_local bool in_host_function;
 // The device whose context is current.
 extern thread_local Device* current;
 
-// The body of a driver function: checks what all of them check, and turns what it throws into its answer.
+// The body of a driver function: runs the common checks, and converts exceptions into the status.
 template <class Body>
 CUresult api(Body body) {
     Machine& machine = Machine::get();

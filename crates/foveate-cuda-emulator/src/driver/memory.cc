@@ -8,10 +8,10 @@
 
 namespace {
 
-// Bits 47 to 55 of an address are equal on every system that runs this; here they are not.
+// Bits 47 to 55 of a real address are equal on every system that runs this; here they are not.
 constexpr uint64_t TAG = 0x00DE'0000'0000'0000;
 constexpr uint64_t TAG_MASK = 0xFFFF'0000'0000'0000;
-// Each device's numbers start here; a gap follows every allocation, so that a stray pointer is nobody's.
+// The start of each device's numbers. A gap follows every allocation, so that a stray pointer hits none.
 constexpr int DEVICE_SHIFT = 42;
 constexpr size_t GAP = 1 << 16;
 constexpr size_t ALIGNMENT = 256;
@@ -30,7 +30,7 @@ std::string hex(uint64_t number) {
     return text;
 }
 
-// Whole pages between two that nobody may touch; null when the system has no more.
+// Maps whole pages between two inaccessible ones; null if the system has no more memory.
 char* map_guarded(size_t bytes) {
     size_t whole = bytes + 2 * page();
     void* map = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -96,7 +96,7 @@ void Memory::release_all(int device) {
 }
 
 void Memory::unmap(Allocation& allocation) {
-    // What lies around the allocation in its own pages still has to be as it was.
+    // The rest of the allocation's own pages must be unchanged.
     for (const char* at = allocation.map; at < allocation.map + allocation.mapped; at++) {
         if (at == allocation.host) at += allocation.bytes;
         if (at == allocation.map + allocation.mapped) break;
@@ -156,7 +156,7 @@ void* Memory::pin(size_t bytes, unsigned flags) {
     return start;
 }
 
-// The addresses stay taken, so that a copy that still needs them is noticed, and host code that does crashes.
+// The addresses stay reserved: a copy that still needs them is detected, and host code that does crashes.
 bool Memory::unpin(void* start) {
     std::lock_guard guard(lock_);
     auto found = pinned_.find(static_cast<const char*>(start));

@@ -1,8 +1,8 @@
 // Device memory and pinned host memory.
 //
-// A device pointer is no address of this process: it is a number in a range that no system maps, so that host code that
-// dereferences one crashes, and every use by the emulated device is looked up here first. Numbers are never given
-// twice. Each allocation ends (to 256 bytes, CUDA's alignment) at a page that nobody may touch.
+// A device pointer is not an address of this process. It is a number in a range that no system maps, so host code that
+// dereferences one crashes, and every use by the emulated device is looked up here first. Numbers are never reused.
+// Each allocation ends (to 256 bytes, CUDA's alignment) at an inaccessible page.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 #include "driver/cuda.h"
 
-// Ends the process: what a real device would answer with corrupt memory or a lost context.
+// Ends the process, for errors that would corrupt memory or lose the context on a real device.
 [[noreturn]] void die(const std::string& message);
 
-// Whether a number looks like this emulator's device pointers, live or not.
+// Whether a number looks like one of this emulator's device pointers, live or not.
 bool is_device_pointer(uint64_t pointer);
 
 class Memory {
 public:
     Memory(int devices, size_t limit);
 
-    // A new allocation full of 0xFF (NaN in every float type), or 0 beyond the device's limit. It may be used after
+    // Makes an allocation filled with 0xFF (NaN in every float type); 0 beyond the device's limit. It may be used after
     // `set_live`.
     CUdeviceptr reserve(int device, size_t bytes);
     void set_live(CUdeviceptr pointer);
@@ -35,9 +35,9 @@ public:
     size_t used(int device) const;
     size_t limit() const { return limit_; }
 
-    // Where bytes of a device's memory are in this process; aborts with a message when they are not that device's.
+    // The address of device memory in this process; aborts with a message if the bytes are not that device's.
     char* address(CUdeviceptr pointer, size_t bytes, int device, const char* what) const;
-    // Where a pointer leads that a kernel gets as an argument: it may be the end of its allocation.
+    // The address of a kernel's pointer argument, which may be the end of its allocation.
     char* argument(CUdeviceptr pointer, int device, const char* kernel) const {
         return address(pointer, 0, device, kernel);
     }
@@ -45,7 +45,7 @@ public:
     void* pin(size_t bytes, unsigned flags);
     bool unpin(void* start);
     bool is_pinned_start(const void* start, unsigned* flags) const;
-    // Whether a host address was ever pinned memory; aborts when such memory is freed, or the bytes leave it.
+    // Whether a host address was ever pinned memory; aborts if such memory is freed, or the bytes leave it.
     bool check_host(const void* start, size_t bytes, const char* what) const;
 
 private:

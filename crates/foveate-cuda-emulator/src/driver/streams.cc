@@ -33,7 +33,7 @@ EXPORTED CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, i
 EXPORTED CUresult cuStreamDestroy_v2(CUstream handle) {
     return api([&](Machine& machine, Lock&) {
         Stream& stream = *machine.streams.find(handle);
-        // What it holds still runs.
+        // Its enqueued work still runs.
         machine.abandon_capture(stream);
         machine.streams.remove(handle);
     });
@@ -107,7 +107,7 @@ EXPORTED CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
             event.node = nullptr;
             return;
         }
-        // A time of its own for each record, so that one that comes late does not change the next one's.
+        // Each record has its own time, so that a late one does not change the next one's.
         auto time = std::make_shared<Clock::time_point>();
         event.node = machine.submit(lock, stream, [time] { *time = Clock::now(); });
         event.time = std::move(time);
@@ -170,7 +170,7 @@ EXPORTED CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* st
 
 EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
     return api([&](Machine& machine, Lock&) {
-        // Automatic free, upload, node priority; launching from the device is not to be had.
+        // Automatic free, upload, node priority; launching from the device is not emulated.
         constexpr unsigned long long KNOWN = 1 | 2 | 8;
         require(exec != nullptr && (flags & ~KNOWN) == 0);
         *exec = machine.execs.add(std::make_unique<GraphExec>(GraphExec{*machine.graphs.find(graph), nullptr}));
@@ -195,7 +195,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 
 EXPORTED CUresult cuGraphGetNodes(CUgraph graph, void** nodes, size_t* count) {
     return api([&](Machine& machine, Lock&) {
-        // The number alone: nodes have no handles here.
+        // Only the number: nodes have no handles here.
         require(nodes == nullptr && count != nullptr, CUDA_ERROR_NOT_SUPPORTED);
         *count = machine.graphs.find(graph)->steps.size();
     });

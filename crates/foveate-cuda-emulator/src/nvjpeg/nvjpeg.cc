@@ -1,5 +1,5 @@
 // libnvjpeg.so.12: baseline and progressive JPEG into interleaved RGB, with the pixels of the system's libjpeg. The
-// device's part of an image is done when its stream runs, no sooner: out of the buffers that are attached, as they are then.
+// device's part of an image runs when its stream does, no sooner, and reads the attached buffers' content of that time.
 // Chips of compute capability 8.0, 8.7, 9.0 and 10.0 have engines.
 #include <csetjmp>
 #include <cstdint>
@@ -55,7 +55,7 @@ struct Decoder {
 struct Params {
     int format = 0;
 };
-// Bytes are not copied: who parses with `save_stream` = 0 keeps them.
+// The bytes are not copied: with `save_stream` = 0 the caller keeps them.
 struct JpegStream {
     const unsigned char* data = nullptr;
     size_t length = 0;
@@ -73,7 +73,7 @@ struct State {
     int batch = 0;
 };
 
-// libjpeg's errors end the call, its warnings are nobody's business: nvJPEG decodes what is there, too.
+// libjpeg's errors end the call. Its warnings are ignored, because nvJPEG also decodes what is there.
 struct Errors {
     jpeg_error_mgr base;
     jmp_buf escape;
@@ -82,7 +82,7 @@ struct Errors {
 void fail(j_common_ptr info) { longjmp(reinterpret_cast<Errors*>(info->err)->escape, 1); }
 void hush(j_common_ptr, int) {}
 
-// The header, and the picture where that is wanted.
+// Reads the header, and the picture if `picture` is given.
 Status read(const unsigned char* data, size_t length, Header* header, Picture* picture) {
     if (data == nullptr || length == 0) return INVALID_PARAMETER;
     jpeg_decompress_struct info;
@@ -129,7 +129,7 @@ void put(const Picture& picture, const Image& to, const char* what) {
     for (unsigned y = 0; y < picture.height; y++) std::memcpy(start + y * pitch, picture.rgb.data() + y * row, row);
 }
 
-// Has `work` done when the stream comes to it.
+// Runs `work` when the stream reaches it.
 template <class Work>
 Status enqueue(void* stream, Work work) {
     auto* submit = driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT);
@@ -163,7 +163,7 @@ bool chip_has_engines() {
     return (major == 8 && (minor == 0 || minor == 7)) || (major >= 9 && major <= 10 && minor == 0);
 }
 
-// 0 for yes, as the library has it.
+// 0 for yes, the library's convention.
 int unsupported(bool supported) { return supported ? 0 : 1; }
 
 }  // namespace
@@ -178,7 +178,7 @@ EXPORTED Status nvjpegGetProperty(int property, int* value) {
 EXPORTED Status nvjpegCreateEx(int backend, void* device_allocator, void* pinned_allocator, unsigned flags, Handle** handle) {
     bool known = backend >= DEFAULT && backend <= HARDWARE && (flags & ~UPSAMPLING_WITH_INTERPOLATION) == 0;
     if (!known || device_allocator != nullptr || pinned_allocator != nullptr) return INVALID_PARAMETER;
-    // A real driver in the emulated one's place could not run this.
+    // A real driver in place of the emulated one could not run this.
     if (driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT) == nullptr) return NOT_INITIALIZED;
     if (backend == HARDWARE && !chip_has_engines()) return ARCH_MISMATCH;
     return make(handle, backend == HARDWARE);
@@ -258,7 +258,7 @@ EXPORTED Status nvjpegDecodeBatchedSupported(Handle* handle, JpegStream* stream,
     return SUCCESS;
 }
 
-// Into the pinned buffer at once, whoever may still read it.
+// Writes to the pinned buffer at once, even if the device may still be reading it.
 EXPORTED Status nvjpegDecodeJpegHost(Handle*, Decoder*, State* state, Params* params, JpegStream* stream) {
     bool ready = state != nullptr && state->pinned != nullptr && params != nullptr && stream != nullptr;
     if (!ready || params->format == 0) return INVALID_PARAMETER;

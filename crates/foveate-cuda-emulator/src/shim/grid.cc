@@ -1,4 +1,4 @@
-// Blocks in shuffled order, on the machine's cores; their threads as fibers.
+// Blocks run in shuffled order on the machine's cores, their threads as fibers.
 
 #include "grid.h"
 
@@ -23,7 +23,7 @@ constinit thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 namespace emulated {
 namespace {
 
-// What CUDA allows on every device that the kernels are for.
+// CUDA's limit on every device that the kernels support.
 constexpr unsigned MAX_THREADS = 1024;
 constexpr size_t STACK_BYTES = 64 << 10;
 
@@ -36,7 +36,7 @@ constexpr size_t STACK_BYTES = 64 << 10;
 // ---- Switching between stacks ----
 
 #ifdef __x86_64__
-// Saves what a call has to keep on this stack and goes on with another, by the System V calling convention.
+// Saves the registers that a call preserves on this stack and continues on another, by the System V calling convention.
 extern "C" void emulated_switch(void** save, void* load);
 asm(R"(
     .text
@@ -110,12 +110,12 @@ struct Fiber {
     State state;
     Operation operation;
     void* argument;
-    // Copies that are under way: those of the open group, and those of closed groups, oldest first.
+    // Copies in flight: those of the open group, and those of closed groups, oldest first.
     std::vector<Copy> open;
     std::deque<std::vector<Copy>> groups;
 };
 
-// Numbers that look random (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+// Pseudorandom numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 struct SplitMix {
     uint64_t state;
 
@@ -167,13 +167,13 @@ class Block {
     }
 
     Fiber* running = nullptr;
-    // Memory that each block finds poisoned.
+    // Memory that is poisoned before each block.
     std::vector<std::pair<void*, unsigned>> shared;
 
   private:
     static void enter();
 
-    // Whether there is more to run.
+    // Runs all threads to the next barrier; returns whether work remains.
     bool run_to_barrier() {
         std::vector<unsigned> warps(fibers.size() / WARP);
         std::iota(warps.begin(), warps.end(), 0);
@@ -187,7 +187,7 @@ class Block {
         return true;
     }
 
-    // Until every lane has returned or waits for other warps.
+    // Runs until every lane has returned or waits for other warps.
     void run_warp(Fiber* lanes) {
         unsigned order[WARP];
         std::iota(order, order + WARP, 0);
@@ -227,7 +227,7 @@ class Block {
     SplitMix random{};
 };
 
-// One at a time per operating-system thread.
+// One block at a time per operating-system thread.
 Block& block() {
     static thread_local Block block;
     return block;
@@ -287,7 +287,7 @@ void copies_wait(unsigned pending) {
 void poison_between_blocks(void* memory, unsigned bytes) { block().shared.emplace_back(memory, bytes); }
 
 void run_grid(Dim3 grid, Dim3 block_size, unsigned shared_bytes, const std::function<void()>& kernel) {
-    // Each launch in another order, the same in each run of a program that launches in the same order.
+    // Each launch has another order; a program that launches in the same order gets the same ones in every run.
     static std::atomic<uint64_t> launches{0};
     const uint64_t seed = ++launches;
     const uint64_t threads = static_cast<uint64_t>(block_size.x) * block_size.y * block_size.z;
@@ -297,7 +297,7 @@ void run_grid(Dim3 grid, Dim3 block_size, unsigned shared_bytes, const std::func
     std::iota(blocks.begin(), blocks.end(), 0);
     SplitMix random{seed};
     std::shuffle(blocks.begin(), blocks.end(), random);
-    // Blocks know nothing of each other, so the machine's cores share them; a block's own order follows from its number.
+    // Blocks are independent, so the machine's cores share them; a block's number determines its own order.
     std::atomic<size_t> next{0};
     const auto work = [&] {
         gridDim = {grid.x, grid.y, grid.z};

@@ -1,4 +1,4 @@
-// The kernels that were compiled for the host, by name: what the emulated driver launches.
+// The kernels compiled for the host, by name: the emulated driver launches them.
 #pragma once
 
 struct Dim3 {
@@ -7,10 +7,10 @@ struct Dim3 {
 
 struct KernelEntry {
     const char* name;
-    // Runs the whole grid and returns when it is done. `params` is what cuLaunchKernel takes: one pointer per parameter.
-    // Ends the process with a message when a block's size or a kernel's use of barriers is not allowed.
+    // Runs the whole grid and returns when it is done. `params` is cuLaunchKernel's: one pointer per parameter. Ends
+    // the process with a message if a block's size or a kernel's use of barriers is not allowed.
     void (*launch)(Dim3 grid, Dim3 block, unsigned shared_bytes, void** params);
-    // Bytes of each parameter, for a driver that launches later and has to keep them.
+    // Bytes of each parameter, for a driver that launches later and must keep them.
     const unsigned* param_bytes;
     unsigned param_count;
 };

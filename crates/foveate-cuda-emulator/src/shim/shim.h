@@ -1,7 +1,7 @@
-// What the CUDA compiler knows by itself, for a .cu file that is compiled as C++: included before it.
+// The CUDA compiler's built-ins, for a .cu file that is compiled as C++: included before it.
 //
-// A block runs on one operating-system thread, its threads as fibers that run one at a time until they wait. So a
-// barrier that is missing shows: whatever order the seed gives, a thread is far ahead of others where nothing holds it.
+// A block runs on one operating-system thread, its threads as fibers that run one at a time until they wait. A missing
+// barrier therefore shows: in every seed's order, a thread runs far ahead of the others until a barrier stops it.
 #pragma once
 
 #define EMULATED
@@ -62,25 +62,25 @@ extern constinit thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
 namespace emulated {
 
 constexpr unsigned WARP = 32;
-// NaN in every floating-point type: what memory holds that nobody has written.
+// NaN in every floating-point type: the content of uninitialized memory.
 constexpr unsigned char POISON = 0xff;
 
 // Waits for every thread of the block, unless `line` is to be ignored.
 void barrier(unsigned line);
 
-// The line of a barrier that does nothing, or 0: for showing that a test needs it.
+// The line of a barrier to ignore, or 0: shows that a test needs it.
 extern unsigned ignored_barrier;
 
-// Waits for every lane of the warp. Then `operation` is called once, with what each lane brought.
+// Waits for every lane of the warp. Then `operation` is called once, with every lane's `mine`.
 void collective(void (*operation)(void* const (&lanes)[WARP]), void* mine);
 
-// Asynchronous copies of 16 bytes, of this thread: made when they are waited for, no sooner. What was there before is
-// gone from the start. `from` is null for zeros.
+// Asynchronous copies of 16 bytes, of this thread. They run when they are waited for, no sooner; the destination's
+// previous content is lost from the start. `from` is null for zeros.
 void copy_start(void* to, const void* from);
 void copies_commit();
 void copies_wait(unsigned pending);
 
-// Has `bytes` at `memory` poisoned before each block that runs on this operating-system thread.
+// Poisons `bytes` at `memory` before each block that runs on this operating-system thread.
 void poison_between_blocks(void* memory, unsigned bytes);
 
 template <class Type>

@@ -1,4 +1,4 @@
-// Twins of the kernels' inline PTX, for the host: same names, same results as the PTX ISA documents.
+// Host counterparts of the kernels' inline PTX, with the same names and the results that the PTX ISA documents.
 #pragma once
 
 inline float widen(f16 value) {
@@ -11,13 +11,13 @@ inline float widen(f16 value) {
     return __uint_as_float(sign | wide << 23 | fraction << 13);
 }
 
-// `bits` without its last `count`, rounded to nearest even.
+// Drops the last `count` of `bits`, rounding to nearest even.
 inline unsigned drop_bits(unsigned bits, unsigned count) {
     const unsigned kept = bits >> count, rest = bits & ((1u << count) - 1), half = 1u << (count - 1);
     return kept + (rest > half || (rest == half && kept % 2 == 1));
 }
 
-// cvt.rn.f16.f32: to nearest even, what is too large to infinity, NaN to 0x7fff.
+// cvt.rn.f16.f32: to nearest even, overflow to infinity, NaN to 0x7fff.
 inline void narrow(float value, f16& to) {
     const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     unsigned half;
@@ -28,7 +28,7 @@ inline void narrow(float value, f16& to) {
     if (magnitude >= 0x47800000u) {  // 2^16
         half = 0x7c00;
     } else if (magnitude >= 0x38800000u) {  // 2^-14, the smallest normal one
-        // A fraction that is rounded up to 2 carries into the exponent, and from the largest into infinity.
+        // A fraction that rounds up to 2 carries into the exponent, and from the largest into infinity.
         half = drop_bits(magnitude - (112u << 23), 13);
     } else if (magnitude >= 0x33000000u) {  // 2^-25, half of the smallest one
         const unsigned exponent = magnitude >> 23;
@@ -127,8 +127,8 @@ inline void mma_k8(float (&sum)[4], unsigned top, unsigned bottom, unsigned colu
 }
 #endif
 
-// ldmatrix.m8n8.x4: lane 8m + r brings row r of matrix m; lane l gets the elements (l / 4, l % 4 * 2) and the one to the
-// right of it from each matrix, of each matrix transposed when so told.
+// ldmatrix.m8n8.x4: lane 8m + r supplies row r of matrix m; lane l gets the elements (l / 4, l % 4 * 2) and the one to
+// the right of it from each matrix, or from each matrix transposed if TRANSPOSED.
 template <bool TRANSPOSED>
 struct LoadMatrices {
     const uint4* row;

@@ -1,4 +1,4 @@
-//! Tests in processes of their own: an order, or another number of devices, is a process's.
+//! Tests in child processes, because an order or a number of devices belongs to a whole process.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -11,7 +11,7 @@ pub(crate) const ORDERS: [&str; 5] = ["late", "eager", "random:1", "random:2", "
 
 const MARK: &str = "CUDA_EMULATOR_TEST";
 
-/// Whether this process is one of those that [`child`] starts, with the emulator loaded.
+/// Whether this process is one that [`child`] started, with the emulator loaded.
 pub(crate) fn inside() -> bool {
     let inside = std::env::var_os(MARK).is_some();
     if inside {
@@ -20,7 +20,7 @@ pub(crate) fn inside() -> bool {
     inside
 }
 
-/// Runs one test of this program again, in a process with these variables.
+/// Runs one test of this program again, in a child process with these variables.
 pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Output {
     for_trial(foveate_cuda_emulator::load);
     let program = std::env::current_exe().expect("the test's program");
@@ -41,12 +41,12 @@ pub(crate) fn in_every_order(test: &str, variables: &[(&str, &str)], body: fn())
     }
 }
 
-/// The child ran its test, and that passed.
+/// Checks that the child ran its test, and that it passed.
 pub(crate) fn passed(output: &Output) {
     assert!(output.status.success() && text(output).contains("1 passed"), "{}", text(output));
 }
 
-/// Runs `body` in a process that has to end with this message.
+/// Runs `body` in a process that must end with this message.
 pub(crate) fn dies(test: &str, message: &str, body: fn()) {
     if inside() {
         return body();

@@ -1,6 +1,6 @@
-// Every kernel, launched as a driver would, against f64 arithmetic written down plainly.
+// Every kernel, launched as a driver would, compared with plain f64 arithmetic.
 //
-//   kernels                        runs all cases; fails when one does
+//   kernels                        runs all cases; fails if one does
 //   kernels --ignore-barrier LINE  the same without the barrier of that line in the kernels' source
 //   kernels --names                the kernels' names and the bytes of their parameters
 
@@ -51,10 +51,10 @@ struct Type<bf16> {
     static constexpr double ROUNDING = 0x1p-8, SMALLEST = 0x1p-133;
 };
 
-// What f32 arithmetic may be off by, of 1 or of the result when that is larger.
+// The error allowed for f32 arithmetic, relative to 1 or to the result if that is larger.
 constexpr double F32_ERROR = 1e-5;
 
-// ---- Memory that ends where the page ends, so that reading or writing on is noticed ----
+// ---- Memory that ends at a page's end, so that accesses beyond it are detected ----
 
 template <class T>
 class Array {
@@ -77,7 +77,7 @@ class Array {
 
     void set(size_t at, float value) { narrow(value, data[at]); }
 
-    // Whether nobody wrote before the first element.
+    // Whether the memory before the first element is unchanged.
     bool is_clean_before() const {
         return std::all_of(memory, reinterpret_cast<unsigned char*>(data),
                            [](unsigned char byte) { return byte == emulated::POISON; });
@@ -144,7 +144,7 @@ void report(const std::string& name, bool passed, double worst) {
 
 struct Expected {
     double value;
-    // What may come on top of rounding the result to T.
+    // The error allowed in addition to rounding the result to T.
     double slack;
 };
 
@@ -240,7 +240,7 @@ void layer_norm(int rows, int width, float middle) {
     compare<T>(called(name, rows, width, int(middle)), y, [&](size_t at) -> Expected {
         const auto [mean, rate] = of[at / width];
         const double value = (x[at] - mean) * rate * scale[at % width] + shift[at % width];
-        // The mean of many values is off by some roundings of its own size.
+        // The mean of many values may be off by some roundings of its own size.
         return {value, f32_slack(value) + 0x1p-22 * fabs(mean) * rate};
     });
 }
@@ -313,7 +313,7 @@ void attention(int images, int tokens, int heads, int dim, bool on_tensor_cores)
     const size_t width = static_cast<size_t>(heads) * dim;
     Array<T> qkv(images * tokens * width * 3), out(images * tokens * width);
     fill(qkv, 8 + tokens, 2.0f);
-    // Large enough that few keys carry a query, so that a key too many or too few shows.
+    // Large enough that few keys dominate a query, so that one key too many or too few shows.
     const float scale = 2.0f / sqrtf(static_cast<float>(dim));
     const Dim3 grid{ceil_div(tokens, 64), unsigned(heads), unsigned(images)};
     const std::string name = kernel<T>(on_tensor_cores ? "attention_mma" : "attention");
@@ -363,8 +363,8 @@ void pool(int images, int tokens, int prefix, int width, int mode) {
 
 // ---- The elements themselves ----
 
-// Widening by the format's definition; narrowing at, and one step to either side of, the middle between any two
-// neighbours, the tie going to the even one. `fraction_bits` of the 16 are the fraction.
+// Widening is checked against the format's definition. Narrowing is checked at, and one step to either side of, the
+// middle between any two neighbours; ties go to the even one. `fraction_bits` of the 16 are the fraction.
 template <class T>
 void conversions(int fraction_bits) {
     const int exponents = 1 << (15 - fraction_bits), bias = exponents / 2 - 1;
@@ -382,7 +382,7 @@ void conversions(int fraction_bits) {
     int wrong = narrowed_to(NAN) != 0x7fff;
     for (unsigned bits = 0; bits < infinity; ++bits) {
         const float low = static_cast<float>(value(bits));
-        // What would come next, were it not infinity.
+        // The next value, if it were not infinity.
         const double high = value(bits + 1), middle = (low + high) / 2;
         const float tie = static_cast<float>(middle);
         const unsigned even = bits + bits % 2;
@@ -395,7 +395,7 @@ void conversions(int fraction_bits) {
     report(std::string("conversions of ") + Type<T>::NAME, wrong == 0, wrong);
 }
 
-// ---- All of it ----
+// ---- All cases ----
 
 template <class T>
 void check(bool tensor_cores) {
