@@ -50,9 +50,9 @@ fn of_verify(error: &VerifyError) -> Option<&'static str> {
 
 fn of_embed(error: &EmbedError) -> Option<&'static str> {
     match error {
-        EmbedError::Device { .. } => {
-            Some("`foveate doctor` lists the devices of each encoder; NVIDIA GPUs need a build with `-F cuda`")
-        }
+        EmbedError::Device { .. } => Some(
+            "`foveate doctor` lists each encoder's devices; NVIDIA GPUs need their driver and a build with `-F cuda`",
+        ),
         EmbedError::Extension { .. } => Some("name a folder (`-o out/`) or a format (`--sink NAME`)"),
         EmbedError::NoDevice(_) => Some("give --device a name such as cpu or cuda:0"),
         EmbedError::Sink(error) => of_sink(error),
