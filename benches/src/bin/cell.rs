@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 const SAMPLE_SECONDS: f64 = 5.0;
 const FEWEST: u64 = 16;
 
-/// Least cosine of rows of the same photo in different places of a batch.
+/// Smallest cosine of rows of the same photo in different places of a batch.
 const SAME_PHOTO: f64 = 0.9999;
 
 fn main() {

@@ -27,7 +27,7 @@ pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Opti
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Whether a retry may be answered differently.
+/// Whether a retry may succeed.
 fn is_transient(status: StatusCode) -> bool {
     match status.as_u16() {
         // 202 means not ready yet: services that make images on demand send it.
@@ -43,7 +43,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let wait = match value.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
-        // More seconds than fit the type.
+        // More seconds than the type can hold.
         Err(_) if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) => LONGEST_WAIT,
         Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
     };

@@ -29,7 +29,7 @@ impl NetError {
     }
 }
 
-/// Why options cannot be used.
+/// An error in the options.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {

@@ -172,7 +172,7 @@ struct Name {
     host: String,
     /// Any port if `None`.
     port: Option<u16>,
-    /// Whether it means all hosts of the domain, but not the domain itself.
+    /// Whether it stands for all hosts of the domain, without the domain itself.
     below: bool,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct Host {
     active: usize,
-    /// In order of arrival; each thread is woken alone.
+    /// Waiting threads in order of arrival, each with its own condition variable.
     waiting: VecDeque<Arc<Condvar>>,
 }
 

@@ -181,7 +181,7 @@ async fn config(options: &SqsOptions) -> SdkConfig {
     loader.load().await
 }
 
-/// Credentials from a file only, whatever the environment has.
+/// Credentials only from a file; the environment is ignored.
 fn file_credentials(options: &SqsOptions, http: SharedHttpClient) -> ProfileFileCredentialsProvider {
     let region = options.region.clone().map(Region::new);
     let config = ProviderConfig::default().with_http_client(http).with_region(region);

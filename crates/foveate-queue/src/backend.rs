@@ -5,14 +5,14 @@ use foveate_core::{Health, Registry, known_settings, named_backend};
 
 use crate::{JobQueue, QueueError};
 
-/// Names a queue and says how it is used.
+/// A queue's address and settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
     /// The queue's address, whose scheme is the backend's name: `nats://host:4222/stream`, `sqs://queue`.
     pub address: String,
     /// The length of a lease. `None` takes the queue's own, or 30 seconds if the queue is created.
     pub lease: Option<Duration>,
-    /// Deliveries after which the worker gives a message up.
+    /// Deliveries after which the worker moves a message to the dead letters.
     pub max_receive: u32,
     /// Whether a missing queue and its dead letters' queue are created.
     pub create: bool,

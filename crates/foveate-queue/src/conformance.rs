@@ -18,7 +18,7 @@ pub struct Harness<'a> {
     /// A lease that is short enough to wait for, and long enough for a few calls on a busy machine. The suite uses it
     /// as a delay, too.
     pub short: Duration,
-    /// The broker's capabilities.
+    /// The capabilities of the broker.
     pub capability: Capability,
 }
 
@@ -48,7 +48,7 @@ pub struct Dead {
     pub why: DeadLetter,
 }
 
-/// What a broker can and cannot do.
+/// A broker's capabilities, which the suite checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capability {
     /// [`JobQueue::extend`] and [`JobQueue::release`] report a lost lease.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// The error of a client library. It is shared, because one failed request may concern many messages.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// Why a queue could not do something.
+/// The error of a queue operation.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
@@ -14,7 +14,7 @@ pub enum QueueError {
     Unreachable {
         /// [`crate::JobQueue::name`].
         queue: String,
-        /// What happened.
+        /// The reason.
         reason: String,
         /// The cause, if the client library gave one.
         source: Option<Cause>,
@@ -24,7 +24,7 @@ pub enum QueueError {
     Refused {
         /// [`crate::JobQueue::name`].
         queue: String,
-        /// What the broker said, and the remedy.
+        /// The broker's message, and the remedy.
         reason: String,
         /// The cause, if the client library gave one.
         source: Option<Cause>,
@@ -43,7 +43,7 @@ pub enum QueueError {
     /// The options contradict each other or the queue.
     #[error("{0}")]
     Options(String),
-    /// The system gives no thread or no socket to the client library.
+    /// The system refuses a thread or a socket for the client library.
     #[error("cannot start the queue's client: {0}")]
     Start(#[source] Arc<std::io::Error>),
 }

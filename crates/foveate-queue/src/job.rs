@@ -21,7 +21,7 @@ pub struct Job {
     pub traceparent: Option<String>,
 }
 
-/// Where an image is.
+/// The address of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageRef {
@@ -116,7 +116,7 @@ impl Job {
             version: Number,
         }
         let schema = |error: serde_json::Error| JobError::Schema(error.into());
-        // As with the callback: serde accepts a list for a struct.
+        // serde accepts a list for a struct, as with the callback.
         if body.trim_ascii_start().first() == Some(&b'[') {
             return Err(JobError::List);
         }

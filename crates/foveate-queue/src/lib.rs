@@ -29,7 +29,7 @@ pub trait JobQueue: Send + Sync {
     /// The length of a lease, unless it is extended.
     fn lease(&self) -> Duration;
 
-    /// Deliveries after which the worker gives a message up; at least 1. The broker itself gives up none, because only
+    /// Deliveries after which the worker dead-letters a message; at least 1. The broker itself never does, because only
     /// the worker knows the stage and the reason.
     fn max_receive(&self) -> u32;
 
@@ -90,7 +90,7 @@ pub struct Delivery {
     pub receipt: Receipt,
     /// Deliveries so far, including this one: 1 at the first.
     pub received: u32,
-    /// When the message was sent by the broker's clock, if known.
+    /// The time when the message was sent, by the broker's clock, if known.
     pub sent: Option<SystemTime>,
 }
 
@@ -110,7 +110,7 @@ pub struct DeadLetter {
 /// The number of messages in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Messages that nobody holds.
+    /// Messages that wait for a receiver.
     pub waiting: u64,
     /// Messages under a lease.
     pub leased: u64,

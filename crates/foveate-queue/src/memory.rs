@@ -23,7 +23,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// When a message may be received next (a leased one when its lease ends), and a number that makes the place unique.
+/// A message's next delivery time (when its lease ends, if leased), and a number that makes the place unique.
 type Place = (Instant, u64);
 
 #[derive(Debug, Default)]

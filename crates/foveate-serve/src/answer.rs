@@ -20,7 +20,7 @@ struct List<'a> {
     usage: Usage,
 }
 
-/// Clients of other services expect token counts; images have none.
+/// Token counts, because clients of other services expect them; always 0 for images.
 #[derive(Serialize)]
 struct Usage {
     images: usize,

@@ -1,4 +1,4 @@
-//! What an answer says about one input.
+//! The entry for one input in an answer.
 
 use foveate_worker::{Encoding, Failure, Outcome, Output};
 use serde::Serialize;

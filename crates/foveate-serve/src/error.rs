@@ -15,7 +15,7 @@ pub enum ServeError {
     /// The options contradict each other.
     #[error("{0}")]
     Options(String),
-    /// The system gives no threads.
+    /// The system refuses a thread.
     #[error("cannot start the server's threads: {0}")]
     Threads(#[source] std::io::Error),
 }

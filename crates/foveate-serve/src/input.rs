@@ -30,7 +30,7 @@ use crate::serving::Serving;
 
 /// Most bytes of metadata: each image of a request has a copy.
 const MAX_METADATA: usize = 64 << 10;
-/// How long a refused client may go on sending.
+/// How long a refused client may continue to send.
 const LINGER: Duration = Duration::from_secs(2);
 /// Most bytes of a URL or an object key.
 const MAX_ADDRESS: usize = 2048;

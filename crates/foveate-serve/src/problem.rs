@@ -81,7 +81,7 @@ impl From<Rejected> for Problem {
         match rejected {
             Rejected::Full(_) => Self::full("as many images are under way as there may be"),
             Rejected::NoTask { .. } => Self::impossible(rejected.to_string(), "name one of them, or none"),
-            // The engine is stopping, or gives a reason that is newer than this code.
+            // The engine is stopping, or rejects for a reason that this code does not know.
             _ => Self::unavailable(rejected.to_string(), "try another server, or later").later(LATER),
         }
     }

@@ -75,7 +75,7 @@ fn request_of(body: &Value) -> Vec<u8> {
     request("POST /v1/embeddings", "content-type: application/json\r\n", body.to_string().as_bytes())
 }
 
-/// Bytes in hand.
+/// Claimed bytes.
 fn taken(address: SocketAddr) -> u64 {
     let metrics = get(address, "/metrics").body;
     metrics.lines().find_map(|line| line.strip_prefix("foveate_http_uploads_bytes ")).unwrap().parse().unwrap()

@@ -21,7 +21,7 @@ pub struct Request {
     pub span: tracing::Span,
 }
 
-/// Where the image is.
+/// The image's address or bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Image {
     /// The image's address.

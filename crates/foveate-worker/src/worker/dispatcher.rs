@@ -8,7 +8,7 @@ use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::{Done, Engine, Failure, Image, Rejected, Request, Stage};
 
-/// The pause before a full engine is asked again.
+/// The pause before another attempt to submit to a full engine.
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct Dispatcher {

@@ -1,4 +1,4 @@
-//! What keeps a worker from working, for `/healthz` and `/readyz`.
+//! A worker's faults, for `/healthz` and `/readyz`.
 
 use std::sync::Mutex;
 use std::time::Duration;

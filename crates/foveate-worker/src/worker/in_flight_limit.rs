@@ -22,7 +22,7 @@ pub enum InFlightLimit {
     Fixed(usize),
 }
 
-/// Share of a lease that a message may spend waiting.
+/// The part of a lease that a message may spend waiting.
 const SHARE: f64 = 0.5;
 /// Number of intervals that are remembered.
 const REMEMBERED: usize = 12;

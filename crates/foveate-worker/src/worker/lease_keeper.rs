@@ -63,7 +63,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// The broker answered. Returns the name of the result in metrics, if it counts.
+    /// Handles the broker's answer. Returns the result's name in metrics, if it counts.
     fn extended(
         &self,
         key: Key,

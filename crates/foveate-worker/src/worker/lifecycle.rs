@@ -1,4 +1,4 @@
-//! How far a worker's shutdown has come.
+//! The phases of a worker's shutdown.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};

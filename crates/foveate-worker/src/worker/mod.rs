@@ -72,7 +72,7 @@ impl Worker {
         }
         let parts = Parts::new(engine, options);
         let worker = Self { parts, receivers: Mutex::default(), others: Mutex::default() };
-        // Where a thread cannot be started, dropping the worker stops the others.
+        // If a thread cannot be started, dropping the worker stops the others.
         worker.start_threads()?;
         Ok(worker)
     }

@@ -23,7 +23,7 @@ pub struct WorkerOptions {
     pub backoff: Backoff,
     /// The delay before a failed callback is posted again.
     pub callback_backoff: Backoff,
-    /// The delay before a broker or sink that failed is asked again.
+    /// The delay before another request to a broker or sink that failed.
     pub reconnect: Backoff,
     /// How results are posted.
     pub callbacks: Callbacks,

@@ -18,7 +18,7 @@ pub(super) struct OutcomeHandler {
 }
 
 impl OutcomeHandler {
-    /// Whether a message's result has somewhere to go; asked before any work is done for it.
+    /// Checks that a message's result can be delivered, before any work is done for it.
     pub(super) fn check(&self, ticket: &Ticket) -> Result<(), Failure> {
         match &ticket.callback {
             Some(url) => self.caller.check(url),
@@ -27,7 +27,7 @@ impl OutcomeHandler {
         }
     }
 
-    /// The engine is done with a message.
+    /// Handles the engine's outcome of a message.
     pub(super) fn handle(&self, ticket: Box<Ticket>, outcome: Outcome) {
         if !ticket.hold.is_held() {
             return;
@@ -43,7 +43,7 @@ impl OutcomeHandler {
         }
     }
 
-    /// A message failed before it reached the engine.
+    /// Fails a message that did not reach the engine.
     pub(super) fn refuse(&self, ticket: Ticket, failure: Failure) {
         self.settler.fail(ticket, failure);
     }

@@ -20,7 +20,7 @@ pub(super) struct Receiver {
     pub(super) state: Arc<WorkerState>,
     /// The index of the queue.
     pub(super) queue: usize,
-    /// The delay before a broker that does not answer is asked again.
+    /// The delay before another request to a broker that does not answer.
     pub(super) reconnect: Backoff,
     pub(super) intake: Arc<Intake>,
 }
@@ -64,12 +64,12 @@ impl Receiver {
     }
 
     fn accept(&self, deliveries: Vec<Delivery>) {
-        // All are held before the first is begun, which may have to wait for the engine.
+        // Hold all messages before beginning the first, which may have to wait for the engine.
         let received: Vec<Received> = deliveries.into_iter().filter_map(|delivery| self.hold(delivery)).collect();
         received.into_iter().for_each(|message| self.intake.begin(message));
     }
 
-    /// Holds a message. Returns `None` if the worker holds it already: it goes on under its new lease.
+    /// Holds a message. Returns `None` if the worker holds it already: its work continues under the new lease.
     fn hold(&self, delivery: Delivery) -> Option<Received> {
         let is_held = self.state.leases.renew(self.queue, &delivery);
         let label = match is_held {

@@ -24,7 +24,7 @@ pub(super) struct Settler {
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
     pub(super) backoff: Backoff,
-    /// The delay before a broker that does not answer is asked again.
+    /// The delay before another request to a broker that does not answer.
     pub(super) reconnect: Backoff,
     pub(super) due: DelayQueue<Settlement>,
 }
@@ -165,7 +165,7 @@ impl Settler {
         self.state.leases.receipt(settlement.key).unwrap_or_else(|| settlement.delivery.receipt.clone())
     }
 
-    /// The broker answered.
+    /// Handles the broker's answer.
     fn settled(&self, settlement: Settlement, receipt: &Receipt, result: Result<(), QueueError>) {
         let key = settlement.key;
         match result {

@@ -23,7 +23,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["sample_bytes", "cpu_throughput", "cpu_ms", "steps", "overhead_ms"], help_heading = "Costs")]
     pub(crate) from: Option<PathBuf>,
 
-    /// Which set of photos of the run, by how its name begins (`as given`, `small`); default: its first.
+    /// The run's set of photos, by the start of its name (`as given`, `small`); default: the first.
     #[arg(long, value_name = "NAME", requires = "from", help_heading = "Costs")]
     pub(crate) photos: Option<String>,
 
@@ -31,27 +31,27 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_number, required_unless_present = "from", help_heading = "Costs")]
     pub(crate) sample_bytes: Option<f64>,
 
-    /// Encoded bytes that all CPU workers together turn into pixels per second.
+    /// Encoded bytes per second that all CPU workers together decode.
     #[arg(long, value_name = "BYTES/S", value_parser = parse_number, conflicts_with = "cpu_ms", help_heading = "Costs")]
     pub(crate) cpu_throughput: Option<f64>,
 
-    /// Milliseconds that one worker takes for an image.
+    /// Milliseconds per image of one worker.
     #[arg(long, value_name = "MS", value_parser = parse_number, help_heading = "Costs")]
     pub(crate) cpu_ms: Option<f64>,
 
-    /// Milliseconds of the accelerator for a batch, as `BATCH:MS,…`.
+    /// Milliseconds of the accelerator per batch, as `BATCH:MS,…`.
     #[arg(long, value_name = "LIST", value_parser = parse_steps, required_unless_present_any = ["from", "item_ms"], help_heading = "Costs")]
     pub(crate) steps: Option<Steps>,
 
-    /// Milliseconds of a batch whatever its size.
+    /// Milliseconds per batch, independent of its size.
     #[arg(long, value_name = "MS", value_parser = parse_number, requires = "item_ms", conflicts_with = "steps", help_heading = "Costs")]
     pub(crate) overhead_ms: Option<f64>,
 
-    /// Milliseconds more for every image of a batch.
+    /// Additional milliseconds per image of a batch.
     #[arg(long, value_name = "MS", value_parser = parse_number, conflicts_with = "steps", help_heading = "Costs")]
     pub(crate) item_ms: Option<f64>,
 
-    /// Bytes per second of the disk or the link; default: never in the way.
+    /// Bytes per second of the disk or the link; default: unlimited.
     #[arg(long, value_name = "BYTES/S", value_parser = parse_number, help_heading = "Storage")]
     pub(crate) storage: Option<f64>,
 
@@ -75,7 +75,7 @@ pub(crate) struct PlanArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Configuration")]
     pub(crate) batch: Option<u32>,
 
-    /// Accelerators of a machine.
+    /// Accelerators per machine.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Configuration")]
     pub(crate) accelerators: u32,
 
@@ -87,7 +87,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Workload")]
     pub(crate) machines: u32,
 
-    /// Price of a machine for an hour.
+    /// Price of a machine per hour.
     #[arg(long, value_name = "PRICE", default_value = "0", value_parser = parse_number, help_heading = "Workload")]
     pub(crate) price: f64,
 
@@ -95,23 +95,23 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_number, help_heading = "Workload")]
     pub(crate) startup: f64,
 
-    /// Simulate machines that are taken away after so many hours on average.
+    /// Simulate machines that are preempted after this many hours on average.
     #[arg(long, value_name = "HOURS", value_parser = parse_number, help_heading = "Fleet")]
     pub(crate) preempt_hours: Option<f64>,
 
-    /// Simulate slow machines: which share of them, and at what part of the ordinary speed (`0.05:0.3`).
+    /// Simulate slow machines: their share, and their fraction of the normal speed (`0.05:0.3`).
     #[arg(long, value_name = "SHARE:SPEED", value_parser = parse_ratio, help_heading = "Fleet")]
     pub(crate) stragglers: Option<(f64, f64)>,
 
-    /// Images that are handed to a machine at a time.
+    /// Images that a machine is given at a time.
     #[arg(long, value_name = "N", default_value = "100K", value_parser = parse_count, help_heading = "Fleet")]
     pub(crate) shard_images: u64,
 
-    /// Decides what a simulation draws.
+    /// Seed of the simulation.
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Fleet")]
     pub(crate) seed: u64,
 
-    /// Size a queue worker: seconds for which the queue hides what it handed out.
+    /// Size a queue worker: seconds for which the queue hides a delivered message.
     #[arg(long, value_name = "SECONDS", value_parser = parse_number, help_heading = "Queue")]
     pub(crate) visibility_timeout: Option<f64>,
 
@@ -119,7 +119,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse_positive, help_heading = "Queue")]
     pub(crate) queues: usize,
 
-    /// Milliseconds from asking for an item until it can be decoded.
+    /// Milliseconds from an item's request until it can be decoded.
     #[arg(long, value_name = "MS", default_value = "200", value_parser = parse_number, help_heading = "Queue")]
     pub(crate) fetch_ms: f64,
 

@@ -292,7 +292,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds, help_heading = "Requests")]
     pub(crate) timeout: Duration,
 
-    /// A file with one API key per line. Without it, the server answers everybody who reaches its address.
+    /// A file with one API key per line. Without it, the server answers every request.
     #[arg(long, value_name = "FILE", help_heading = "Requests")]
     pub(crate) api_keys: Option<PathBuf>,
 
