@@ -28,6 +28,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("model-cards", texts::model_cards),
     ("machine-paths", texts::machine_paths),
     ("registries", texts::registries),
+    ("width", texts::width),
 ];
 
 /// Checks the workspace at `root`; fails if any rule is violated.

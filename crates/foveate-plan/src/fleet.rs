@@ -87,8 +87,8 @@ pub struct FleetOutcome {
     pub idle_seconds: f64,
     /// Money, in the price's currency.
     pub money: f64,
-    /// `images ÷ (rate × machines × seconds since the first machine was ready)`: the value for [`Workload::efficiency`].
-    /// Above 1 only if machines are faster than the ordinary rate.
+    /// `images ÷ (rate × machines × seconds since the first machine was ready)`: the value for
+    /// [`Workload::efficiency`]. Above 1 only if machines are faster than the ordinary rate.
     pub efficiency: f64,
     /// Images done, and not lost later, at each hundredth of the time: 101 values from 0 to the total.
     pub progress: Vec<f64>,

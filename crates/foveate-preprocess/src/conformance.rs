@@ -4,7 +4,8 @@
 //! ```ignore
 //! #[test]
 //! fn conforms() {
-//!     foveate_preprocess::conformance::check(&Subject::on_host(&|options| Ok(Box::new(MyPreprocessor::open(options)?))));
+//!     let open = |options: &_| Ok(Box::new(MyPreprocessor::open(options)?) as _);
+//!     foveate_preprocess::conformance::check(&Subject::on_host(&open));
 //! }
 //! ```
 //!

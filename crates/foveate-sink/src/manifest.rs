@@ -16,7 +16,7 @@ pub struct RunManifest {
 }
 
 impl RunManifest {
-    /// Each fingerprint entry that differs (`name: was → now`), separated by commas, or `None` if the runs are the same.
+    /// Each fingerprint entry that differs (`name: was → now`), separated by commas; `None` if the runs are the same.
     pub fn difference(&self, now: &Self) -> Option<String> {
         let mut differences: Vec<String> = Vec::new();
         if self.dim != now.dim {

@@ -69,11 +69,67 @@ pub(crate) fn registries(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Columns of a line of prose.
+const WIDTH: usize = 120;
+/// Written by programs.
+const GENERATED: [&str; 2] = ["benches/runs/", "crates/foveate-schema/SCHEMA.md"];
+
+/// Comments and Markdown keep to [`WIDTH`] columns; rustfmt sees to code. Tables and code blocks may be wider.
+pub(crate) fn width(tree: &Tree) -> Vec<Finding> {
+    let own = tree.files.iter().filter(|file| !GENERATED.iter().any(|path| file.path.starts_with(path)));
+    let wide = own.flat_map(|file| {
+        let lines = if file.path.ends_with(".md") {
+            prose(&file.text)
+        } else if file.path.ends_with(".rs") {
+            numbered(&file.text).filter(|(_, line)| line.trim_start().starts_with("//")).collect()
+        } else {
+            Vec::new()
+        };
+        lines.into_iter().filter(|(_, line)| line.chars().count() > WIDTH).map(|(number, _)| (&file.path, number))
+    });
+    wide.map(|(path, number)| Finding::new(format!("{path}:{number}"), format!("is wider than {WIDTH} columns")))
+        .collect()
+}
+
+fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines())
+}
+
+/// The lines of a Markdown file outside of tables and code blocks.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut is_code = false;
+    let keep = |(_, line): &(usize, &str)| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        !fence && !is_code && !line.starts_with('|')
+    };
+    numbered(text).filter(keep).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::assert_finds;
     use crate::tree::fake::{self, add_file, file};
+
+    #[test]
+    fn wide_prose_is_found_and_wide_code_is_not() {
+        let long = "x".repeat(119);
+        for (path, text, is_wide) in [
+            ("docs/a.md", format!("{long}xx"), true),
+            ("docs/a.md", format!("{long}é"), false),
+            ("docs/a.md", format!("| {long}\n```sh\n{long}xx\n```"), false),
+            ("src/a.rs", format!("fn f() {{}}\n    // {long}"), true),
+            ("src/a.rs", format!("let x = \"{long}\";"), false),
+        ] {
+            let mut tree = fake::tree();
+            add_file(&mut tree, path, &text);
+            match is_wide {
+                true => assert_finds(width, &tree, "is wider than 120 columns"),
+                false => assert!(width(&tree).is_empty(), "{text}"),
+            }
+        }
+    }
 
     #[test]
     fn a_changelog_without_unreleased_is_found() {

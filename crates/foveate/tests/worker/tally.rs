@@ -98,7 +98,8 @@ impl Tally {
         self.dead.values().map(|letters| letters.len() - 1).sum()
     }
 
-    /// Returns the time of the first callback of each message that was called back more than once, in seconds since 1970.
+    /// Returns the time of the first callback of each message that was called back more than once, in seconds since
+    /// 1970.
     pub(crate) fn first_of_doubles(&self) -> Vec<u64> {
         let doubles = self.called.values().filter(|calls| calls.len() > 1);
         doubles.map(|calls| calls[0].timestamp.parse().unwrap()).collect()
