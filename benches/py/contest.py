@@ -1,6 +1,6 @@
 """A Python contestant: the counterpart of benches/src/contest.rs.
 
-Says `ready VERSION`, then answers every line of its input with numbers, or with `n/a REASON`.
+Prints `ready VERSION`, then answers each input line with numbers or `n/a REASON`.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """A Python decoder for benches/decode.rs: `time LIST MIN_SIDE` and `check LIST MIN_SIDE IMAGES FILE`.
 
 usage: decode.py Pillow|Pillow-asarray|OpenCV|PyTurboJPEG|simplejpeg
-A MIN_SIDE of 0 asks for the native size; another permits the smallest of 1/1, 1/2, 1/4, 1/8 whose shorter side is still
-as long. PyTurboJPEG finds libturbojpeg (3.0 or newer) by the variable TURBOJPEG_LIBRARY.
+A MIN_SIDE of 0 requests the native size. Any other permits the smallest of 1/1, 1/2, 1/4, 1/8 whose shorter side is at
+least as long. PyTurboJPEG finds libturbojpeg (3.0 or newer) by the variable TURBOJPEG_LIBRARY.
 """
 
 import io

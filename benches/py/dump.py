@@ -1,5 +1,5 @@
-"""The weights that benches/forward.rs writes for other engines: a safetensors file of f32 tensors, position embeddings
-already interpolated, the architecture in its metadata.
+"""Reads the weights that benches/forward.rs writes for other engines: a safetensors file of f32 tensors with
+interpolated position embeddings, and the architecture in its metadata.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""ONNX Runtime's side of benches/forward.rs: DINOv2 in f32 from a dump of its weights.
+"""The ONNX Runtime contestant of benches/forward.rs: DINOv2 in f32 from a dump of its weights.
 
 usage: forward_ort.py DUMP.safetensors THREADS plain|mha
 A request is `PIXELS N SIDE RUNS`: a file of f32 `[n, 3, side, side]` normalized pixels, and how often to run it. The
-answer is the wall and the CPU seconds of all runs together (the threads' included), and the first image's vector (CLS).
+answer is the wall and the CPU seconds of all runs, over all threads, and the first image's vector (CLS).
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""PyTorch's side of benches/forward.rs: DINOv2 in eager mode from a dump of its weights.
+"""The PyTorch contestant of benches/forward.rs: DINOv2 in eager mode from a dump of its weights.
 
 usage: forward_torch.py DUMP.safetensors THREADS float32|bfloat16
 Requests and answers are those of forward_ort.py. Fused attention (scaled_dot_product_attention), inference mode.

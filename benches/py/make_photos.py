@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The photos that benches/decode.rs measures beside the originals: the same pictures as progressive files, and as
-thumbnails of 256 pixels (Pillow 13; the same bytes on every run).
+"""Makes the photos that benches/decode.rs measures besides the originals: the same pictures as progressive files, and
+as thumbnails of 256 pixels (Pillow 13; the same bytes on every run).
 
 usage: make_photos.py OUT FILE…
 """

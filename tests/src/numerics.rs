@@ -60,9 +60,8 @@ pub const SAME_PIXELS: FileTier = FileTier { name: "same-pixels", min_cosine: 0.
 /// cosine = 1.9e-4, on a photo of 20 x 30 pixels that is enlarged thirteen times; no other photo exceeds 6e-5.
 pub const OTHER_PIXELS: FileTier = FileTier { name: "other-pixels", min_cosine: 0.9997, median_cosine: 0.9999 };
 
-/// The ViT-Tiny, by such a decoder. The trained weights of this small model turn a difference of 0.1 to 0.3 levels (the
-/// mean over a photo) into a 1 - cosine of about 1e-4. Worst: 2.7e-2, on a strip 50 pixels wide that is enlarged five
-/// times.
+/// The ViT-Tiny, by such a decoder. A photo's mean difference of 0.1 to 0.3 levels becomes a 1 - cosine of about 1e-4,
+/// because the model is small and trained. Worst: 2.7e-2, on a strip 50 pixels wide that is enlarged five times.
 pub const OTHER_PIXELS_TRAINED: FileTier =
     FileTier { name: "other-pixels-trained", min_cosine: 0.95, median_cosine: 0.9998 };
 

@@ -19,7 +19,7 @@ pub(crate) fn cargo(folder: &Path) -> Command {
     command
 }
 
-/// Removes the variables that `cargo run` sets for xtask. Build scripts read some of them, so their crates and all
+/// Removes the variables that `cargo run` sets for xtask. Build scripts read some of them. Their crates and all
 /// dependents would be rebuilt whenever cargo is started by xtask after a shell, or by a shell after xtask.
 pub(crate) fn forget_package(command: &mut Command) {
     let names = std::env::vars_os().map(|(name, _)| name);

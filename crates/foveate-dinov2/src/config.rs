@@ -79,8 +79,8 @@ impl Config {
     /// agree except for the patch size.
     ///
     /// # Errors
-    /// [`ModelError::Malformed`], naming the key, for anything that is not such a config, for an activation other than
-    /// the exact GELU, and for sizes beyond any model's.
+    /// [`ModelError::Malformed`], naming the key, for anything that is not such a config. This includes activations
+    /// other than the exact GELU, and sizes beyond any model's.
     pub fn from_json(json: &[u8], path: &Path) -> Result<Self, ModelError> {
         Self::from_keys(&Keys::parse(json, path)?)
     }

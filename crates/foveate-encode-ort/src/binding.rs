@@ -82,7 +82,7 @@ mod tests {
 
     const SIZE: Size = Size { width: 8, height: 6 };
 
-    /// With host memory in place of a device's, the outputs equal those of a run without bindings, for any sequence of
+    /// Host memory stands in for a device's. The outputs equal those of a run without bindings, for any sequence of
     /// batch sizes, and for a second run on the same upload.
     #[test]
     fn bound_runs_give_what_others_give() {

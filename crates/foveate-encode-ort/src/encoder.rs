@@ -65,8 +65,8 @@ impl Road {
 }
 
 impl OrtEncoder {
-    /// Loads the shared library if necessary, opens sessions of `graph`, and runs one on a black image, which tests the
-    /// session and shows the width of its vectors.
+    /// Loads the shared library if necessary, opens sessions of `graph`, and runs one on a black image. This run tests
+    /// the session and shows the width of its vectors.
     ///
     /// Images are passed in the graph's type: u8 unchanged, f32 and f16 normalized with `graph.mean` and `graph.std`;
     /// as `[n, h, w, 3]` or `[n, 3, h, w]`; with a variable or a fixed batch size.

@@ -55,8 +55,8 @@ static LIBRARY: OnceLock<Library> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
 /// Returns the library, loaded at the first call that finds it; a failure is not cached. It is the file that
-/// `ORT_DYLIB_PATH` names. If that is not set, it is the first of `libonnxruntime.so` and `libonnxruntime.so.1` (or the
-/// platform's names) that is beside the program or on the system loader's path.
+/// `ORT_DYLIB_PATH` names. Otherwise it is the first of `libonnxruntime.so` and `libonnxruntime.so.1` (or the
+/// platform's names) beside the program or on the system loader's path.
 pub(crate) fn load() -> Result<&'static Library, Unavailable> {
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = LIBRARY.get() {

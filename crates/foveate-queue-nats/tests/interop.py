@@ -1,4 +1,4 @@
-"""A client that nobody here wrote: `interop.py ADDRESS send|dead|take`."""
+"""An independent client, nats-py: `interop.py ADDRESS send|dead|take`."""
 
 import asyncio
 import json

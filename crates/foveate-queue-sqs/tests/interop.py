@@ -1,7 +1,8 @@
-"""A client that nobody here wrote: `interop.py ENDPOINT STEP QUEUE [BODY]`.
+"""An independent client, boto3: `interop.py ENDPOINT STEP QUEUE [BODY]`.
 
-Steps: `send` a body; `read` everything there is, as JSON, and keep it from others; `take` it, and delete it; `redrive`
-sets a policy that moves messages to the queue BODY after 3 deliveries; `limit` has messages of BODY bytes at most.
+Steps: `send` sends a body. `read` prints all messages as JSON and hides them from other receivers; `take` also deletes
+them. `redrive` sets a policy that moves messages to the queue BODY after 3 deliveries. `limit` sets the largest message
+to BODY bytes.
 """
 
 import json

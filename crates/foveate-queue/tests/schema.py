@@ -1,4 +1,4 @@
-"""Judges the message on every line of standard input by the schema in argv[1]: prints 1 for good, 0 for bad."""
+"""Validates the message on each line of standard input against the schema in argv[1]: prints 1 if valid, 0 if not."""
 
 import json
 import sys

@@ -164,7 +164,7 @@ public:
     void complete_device(Lock& lock, Device& device);
     // Whether the node is done; time passes after each query.
     bool poll(Lock& lock, NodePtr node);
-    // Time passes: in random order, some of the work that is free to run does.
+    // Lets time pass: in random order, runs some of the work that is free to run.
     void wander(Lock& lock);
 
     void begin_capture(Stream& stream, CUstreamCaptureMode mode);

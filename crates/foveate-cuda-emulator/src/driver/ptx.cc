@@ -90,7 +90,7 @@ private:
         return std::atoi(text.c_str() + 3);
     }
 
-    // Bytes of `.u64`, `.f32`, `.b8`…; 0 for what is no fundamental type.
+    // Bytes of `.u64`, `.f32`, `.b8`…; 0 for other types.
     static size_t bytes_of_type(const std::string& token) {
         bool typed = token.size() > 2 && token[0] == '.' && std::string("usbf").find(token[1]) != std::string::npos;
         if (!typed || !std::all_of(token.begin() + 2, token.end(), [](unsigned char c) { return std::isdigit(c); }))
@@ -98,7 +98,7 @@ private:
         return static_cast<size_t>(std::atoi(token.c_str() + 2)) / 8;
     }
 
-    // A variable up to one of `ends`, which stays: its name and its bytes.
+    // Parses a variable up to one of `ends`, which is not consumed; returns its name and its bytes.
     std::pair<std::string, size_t> variable(const std::string& ends) {
         std::string name;
         size_t bytes = 0;
@@ -145,7 +145,7 @@ private:
         return entry;
     }
 
-    // A product of up to three numbers with commas between them.
+    // The product of up to three numbers separated by commas.
     unsigned extent() {
         unsigned product = static_cast<unsigned>(std::atoi(next().c_str()));
         while (peek() == ",") {
@@ -174,7 +174,7 @@ private:
         if (peek() == "{") body(nullptr);
     }
 
-    // A shared variable outside of kernels: every kernel that names it has it.
+    // Parses a shared variable outside of kernels, which belongs to every kernel that names it.
     void module_shared() {
         auto [name, bytes] = variable(";");
         if (bytes > 0) shared_[name] = bytes;

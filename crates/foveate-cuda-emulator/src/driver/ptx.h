@@ -1,5 +1,5 @@
-// What a PTX text says of its kernels' interfaces. The instructions are nobody's business here: the emulator runs the
-// same kernel compiled for the host.
+// The kernels' interfaces in a PTX text. The instructions are ignored, because the emulator runs the same kernel
+// compiled for the host.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@ struct Entry {
     // Bytes of each parameter, in order.
     std::vector<size_t> parameters;
     size_t static_shared = 0;
-    // Largest number of threads per block that the kernel was compiled for; 0 when it does not say.
+    // Largest number of threads per block that the kernel was compiled for; 0 if it is not specified.
     unsigned max_threads = 0;
 };
 
@@ -21,5 +21,5 @@ struct Ptx {
     std::map<std::string, Entry> entries;
 };
 
-// Throws std::invalid_argument with what is wrong when the text is no PTX.
+// Throws std::invalid_argument with the reason if the text is not PTX.
 Ptx parse_ptx(const std::string& text);

@@ -28,9 +28,9 @@ impl Marks {
 /// one. The two clocks drift, so the host's own observations bound the result: a batch begins after the host asked for
 /// it, and ends before the host saw its end.
 pub(super) struct Clock {
-    /// The begin of the last placed batch, on the device.
+    /// The start of the last placed batch, on the device.
     event: Event,
-    /// The same begin, on the host.
+    /// The same start, on the host.
     moment: Instant,
 }
 
@@ -43,7 +43,7 @@ impl Clock {
     }
 
     /// Returns the spans of a batch that the host asked for at `asked` and whose end it saw at `seen`. Takes the event
-    /// of the batch's begin and leaves another in exchange.
+    /// of the batch's start and leaves another in exchange.
     pub(super) fn spans(&mut self, marks: &mut Marks, asked: Instant, seen: Instant) -> Result<EncodeSpans, CudaError> {
         let begin = marks.copy_in[0].seconds_since(&self.event)?;
         let since = |event: &Event| Ok(duration(event.seconds_since(&marks.copy_in[0])?));
@@ -61,7 +61,7 @@ impl Clock {
     }
 }
 
-/// Places the begin of an operation that took `took`: not before the host asked for it, and above all not so late that
+/// Places the start of an operation that took `took`: not before the host asked for it, and above all not so late that
 /// it ends after the host saw its end.
 fn place(begin: Instant, took: Duration, asked: Instant, seen: Instant) -> Instant {
     let latest = seen.checked_sub(took).unwrap_or(begin);
