@@ -23,7 +23,7 @@ use foveate::pipeline::{Cancel, Config, Pipeline, Progress};
 use foveate::preprocess::{CpuPreprocessor, PreprocessOptions};
 use foveate::sink::{Existing, Rows, RunManifest, SinkOptions, Watermark};
 use foveate::source::Input;
-use foveate_benches::{Result, median, photos};
+use foveate_benches::{Result, photos, spread};
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_pipeline::synthetic::{CountingSink, FirstPixels};
 
@@ -84,9 +84,10 @@ fn report(args: &Args, folder: &Path, cells: [Vec<f64>; 4], csv: &mut Option<std
     let photos = photos::short_name(folder);
     println!("{photos}: {} images, {}, {cores} cores, median of {} rounds", args.images, args.model, args.rounds);
     let mut medians = [0.0; 4];
-    for ((name, mut rates), middle) in names.into_iter().zip(cells).zip(&mut medians) {
-        *middle = median(&mut rates);
-        let (least, most) = (rates[0], rates[rates.len() - 1]);
+    for ((name, rates), middle) in names.into_iter().zip(cells).zip(&mut medians) {
+        let rates = spread(&rates);
+        *middle = rates.median;
+        let (least, most) = (rates.min, rates.max);
         println!("  {name:<26} {middle:>9.1} images/s  ({least:.1} to {most:.1})");
         if let Some(csv) = csv {
             let (model, images, rounds) = (&args.model, args.images, args.rounds);

@@ -19,7 +19,7 @@ use std::time::Instant;
 use foveate::core::Backend;
 use foveate::embed::Backends;
 use foveate::sink::{Existing, Published, Rows, RunManifest, SinkBackend, SinkOptions, Watermark};
-use foveate_benches::{Result, Spread, host, median, processor_time, stored};
+use foveate_benches::{Result, Spread, host, median, processor_time, spread, stored};
 
 /// Rows per `append`, and appends per `commit`.
 const BATCH: usize = 64;
@@ -136,7 +136,7 @@ fn measure(backend: &SinkBackend, args: &Args, batches: &[Batch], folder: &Path)
         cpu_us_per_row: cpu * 1e6 / rows,
         bytes_per_row: size(&published)? as f64 / rows,
         longest_commit_ms: commits.iter().copied().fold(0.0, f64::max),
-        commit_ms: median(&mut commits),
+        commit_ms: median(&commits),
         finish_ms,
     };
     published
@@ -222,8 +222,8 @@ fn report(args: &Args, sinks: &[Option<&SinkBackend>], turns: &[Vec<Turn>]) -> R
     for (sink, turns) in sinks.iter().zip(turns).filter(|(_, turns)| !turns.is_empty()) {
         let name = sink.map_or("(disk)", Backend::name);
         let library = sink.map_or("one file".to_owned(), |sink| host::library(sink.health().library.as_deref()));
-        let middle = |value: fn(&Turn) -> f64| median(&mut turns.iter().map(value).collect::<Vec<_>>());
-        let rate = Spread::of(turns.iter().map(|turn| turn.rows_per_second).collect());
+        let middle = |value: fn(&Turn) -> f64| median(&turns.iter().map(value).collect::<Vec<_>>());
+        let rate = spread(&turns.iter().map(|turn| turn.rows_per_second).collect::<Vec<_>>());
         let [cpu, bytes] = [middle(|turn| turn.cpu_us_per_row), middle(|turn| turn.bytes_per_row)];
         let longest = turns.iter().map(|turn| turn.longest_commit_ms).fold(0.0, f64::max);
         let [commit_ms, finish] = [middle(|turn| turn.commit_ms), middle(|turn| turn.finish_ms)];

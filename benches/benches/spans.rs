@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use foveate_benches::{Result, Spread, host};
+use foveate_benches::{Result, Spread, host, spread};
 use foveate_profile::{StageProfiler, Trace};
 
 const STAGES: [&str; 3] = ["outer", "middle", "inner"];
@@ -184,7 +184,7 @@ fn main() -> Result<()> {
             }
         }
     }
-    let spreads: Vec<Spread> = turns.into_iter().map(Spread::of).collect();
+    let spreads: Vec<Spread> = turns.iter().map(|turns| spread(turns)).collect();
     report(&args, &cells, &spreads)
 }
 

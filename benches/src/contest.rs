@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Result, Spread, host};
+use crate::{Result, Spread, host, spread};
 
 /// A running contestant.
 pub struct Contestant {
@@ -120,10 +120,10 @@ where
             }
         }
     }
-    let spread = |turns: &[Turn], value: fn(&Turn) -> f64| Spread::of(turns.iter().map(value).collect());
+    let of = |turns: &[Turn], value: fn(&Turn) -> f64| spread(&turns.iter().map(value).collect::<Vec<_>>());
     let figure = |turns: Vec<Turn>| match turns.len() {
         0 => Err("no rounds".to_owned()),
-        _ => Ok(Figure { wall: spread(&turns, |turn| turn.wall), cpu: spread(&turns, |turn| turn.cpu) }),
+        _ => Ok(Figure { wall: of(&turns, |turn| turn.wall), cpu: of(&turns, |turn| turn.cpu) }),
     };
     turns.into_iter().map(|turns| turns.and_then(figure)).collect()
 }

@@ -8,7 +8,7 @@ pub mod stored;
 mod values;
 
 pub use foveate_profile::process::{peak_resident_bytes, processor_time, resident_bytes, thread_processor_time};
-pub use values::{Spread, median};
+pub use values::{Spread, median, spread};
 
 /// The result of a bench's functions.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, PixelLimits, Size, VectorBuf};
+use foveate_core::{ImageViewMut, PixelBatch, PixelBuf, PixelLimits, Size, VectorBuf, error_chain};
 use foveate_decode::{DecodeHint, Decoder, orientation};
 use foveate_encode::Encoder;
 use foveate_resize::{Geometry, Resizer};
@@ -53,7 +53,7 @@ pub fn resize(resizer: &mut dyn Resizer, image: &PixelBuf, geometry: Geometry) -
     let view = ImageViewMut::new(&mut output, size).ok_or_else(|| Outcome::failed("no room for the output"))?;
     match resizer.resize(image.view(), &geometry.plan(image.size()), view) {
         Ok(()) => Ok(output),
-        Err(error @ foveate_resize::ResizeError::Unsupported { .. }) => Err(Outcome::Ignored(error.to_string())),
+        Err(error @ foveate_resize::ResizeError::Unsupported { .. }) => Err(Outcome::Ignored(error_chain(&error))),
         Err(error) => Err(error.into()),
     }
 }

@@ -28,7 +28,7 @@ use foveate::source::Input;
 use foveate::verify::cosine;
 use foveate_benches::golden::{Closeness, GoldenSet, Threshold};
 use foveate_benches::stored::{self, Row};
-use foveate_benches::{Result, Spread, host, peak_resident_bytes, photos, processor_time};
+use foveate_benches::{Result, Spread, host, peak_resident_bytes, photos, processor_time, spread};
 use serde_json::{Value, json};
 
 /// A sample of a slow cell has fewer images, so that it takes about this long, but at least [`FEWEST`].
@@ -251,7 +251,7 @@ impl Cell {
         files: &[PathBuf],
         samples: &[Sample],
     ) -> Result<Value> {
-        let spread = |value: fn(&Sample) -> f64| Spread::of(samples.iter().map(value).collect());
+        let of = |value: fn(&Sample) -> f64| spread(&samples.iter().map(value).collect::<Vec<_>>());
         let last = samples.last().ok_or("no samples")?;
         let stages = last.report.stages.iter().map(|stage| (stage.stage.name().to_owned(), json!(stage.share)));
         let o = &self.options;
@@ -259,7 +259,7 @@ impl Cell {
             "outcome": "ok",
             "images_per_second": samples.iter().map(|sample| sample.per_second).collect::<Vec<_>>(),
             "cpu_seconds_per_image": samples.iter().map(|sample| sample.cpu_per_image).collect::<Vec<_>>(),
-            "load_seconds": spread(|sample| sample.load_seconds).median,
+            "load_seconds": of(|sample| sample.load_seconds).median,
             "peak_resident_bytes": peak_resident_bytes(),
             "rows_checked": samples.iter().map(|sample| sample.rows.len()).sum::<usize>(),
             "images": last.rows.len(),

@@ -446,6 +446,8 @@ fn truncated(reason: impl Into<BoxError>) -> DecodeError {
 
 #[cfg(test)]
 mod tests {
+    use foveate_core::error_chain;
+
     use super::*;
 
     const EOI: &[u8] = &[0xFF, 0xD9];
@@ -479,7 +481,7 @@ mod tests {
     }
 
     fn reason(parts: &[&[u8]]) -> String {
-        inspect(&join(parts), 10).unwrap_err().to_string()
+        error_chain(&inspect(&join(parts), 10).unwrap_err())
     }
 
     #[test]
@@ -569,7 +571,7 @@ mod tests {
     fn kinds_that_nobody_reads_are_named() {
         let verdict = |parts: &[&[u8]]| {
             let structure = inspect(&join(parts), 10).unwrap();
-            structure.admit(PixelLimits::DEFAULT, &DecoderOptions::default()).unwrap_err().to_string()
+            error_chain(&structure.admit(PixelLimits::DEFAULT, &DecoderOptions::default()).unwrap_err())
         };
         for (marker, expected) in [(0xC9, "arithmetic"), (0xC3, "lossless"), (0xC5, "hierarchical")] {
             assert!(verdict(&[SOI, &tables(), &frame(marker, 8, 8), &scan(), EOI]).contains(expected));

@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use foveate_core::{Stage, panic_message};
+use foveate_core::{Stage, lock, panic_message};
 use foveate_encode::Allocate;
 use foveate_lane::{Lane, LaneError};
 use foveate_preprocess::{Granularity, PreprocessorOpener};
@@ -356,8 +356,4 @@ impl<'a> Flow<'a> {
     fn stats(&self) -> Vec<QueueStats> {
         vec![self.read.stats(), self.full.stats(), self.encoded.stats()]
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

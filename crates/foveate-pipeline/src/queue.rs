@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foveate_core::lock;
 use foveate_profile::Trace;
 
 use crate::RunError;
@@ -109,11 +110,6 @@ impl OccupancyClock {
             consumer_wait: self.consumer_wait,
         }
     }
-}
-
-/// Ignores poisoning: a stage's panic is reported where its thread is joined, and its queues stay usable until then.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits while `blocked`, and returns the time waited.

@@ -19,7 +19,7 @@ mod traces;
 mod watchdog;
 mod worker;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use foveate_core::lock;
 
 pub use embed::{Embed, EmbedInput, EmbedLane};
 pub use engine::{Engine, EngineBuilder};
@@ -32,9 +32,3 @@ pub use stage::Stage;
 pub use task::{Batching, Picture, Task, TaskError};
 pub use traces::Traces;
 pub use worker::{Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Worker, WorkerOptions};
-
-/// Locks a mutex even if it is poisoned: the watchdog reports the thread that panicked, and the shared data stays
-/// usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

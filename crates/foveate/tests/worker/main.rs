@@ -118,7 +118,8 @@ fn stop(workers: Vec<Worker>) {
 fn sigkill_under_load_loses_nothing() {
     let _alone = alone();
     let broker = Broker::nats();
-    killed_under_load(&Stage::new(broker, seconds(3), web()), 2_000, 3, 5);
+    let (count, least) = foveate_testkit::by_length((700, 2), (2_000, 5));
+    killed_under_load(&Stage::new(broker, seconds(3), web()), count, 3, least);
 }
 
 fn sigkill_on_sqs_loses_nothing() {
@@ -128,7 +129,6 @@ fn sigkill_on_sqs_loses_nothing() {
 }
 
 fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) {
-    let (count, least) = foveate_testkit::by_length((count / 3, least.div_ceil(3)), (count, least));
     let mut items = Item::mixed(count, &BAD);
     // Images that are never answered come early: a worker with nothing else left receives messages only now and then.
     items.sort_by_key(|item| if item.kind == Kind::Stall { item.number / 2 } else { item.number });
