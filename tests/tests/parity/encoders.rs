@@ -86,7 +86,7 @@ fn open_as(backend: &str, model: &OpenModel, options: &EncoderOptions) -> Result
 /// An encoder's lack of support is not a failure.
 fn unless_unsupported(opened: Result<Box<dyn Encoder>, EncodeError>) -> Result<Box<dyn Encoder>, Outcome> {
     opened.map_err(|error| match error {
-        EncodeError::Unsupported(_) => Outcome::Ignored(error.to_string()),
+        EncodeError::Unsupported(_) | EncodeError::Form { .. } => Outcome::Ignored(error.to_string()),
         other => other.into(),
     })
 }
