@@ -28,7 +28,7 @@ use foveate::source::Input;
 use foveate::verify::cosine;
 use foveate_benches::golden::{Closeness, GoldenSet, Threshold};
 use foveate_benches::stored::{self, Row};
-use foveate_benches::{Result, Spread, host, peak_resident_bytes, photos, processor_time, spread};
+use foveate_benches::{Result, host, peak_resident_bytes, photos, processor_time, spread};
 use serde_json::{Value, json};
 
 /// A sample of a slow cell has fewer images, so that it takes about this long, but at least [`FEWEST`].

@@ -7,7 +7,7 @@
 //! its own order, so that a machine that slows down incriminates no stage. Rounds go on until the intervals decide, or
 //! until [`DiagnoseOptions::most_rounds`]; the verdict says which.
 //!
-//! Running a depth ([`job`]) and drawing conclusions from the rates ([`ladder`], [`verdict`]) are separate. The
+//! Running a depth (`job`) and drawing conclusions from the rates (`ladder`, `verdict`) are separate. The
 //! conclusions are tested on simulated pipelines, which need no clock.
 
 mod checklist;
