@@ -125,7 +125,7 @@ fn sigkill_under_load_loses_nothing() {
 fn sigkill_on_sqs_loses_nothing() {
     let _alone = alone();
     let broker = Broker::sqs();
-    killed_under_load(&Stage::new(broker, seconds(3), web()), 200, 3, 1);
+    killed_under_load(&Stage::new(broker, seconds(3), web()), 800, 3, 1);
 }
 
 fn killed_under_load(stage: &Stage, count: usize, workers: usize, least: usize) {
