@@ -6,31 +6,9 @@ use crate::modules::{Edges, Modules};
 use crate::rules::Finding;
 use crate::tree::{Package, TextFile, Tree};
 
-/// Forbids import cycles among the files of a crate. `mod` and `pub use` alone are not imports. The root Cargo.toml
-/// lists crates that still have cycles; the list may only shrink.
+/// Forbids import cycles among the files of a crate. `mod` and `pub use` alone are not imports.
 pub(crate) fn import_circles(tree: &Tree) -> Vec<Finding> {
-    let known = known(tree);
-    let judge = |package: &Package| {
-        let circles = circles_of(tree, package);
-        match (known.contains(&package.name.as_str()), circles.is_empty()) {
-            (true, true) => vec![Finding::new(
-                "Cargo.toml",
-                format!("{} has no import circle any more; take it off the list", package.name),
-            )],
-            (true, false) => Vec::new(),
-            (false, _) => circles,
-        }
-    };
-    tree.packages.iter().flat_map(judge).collect()
-}
-
-/// `[workspace.metadata.tidy] import-circles` of the root Cargo.toml.
-fn known(tree: &Tree) -> Vec<&str> {
-    let keys = ["workspace", "metadata", "tidy", "import-circles"];
-    let table = toml::Value::as_table;
-    let tidy = keys[..3].iter().try_fold(&tree.manifest, |at, key| at.get(*key).and_then(table));
-    let list = tidy.and_then(|tidy| tidy.get(keys[3])).and_then(toml::Value::as_array);
-    list.into_iter().flatten().filter_map(toml::Value::as_str).collect()
+    tree.packages.iter().flat_map(|package| circles_of(tree, package)).collect()
 }
 
 fn circles_of(tree: &Tree, package: &Package) -> Vec<Finding> {
@@ -100,16 +78,6 @@ mod tests {
         let tree = tree("use super::b::B;\npub struct A;", "use super::a::A;\nuse super::c::C;\npub struct B;");
         assert_finds(import_circles, &tree, "src/a.rs: 3 files import each other");
         assert_finds(import_circles, &tree, "\n    a.rs -> b.rs: B\n    b.rs -> a.rs: A\n    b.rs -> c.rs: C");
-    }
-
-    #[test]
-    fn a_listed_crate_may_have_circles_and_leaves_the_list_without_them() {
-        let list = "[workspace.metadata.tidy]\nimport-circles = [\"foveate-decode\"]".parse::<toml::Table>().unwrap();
-        let mut tree = tree("use super::b::B;\npub struct A;", "use super::a::A;\npub struct B;");
-        tree.manifest = list;
-        assert!(import_circles(&tree).is_empty());
-        file(&mut tree, "crates/foveate-decode/src/b.rs").text = "pub struct B;".to_owned();
-        assert_finds(import_circles, &tree, "foveate-decode has no import circle any more");
     }
 
     #[test]
