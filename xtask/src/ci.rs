@@ -138,19 +138,36 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         });
         return Ok(());
     }
-    let mut times: Vec<(&str, Duration)> = Vec::new();
+    let mut times = Vec::new();
     for step in STEPS.iter().filter(|step| is_chosen(step, args)) {
         println!("\n==> {}: {}", step.name, step.about);
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), processor_time());
         let outcome = (step.run)(Ci { root, full: args.full }).with_context(|| format!("step '{}'", step.name))?;
-        times.push((step.name, start.elapsed()));
+        let time = Time { step: step.name, wall: start.elapsed(), processor: processor_time() - cpu };
         match outcome {
-            Outcome::Done => println!("<== {}: ok, {:.1} s", step.name, start.elapsed().as_secs_f64()),
+            Outcome::Done => println!("<== {}: ok, {:.1} s", step.name, time.wall.as_secs_f64()),
             Outcome::NotRun(reason) => println!("<== {}: n/a ({reason})", step.name),
         }
+        times.push(time);
     }
     report(&times);
     Ok(())
+}
+
+struct Time {
+    step: &'static str,
+    wall: Duration,
+    processor: Duration,
+}
+
+/// Processor time of the children that have ended, as Linux reports it. Zero on other systems.
+fn processor_time() -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // proc(5): cutime and cstime are the 16th and 17th field; the second one is the command in parentheses.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(13).take(2);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
 fn is_chosen(step: &Step, args: &Args) -> bool {
@@ -160,11 +177,15 @@ fn is_chosen(step: &Step, args: &Args) -> bool {
     }
 }
 
-fn report(times: &[(&str, Duration)]) {
-    println!("\n{:>10}  seconds", "step");
-    let total: Duration = times.iter().map(|(_, time)| *time).sum();
-    for (name, time) in times.iter().copied().chain([("all", total)]) {
-        println!("{name:>10}  {:.1}", time.as_secs_f64());
+fn report(times: &[Time]) {
+    println!("\n{:>11}  seconds  processor seconds", "step");
+    let all = Time {
+        step: "all",
+        wall: times.iter().map(|time| time.wall).sum(),
+        processor: times.iter().map(|time| time.processor).sum(),
+    };
+    for Time { step, wall, processor } in times.iter().chain([&all]) {
+        println!("{step:>11}  {:>7.0}  {:>17.0}", wall.as_secs_f64(), processor.as_secs_f64());
     }
 }
 

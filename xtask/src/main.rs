@@ -18,6 +18,7 @@ mod report;
 mod rules;
 mod selection;
 mod setup;
+mod test;
 mod tidy;
 mod tree;
 
@@ -55,7 +56,7 @@ enum Chore {
     Ci(ci::Args),
     /// Run all tests: every feature where `cargo xtask setup` ran, else the default members
     #[command(after_help = examples(&["test resume", "test -- --skip sigkill"]))]
-    Test(TestArgs),
+    Test(test::Args),
     /// Install what the native backends need, on Debian and Ubuntu
     #[command(after_help = examples(&["setup", "setup --only turbojpeg,ort --check"]))]
     Setup(setup::Args),
@@ -83,16 +84,6 @@ enum Chore {
     },
 }
 
-#[derive(clap::Args)]
-struct TestArgs {
-    /// Test as released, without overflow checks and debug assertions
-    #[arg(long)]
-    unchecked: bool,
-    /// Arguments of `cargo test`
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<String>,
-}
-
 fn main() -> ExitCode {
     match run(&Cli::parse().chore, &root()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -107,7 +98,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
     match chore {
         Chore::Tidy => tidy::run(root),
         Chore::Ci(args) => ci::run(root, args),
-        Chore::Test(args) => succeed(selection::test(root, !args.unchecked)?.args(&args.args)),
+        Chore::Test(args) => test::run(root, args),
         Chore::Setup(args) => setup::run(root, args),
         Chore::Examples => examples::run(root),
         Chore::Kernels(args) => kernels::run(root, args),
@@ -135,12 +126,5 @@ mod tests {
             let help = chore.render_help().to_string();
             assert!(help.contains("Exit codes:") && chore.get_about().is_some(), "{help}");
         }
-    }
-
-    #[test]
-    fn tests_take_cargos_arguments() {
-        let parsed = Cli::parse_from(["cargo xtask", "test", "resume", "--", "--skip", "kill"]).chore;
-        let Chore::Test(TestArgs { unchecked: false, args }) = parsed else { panic!("it is another chore") };
-        assert_eq!(args, ["resume", "--", "--skip", "kill"]);
     }
 }
