@@ -54,7 +54,7 @@ fn npy(path: &Path) -> Result<Vec<Row>> {
     let array = npyz::NpyFile::new(File::open(path)?)?;
     let &[rows, dim] = array.shape() else { return Err(format!("{} has no rows", path.display()).into()) };
     let values = array.into_vec::<f32>()?;
-    let mut ids = csv::Reader::from_path(path.with_extension("ids.csv"))?;
+    let mut ids = csv::Reader::from_path(foveate_sink::sidecar(path, "ids.csv"))?;
     let ids: Vec<String> = ids.records().map(|record| Ok(record?[0].to_owned())).collect::<Result<_>>()?;
     if ids.len() as u64 != rows {
         return Err(format!("{} ids of {rows} vectors", ids.len()).into());

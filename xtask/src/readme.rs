@@ -12,9 +12,9 @@ use crate::cargo::{shell, succeed};
 pub(crate) fn run(root: &Path) -> Result<()> {
     let command = command(root, "quickstart")?;
     let output = output_of(&command)?;
-    let path = root.join(output);
     // Output of an earlier run would be mistaken for this run's.
-    for left in [path.with_extension("failures.csv"), path] {
+    for ending in ["", ".failures.csv"] {
+        let left = root.join(format!("{output}{ending}"));
         if left.exists() {
             fs::remove_file(&left)?;
         }

@@ -122,7 +122,7 @@ impl LmdbSink {
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
-        let names = OutputNames::new(&self.options, FORMAT);
+        let names = OutputNames::new(&self.options);
         let settings = staging::settings(&self.options, FORMAT, manifest);
         let main = names.main();
         if existing != Existing::Overwrite && main.exists() && !names.staging().exists() {
@@ -168,7 +168,7 @@ impl LmdbSink {
         self.steps.step("empty staging folder");
         staging.clear(DATA)?;
         if self.options.layout == Layout::Folder {
-            staging::clear_folder(&self.options.output, names, &[FORMAT], existing, &mut self.steps)?;
+            staging::clear_folder(&self.options.output, names, &[FORMAT.to_owned()], existing, &mut self.steps)?;
         }
         self.steps.step("create database");
         let fresh = staging.join(NEW_DATA);
@@ -244,7 +244,8 @@ impl LmdbSink {
         let has_output = run.has_output()?;
         let moves = self.publication(run, has_output);
         if !has_output {
-            staging::remove_overwritten(&run.names, &["lmdb-lock"], &mut self.steps)?;
+            staging::remove_overwritten(&run.names, &[], &mut self.steps)?;
+            remove_if_there(&reader_lock(&run.names.main()))?;
         }
         self.remove_reader_lock(run, &moves)?;
         staging::publish_all(&moves, &mut self.steps)?;
@@ -325,9 +326,7 @@ impl LmdbSink {
         if moves.iter().any(|(staged, target)| *target == vectors && staged.exists()) {
             self.steps.step("remove old output");
             remove_if_there(&vectors)?;
-            let mut lock = vectors.into_os_string();
-            lock.push("-lock");
-            remove_if_there(Path::new(&lock))?;
+            remove_if_there(&reader_lock(&vectors))?;
         }
         Ok(())
     }
@@ -512,6 +511,13 @@ impl Found {
             _ => Err(SinkError::damaged(file, "it does not say which run wrote it")),
         }
     }
+}
+
+/// The lock file that LMDB's readers leave beside a finished file.
+fn reader_lock(vectors: &Path) -> PathBuf {
+    let mut lock = vectors.as_os_str().to_owned();
+    lock.push("-lock");
+    lock.into()
 }
 
 /// Writes the run's records to a database.

@@ -13,7 +13,7 @@ use crate::header::NpyHeader;
 /// Rows of the ids file held in memory at a time.
 const BLOCK: usize = 4096;
 
-/// `x.npy` with one row per vector, and `x.ids.csv` whose line `i + 2` belongs to row `i`.
+/// `x.npy` with one row per vector, and `x.npy.ids.csv` whose line `i + 2` belongs to row `i`.
 ///
 /// Because the rows of a `.npy` file are raw, the file that collects them during the run *becomes* the output: its
 /// header is filled in at the end and it gets its final name. Vectors are written once and never copied, except on a

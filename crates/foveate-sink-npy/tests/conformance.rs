@@ -11,7 +11,7 @@ use foveate_sink::conformance::{
     Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
 };
 use foveate_sink::parts::PartSink;
-use foveate_sink::{Layout, Published, SinkRegistry};
+use foveate_sink::{Layout, Published, SinkRegistry, sidecar};
 use foveate_sink_npy::NpyFormat;
 use foveate_testkit::{Resource, trials};
 use half::f16;
@@ -39,7 +39,7 @@ fn read_one(array: &Path) -> Stored {
     let (length, &[count, dim]) = (file.stream_position().unwrap(), header.shape()) else { panic!("two dimensions") };
     let bytes = header.dtype().num_bytes().unwrap() as u64;
     let vectors = floats(npyz::NpyFile::with_header(header.clone(), &mut file));
-    let mut ids = csv::Reader::from_path(array.with_extension("ids.csv")).unwrap();
+    let mut ids = csv::Reader::from_path(sidecar(array, "ids.csv")).unwrap();
     let rows: Stored = ids
         .records()
         .map(|record| record.unwrap()[0].to_owned())

@@ -24,7 +24,7 @@ arrays = [np.load(file, mmap_mode="r") for file in files]
 assert all(array.dtype == kind and array.flags.c_contiguous for array in arrays)
 assert (np.concatenate(arrays) == vectors).all()
 
-tables = [file.removesuffix("npy") + "ids.csv" for file in files]
+tables = [file + ".ids.csv" for file in files]
 rows = [row for table in tables for row in csv.DictReader(open(table, newline="", encoding="utf-8"))]
 assert [list(row) for row in rows] == [columns] * 10
 assert [row["id"] for row in rows] == ids

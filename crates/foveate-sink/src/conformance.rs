@@ -144,7 +144,7 @@ pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), Str
                 Err(SinkError::NoSpace { path, .. }) => {
                     failures += 1;
                     assert!(path.starts_with(&disk.folder), "{} is named", path.display());
-                    assert!(!OutputNames::new(&options, subject.extension).main().exists(), "nothing is half-written");
+                    assert!(!OutputNames::new(&options).main().exists(), "nothing is half-written");
                 }
                 Ok(_) => break,
                 Err(error) => panic!("{layout:?}, {room} bytes free: {error}"),
@@ -152,7 +152,7 @@ pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), Str
         }
         assert!(failures > 1, "the disk was full {failures} times only");
         fs::remove_file(&ballast).unwrap();
-        if !OutputNames::new(&options, subject.extension).main().exists() {
+        if !OutputNames::new(&options).main().exists() {
             job.finish(&mut *(subject.open)(&options), Existing::Resume, &calls).unwrap();
         }
         same(&expected, &snapshot(&disk.folder), "after running out of space");
@@ -255,12 +255,12 @@ fn crashes(
     for (number, step) in steps.iter().enumerate() {
         let copy = copies.join(number.to_string());
         let options = options(&copy, extension, layout);
-        let main = OutputNames::new(&options, extension).main();
+        let main = OutputNames::new(&options).main();
         let complete = |found: &BTreeMap<PathBuf, Vec<u8>>| *found == old || *found == expected;
         let at = format!("{layout:?}, crash {number} before '{step}'");
         assert!(!main.exists() || complete(&without_staging(&copy)), "{at}: the main file stands beside others' files");
         if number % 2 == 1 {
-            lose_power(&OutputNames::new(&options, extension).staging());
+            lose_power(&OutputNames::new(&options).staging());
         }
         let again = job.finish(&mut *open(&options, quiet()), Existing::Resume, &Calls::default());
         match again {

@@ -17,7 +17,7 @@ use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 pub use csv::push_csv_field;
 pub use error::SinkError;
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
-pub use names::{OutputNames, shard_suffix};
+pub use names::{OutputNames, shard_suffix, sidecar};
 pub use publish::{AtomicFile, publish, sync_file, sync_folder};
 
 /// Every source item with an index below this is stored as a row or recorded as failed.

@@ -16,27 +16,37 @@ pub fn shard_suffix(shard: Option<(u32, u32)>) -> String {
 /// | | file `x.parquet` | folder `dir/` |
 /// |---|---|---|
 /// | vectors | `x.parquet` | `dir/part-00000.parquet`, … |
-/// | sidecar `s` | `x.s` | `dir/s`, or `dir/part-00000.s` when each part has one |
+/// | a part's sidecar `s` | `x.parquet.s` | `dir/part-00000.parquet.s`, … |
+/// | record `s` of the whole output | `x.parquet.s` | `dir/s` |
 /// | file that marks the run as complete | `x.parquet` | `dir/manifest.json` |
 /// | work in progress | `x.parquet.partial/` | `dir/.foveate/run/` |
+///
+/// Further names are appended to the whole name of the file, so that `x.parquet` and `x.npy` share none.
 #[derive(Clone, Debug)]
 pub struct OutputNames {
     output: PathBuf,
     layout: Layout,
     suffix: String,
-    extension: &'static str,
 }
 
 impl OutputNames {
-    /// The names for a run whose vectors go to files ending in `.extension`.
-    pub fn new(options: &SinkOptions, extension: &'static str) -> Self {
-        Self { output: options.output.clone(), layout: options.layout, suffix: shard_suffix(options.shard), extension }
+    /// The names for a run with these options.
+    pub fn new(options: &SinkOptions) -> Self {
+        Self { output: options.output.clone(), layout: options.layout, suffix: shard_suffix(options.shard) }
     }
 
     /// The file whose presence marks the run as complete.
     pub fn main(&self) -> PathBuf {
         match self.layout {
-            Layout::File => self.beside(self.extension),
+            Layout::File => {
+                let mut name = self.output.file_stem().unwrap_or_default().to_owned();
+                name.push(&self.suffix);
+                if let Some(extension) = self.output.extension() {
+                    name.push(".");
+                    name.push(extension);
+                }
+                self.output.with_file_name(name)
+            }
             Layout::Folder => self.beside("manifest.json"),
         }
     }
@@ -44,13 +54,7 @@ impl OutputNames {
     /// A file that belongs to the whole output.
     pub fn beside(&self, name: &str) -> PathBuf {
         match self.layout {
-            Layout::File => {
-                let mut file = self.output.file_stem().unwrap_or_default().to_owned();
-                file.push(&self.suffix);
-                file.push(".");
-                file.push(name);
-                self.output.with_file_name(file)
-            }
+            Layout::File => sidecar(&self.main(), name),
             Layout::Folder => {
                 let (stem, extension) = name.split_once('.').unwrap_or((name, ""));
                 self.output.join(format!("{stem}{}.{extension}", self.suffix))
@@ -64,24 +68,22 @@ impl OutputNames {
     }
 
     /// Whether [`part`](Self::part) could return `name` for one of `extensions`.
-    pub fn is_part(&self, name: &str, extensions: &[&str]) -> bool {
+    pub fn is_part(&self, name: &str, extensions: &[String]) -> bool {
         let Some(rest) = name.strip_prefix("part").and_then(|rest| rest.strip_prefix(self.suffix.as_str())) else {
             return false;
         };
         let Some((number, extension)) = rest.strip_prefix('-').and_then(|rest| rest.split_once('.')) else {
             return false;
         };
-        number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit()) && extensions.contains(&extension)
+        number.len() >= 5
+            && number.bytes().all(|b| b.is_ascii_digit())
+            && extensions.iter().any(|known| known == extension)
     }
 
     /// The folder for work in progress, on the output's own file system.
     pub fn staging(&self) -> PathBuf {
         match self.layout {
-            Layout::File => {
-                let mut name = OsString::from(self.main().file_name().unwrap_or_default());
-                name.push(".partial");
-                self.output.with_file_name(name)
-            }
+            Layout::File => sidecar(&self.main(), "partial"),
             Layout::Folder => {
                 let run = self.suffix.strip_prefix('-').filter(|name| !name.is_empty()).unwrap_or("run");
                 self.output.join(".foveate").join(run)
@@ -90,24 +92,40 @@ impl OutputNames {
     }
 }
 
+/// The file `name` that belongs to `file`: `file.name`.
+pub fn sidecar(file: &Path, name: &str) -> PathBuf {
+    let mut path = OsString::from(file);
+    path.push(".");
+    path.push(name);
+    path.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn names(output: &str, shard: Option<(u32, u32)>) -> OutputNames {
-        OutputNames::new(&SinkOptions { shard, ..SinkOptions::new(output) }, "parquet")
+        OutputNames::new(&SinkOptions { shard, ..SinkOptions::new(output) })
     }
 
     #[test]
     fn a_file_and_its_sidecars() {
         let plain = names("out/a.b.parquet", None);
         assert_eq!(plain.main(), Path::new("out/a.b.parquet"));
-        assert_eq!(plain.beside("failures.csv"), Path::new("out/a.b.failures.csv"));
+        assert_eq!(plain.beside("failures.csv"), Path::new("out/a.b.parquet.failures.csv"));
         assert_eq!(plain.staging(), Path::new("out/a.b.parquet.partial"));
         let shard = names("x.parquet", Some((2, 8)));
         assert_eq!(shard.main(), Path::new("x-00002-of-00008.parquet"));
-        assert_eq!(shard.beside("failures.csv"), Path::new("x-00002-of-00008.failures.csv"));
+        assert_eq!(shard.beside("failures.csv"), Path::new("x-00002-of-00008.parquet.failures.csv"));
         assert_eq!(shard.staging(), Path::new("x-00002-of-00008.parquet.partial"));
+    }
+
+    #[test]
+    fn the_name_is_kept_and_shared_with_no_other_format() {
+        assert_eq!(names("x.PARQUET", None).main(), Path::new("x.PARQUET"));
+        assert_eq!(names("x.npy", None).beside("failures.csv"), Path::new("x.npy.failures.csv"));
+        let bare = OutputNames::new(&SinkOptions { layout: Layout::File, ..SinkOptions::new("vectors") });
+        assert_eq!(bare.main(), Path::new("vectors"));
     }
 
     #[test]
@@ -119,19 +137,22 @@ mod tests {
         let shard = names("out/", Some((2, 8)));
         assert_eq!(shard.main(), Path::new("out/manifest-00002-of-00008.json"));
         assert_eq!(shard.beside("failures.csv"), Path::new("out/failures-00002-of-00008.csv"));
-        assert_eq!(shard.part(Path::new("out"), 3, "ids.csv"), Path::new("out/part-00002-of-00008-00003.ids.csv"));
+        assert_eq!(shard.part(Path::new("out"), 3, "npy"), Path::new("out/part-00002-of-00008-00003.npy"));
         assert_eq!(shard.staging(), Path::new("out/.foveate/00002-of-00008"));
     }
 
     #[test]
     fn only_a_runs_own_parts_are_recognized() {
         let (plain, shard) = (names("out/", None), names("out/", Some((2, 8))));
-        assert!(plain.is_part("part-00000.parquet", &["parquet"]));
-        assert!(plain.is_part("part-123456.ids.csv", &["npy", "ids.csv"]));
-        assert!(!plain.is_part("part-00000.npy", &["parquet"]));
-        assert!(!plain.is_part("part-00002-of-00008-00000.parquet", &["parquet"]));
-        assert!(shard.is_part("part-00002-of-00008-00000.parquet", &["parquet"]));
-        assert!(!shard.is_part("part-00003-of-00008-00000.parquet", &["parquet"]));
-        assert!(!plain.is_part("part-1.parquet", &["parquet"]) && !plain.is_part("particle.parquet", &["parquet"]));
+        assert!(plain.is_part("part-00000.parquet", &["parquet".to_owned()]));
+        assert!(plain.is_part("part-123456.npy.ids.csv", &["npy".to_owned(), "npy.ids.csv".to_owned()]));
+        assert!(!plain.is_part("part-00000.npy", &["parquet".to_owned()]));
+        assert!(!plain.is_part("part-00002-of-00008-00000.parquet", &["parquet".to_owned()]));
+        assert!(shard.is_part("part-00002-of-00008-00000.parquet", &["parquet".to_owned()]));
+        assert!(!shard.is_part("part-00003-of-00008-00000.parquet", &["parquet".to_owned()]));
+        assert!(
+            !plain.is_part("part-1.parquet", &["parquet".to_owned()])
+                && !plain.is_part("particle.parquet", &["parquet".to_owned()])
+        );
     }
 }

@@ -209,7 +209,7 @@ fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
 pub fn clear_folder(
     folder: &Path,
     names: &OutputNames,
-    extensions: &[&str],
+    extensions: &[String],
     existing: Existing,
     steps: &mut Steps,
 ) -> Result<(), SinkError> {
@@ -233,7 +233,7 @@ pub fn clear_folder(
 }
 
 /// This run's part files in an output folder.
-fn list_parts(folder: &Path, names: &OutputNames, extensions: &[&str]) -> Result<Vec<PathBuf>, SinkError> {
+fn list_parts(folder: &Path, names: &OutputNames, extensions: &[String]) -> Result<Vec<PathBuf>, SinkError> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
         let path = entry.map_err(SinkError::io("list", folder))?.path();

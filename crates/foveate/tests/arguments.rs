@@ -160,7 +160,8 @@ fn a_list_of_absent_files_is_a_run_that_failed_and_can_be_repeated() {
         let (photo, list) = (folder.path().join("photo.jpg"), folder.path().join("list.txt"));
         fs::write(&list, format!("{}\n{}\n", photo.display(), folder.path().join("other.jpg").display())).unwrap();
         let out = folder.path().join(name);
-        let failures = if name == "folder" { out.join("failures.csv") } else { out.with_extension("failures.csv") };
+        let failures =
+            if name == "folder" { out.join("failures.csv") } else { foveate::sink::sidecar(&out, "failures.csv") };
         let again = || run(embed(&out).arg("--from-list").arg(&list).arg("--json"));
 
         let mut ran = again().expect(3);
@@ -192,7 +193,7 @@ fn an_overwritten_output_is_not_left_beside_the_failures_of_the_next() {
     assert!(run(embed(&out).arg(&photo)).expect(0).stdout.contains("already complete"));
     run(embed(&out).arg(&photo).arg("--overwrite")).expect(3);
     let left: Vec<_> = tree(folder.path()).into_keys().collect();
-    assert_eq!(left, [Path::new("photo.jpg"), Path::new("x.failures.csv")]);
+    assert_eq!(left, [Path::new("photo.jpg"), Path::new("x.npy.failures.csv")]);
 }
 
 #[test]

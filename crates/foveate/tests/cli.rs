@@ -21,7 +21,7 @@ fn a_folder_of_photos_becomes_a_parquet_file() {
     assert!(ran.stdout.contains("30 inputs = 30 vectors + 0 failures"), "{}", ran.stdout);
     assert!(ran.stdout.contains("bottleneck: "), "{}", ran.stdout);
     assert!(fs::read(&out).unwrap().starts_with(b"PAR1"));
-    assert!(csv(&folder.path().join("x.failures.csv")).is_empty());
+    assert!(csv(&folder.path().join("x.parquet.failures.csv")).is_empty());
     assert!(!folder.path().join("x.parquet.partial").exists(), "nothing is left of the work in progress");
 }
 
@@ -34,7 +34,7 @@ fn json_counts_add_up() {
     assert_eq!(summary["status"], "complete");
     assert_eq!(count("inputs"), count("vectors") + count("failures"));
     assert!(count("failures") > 0 && count("vectors") > 30);
-    assert_eq!(csv(&folder.path().join("x.failures.csv")).len() as u64, count("failures"));
+    assert_eq!(csv(&folder.path().join("x.npy.failures.csv")).len() as u64, count("failures"));
     let stages: Vec<_> = summary["stages"].as_array().unwrap().iter().map(|s| s["stage"].clone()).collect();
     assert_eq!(stages, ["list", "read", "decode", "resize", "batch", "encode", "write"]);
     let parts: Vec<_> = summary["encode_parts"].as_array().unwrap().iter().map(|p| p["part"].clone()).collect();
@@ -143,8 +143,8 @@ fn orientation_and_recipe_matter_and_can_be_chosen() {
         let row = csv(&out(name)).remove(0);
         (row["width"].clone(), row["height"].clone())
     };
-    let (width, height) = size("ignore.ids.csv");
-    assert_eq!(size("apply.ids.csv"), (height, width), "the size is that after orientation");
+    let (width, height) = size("ignore.npy.ids.csv");
+    assert_eq!(size("apply.npy.ids.csv"), (height, width), "the size is that after orientation");
 }
 
 #[test]
@@ -156,6 +156,21 @@ fn an_output_that_exists_is_not_touched_unless_told() {
     assert_eq!(fs::read(&out).unwrap(), b"precious");
     run(embed(&out).args([PHOTOS, "--overwrite"])).expect(0);
     assert_eq!(npy_rows(&out, 64).len(), 30);
+}
+
+#[test]
+fn outputs_of_one_name_and_several_formats_share_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = folder.path().join("list.txt");
+    let formats = names(&backends::sinks());
+    for format in &formats {
+        fs::write(&list, format!("{PHOTOS}/01_astronaut_420.jpg\n{format}-is-absent.jpg\n")).unwrap();
+        run(embed(&folder.path().join(format!("x.{format}"))).arg("--from-list").arg(&list)).expect(0);
+    }
+    for format in &formats {
+        let failures = csv(&folder.path().join(format!("x.{format}.failures.csv")));
+        assert_eq!((failures.len(), &failures[0]["id"]), (1, &format!("{format}-is-absent.jpg")));
+    }
 }
 
 #[test]

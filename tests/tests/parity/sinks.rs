@@ -84,7 +84,7 @@ fn read_npy(path: &Path) -> Stored {
     let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).unwrap().0;
     let shape: Vec<usize> = shape.split(',').map(|side| side.trim().parse().unwrap()).collect();
     assert_eq!(values.len(), shape[0] * shape[1], "{header}");
-    let mut ids = csv::Reader::from_path(path.with_extension("ids.csv")).unwrap();
+    let mut ids = csv::Reader::from_path(foveate_sink::sidecar(path, "ids.csv")).unwrap();
     let ids: Vec<String> = ids.records().map(|record| record.unwrap()[0].to_owned()).collect();
     assert_eq!(ids.len(), shape[0]);
     ids.into_iter().zip(values.chunks(shape[1].max(1)).map(<[f32]>::to_vec)).collect()

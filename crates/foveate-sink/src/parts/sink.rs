@@ -12,7 +12,7 @@ use crate::publish::{parent_of, remove_if_there};
 use crate::staging::{self, FAILURES_HEADER, Phase, Staging, Steps, Taken, push_failure};
 use crate::{
     Element, Existing, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Published, Rows,
-    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sync_file, sync_folder,
+    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sidecar, sync_file, sync_folder,
 };
 
 /// The file without which the rest of a staging folder is meaningless.
@@ -96,13 +96,15 @@ impl<F: PartFormat> PartSink<F> {
         part.saturating_add(1).saturating_mul(self.part_items()).saturating_add(self.options.first_index)
     }
 
-    fn extensions(&self) -> Vec<&'static str> {
-        std::iter::once(self.format.extension()).chain(self.format.sidecars().iter().copied()).collect()
+    fn extensions(&self) -> Vec<String> {
+        let extension = self.format.extension();
+        let sidecars = self.format.sidecars().iter().map(|name| format!("{extension}.{name}"));
+        std::iter::once(extension.to_owned()).chain(sidecars).collect()
     }
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
-        let names = OutputNames::new(&self.options, self.format.extension());
+        let names = OutputNames::new(&self.options);
         let main = names.main();
         if existing != Existing::Overwrite && main.exists() && !names.staging().exists() {
             return Err(self.finished(&names, existing, manifest));
@@ -234,11 +236,9 @@ impl<F: PartFormat> PartSink<F> {
     }
 
     fn part_files(&self, run: &Run, folder: &Path, part: u64) -> PartFiles {
-        let name = |extension: &str| run.names.part(folder, part, extension);
-        PartFiles {
-            vectors: name(self.format.extension()),
-            sidecars: self.format.sidecars().iter().map(|sidecar| name(sidecar)).collect(),
-        }
+        let vectors = run.names.part(folder, part, self.format.extension());
+        let sidecars = self.format.sidecars().iter().map(|name| sidecar(&vectors, name)).collect();
+        PartFiles { vectors, sidecars }
     }
 
     fn take_rows(&mut self, run: &mut Run, rows: &Rows<'_>) -> Result<(), SinkError> {
@@ -462,7 +462,9 @@ impl<F: PartFormat> PartSink<F> {
 
     /// Names of the vector file and its sidecars in a single-file output.
     fn final_names(&self, run: &Run) -> Vec<String> {
-        let paths = self.extensions().into_iter().map(|extension| run.names.beside(extension));
+        let main = run.names.main();
+        let sidecars = self.format.sidecars().iter().map(|name| sidecar(&main, name));
+        let paths = std::iter::once(main.clone()).chain(sidecars);
         paths.map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect()
     }
 
