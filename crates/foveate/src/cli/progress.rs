@@ -1,6 +1,7 @@
 //! The progress display of a job: a bar on a terminal, a plain line every few seconds elsewhere. It is always on
 //! standard error, so that standard output holds only the summary.
 
+use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +35,68 @@ fn show(inputs: &Range<u64>, progress: &Progress, done: &AtomicBool) {
     } else {
         Box::new(Plain { next: Instant::now() + PLAIN_EVERY })
     };
-    let started = Instant::now();
+    let (started, mut meter) = (Instant::now(), Meter::new());
     while !done.load(Ordering::SeqCst) {
         thread::park_timeout(REDRAW);
-        display.update(&State::read(inputs, progress, started.elapsed()));
+        display.update(&State::read(inputs, progress, &mut meter, started.elapsed()));
     }
     display.finish();
+}
+
+/// Measures throughput. Images settle a batch at a time, so it is measured from the arrival of one batch to that of
+/// another: in between, the time that passes says nothing yet.
+struct Meter {
+    /// The latest arrivals: the time since the start, and the images settled by then.
+    arrivals: VecDeque<(Duration, u64)>,
+}
+
+/// The throughput that is shown is of these last seconds.
+const RECENT: Duration = Duration::from_secs(10);
+/// The ETA follows from the throughput of these last seconds, so that a few slow images do not move it.
+const STEADY: Duration = Duration::from_secs(60);
+
+impl Meter {
+    fn new() -> Self {
+        Self { arrivals: VecDeque::from([(Duration::ZERO, 0)]) }
+    }
+
+    fn note(&mut self, now: Duration, images: u64) {
+        if self.arrivals.back().is_some_and(|(_, latest)| *latest == images) {
+            return;
+        }
+        self.arrivals.push_back((now, images));
+        // The first batch also fills the stages before the encoder, which no later one does.
+        let is_first_over = self.arrivals.len() == 3 && self.arrivals[0].1 == 0;
+        let is_outdated = |meter: &Self| meter.arrivals.len() > 2 && meter.arrivals[1].0 + STEADY <= now;
+        if is_first_over || is_outdated(self) {
+            self.arrivals.pop_front();
+        }
+        while is_outdated(self) {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// The time for which the batch under way is taken to progress at the usual pace: since the latest arrival, but no
+    /// longer than a batch takes.
+    fn under_way(&self, now: Duration) -> Duration {
+        let gaps = self.arrivals.iter().zip(self.arrivals.iter().skip(1)).map(|(one, next)| next.0 - one.0);
+        let latest = self.arrivals.back().map_or(now, |(at, _)| *at);
+        now.saturating_sub(latest).min(gaps.max().unwrap_or_default())
+    }
+
+    /// Images per second over about the last `window`.
+    fn rate(&self, window: Duration, now: Duration) -> f64 {
+        let end = now - self.under_way(now);
+        let earlier = self.arrivals.iter().rev().skip(1).find(|(at, _)| *at + window <= end);
+        match (earlier.or(self.arrivals.front()), self.arrivals.back()) {
+            (Some((from, before)), Some((_, images))) => per_second(images - before, end - *from),
+            _ => 0.0,
+        }
+    }
+}
+
+fn per_second(images: u64, time: Duration) -> f64 {
+    images as f64 / time.as_secs_f64().max(1e-9)
 }
 
 /// The state of a job at one moment.
@@ -47,30 +104,37 @@ struct State {
     total: u64,
     settled: u64,
     failures: u64,
-    per_second: f64,
+    /// Images per second, of the last seconds and of the whole session.
+    recent: f64,
+    overall: f64,
+    /// Time to the end; `None` before the first batch.
+    eta: Option<Duration>,
 }
 
 impl State {
-    fn read(inputs: &Range<u64>, progress: &Progress, elapsed: Duration) -> Self {
+    fn read(inputs: &Range<u64>, progress: &Progress, meter: &mut Meter, now: Duration) -> Self {
         let total = inputs.end - inputs.start;
         let earlier = progress.first.load(Ordering::Relaxed).saturating_sub(inputs.start);
         let failures = progress.failures.load(Ordering::Relaxed);
         let session = progress.rows.load(Ordering::Relaxed) + failures;
-        let per_second = session as f64 / elapsed.as_secs_f64().max(1e-9);
-        Self { total, settled: earlier + session, failures, per_second }
-    }
-
-    fn eta(&self) -> String {
-        if self.per_second <= 0.0 {
-            return "ETA –".to_owned();
-        }
-        let left = self.total.saturating_sub(self.settled) as f64 / self.per_second;
+        meter.note(now, session);
+        let settled = earlier + session;
+        let (under_way, steady) = (meter.under_way(now), meter.rate(STEADY, now));
         // Capped, because a rate near zero would overflow the Duration's seconds.
-        format!("ETA {}", HumanDuration(Duration::from_secs(left.min(1e12) as u64)))
+        let left = Duration::from_secs_f64((total.saturating_sub(settled) as f64 / steady).min(1e12));
+        Self {
+            total,
+            settled,
+            failures,
+            recent: meter.rate(RECENT, now),
+            overall: per_second(session, now - under_way),
+            eta: (steady > 0.0).then(|| left.saturating_sub(under_way)),
+        }
     }
 
     fn line(&self) -> String {
-        format!("{:.1} images/s · {} · {} failed", self.per_second, self.eta(), self.failures)
+        let eta = self.eta.map_or_else(|| "–".to_owned(), |eta| HumanDuration(eta).to_string());
+        format!("{:.1} images/s ({:.1} overall) · ETA {eta} · {} failed", self.recent, self.overall, self.failures)
     }
 }
 
@@ -185,13 +249,56 @@ fn style(template: &str) -> ProgressStyle {
 mod tests {
     use super::*;
 
+    /// The states of a session in which batches of 32 images arrive at these times, looked at five times a second.
+    fn session(total: u64, arrivals: &[f64]) -> Vec<(f64, State)> {
+        let (progress, mut meter) = (Progress::default(), Meter::new());
+        let looks =
+            (1..).map(|look| f64::from(look) * 0.2).take_while(|now| *now <= arrivals[arrivals.len() - 1] + 0.1);
+        let state = |now: f64| {
+            let batches = arrivals.iter().filter(|at| **at <= now + 1e-6).count();
+            progress.rows.store(32 * batches as u64, Ordering::Relaxed);
+            (now, State::read(&(0..total), &progress, &mut meter, Duration::from_secs_f64(now)))
+        };
+        looks.map(state).collect()
+    }
+
+    /// The ETA counts down as a clock does, and does not wait for the next batch to do so.
     #[test]
-    fn a_line_tells_rate_eta_and_failures() {
-        let state = State { total: 100, settled: 40, failures: 3, per_second: 2.0 };
-        assert_eq!(state.line(), "2.0 images/s · ETA 30 seconds · 3 failed");
-        let stuck = State { per_second: 0.0, ..state };
-        assert_eq!(stuck.eta(), "ETA –");
-        let slow = State { per_second: 1e-300, total: u64::MAX, ..stuck };
-        assert!(slow.eta().starts_with("ETA "));
+    fn the_eta_of_an_even_session_counts_down() {
+        let arrivals: Vec<f64> = (0..10).map(|batch| 6.0 + 4.0 * f64::from(batch)).collect();
+        let states = session(320, &arrivals);
+        assert!(states.iter().all(|(now, state)| state.eta.is_some() == (*now > 5.9)));
+        for (now, state) in states.iter().filter(|(now, _)| *now >= 10.0) {
+            let eta = state.eta.unwrap().as_secs_f64();
+            assert!((eta - (42.0 - now)).abs() < 0.3, "{eta} s left after {now} s");
+            assert!((state.recent - 8.0).abs() < 0.1, "{} images/s after {now} s", state.recent);
+        }
+        let (_, last) = states.last().unwrap();
+        assert!((last.overall - 320.0 / 42.0).abs() < 0.1, "{}", last.overall);
+    }
+
+    #[test]
+    fn uneven_batches_move_the_eta_little_and_a_standstill_does() {
+        let arrivals: Vec<f64> = (0..40).map(|batch| 4.0 * f64::from(batch + batch % 2)).collect();
+        let etas: Vec<f64> =
+            session(4000, &arrivals).iter().filter_map(|(_, state)| Some(state.eta?.as_secs_f64())).collect();
+        let rises = etas[200..].windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(rises < 0.06 * etas[200], "{rises} of {}", etas[200]);
+
+        let stalled = session(320, &[4.0, 8.0, 60.0]);
+        let at = |time: f64| stalled.iter().find(|(now, _)| *now >= time).unwrap().1.eta.unwrap();
+        assert!(at(55.0) > at(30.0) && at(30.0) > at(14.0), "no batch comes");
+    }
+
+    #[test]
+    fn a_line_tells_rates_eta_and_failures() {
+        let eta = Some(Duration::from_secs(30));
+        let state = State { total: 100, settled: 40, failures: 3, recent: 2.0, overall: 1.5, eta };
+        assert_eq!(state.line(), "2.0 images/s (1.5 overall) · ETA 30 seconds · 3 failed");
+        assert!(State { eta: None, ..state }.line().contains("ETA – ·"));
+        let mut meter = Meter { arrivals: VecDeque::from([(Duration::ZERO, 0), (Duration::from_secs(1 << 40), 1)]) };
+        let (progress, now) = (Progress::default(), Duration::from_secs(1 << 40));
+        progress.rows.store(1, Ordering::Relaxed);
+        assert!(State::read(&(0..u64::MAX), &progress, &mut meter, now).eta.is_some());
     }
 }
