@@ -22,7 +22,7 @@ use foveate::encode::{AnyModel, Encoder, EncoderOptions};
 use foveate::pipeline::{Cancel, Config, Pipeline, Progress};
 use foveate::preprocess::{CpuPreprocessor, PreprocessOptions};
 use foveate::sink::{Existing, Rows, RunManifest, SinkOptions, Watermark};
-use foveate::source::Input;
+use foveate::source::{Input, Separator};
 use foveate_benches::{Result, photos, spread};
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_pipeline::synthetic::{CountingSink, FirstPixels};
@@ -119,7 +119,11 @@ impl Bench {
         let model = Model::open(&args.model, &OpenOptions::from_env())?;
         let options = EmbedOptions {
             existing: Existing::Overwrite,
-            ..EmbedOptions::new(vec![Input::List(list)], &args.model, folder.path().join("out.parquet"))
+            ..EmbedOptions::new(
+                vec![Input::List(list, Separator::Line)],
+                &args.model,
+                folder.path().join("out.parquet"),
+            )
         };
         let backends = Arc::new(Backends::compiled());
         Ok(Self { options, backends, model: Arc::new(model), images: args.images, folder })

@@ -24,7 +24,7 @@ use foveate::pipeline::{Cancel, Progress, RunError, RunReport};
 use foveate::preprocess::{OrientationPolicy, PreprocessError};
 use foveate::resize::ResizeError;
 use foveate::sink::Existing;
-use foveate::source::Input;
+use foveate::source::{Input, Separator};
 use foveate::verify::cosine;
 use foveate_benches::golden::{Closeness, GoldenSet, Threshold};
 use foveate_benches::stored::{self, Row};
@@ -231,7 +231,7 @@ impl Cell {
     fn sample(&self, files: &[PathBuf], images: u64, options: &EmbedOptions) -> Result<Sample> {
         let list = self.folder.path().join("list.txt");
         photos::write_list(files, images, &list)?;
-        let options = EmbedOptions { inputs: vec![Input::List(list)], ..options.clone() };
+        let options = EmbedOptions { inputs: vec![Input::List(list, Separator::Line)], ..options.clone() };
         let loading = Instant::now();
         let job = options.prepare(Box::new(options.list(|_| ())?), &self.backends, &OpenOptions::from_env())?;
         let load_seconds = loading.elapsed().as_secs_f64();

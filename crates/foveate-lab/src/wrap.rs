@@ -276,6 +276,10 @@ impl VectorSink for CheckedSink {
         }
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        lock(&self.0).inner.as_mut().map_or(Ok(0), |inner| inner.failures())
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let mut checked = lock(&self.0);
         checked.look_at(rows);

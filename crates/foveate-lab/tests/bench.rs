@@ -702,6 +702,10 @@ impl VectorSink for SpoiltSink {
         self.inner.begin(manifest, existing)
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.inner.failures()
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let lost = usize::from(self.fault == Fault::SinkLosesARow && rows.index.contains(&500));
         let (kept, dim) = (rows.index.len() - lost, rows.vectors.len() / rows.index.len());

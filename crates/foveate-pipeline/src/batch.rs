@@ -11,6 +11,8 @@ pub(crate) enum Outcome {
     Ready(ItemInfo),
     /// It has no pixels, for this reason.
     Failed(Failure),
+    /// It could not be read, perhaps because its disk is gone.
+    Unreadable(Failure),
 }
 
 /// The metadata stored beside an image's vector.
@@ -78,6 +80,10 @@ impl Pixels {
                     encoded.push(info);
                 }
                 Some(Outcome::Failed(failure)) => encoded.failures.push(failure),
+                Some(Outcome::Unreadable(failure)) => {
+                    encoded.unreadable.push(failure.index);
+                    encoded.failures.push(failure);
+                }
                 None => {}
             }
         }
@@ -156,6 +162,8 @@ pub(crate) struct Encoded {
     pub(crate) end: u64,
     pub(crate) vectors: VectorBuf,
     pub(crate) failures: Vec<Failure>,
+    /// The failures that concern reading, by index.
+    unreadable: Vec<u64>,
     index: Vec<u64>,
     id: Vec<String>,
     width: Vec<u32>,
@@ -175,6 +183,7 @@ impl Encoded {
     pub(crate) fn clear(&mut self) {
         self.vectors.reset(0, 0);
         self.failures.clear();
+        self.unreadable.clear();
         self.index.clear();
         self.id.clear();
         self.width.clear();
@@ -203,6 +212,13 @@ impl Encoded {
         remove(&mut self.width, bad);
         remove(&mut self.height, bad);
         remove(&mut self.xxh3, bad);
+    }
+
+    /// The failures, and after them those of the unreadable items at the end of the batch, without an item between.
+    pub(crate) fn failures_and_streak(&self) -> (&[Failure], &[Failure]) {
+        let indexes = (0..self.end).rev().zip(self.unreadable.iter().rev());
+        let streak = indexes.take_while(|(index, unreadable)| index == *unreadable).count();
+        self.failures.split_at(self.failures.len() - streak)
     }
 
     /// Number of vectors.
@@ -238,6 +254,29 @@ mod tests {
 
     fn failed(index: u64) -> Outcome {
         Outcome::Failed(Failure { index, id: index.to_string(), stage: Stage::Decode, reason: "x".into(), bytes: None })
+    }
+
+    #[test]
+    fn a_streak_is_what_is_unreadable_at_the_end() {
+        let unreadable = |index| match failed(index) {
+            Outcome::Failed(failure) => Outcome::Unreadable(failure),
+            other => other,
+        };
+        let streak = |outcomes: Vec<Outcome>| {
+            let (end, pixels) = (100 + outcomes.len() as u64, Box::new(vec![0; 3 * outcomes.len()]));
+            let batch = OpenBatch::new(0, 100, end, Pixels::new(outcomes.len(), Size::new(1, 1), pixels));
+            let full =
+                (100..).zip(outcomes).filter_map(|(index, outcome)| batch.settle(index, outcome, &[0; 3])).last();
+            let mut encoded = Encoded { end, ..Encoded::default() };
+            full.unwrap().pixels.compact(&mut encoded);
+            let (failures, streak) = encoded.failures_and_streak();
+            (failures.len(), streak.len())
+        };
+        assert_eq!(streak(vec![unreadable(100), unreadable(101)]), (0, 2));
+        assert_eq!(streak(vec![unreadable(100), ready(101), unreadable(102)]), (1, 1));
+        assert_eq!(streak(vec![unreadable(100), failed(101), unreadable(102)]), (2, 1));
+        assert_eq!(streak(vec![unreadable(100), unreadable(101), ready(102)]), (2, 0));
+        assert_eq!(streak(vec![unreadable(100), failed(101)]), (2, 0));
     }
 
     #[test]

@@ -20,8 +20,11 @@ pub struct Config {
     pub prefetch: usize,
     /// Where to record every span and every queue change, for a timeline.
     pub trace: Option<Trace>,
-    /// How many failed items end a run.
+    /// How many failed items end a run. All of the output's count, those of earlier sessions included.
     pub failures: FailurePolicy,
+    /// A run stops when more items than this in a row cannot be read, because their disk or share is probably gone.
+    /// `None`: never.
+    pub max_unreadable: Option<u64>,
     /// How often finished rows are made durable.
     pub commit_every: Duration,
 }
@@ -39,6 +42,7 @@ impl Default for Config {
             prefetch: 1,
             trace: None,
             failures: FailurePolicy::Unlimited,
+            max_unreadable: Some(Self::MAX_UNREADABLE),
             commit_every: Duration::from_secs(2),
         }
     }
@@ -47,6 +51,9 @@ impl Default for Config {
 impl Config {
     /// The default read-ahead limit in bytes.
     pub const READ_AHEAD_BYTES: u64 = 64 << 20;
+
+    /// The default limit on unreadable items in a row.
+    pub const MAX_UNREADABLE: u64 = 100;
 
     /// The number of items that may wait between reading and decoding. Bytes are bounded separately. With fewer items,
     /// threads sleep and wake for every single one.

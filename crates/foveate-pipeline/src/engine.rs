@@ -51,7 +51,8 @@ impl Pipeline {
         let mut lanes: Vec<_> = encoders.into_iter().map(|encoder| Lane::new(encoder, self.config.normalize)).collect();
         let depths = lanes.iter().map(Lane::depth).sum();
         let memory = batch_memory(&mut lanes, self.preprocessors.granularity());
-        let mut writer = Writer::new(self.sink.as_mut(), &self.config, &profiler, progress, first);
+        let sink = self.sink.as_mut();
+        let mut writer = Writer::new(sink, &self.config, &profiler, progress, range.clone(), first)?;
         let items = Items::new(self.source.as_mut(), first..range.end, self.config.batch as u64);
         let (config, preprocessors) = (&self.config, &self.preprocessors);
         let run = Run { config, preprocessors, profiler: &profiler, progress, cancel, depths, memory };

@@ -2,7 +2,7 @@ use foveate_core::Stage;
 use foveate_lane::LaneError;
 use foveate_preprocess::PreprocessError;
 use foveate_sink::{Failure, SinkError};
-use foveate_source::SourceError;
+use foveate_source::{FetchError, SourceError};
 
 use crate::FailurePolicy;
 
@@ -13,6 +13,21 @@ pub enum RunError {
     /// The listing failed.
     #[error("list: {0}")]
     Source(#[from] SourceError),
+    /// A folder of the source is gone. None of its items is recorded as failed for that.
+    #[error("read: {0}")]
+    Fetch(#[from] FetchError),
+    /// More items in a row could not be read than [`Config::max_unreadable`](crate::Config::max_unreadable) allows. They
+    /// are not stored, so a continued run retries them.
+    #[error(
+        "{count} inputs in a row cannot be read, as if their disk were gone; the first: {} ({})",
+        .first.id, .first.reason
+    )]
+    Unreadable {
+        /// Items in a row.
+        count: u64,
+        /// The failure of the first.
+        first: Box<Failure>,
+    },
     /// No preprocessor can be opened.
     #[error(transparent)]
     Preprocess(#[from] PreprocessError),
@@ -24,19 +39,16 @@ pub enum RunError {
     Sink(#[from] SinkError),
     /// More items failed than the policy allows. The batch with the last of them is not stored, so a continued run
     /// retries it.
-    #[error(
-        "{failed} of {seen} inputs failed, more than the limit of {limit}; the last: {} ({}: {})",
-        .last.id, .last.stage, .last.reason
-    )]
+    #[error("{failed} of {seen} inputs failed, more than the limit of {limit}{}", last_failure(.last.as_deref()))]
     TooManyFailures {
-        /// Failures so far.
+        /// Failures so far, those of earlier sessions included.
         failed: u64,
-        /// Inputs so far.
+        /// Inputs so far, those of earlier sessions included.
         seen: u64,
         /// The policy.
         limit: FailurePolicy,
-        /// The failure that exceeded the policy.
-        last: Box<Failure>,
+        /// The failure that exceeded the policy; `None` if those of earlier sessions do.
+        last: Option<Box<Failure>>,
     },
     /// A thread of a stage panicked: a defect in this program.
     #[error("{stage}: panicked: {message}; this is a defect, please report it")]
@@ -60,4 +72,8 @@ pub enum RunError {
     /// The counts do not add up: a defect in this program.
     #[error("{0}; this is a defect, please report it")]
     Accounting(String),
+}
+
+fn last_failure(last: Option<&Failure>) -> String {
+    last.map_or_else(String::new, |last| format!("; the last: {} ({}: {})", last.id, last.stage, last.reason))
 }

@@ -111,10 +111,16 @@ impl Run<'_> {
     }
 
     /// Reads an item's bytes, or records why there are none.
-    fn read(&self, fetch: &mut dyn Fetch, item: Item, batch: Arc<OpenBatch>, spare: &SpareBytes) -> ReadItem {
+    fn read(
+        &self,
+        fetch: &mut dyn Fetch,
+        item: Item,
+        batch: Arc<OpenBatch>,
+        spare: &SpareBytes,
+    ) -> Result<ReadItem, RunError> {
         let mut bytes = spare.take();
-        let failure = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress).err();
-        ReadItem { item, batch, bytes, failure }
+        let fault = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress)?;
+        Ok(ReadItem { item, batch, bytes, fault })
     }
 
     /// Runs every stage in turn on this thread; several encoders take turns.
@@ -133,7 +139,7 @@ impl Run<'_> {
         let (mut free, mut encoded) = (Some(new_pixels()?), Encoded::default());
         while !self.cancel.is_cancelled() {
             let Some((item, batch)) = items.next(self.profiler, || Ok(free.take()))? else { break };
-            let read = self.read(fetch.as_mut(), item, batch, &spare);
+            let read = self.read(fetch.as_mut(), item, batch, &spare)?;
             let Some(full) = worker.take(read)? else { continue };
             let lane = full.number as usize % lanes.len();
             lanes[lane].enter(full, std::mem::take(&mut encoded))?;
@@ -264,7 +270,7 @@ impl<'a> Flow<'a> {
             let pixels = || self.pixels.take().map(|(pixels, _)| pixels);
             let next = lock(&self.items).next(self.run.profiler, pixels)?;
             let Some((item, batch)) = next else { break };
-            let read = self.run.read(fetch.as_mut(), item, batch, &self.spare);
+            let read = self.run.read(fetch.as_mut(), item, batch, &self.spare)?;
             let weight = read.bytes.len() as u64;
             if self.read.push(read, weight).is_err() {
                 break;

@@ -1,14 +1,15 @@
 //! The work of each stage, one unit at a time. The threaded and the sequential engine call the same code.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use foveate_core::{Stage, error_chain};
+use foveate_core::{FaultScope, Stage, error_chain};
 use foveate_profile::{StageProfiler, Trace};
-use foveate_sink::{Failure, VectorSink, Watermark};
+use foveate_sink::{Failure, Rows, VectorSink, Watermark};
 use foveate_source::{Fetch, Item};
 
-use crate::batch::Encoded;
+use crate::batch::{Encoded, Outcome};
 use crate::{Config, RunError};
 
 /// Counters for a progress display, updated during the run.
@@ -54,83 +55,124 @@ pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64
     Failure { index: item.index, id: item.id.clone(), stage, reason, bytes }
 }
 
-/// Reads `item` into `bytes`, or returns the fault.
+/// Reads `item` into `bytes`, or returns its outcome.
 pub(crate) fn read(
     fetch: &mut dyn Fetch,
     item: &Item,
     bytes: &mut Vec<u8>,
     profiler: &StageProfiler,
     progress: &Progress,
-) -> Result<(), Failure> {
+) -> Result<Option<Outcome>, RunError> {
     if let Some(reason) = &item.fault {
-        return Err(failure(item, Stage::List, reason, None));
+        return Ok(Some(Outcome::Failed(failure(item, Stage::List, reason, None))));
     }
     let read = timed(profiler, Stage::Read, || fetch.fetch(item, bytes));
     progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
-    read.map_err(|error| failure(item, Stage::Read, &error_chain(&error), None))
+    let Err(error) = read else { return Ok(None) };
+    let failure = || failure(item, Stage::Read, &error_chain(&error), None);
+    match error.scope() {
+        FaultScope::Run => Err(error.into()),
+        FaultScope::Item if error.suspects_storage() => Ok(Some(Outcome::Unreadable(failure()))),
+        FaultScope::Item => Ok(Some(Outcome::Failed(failure()))),
+    }
 }
 
-/// Stores batches in order, commits at intervals, and enforces the failure policy.
+/// Stores batches in order, commits at intervals, and stops a run whose items fail.
 pub(crate) struct Writer<'a> {
     sink: &'a mut (dyn VectorSink + 'static),
     config: &'a Config,
     profiler: &'a StageProfiler,
     progress: &'a Progress,
     last_commit: Instant,
-    first: u64,
+    /// The output's first item.
+    start: u64,
+    /// Failures that earlier sessions stored.
+    earlier_failures: u64,
     stored: u64,
     committed: u64,
     pub(crate) rows: u64,
     pub(crate) failures: u64,
+    /// The latest items, if none of them could be read. They are stored once a later item shows that the disk is there.
+    streak: Vec<Failure>,
     last_failure: Option<Failure>,
 }
 
 impl<'a> Writer<'a> {
-    /// Creates a writer that continues at item `first`.
+    /// Creates a writer for an output that begins at item `start` and is continued at item `first`.
+    ///
+    /// # Errors
+    /// If earlier sessions stored more failures than the policy allows.
     pub(crate) fn new(
         sink: &'a mut (dyn VectorSink + 'static),
         config: &'a Config,
         profiler: &'a StageProfiler,
         progress: &'a Progress,
+        items: Range<u64>,
         first: u64,
-    ) -> Self {
+    ) -> Result<Self, RunError> {
         progress.first.store(first, Relaxed);
         progress.committed.store(first, Relaxed);
-        Self {
+        let mut writer = Self {
+            earlier_failures: sink.failures()?,
             sink,
             config,
             profiler,
             progress,
             last_commit: Instant::now(),
-            first,
+            start: items.start,
             stored: first,
             committed: first,
             rows: 0,
             failures: 0,
+            streak: Vec::new(),
             last_failure: None,
-        }
+        };
+        writer.check_failures(&[], first, first == items.end)?;
+        Ok(writer)
     }
 
     pub(crate) fn write(&mut self, encoded: &Encoded, at_end: bool) -> Result<(), RunError> {
-        self.check_failures(encoded, at_end)?;
-        timed(self.profiler, Stage::Write, || -> Result<(), RunError> {
-            if encoded.len() > 0 {
-                self.sink.append(&encoded.rows())?;
-            }
-            if !encoded.failures.is_empty() {
-                self.sink.fail(&encoded.failures)?;
-            }
-            Ok(())
-        })?;
-        self.stored = encoded.end;
-        self.rows += encoded.len() as u64;
-        self.failures += encoded.failures.len() as u64;
-        self.progress.rows.store(self.rows, Relaxed);
-        self.progress.failures.store(self.failures, Relaxed);
+        self.check_failures(&encoded.failures, encoded.end, at_end)?;
+        let (failures, streak) = encoded.failures_and_streak();
+        if encoded.len() + failures.len() > 0 {
+            self.end_streak()?;
+            self.store(Some(encoded.rows()), failures)?;
+        }
+        self.streak.extend_from_slice(streak);
+        self.stored = encoded.end - self.streak.len() as u64;
+        self.check_streak()?;
+        if at_end {
+            self.end_streak()?;
+            self.stored = encoded.end;
+        }
         if self.last_commit.elapsed() >= self.config.commit_every { self.commit() } else { Ok(()) }
     }
 
-    /// Makes everything written so far durable.
+    fn store(&mut self, rows: Option<Rows<'_>>, failures: &[Failure]) -> Result<(), RunError> {
+        let rows = rows.filter(|rows| !rows.index.is_empty());
+        timed(self.profiler, Stage::Write, || -> Result<(), RunError> {
+            if let Some(rows) = &rows {
+                self.sink.append(rows)?;
+            }
+            if !failures.is_empty() {
+                self.sink.fail(failures)?;
+            }
+            Ok(())
+        })?;
+        self.rows += rows.map_or(0, |rows| rows.index.len() as u64);
+        self.failures += failures.len() as u64;
+        self.progress.rows.store(self.rows, Relaxed);
+        self.progress.failures.store(self.failures, Relaxed);
+        Ok(())
+    }
+
+    /// Stores the items that could not be read: each is at fault itself.
+    fn end_streak(&mut self) -> Result<(), RunError> {
+        let streak = std::mem::take(&mut self.streak);
+        if streak.is_empty() { Ok(()) } else { self.store(None, &streak) }
+    }
+
+    /// Makes everything stored so far durable.
     pub(crate) fn commit(&mut self) -> Result<(), RunError> {
         if self.stored > self.committed {
             timed(self.profiler, Stage::Write, || self.sink.commit(Watermark(self.stored)))?;
@@ -146,17 +188,28 @@ impl<'a> Writer<'a> {
         self.committed
     }
 
-    fn check_failures(&mut self, encoded: &Encoded, at_end: bool) -> Result<(), RunError> {
-        if let Some(last) = encoded.failures.last() {
+    /// Judges the output up to item `end`, with its latest `failures`.
+    fn check_failures(&mut self, failures: &[Failure], end: u64, at_end: bool) -> Result<(), RunError> {
+        if let Some(last) = failures.last() {
             self.last_failure = Some(last.clone());
         }
-        let Some(last) = &self.last_failure else { return Ok(()) };
-        let failed = self.failures + encoded.failures.len() as u64;
-        let seen = encoded.end - self.first;
+        let latest = (self.streak.len() + failures.len()) as u64;
+        let (failed, seen) = (self.earlier_failures + self.failures + latest, end - self.start);
         let limit = self.config.failures;
         if limit.is_exceeded(failed, seen, at_end) {
-            return Err(RunError::TooManyFailures { failed, seen, limit, last: Box::new(last.clone()) });
+            let last = self.last_failure.take().map(Box::new);
+            return Err(RunError::TooManyFailures { failed, seen, limit, last });
         }
         Ok(())
+    }
+
+    fn check_streak(&self) -> Result<(), RunError> {
+        let count = self.streak.len() as u64;
+        match (self.streak.first(), self.config.max_unreadable) {
+            (Some(first), Some(most)) if count > most => {
+                Err(RunError::Unreadable { count, first: Box::new(first.clone()) })
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -193,6 +193,10 @@ impl VectorSink for CountingSink {
         Ok(Watermark::default())
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        Ok(0)
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let dim = rows.vectors.len().checked_div(rows.index.len()).unwrap_or(0);
         for (&index, vector) in rows.index.iter().zip(rows.vectors.chunks_exact(dim.max(1))) {

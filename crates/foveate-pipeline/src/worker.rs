@@ -7,7 +7,6 @@ use std::time::Duration;
 use foveate_core::{Size, Stage};
 use foveate_preprocess::{Granularity, ItemFault, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_profile::StageProfiler;
-use foveate_sink::Failure;
 use foveate_source::Item;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,7 +19,8 @@ pub(crate) struct ReadItem {
     pub(crate) item: Item,
     pub(crate) batch: Arc<OpenBatch>,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) failure: Option<Failure>,
+    /// Its outcome, if it could not be read.
+    pub(crate) fault: Option<Outcome>,
 }
 
 /// Read buffers that are free for reuse.
@@ -95,7 +95,7 @@ impl<'a> Worker<'a> {
 
     fn prepare_image(&mut self, mut read: ReadItem) -> Result<Option<FullBatch>, RunError> {
         let Self { preprocessor, image, prepared, profiler, .. } = self;
-        if read.failure.is_none() {
+        if read.fault.is_none() {
             preprocessor.preprocess(&[&read.bytes], image, prepared, &Clock(profiler))?;
         }
         let outcome = outcome(&mut read, &mut prepared.drain(..))?;
@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
         let Some(batch) = reads.first().map(|read| Arc::clone(&read.batch)) else { return Ok(None) };
         let Some(mut pixels) = batch.take() else { return Ok(None) };
         pixels.settle_all(|memory| {
-            let readable = reads.iter().filter(|read| read.failure.is_none());
+            let readable = reads.iter().filter(|read| read.fault.is_none());
             let images: Vec<&[u8]> = readable.map(|read| read.bytes.as_slice()).collect();
             if !images.is_empty() {
                 preprocessor.preprocess(&images, memory, prepared, &Clock(profiler))?;
@@ -128,8 +128,8 @@ fn outcome(
     read: &mut ReadItem,
     prepared: &mut dyn Iterator<Item = Result<Size, ItemFault>>,
 ) -> Result<Outcome, RunError> {
-    if let Some(failure) = read.failure.take() {
-        return Ok(Outcome::Failed(failure));
+    if let Some(fault) = read.fault.take() {
+        return Ok(fault);
     }
     let (item, bytes) = (&read.item, &read.bytes);
     match prepared.next() {

@@ -27,10 +27,11 @@ use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
 
 const SIDE: Size = Size::square(2);
 
-/// Items `range`; every 13th is a fault of the listing.
+/// Items `range`; every 13th is a fault of the listing. Those from `gone` on are not there.
 struct Numbers {
     range: Range<u64>,
     next: u64,
+    gone: u64,
 }
 
 impl Source for Numbers {
@@ -54,7 +55,7 @@ impl Source for Numbers {
         "numbers".to_owned()
     }
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        Ok(Box::new(Numbers { range: 0..0, next: 0 }))
+        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone }))
     }
 }
 
@@ -62,6 +63,9 @@ impl Source for Numbers {
 impl Fetch for Numbers {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         out.clear();
+        if item.index >= self.gone {
+            return Err(FetchError::Io(std::io::ErrorKind::NotFound.into()));
+        }
         if item.index % 11 == 10 {
             return Err(FetchError::NotAFile("a socket".to_owned()));
         }
@@ -317,6 +321,9 @@ impl VectorSink for Memory {
     fn begin(&mut self, _: &RunManifest, _: Existing) -> Result<Watermark, SinkError> {
         Ok(Watermark(self.disk.lock().unwrap().watermark.unwrap_or(0)))
     }
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        Ok(self.disk.lock().unwrap().failures.len() as u64)
+    }
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         if self.is_full {
             return Err(SinkError::Misuse("no space left".to_owned()));
@@ -358,6 +365,8 @@ struct Job {
     config: Config,
     cancel: Cancel,
     disk_is_full: bool,
+    /// First item that is not there.
+    gone: u64,
 }
 
 impl Job {
@@ -372,6 +381,7 @@ impl Job {
             config,
             cancel: Cancel::default(),
             disk_is_full: false,
+            gone: u64::MAX,
         }
     }
 
@@ -379,7 +389,7 @@ impl Job {
         let sink = Memory { disk: self.disk, is_full: self.disk_is_full, ..Memory::default() };
         let encoders = if self.devices.is_empty() { vec![Box::new(self.encoder) as _] } else { self.devices };
         let pipeline = Pipeline {
-            source: Box::new(Numbers { next: self.range.start, range: self.range }),
+            source: Box::new(Numbers { next: self.range.start, range: self.range, gone: self.gone }),
             preprocessors: preprocessors(self.granularity),
             encoders,
             sink: Box::new(sink),
@@ -611,6 +621,52 @@ fn too_many_failures_stop_at_the_same_item_for_any_workers() {
         assert!(error.starts_with("4 of 16 inputs failed, more than the limit of 3; the last: item 13"), "{error}");
         check_stored(&disk.lock().unwrap(), 0..8);
     }
+}
+
+#[test]
+fn failures_of_earlier_sessions_count() {
+    let disk: Arc<Mutex<Stored>> = Arc::default();
+    for (limit, told) in [(3, "4 of 16 inputs"), (3, "4 of 16 inputs"), (0, "1 of 8 inputs")] {
+        let mut job = Job::new(400);
+        job.config.failures = FailurePolicy::Count(limit);
+        job.disk = Arc::clone(&disk);
+        let error = job.run().unwrap_err().to_string();
+        assert!(error.starts_with(told), "{error}");
+    }
+    check_stored(&disk.lock().unwrap(), 0..8);
+}
+
+#[test]
+fn a_source_that_is_gone_stops_the_run_and_its_items_have_not_failed() {
+    for workers in [0, 3] {
+        let disk: Arc<Mutex<Stored>> = Arc::default();
+        let session = |gone| {
+            let mut job = Job::new(200);
+            (job.config.workers, job.config.max_unreadable, job.gone) = (workers, Some(5), gone);
+            job.disk = Arc::clone(&disk);
+            job.run()
+        };
+        for _ in 0..2 {
+            let error = session(105).unwrap_err().to_string();
+            assert!(error.starts_with("7 inputs in a row cannot be read") && error.contains("item 105"), "{error}");
+            assert_eq!(disk.lock().unwrap().watermark, Some(105));
+        }
+        session(u64::MAX).unwrap();
+        check_stored(&disk.lock().unwrap(), 0..200);
+    }
+}
+
+#[test]
+fn items_that_are_gone_at_the_end_or_among_others_have_failed() {
+    let mut job = Job::new(123);
+    (job.config.max_unreadable, job.gone) = (Some(5), 117);
+    let disk = Arc::clone(&job.disk);
+    job.run().unwrap_err();
+    let mut job = Job::new(123);
+    (job.config.max_unreadable, job.gone, job.disk) = (Some(6), 117, Arc::clone(&disk));
+    assert_eq!(job.run().unwrap().failures, 6);
+    let stored = disk.lock().unwrap();
+    assert_eq!(stored.failures.iter().filter(|failure| failure.reason.contains("not found")).count(), 6);
 }
 
 #[test]

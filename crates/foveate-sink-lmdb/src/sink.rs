@@ -360,6 +360,10 @@ impl VectorSink for LmdbSink {
         Ok(watermark)
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.on_run("failures", |_, run| run.store.count(run.store.failures))
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         self.on_run("append", |sink, run| sink.take_rows(run, rows))
     }

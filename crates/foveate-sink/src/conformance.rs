@@ -598,6 +598,8 @@ impl Bench<'_> {
             let mut sink = self.sink(&folder);
             let found = sink.begin(&job.manifest, Existing::Resume).unwrap();
             assert_eq!(found, Watermark(committed.unwrap_or(0)), "watermark after {stop} calls");
+            let failures = job.range(0, found.0, false).0.len() as u64;
+            assert_eq!(sink.failures().unwrap(), failures, "failures after {stop} calls");
             drop(sink);
             let published = self.complete(&folder, &job, &calls);
             self.check(&job, &published, &job.rows());

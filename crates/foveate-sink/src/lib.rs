@@ -30,6 +30,9 @@ pub trait VectorSink: Send {
     /// caller continues at that item. Refuses to resume a run with another fingerprint and names the difference.
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError>;
 
+    /// Number of committed failures, those of a resumed run's earlier sessions included.
+    fn failures(&mut self) -> Result<u64, SinkError>;
+
     /// Appends rows, in source order. Not durable before [`commit`](Self::commit).
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError>;
 

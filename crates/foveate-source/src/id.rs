@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// A path's id: the path itself if it is UTF-8. Otherwise each byte that is not UTF-8 becomes `\xNN` and each backslash
-/// is doubled.
+/// A path's id, which no other path has: each byte that is not UTF-8 becomes `\xNN` and each backslash is doubled.
+/// Where the backslash separates folders, paths are always UTF-8 and stay as they are.
 pub(crate) fn id_of(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
-        Ok(text) => text.to_owned(),
-        Err(_) => escape(path),
+        Ok(text) if cfg!(not(unix)) || !text.contains('\\') => text.to_owned(),
+        _ => escape(path),
     }
 }
 
@@ -52,15 +52,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn utf8_paths_are_their_own_ids() {
-        for path in ["a/b.jpg", "ünï/日本.png", "back\\slash", "new\nline"] {
+    fn utf8_paths_without_backslashes_are_their_own_ids() {
+        for path in ["a/b.jpg", "ünï/日本.png", "new\nline"] {
             assert_eq!(id_of(path.as_bytes()), path);
         }
     }
 
+    #[cfg(unix)]
     #[test]
     fn other_bytes_are_escaped_and_backslashes_doubled() {
         assert_eq!(id_of(b"a\xff\\b\xc3.jpg"), r"a\xff\\b\xc3.jpg");
+        assert_eq!(id_of(br"bad\xff.jpg"), r"bad\\xff.jpg", "not the id of the byte");
     }
 
     #[cfg(unix)]

@@ -5,9 +5,11 @@ mod backend;
 pub mod conformance;
 mod fetch;
 mod id;
+mod list;
 mod lister;
 mod listing;
 mod pattern;
+mod roots;
 mod spool;
 mod walk;
 
@@ -18,16 +20,17 @@ use foveate_core::FaultScope;
 
 pub use backend::{FetchBackend, FetchOpener, FetchOptions, FetchRegistry};
 pub use fetch::FileFetch;
-pub use lister::{IMAGE_EXTENSIONS, ListingStats};
-pub use listing::{DEFAULT_MAX_BYTES, Input, Listing, ListingBuilder};
+pub use list::{ListEntry, ListReader, Separator};
+pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
+pub use listing::{DEFAULT_MAX_BYTES, DEFAULT_MAX_LISTING, Input, Listing, ListingBuilder};
 
 /// One input, identified by its position in the source's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Position in the whole source, from 0; sharding and resuming keep it.
     pub index: u64,
-    /// The user's name for it, written to the output. For files it is the path as given or found, as UTF-8. In a path
-    /// that is not UTF-8, each invalid byte is written `\xNN` and each backslash is doubled.
+    /// The user's name for it, written to the output. For files it is the path as given or found. On Unix, each byte
+    /// that is not UTF-8 is written `\xNN` and each backslash is doubled, so that two paths never have one id.
     pub id: String,
     /// What the source's own [`Fetch`] needs to find the bytes; opaque to all other code.
     pub locator: Vec<u8>,
@@ -81,9 +84,23 @@ pub enum SourceError {
     /// The inputs are invalid.
     #[error("{0}")]
     Invalid(String),
+    /// A list of lines contains NUL.
+    #[error("line {line} of {list} contains NUL: its paths end in NUL, or it is UTF-16 without a byte order mark")]
+    NulInList {
+        /// The list.
+        list: String,
+        /// The line, from 1.
+        line: u64,
+    },
+    /// The listing's snapshot would be larger than allowed.
+    #[error("the inputs' paths take more than {limit} bytes")]
+    TooLarge {
+        /// The limit in force.
+        limit: u64,
+    },
 }
 
-/// An item's bytes could not be read: an item fault.
+/// An item's bytes could not be read. [`scope`](Self::scope) says whether that concerns this item alone.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -110,12 +127,28 @@ pub enum FetchError {
     /// The store did not answer in time, or answered only in part.
     #[error("{0}")]
     Unreachable(String),
+    /// The folder in which the item was found is gone, with everything in it.
+    #[error("the folder {folder} {problem}")]
+    FolderGone {
+        /// The folder, as the user named it.
+        folder: String,
+        /// What became of it.
+        problem: String,
+    },
 }
 
 impl FetchError {
-    /// How far this error reaches: one item.
+    /// How far this error reaches: one item, or the run if the item's whole folder is gone.
     pub fn scope(&self) -> FaultScope {
-        FaultScope::Item
+        match self {
+            Self::FolderGone { .. } => FaultScope::Run,
+            _ => FaultScope::Item,
+        }
+    }
+
+    /// Whether the storage may be the cause, rather than the item. Then the next items may fail for the same reason.
+    pub fn suspects_storage(&self) -> bool {
+        matches!(self, Self::Io(_) | Self::Unreachable(_) | Self::FolderGone { .. })
     }
 
     /// Whether a later retry may succeed.

@@ -1,22 +1,30 @@
 //! Turns inputs into records, one outcome per input found.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
-use crate::SourceError;
 use crate::id::to_bytes;
 use crate::pattern::{Pattern, Progress, has_wildcard};
+use crate::roots::Roots;
 use crate::spool::{Spool, SpoolWriter};
-use crate::walk::{Ancestors, Entry, Kind, read_folder};
+use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
+use crate::{ListReader, SourceError};
 
 /// The file name extensions that a folder contributes, in any case. Files that are named, listed or matched by a
 /// pattern count whatever their extension.
 pub const IMAGE_EXTENSIONS: [&str; 10] = ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "tif", "tiff"];
 
+/// The file name extensions of image formats that no decoder reads. A folder does not contribute them, in any case, but
+/// they are counted apart from files that are no images.
+pub const FOREIGN_EXTENSIONS: [&str; 27] = [
+    "arw", "avif", "cr2", "cr3", "dds", "dng", "exr", "hdr", "heic", "heif", "hif", "ico", "j2k", "jp2", "jxl", "nef",
+    "orf", "pbm", "pgm", "ppm", "psd", "qoi", "raf", "rw2", "svg", "tga", "xcf",
+];
+
 /// Counts from listing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingStats {
     /// All inputs, including those with a fault.
     pub items: u64,
@@ -24,14 +32,14 @@ pub struct ListingStats {
     pub faults: u64,
     /// Searched folders.
     pub folders: u64,
-    /// Files in folders that were skipped because their extension is not an image's.
+    /// Images in folders that were skipped because no decoder reads their format, by extension
+    /// ([`FOREIGN_EXTENSIONS`]).
+    pub skipped_foreign: BTreeMap<&'static str, u64>,
+    /// Other files in folders that were skipped because their extension is not an image's.
     pub skipped_other: u64,
     /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
     pub skipped_hidden: u64,
 }
-
-/// Longer lines are not paths.
-const MAX_LINE: u64 = 1 << 16;
 
 /// Number of new items between two progress calls.
 const PROGRESS_STEP: u64 = 1024;
@@ -39,6 +47,7 @@ const PROGRESS_STEP: u64 = 1024;
 pub(crate) struct Lister<'a> {
     spool: SpoolWriter,
     stats: ListingStats,
+    roots: Roots,
     progress: Option<&'a mut dyn FnMut(u64)>,
 }
 
@@ -59,23 +68,25 @@ enum Mode<'p> {
 }
 
 impl<'a> Lister<'a> {
-    pub(crate) fn new(progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
-        Self { spool: SpoolWriter::new(), stats: ListingStats::default(), progress }
+    /// A lister whose snapshot may take `max_bytes`.
+    pub(crate) fn new(max_bytes: u64, progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
+        let spool = SpoolWriter::new(max_bytes);
+        Self { spool, stats: ListingStats::default(), roots: Roots::default(), progress }
     }
 
     /// The complete listing.
-    pub(crate) fn finish(mut self) -> Result<(Spool, ListingStats), SourceError> {
+    pub(crate) fn finish(mut self) -> Result<(Spool, ListingStats, Roots), SourceError> {
         self.stats.items = self.spool.records();
         if let Some(progress) = &mut self.progress {
             progress(self.stats.items);
         }
-        Ok((self.spool.finish()?, self.stats))
+        Ok((self.spool.finish()?, self.stats, self.roots))
     }
 
     /// Adds a file, a folder or a pattern. An existing path is never taken for a pattern.
     pub(crate) fn path(&mut self, path: &Path) -> Result<(), SourceError> {
         match fs::metadata(path) {
-            Ok(data) if data.is_dir() => self.walk(path.to_owned(), Mode::Images),
+            Ok(data) if data.is_dir() => self.search(path, Mode::Images),
             Ok(_) => self.item(path),
             Err(error) => match path.to_str().filter(|text| has_wildcard(text)) {
                 Some(text) => self.pattern(text),
@@ -92,7 +103,7 @@ impl<'a> Lister<'a> {
         };
         let before = self.spool.records();
         if readable(&pattern.base).is_dir() {
-            self.walk(pattern.base.clone(), Mode::Matching(&pattern, pattern.start()))?;
+            self.search(&pattern.base, Mode::Matching(&pattern, pattern.start()))?;
         }
         if self.spool.records() == before {
             self.fault(Path::new(text), "the pattern matches nothing")?;
@@ -100,29 +111,17 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// Adds the paths of a list, one per line. `name` is for messages.
-    pub(crate) fn list(&mut self, name: &str, list: impl Read) -> Result<(), SourceError> {
-        let mut list = BufReader::with_capacity(1 << 16, list);
-        let mut line = Vec::new();
-        for number in 1_u64.. {
-            line.clear();
-            let read = (&mut list).take(MAX_LINE + 1).read_until(b'\n', &mut line);
-            let read = read.map_err(|source| SourceError::Io { action: format!("read {name}"), source })?;
-            if read == 0 {
-                break;
-            }
-            if line.len() as u64 > MAX_LINE {
-                return Err(SourceError::Invalid(format!(
-                    "line {number} of {name} is longer than {MAX_LINE} bytes; is it a list with one path a line?"
-                )));
-            }
-            let line = line.strip_suffix(b"\n").unwrap_or(&line);
-            let path = line.strip_suffix(b"\r").unwrap_or(line);
-            if !path.is_empty() {
-                self.record(path, "")?;
-            }
+    /// Adds the paths of a list.
+    pub(crate) fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
+        while let Some(entry) = list.next_entry()? {
+            self.record(entry.bytes, "")?;
         }
         Ok(())
+    }
+
+    fn search(&mut self, root: &Path, mode: Mode<'_>) -> Result<(), SourceError> {
+        self.roots.insert(root);
+        self.walk(root.to_owned(), mode)
     }
 
     /// Depth first, in the byte order of path components. The stack is on the heap and holds only the names of the
@@ -185,8 +184,11 @@ impl<'a> Lister<'a> {
     fn found_in_folder(&mut self, path: &Path, kind: Kind) -> Result<Option<Mode<'static>>, SourceError> {
         match kind {
             Kind::Folder => return Ok(Some(Mode::Images)),
-            Kind::File if has_image_extension(path) => self.item(path)?,
-            Kind::File => self.stats.skipped_other += 1,
+            Kind::File if known_extension(path, &IMAGE_EXTENSIONS).is_some() => self.item(path)?,
+            Kind::File => match known_extension(path, &FOREIGN_EXTENSIONS) {
+                Some(foreign) => *self.stats.skipped_foreign.entry(foreign).or_default() += 1,
+                None => self.stats.skipped_other += 1,
+            },
             // It might be a folder of images, whatever its name.
             Kind::Broken(reason) => self.fault(path, &reason)?,
         }
@@ -230,22 +232,7 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// An empty path stands for the current folder when joined with names.
-fn readable(folder: &Path) -> &Path {
-    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
-}
-
-fn has_image_extension(path: &Path) -> bool {
-    path.extension()
-        .and_then(|extension| extension.to_str())
-        .is_some_and(|extension| IMAGE_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension)))
-}
-
-/// Opens a list for reading.
-pub(crate) fn open_list(path: &Path) -> Result<fs::File, SourceError> {
-    fs::File::open(path).map_err(|source| list_error(path, source))
-}
-
-fn list_error(path: &Path, source: io::Error) -> SourceError {
-    SourceError::Io { action: format!("open the list {}", path.display()), source }
+fn known_extension(path: &Path, known: &[&'static str]) -> Option<&'static str> {
+    let extension = path.extension()?.to_str()?;
+    known.iter().copied().find(|known| known.eq_ignore_ascii_case(extension))
 }

@@ -1,15 +1,21 @@
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::id::id_of;
-use crate::lister::{Lister, ListingStats, open_list};
+use crate::list::{is_standard_input, open_list};
+use crate::lister::{Lister, ListingStats};
 use crate::pattern::{Pattern, has_wildcard};
+use crate::roots::{ListedFetch, Roots};
 use crate::spool::{Record, Spool};
-use crate::{Fetch, FileFetch, Item, Source, SourceError};
+use crate::{Fetch, FileFetch, Item, ListReader, Separator, Source, SourceError};
 
 /// The default limit on one file's bytes: 256 MiB.
 pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
+
+/// The default limit on a listing's snapshot: 4 GB, which is 50 million paths of 72 bytes.
+pub const DEFAULT_MAX_LISTING: u64 = 4_000_000_000;
 
 /// A command-line argument that stands for images.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,9 +26,9 @@ pub enum Input {
     /// Patterns: `*` and `?` match within a name, `**` any number of folders, `[a-z]` one character, `{jpg,png}` one of
     /// several. Hidden names match only if the pattern has the dot. Matched folders are searched for images.
     Path(PathBuf),
-    /// A file with one path per line (`\n` or `\r\n`, any bytes); `-` is standard input. Empty lines are skipped; there
-    /// is no quoting, no comments and no patterns. Every line is an input that is checked only when it is read.
-    List(PathBuf),
+    /// A file of paths; `-` is standard input. There is no quoting, no comments and no patterns. Every entry is an
+    /// input that is checked only when it is read.
+    List(PathBuf, Separator),
 }
 
 impl Input {
@@ -35,8 +41,8 @@ impl Input {
     pub fn check(&self) -> Result<(), SourceError> {
         match self {
             Self::Path(path) => check_path(path),
-            Self::List(path) if is_standard_input(path) => Ok(()),
-            Self::List(path) => check_list(path),
+            Self::List(path, _) if is_standard_input(path) => Ok(()),
+            Self::List(path, _) => check_list(path),
         }
     }
 }
@@ -62,10 +68,6 @@ fn check_list(path: &Path) -> Result<(), SourceError> {
     }
 }
 
-fn is_standard_input(list: &Path) -> bool {
-    list.as_os_str() == "-"
-}
-
 /// Files, folders, patterns and lists as one source: a snapshot taken when it is built.
 ///
 /// Items follow the order of the inputs, and within a folder or pattern the byte order of path components. Symbolic
@@ -76,12 +78,17 @@ fn is_standard_input(list: &Path) -> bool {
 /// An unreadable input is an [`Item::fault`] in its place: a missing path, an unreadable folder, a broken symbolic
 /// link, a link back to a folder above it, a pattern that matches nothing.
 ///
+/// If a folder that was searched is gone later, reading its items is [`FetchError::FolderGone`](crate::FetchError): the
+/// files are not at fault.
+///
 /// **Memory.** A few MiB for any number of items: a larger snapshot goes to an unnamed temporary file (in `TMPDIR`).
+/// That file has a limit ([`ListingBuilder::max_listing`]), so that an endless list does not fill the disk.
 /// With a snapshot the count and the digest are known, any position can be reached, and later changes to the folders do
 /// not change a running job's order. While listing, only the names of the folders on the way down are held in memory.
 pub struct Listing {
     spool: Spool,
     stats: ListingStats,
+    roots: Arc<Roots>,
     range: Range<u64>,
     max_bytes: u64,
     record: Record,
@@ -90,7 +97,14 @@ pub struct Listing {
 impl Listing {
     /// Starts a listing with no inputs.
     pub fn builder<'a>() -> ListingBuilder<'a> {
-        ListingBuilder { inputs: Vec::new(), max_bytes: DEFAULT_MAX_BYTES, limit: None, shard: None, progress: None }
+        ListingBuilder {
+            inputs: Vec::new(),
+            max_bytes: DEFAULT_MAX_BYTES,
+            max_listing: DEFAULT_MAX_LISTING,
+            limit: None,
+            shard: None,
+            progress: None,
+        }
     }
 
     /// Number of items in the whole listing, regardless of this shard or limit.
@@ -99,8 +113,8 @@ impl Listing {
     }
 
     /// Counts from listing.
-    pub fn stats(&self) -> ListingStats {
-        self.stats
+    pub fn stats(&self) -> &ListingStats {
+        &self.stats
     }
 
     /// Whether the snapshot is in a temporary file.
@@ -143,7 +157,8 @@ impl Source for Listing {
     }
 
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        Ok(Box::new(FileFetch::new(self.max_bytes)))
+        let files = FileFetch::new(self.max_bytes);
+        Ok(Box::new(ListedFetch { files, roots: Arc::clone(&self.roots) }))
     }
 }
 
@@ -151,6 +166,7 @@ impl Source for Listing {
 pub struct ListingBuilder<'a> {
     inputs: Vec<Input>,
     max_bytes: u64,
+    max_listing: u64,
     limit: Option<u64>,
     shard: Option<(u32, u32)>,
     progress: Option<Box<dyn FnMut(u64) + 'a>>,
@@ -166,6 +182,13 @@ impl<'a> ListingBuilder<'a> {
     /// Refuses each file of more bytes than this ([`FetchError::TooLarge`](crate::FetchError::TooLarge)).
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
+        self
+    }
+
+    /// Refuses a listing whose snapshot takes more bytes than this: 8 per item and those of its path
+    /// ([`SourceError::TooLarge`]).
+    pub fn max_listing(mut self, bytes: u64) -> Self {
+        self.max_listing = bytes;
         self
     }
 
@@ -194,19 +217,18 @@ impl<'a> ListingBuilder<'a> {
         if let Some((index, count)) = self.shard.filter(|(index, count)| index >= count) {
             return Err(SourceError::Invalid(format!("there is no shard {index} of {count} (they count from 0)")));
         }
-        let mut lister = Lister::new(self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64)));
+        let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
+        let mut lister = Lister::new(self.max_listing, progress);
         for input in &self.inputs {
             match input {
                 Input::Path(path) => lister.path(path)?,
-                Input::List(path) if is_standard_input(path) => {
-                    lister.list("standard input", std::io::stdin().lock())?;
-                }
-                Input::List(path) => lister.list(&path.display().to_string(), open_list(path)?)?,
+                Input::List(path, separator) => lister.list(ListReader::open(path, *separator)?)?,
             }
         }
-        let (spool, stats) = lister.finish()?;
+        let (spool, stats, roots) = lister.finish()?;
         let range = part(spool.records().min(self.limit.unwrap_or(u64::MAX)), self.shard.unwrap_or((0, 1)));
-        let mut listing = Listing { spool, stats, range, max_bytes: self.max_bytes, record: Record::default() };
+        let (max_bytes, roots) = (self.max_bytes, Arc::new(roots));
+        let mut listing = Listing { spool, stats, roots, range, max_bytes, record: Record::default() };
         listing.seek(0)?;
         Ok(listing)
     }

@@ -27,16 +27,19 @@ pub(crate) struct Record {
 pub(crate) struct SpoolWriter {
     file: BufWriter<SpooledTempFile>,
     written: u64,
+    limit: u64,
     marks: Vec<u64>,
     records: u64,
     hash: Sha256,
 }
 
 impl SpoolWriter {
-    pub(crate) fn new() -> Self {
+    /// A spool of at most `limit` bytes.
+    pub(crate) fn new(limit: u64) -> Self {
         Self {
             file: BufWriter::new(SpooledTempFile::new(MEMORY_BYTES)),
             written: 0,
+            limit,
             marks: Vec::new(),
             records: 0,
             hash: Sha256::new_with_prefix(b"foveate listing 1\n"),
@@ -63,6 +66,9 @@ impl SpoolWriter {
         let len = u32::try_from(bytes.len())
             .map_err(|_| SourceError::Invalid(format!("a path of {} bytes in the inputs", bytes.len())))?;
         self.written += 4 + u64::from(len);
+        if self.written > self.limit {
+            return Err(SourceError::TooLarge { limit: self.limit });
+        }
         self.file.write_all(&len.to_le_bytes()).and_then(|()| self.file.write_all(bytes)).map_err(spool_error)
     }
 
@@ -167,7 +173,7 @@ mod tests {
     use super::*;
 
     fn spool(records: u64) -> Spool {
-        let mut writer = SpoolWriter::new();
+        let mut writer = SpoolWriter::new(u64::MAX);
         for i in 0..records {
             writer.push(format!("folder/{i:08}.jpg").as_bytes(), if i % 1000 == 7 { "gone" } else { "" }).unwrap();
         }
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn the_hash_tells_listings_apart() {
         let hash = |ids: &[&str]| {
-            let mut writer = SpoolWriter::new();
+            let mut writer = SpoolWriter::new(u64::MAX);
             ids.iter().for_each(|id| writer.push(id.as_bytes(), "").unwrap());
             writer.finish().unwrap().hash().to_owned()
         };

@@ -30,6 +30,11 @@ pub(crate) struct Entries {
     pub(crate) broken_off: Option<io::Error>,
 }
 
+/// An empty path stands for the current folder when joined with names.
+pub(crate) fn readable(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
 /// Whether a name is hidden: it begins with a dot.
 pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().first() == Some(&b'.')

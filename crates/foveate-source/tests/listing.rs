@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use foveate_source::conformance::{check, check_shards, enumerate};
-use foveate_source::{Input, Item, Listing, ListingBuilder, Source, SourceError};
+use foveate_source::{FetchError, Input, Item, Listing, ListingBuilder, Separator, Source, SourceError};
 use tempfile::TempDir;
 
 /// A folder with files of the given names (their content is their name) and the folders that they need.
@@ -42,6 +42,11 @@ fn folder(root: &TempDir) -> Input {
     Input::Path(root.path().to_owned())
 }
 
+/// A list with one path per line.
+fn list_of(path: &Path) -> Input {
+    Input::List(path.to_owned(), Separator::Line)
+}
+
 fn fault(root: &TempDir, inputs: impl IntoIterator<Item = Input>) -> (String, String) {
     let mut listing = listing(inputs).build().unwrap();
     let items = enumerate(&mut listing);
@@ -61,10 +66,13 @@ fn folders_are_sorted_by_the_bytes_of_their_components() {
 
 #[test]
 fn folders_give_visible_images_only_and_say_what_they_left_out() {
-    let root = tree(&["a.jpg", "README.txt", "jpg", ".hidden.jpg", ".git/b.jpg", "sub/notes.md", "sub/c.bmp"]);
+    let images = ["a.jpg", "sub/c.bmp", "x.HEIC", "y.heic", "sub/z.avif"];
+    let others = ["README.txt", "jpg", ".hidden.jpg", ".git/b.jpg", "sub/notes.md"];
+    let root = tree(&[&images[..], &others].concat());
     let listed = listing([folder(&root)]).build().unwrap();
     let stats = listed.stats();
     assert_eq!((stats.items, stats.folders, stats.skipped_other, stats.skipped_hidden), (2, 2, 3, 2));
+    assert_eq!(stats.skipped_foreign, [("avif", 1), ("heic", 2)].into());
     assert_eq!(names(root.path(), listing([folder(&root)])), ["a.jpg", "sub/c.bmp"]);
 }
 
@@ -80,7 +88,7 @@ fn inputs_keep_their_order_and_mix() {
     let root = tree(&["z/1.jpg", "a/2.jpg", "m.jpg"]);
     let list = root.path().join("list");
     fs::write(&list, "one\ntwo\n").unwrap();
-    let inputs = [path(&root, "z"), Input::List(list), path(&root, "m.jpg"), path(&root, "a/*")];
+    let inputs = [path(&root, "z"), list_of(&list), path(&root, "m.jpg"), path(&root, "a/*")];
     assert_eq!(names(root.path(), listing(inputs)), ["z/1.jpg", "one", "two", "m.jpg", "a/2.jpg"]);
 }
 
@@ -115,19 +123,49 @@ fn lists_tolerate_line_ends_and_keep_everything_else() {
     let root = tree(&[]);
     let list = root.path().join("list");
     fs::write(&list, b"a.jpg\r\n\n  b # c.jpg \n*.png\r\n\r\nlast").unwrap();
-    let found = names(root.path(), listing([Input::List(list)]));
+    let found = names(root.path(), listing([list_of(&list)]));
     assert_eq!(found, ["a.jpg", "  b # c.jpg ", "*.png", "last"]);
 }
 
 #[test]
 fn lists_that_cannot_be_read_stop_the_run() {
     let root = tree(&[]);
-    let error = listing([Input::List(root.path().join("none"))]).build().unwrap_err();
+    let error = listing([list_of(&root.path().join("none"))]).build().unwrap_err();
     assert!(matches!(&error, SourceError::Io { action, .. } if action.contains("none")), "{error}");
     let binary = root.path().join("binary");
-    fs::write(&binary, vec![1; 1 << 17]).unwrap();
-    let error = listing([Input::List(binary)]).build().unwrap_err();
+    fs::write(&binary, vec![1; 2 << 20]).unwrap();
+    let error = listing([list_of(&binary)]).build().unwrap_err();
     assert!(error.to_string().contains("line 1 of"), "{error}");
+}
+
+#[test]
+fn a_listing_has_a_largest_size() {
+    let list = tempfile::NamedTempFile::new().unwrap();
+    fs::write(list.path(), "x.jpg\n".repeat(100)).unwrap();
+    let limited = |bytes| listing([list_of(list.path())]).max_listing(bytes).build();
+    assert_eq!(limited(100 * (8 + 5)).unwrap().total(), 100);
+    assert!(matches!(limited(100 * (8 + 5) - 1), Err(SourceError::TooLarge { .. })));
+}
+
+#[test]
+fn a_folder_that_is_gone_is_told_from_a_file_that_is_gone() {
+    let root = tree(&["photos/a/1.jpg", "photos/a/2.jpg", "photos/b/3.jpg"]);
+    let photos = root.path().join("photos");
+    for input in [photos.clone(), photos.join("*/*.jpg")] {
+        let mut listed = listing([Input::Path(input)]).build().unwrap();
+        let (items, mut fetch) = (enumerate(&mut listed), listed.open_fetch().unwrap());
+        let mut error = |item: usize| fetch.fetch(&items[item], &mut Vec::new()).unwrap_err();
+        let (file, hidden) = (photos.join("a/1.jpg"), root.path().join("hidden"));
+        fs::rename(&file, root.path().join("1.jpg")).unwrap();
+        assert!(matches!(error(0), FetchError::Io(_)), "one file is gone");
+        fs::rename(&photos, &hidden).unwrap();
+        assert!(matches!(error(1), FetchError::FolderGone { .. }), "all are gone");
+        fs::create_dir(&photos).unwrap();
+        assert!(error(1).to_string().ends_with("is empty now"), "as a mount point without its file system");
+        fs::remove_dir(&photos).unwrap();
+        fs::rename(&hidden, &photos).unwrap();
+        fs::rename(root.path().join("1.jpg"), &file).unwrap();
+    }
 }
 
 #[test]
@@ -160,7 +198,7 @@ fn progress_counts_up_to_the_total() {
     let list = tempfile::NamedTempFile::new().unwrap();
     fs::write(list.path(), "x.jpg\n".repeat(5000)).unwrap();
     let mut told = Vec::new();
-    let input = Input::List(list.path().to_owned());
+    let input = list_of(list.path());
     Listing::builder().inputs([input]).progress(|items| told.push(items)).build().unwrap();
     assert!(told.len() >= 4 && told.is_sorted(), "{told:?}");
     assert_eq!(told.last(), Some(&5000));
@@ -171,7 +209,7 @@ fn hundreds_of_thousands_go_to_disk_and_every_place_is_found() {
     let list = tempfile::NamedTempFile::new().unwrap();
     let lines: String = (0..200_000).map(|i| format!("photos/of/a/long/name/{i:06}.jpg\n")).collect();
     fs::write(list.path(), lines).unwrap();
-    let mut listed = listing([Input::List(list.path().to_owned())]).build().unwrap();
+    let mut listed = listing([list_of(list.path())]).build().unwrap();
     assert!(listed.is_on_disk());
     assert_eq!(listed.range(), 0..200_000);
     for index in [199_999, 0, 123_456, 4096, 4095] {
@@ -238,7 +276,7 @@ mod unix {
 
         let list = tempfile::NamedTempFile::new().unwrap();
         fs::write(list.path(), [odd.as_os_str().as_bytes(), b"\n"].concat()).unwrap();
-        let mut listed = listing([Input::List(list.path().to_owned())]).build().unwrap();
+        let mut listed = listing([list_of(list.path())]).build().unwrap();
         assert_eq!(enumerate(&mut listed)[0].locator, items[1].locator);
     }
 

@@ -423,6 +423,9 @@ impl VectorSink for Weak {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.sink.begin(manifest, existing)
     }
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.sink.failures()
+    }
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         assert!(!rows.id.iter().any(|id| Some(id.as_str()) == self.poison), "a poisoned row");
         self.sink.append(rows)

@@ -46,6 +46,10 @@ impl VectorSink for MemorySink {
         Ok(Watermark::default())
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        Ok(self.with(|all| all.failures.len() as u64))
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let dim = rows.vectors.len().checked_div(rows.index.len()).unwrap_or(0);
         let vectors = rows.vectors.chunks_exact(dim.max(1));

@@ -103,6 +103,8 @@ pub struct EmbedOptions {
     pub limit: Option<u64>,
     /// Maximum bytes of one file.
     pub max_bytes: u64,
+    /// Maximum bytes of the listing's snapshot.
+    pub max_listing: u64,
     /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
     pub model: String,
     /// Path of the output; its extension, or `sink`, decides the format.
@@ -161,6 +163,8 @@ pub struct EmbedOptions {
     pub trace: Option<Trace>,
     /// When to stop a run whose items fail.
     pub failures: FailurePolicy,
+    /// Maximum unreadable inputs in a row; see [`Config::max_unreadable`].
+    pub max_unreadable: Option<u64>,
     /// Interval between commits, which make finished rows durable.
     pub commit_every: std::time::Duration,
 }
@@ -177,6 +181,7 @@ impl EmbedOptions {
             inputs,
             limit: None,
             max_bytes: foveate_source::DEFAULT_MAX_BYTES,
+            max_listing: foveate_source::DEFAULT_MAX_LISTING,
             model: model.into(),
             output: output.into(),
             existing: Existing::Resume,
@@ -206,6 +211,7 @@ impl EmbedOptions {
             prefetch: 1,
             trace: None,
             failures: FailurePolicy::default(),
+            max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: std::time::Duration::from_secs(2),
         }
     }
@@ -226,7 +232,8 @@ impl EmbedOptions {
 
     /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
     pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
-        let mut builder = Listing::builder().inputs(self.inputs.iter().cloned()).max_bytes(self.max_bytes);
+        let mut builder = Listing::builder().inputs(self.inputs.iter().cloned());
+        builder = builder.max_bytes(self.max_bytes).max_listing(self.max_listing);
         if let Some(shard) = self.shard {
             builder = builder.shard(shard.index, shard.count);
         }
@@ -261,6 +268,10 @@ impl EmbedOptions {
     pub fn check_output(&self, backends: &Backends) -> Result<(), EmbedError> {
         let options = self.sink_options(0);
         backends.sinks.get(&self.sink_name(&backends.sinks)?)?.open(&options)?;
+        let other = self.shard.and_then(|shard| Some((shard, shard.other_count(&self.output, options.layout)?)));
+        if let Some((shard, file)) = other {
+            return Err(EmbedError::ShardCount { shard, file });
+        }
         Ok(foveate_sink::staging::check_place(&options)?)
     }
 
@@ -439,6 +450,7 @@ impl EmbedOptions {
             read_ahead_bytes: Config::READ_AHEAD_BYTES,
             trace: self.trace.clone(),
             failures: self.failures,
+            max_unreadable: self.max_unreadable,
             commit_every: self.commit_every,
         }
     }
@@ -671,6 +683,14 @@ pub enum EmbedError {
     /// The output cannot be opened.
     #[error(transparent)]
     Sink(#[from] SinkError),
+    /// Shards of another number in the same place.
+    #[error("cannot write shard {shard} beside {}, which is of another number of shards", .file.display())]
+    ShardCount {
+        /// This run's shard.
+        shard: Shard,
+        /// A file of the other run.
+        file: PathBuf,
+    },
     /// A list of devices that names none.
     #[error("'{0}' names no device")]
     NoDevice(String),

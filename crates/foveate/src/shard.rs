@@ -1,4 +1,7 @@
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use foveate_sink::Layout;
 
 /// One of `count` equal, contiguous parts of the inputs. The shards' outputs, concatenated, equal the unsharded output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +27,50 @@ impl Shard {
             None if text == "auto" => (array_index(&variable)?, array_count(&variable)?),
             None => return Err(ShardError(format!("'{text}' is not i/n, auto or auto/n"))),
         };
+        if count == 0 {
+            return Err(ShardError(format!("{index}/{count}: there is at least one shard; 0/1 is all inputs")));
+        }
         if index >= count {
-            let range = count.saturating_sub(1);
-            return Err(ShardError(format!("{index}/{count}: the index counts from 0, so it goes to {range}")));
+            let last = count - 1;
+            return Err(ShardError(format!("{index}/{count}: the index counts from 0, so it goes to {last}")));
         }
         Ok(Self { index, count })
     }
+
+    /// Returns a file at the output's place that belongs to a run with another number of shards, if there is one. Next
+    /// to it, this shard's rows would be there twice.
+    pub(crate) fn other_count(self, output: &Path, layout: Layout) -> Option<PathBuf> {
+        let folder = match layout {
+            Layout::Folder => output,
+            Layout::File => output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+        };
+        let is_of_run = |prefix: &str, rest: &str| match layout {
+            Layout::Folder => ["", "part", "manifest"].contains(&prefix),
+            Layout::File => {
+                let extension = output.extension().unwrap_or_default().to_string_lossy();
+                output.file_stem().is_some_and(|stem| stem == prefix)
+                    && rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(&*extension))
+            }
+        };
+        let entries =
+            [folder.to_owned(), folder.join(".foveate")].into_iter().filter_map(|folder| fs::read_dir(folder).ok());
+        let others = entries.flatten().flatten().map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            sharded(&name).is_some_and(|(prefix, count, rest)| count != self.count && is_of_run(prefix, rest))
+        });
+        others.min()
+    }
+}
+
+/// Splits the name of a shard's file (see [`foveate_sink::shard_suffix`]) into the part before the suffix, the number
+/// of shards, and the part after the suffix.
+fn sharded(name: &str) -> Option<(&str, u32, &str)> {
+    let digits = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (before, after) = name.rsplit_once("-of-")?;
+    let (prefix, index) = before.rsplit_once('-').unwrap_or(("", before));
+    let (count, rest) = after.split_at(after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len()));
+    (digits(index) && digits(count)).then_some(())?;
+    Some((prefix, count.parse().ok()?, rest))
 }
 
 const SLURM_ID: &str = "SLURM_ARRAY_TASK_ID";
@@ -80,8 +121,19 @@ mod tests {
     fn explicit_shards_count_from_zero() {
         assert_eq!(parse("2/8", &[]), Ok((2, 8)));
         assert!(parse("8/8", &[]).unwrap_err().contains("goes to 7"));
-        for bad in ["2", "a/8", "2/", "-1/8", "0/0", "1/2/3"] {
+        assert!(parse("0/0", &[]).unwrap_err().contains("0/1 is all inputs"));
+        for bad in ["2", "a/8", "2/", "-1/8", "1/2/3"] {
             assert!(parse(bad, &[]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn another_number_of_shards_is_seen_in_names() {
+        assert_eq!(sharded("best-of-3-00001-of-00004.npy"), Some(("best-of-3", 4, ".npy")));
+        assert_eq!(sharded("part-00001-of-00004-00000.parquet"), Some(("part", 4, "-00000.parquet")));
+        assert_eq!(sharded("00001-of-00004"), Some(("", 4, "")));
+        for other in ["part-00000.parquet", "best-of-3.npy", "1-of-2", "part-00001-of-.npy"] {
+            assert_eq!(sharded(other), None, "{other}");
         }
     }
 

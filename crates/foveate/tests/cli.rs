@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[cfg(unix)]
+mod inputs;
 
 use std::fs;
 use std::path::Path;

@@ -89,6 +89,10 @@ impl VectorSink for Timed<Box<dyn VectorSink>> {
         self.inner.begin(manifest, existing)
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.inner.failures()
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         self.log.time(|| self.inner.append(rows))
     }

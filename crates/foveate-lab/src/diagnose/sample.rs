@@ -158,6 +158,10 @@ impl VectorSink for Timed<CheckedSink> {
         self.inner.begin(manifest, existing)
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.inner.failures()
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         self.time(rows.index.len() as u64, |sink| sink.append(rows))
     }

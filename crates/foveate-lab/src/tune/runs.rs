@@ -98,6 +98,10 @@ impl VectorSink for Noted {
         self.sink.begin(manifest, existing)
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.sink.failures()
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         self.arrivals.note(rows.index.len());
         self.sink.append(rows)

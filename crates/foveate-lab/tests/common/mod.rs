@@ -571,6 +571,10 @@ impl VectorSink for FakeSink {
         Ok(Watermark::default())
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        Ok(self.failures)
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         self.labour.on(rows.index.len());
         self.rows += rows.index.len() as u64;

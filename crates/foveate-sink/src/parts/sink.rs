@@ -527,6 +527,10 @@ impl<F: PartFormat> VectorSink for PartSink<F> {
         Ok(watermark)
     }
 
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        self.on_run("failures", |_, run| Ok(run.state.failures))
+    }
+
     fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         self.on_run("append", |sink, run| sink.take_rows(run, rows))
     }

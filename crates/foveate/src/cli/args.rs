@@ -13,7 +13,7 @@ use super::lab_args::{
 };
 use super::plan_args::{self, PlanArgs};
 use super::service_args::{self, EnqueueArgs, ServeArgs, WorkerArgs};
-use super::values::{parse_count, parse_positive, parse_seconds, parse_setting};
+use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -147,9 +147,15 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Inputs")]
     pub(crate) shard: Option<Shard>,
 
-    /// Stop when more inputs than this fail: a count, or a share (`1%`, judged from 200 inputs on).
+    /// Stop when more inputs than this fail: a count, or a share (`1%`, judged from 200 inputs on). All of the output's
+    /// count, those of earlier sessions included.
     #[arg(long, value_name = "N|P%", value_parser = parse_failures, conflicts_with = "strict", help_heading = "Inputs")]
     pub(crate) max_failures: Option<FailurePolicy>,
+
+    /// Stop when more inputs than this in a row cannot be read, because their disk or share is probably gone: a count,
+    /// or `off`.
+    #[arg(long, value_name = "N|off", default_value = "100", help_heading = "Inputs")]
+    pub(crate) max_unreadable: CountOrOff,
 
     /// Stop at the first input that fails.
     #[arg(long, help_heading = "Inputs")]

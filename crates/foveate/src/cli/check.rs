@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
-use foveate::source::Input;
+use foveate::source::{Input, Separator};
 
 use super::args::{Command, EmbedArgs, VerifyArgs};
 use super::exit::Usage;
@@ -120,7 +120,8 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
     queue(&args.queue)?;
     let paths = args.inputs.iter().filter(|input| !is_address(input)).map(|path| Input::Path(path.into()));
-    all_exist(paths.chain(args.from_list.iter().cloned().map(Input::List)))
+    let lists = args.from_list.iter().map(|list| Input::List(list.clone(), Separator::Line));
+    all_exist(paths.chain(lists))
 }
 
 fn services(args: &ServiceArgs) -> anyhow::Result<()> {

@@ -59,6 +59,7 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         part_items: args.part_items,
         shard: args.shard,
         failures: if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() },
+        max_unreadable: args.max_unreadable.0,
         commit_every: args.commit_every,
         trace: trace::new(args.trace.as_deref()),
         ..job::options(&args.job, &args.output)

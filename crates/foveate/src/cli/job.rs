@@ -1,6 +1,7 @@
 //! The parts that the embedding commands share.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use anyhow::Context;
 use foveate::DecodeScale;
@@ -8,7 +9,7 @@ use foveate::core::PixelLimits;
 use foveate::decode::DecoderOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::pipeline::Cancel;
-use foveate::source::{Input, Listing, Source};
+use foveate::source::{Input, Listing, ListingStats, Separator, Source, SourceError};
 
 use super::exit::Usage;
 use super::job_args::{EmbeddingArgs, JobArgs};
@@ -19,6 +20,7 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         inputs: inputs(args),
         limit: args.limit,
         max_bytes: args.max_bytes,
+        max_listing: args.max_listing,
         readers: args.readers,
         prefetch: args.prefetch,
         ..embedding(&args.embedding, output)
@@ -27,8 +29,9 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
 
 /// Returns the inputs that the arguments name, in the order of the output's rows.
 pub(crate) fn inputs(args: &JobArgs) -> Vec<Input> {
+    let separator = if args.null { Separator::Nul } else { Separator::Line };
     let paths = args.inputs.iter().cloned().map(Input::Path);
-    paths.chain(args.from_list.iter().cloned().map(Input::List)).collect()
+    paths.chain(args.from_list.iter().map(|list| Input::List(list.clone(), separator))).collect()
 }
 
 /// Collects the options of embedding, which do not depend on the source of the images.
@@ -65,9 +68,20 @@ pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
     }
 }
 
+/// Set while inputs are listed. Nothing was written then, so a signal ends the process at once, even if a list's next
+/// line never comes.
+static LISTING: AtomicBool = AtomicBool::new(false);
+
 /// Lists the inputs. An empty list is a [`Usage`] error, because an empty output would hide a mistyped path or shard.
 pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow::Result<Listing> {
-    let mut listing = options.list(progress).context("cannot list the inputs")?;
+    LISTING.store(true, SeqCst);
+    let listing = options.list(progress);
+    LISTING.store(false, SeqCst);
+    let mut listing = match listing {
+        Ok(listing) => listing,
+        Err(error @ SourceError::Io { .. }) => return Err(error).context("cannot list the inputs"),
+        Err(error) => return Err(Usage::from(anyhow::Error::new(error)).into()),
+    };
     match nothing_to_do(&mut listing)? {
         None => Ok(listing),
         Some(why) => Err(Usage::from(anyhow::anyhow!("no inputs: {why}")).into()),
@@ -94,8 +108,20 @@ fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
 pub(crate) fn left_out(listing: &Listing) -> Option<String> {
     let stats = listing.stats();
     let (other, hidden) = (stats.skipped_other, stats.skipped_hidden);
-    (other + hidden > 0)
-        .then(|| format!("left out of folders: {other} files without an image's extension, {hidden} hidden entries"))
+    let foreign = foreign(stats);
+    (other + hidden > 0 || foreign.is_some()).then(|| {
+        let foreign = foreign.unwrap_or_default();
+        format!("left out of folders: {foreign}{other} files without an image's extension, {hidden} hidden entries")
+    })
+}
+
+/// Describes the images whose format this build cannot read, and what would.
+fn foreign(stats: &ListingStats) -> Option<String> {
+    let kinds: Vec<_> =
+        stats.skipped_foreign.iter().map(|(extension, count)| format!("{count} .{extension}")).collect();
+    let (images, kinds) = (stats.skipped_foreign.values().sum::<u64>(), kinds.join(", "));
+    let remedy = "convert them to JPEG or PNG, with ImageMagick: `magick mogrify -format jpg FILES`";
+    (images > 0).then(|| format!("{images} images that this build cannot read ({kinds}; {remedy}), "))
 }
 
 /// Installs a signal handler: the first signal asks the run to commit and stop, the second ends the process at once.
@@ -107,7 +133,7 @@ pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
 pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let cancel = cancel.clone();
     ctrlc::set_handler(move || {
-        if cancel.is_cancelled() {
+        if cancel.is_cancelled() || LISTING.load(SeqCst) {
             std::process::exit(130);
         }
         tell();

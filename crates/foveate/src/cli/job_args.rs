@@ -23,6 +23,10 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
 
+    /// The lists' paths end in NUL, not at the line's end (`find -print0`).
+    #[arg(short = '0', long, requires = "from_list", help_heading = "Inputs")]
+    pub(crate) null: bool,
+
     #[command(flatten)]
     pub(crate) embedding: EmbeddingArgs,
 
@@ -33,6 +37,10 @@ pub(crate) struct JobArgs {
     /// Refuse files larger than this (`256M`).
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Inputs")]
     pub(crate) max_bytes: u64,
+
+    /// Refuse inputs whose paths take more than this; they are kept in a temporary file.
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs")]
+    pub(crate) max_listing: u64,
 
     /// Threads that read files.
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]

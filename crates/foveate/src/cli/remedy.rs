@@ -54,6 +54,7 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
             "`foveate doctor` lists each encoder's devices; NVIDIA GPUs need their driver and a build with `-F cuda`",
         ),
         EmbedError::Extension { .. } => Some("name a folder (`-o out/`) or a format (`--sink NAME`)"),
+        EmbedError::ShardCount { .. } => Some("choose another output, or remove the other run's files"),
         EmbedError::NoDevice(_) => Some("give --device a name such as cpu or cuda:0"),
         EmbedError::Sink(error) => of_sink(error),
         EmbedError::Source(error) => of_source(error),
@@ -64,6 +65,10 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
 fn of_run(error: &RunError) -> Option<&'static str> {
     match error {
         RunError::TooManyFailures { .. } => Some("repair the inputs or raise --max-failures"),
+        RunError::Unreadable { .. } => {
+            Some("bring it back and run the same command again, or record them as failures with `--max-unreadable off`")
+        }
+        RunError::Fetch(_) => Some("bring it back and run the same command again: it continues after the last commit"),
         RunError::Sink(error) => of_sink(error),
         RunError::Source(error) => of_source(error),
         _ => None,
@@ -90,6 +95,8 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
 fn of_source(error: &SourceError) -> Option<&'static str> {
     match error {
         SourceError::Io { source, .. } => of_reading(source),
+        SourceError::NulInList { .. } => Some("pass -0 if NUL separates its paths, or convert it to UTF-8"),
+        SourceError::TooLarge { .. } => Some("raise --max-listing, unless a list has no end"),
         _ => None,
     }
 }

@@ -40,9 +40,31 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     suffixed(text).filter(|&number| number >= 1.0).map(|number| number as u64).ok_or_else(refused)
 }
 
+/// A count, or `off` for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CountOrOff(pub(crate) Option<u64>);
+
+impl FromStr for CountOrOff {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(None)),
+            _ => text.parse().map(|count| Self(Some(count))).map_err(|_| "expected a count (100) or off".to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_may_be_off() {
+        assert_eq!("off".parse(), Ok(CountOrOff(None)));
+        assert_eq!("20".parse(), Ok(CountOrOff(Some(20))));
+        assert!("1%".parse::<CountOrOff>().is_err());
+    }
 
     #[test]
     fn counts_take_suffixes_and_refuse_nonsense() {
