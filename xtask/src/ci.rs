@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::cargo::{cargo, forget_package, shell, succeed};
-use crate::{bench_matrix, examples, kernels, new_backend, readme, selection, setup, tidy};
+use crate::{bench_matrix, examples, faults, kernels, new_backend, readme, selection, setup, tidy};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -59,7 +59,7 @@ struct Ci<'a> {
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// Cheap and informative steps first. `matrix` uses what `test` builds.
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -76,6 +76,12 @@ const STEPS: [Step; 16] = [
         about: "the README's first command, its output verified",
         when: When::Always,
         run: quickstart,
+    },
+    Step {
+        name: "faults",
+        about: "disturbed at any call, every sink's output comes out the same",
+        when: When::Always,
+        run: faults_step,
     },
     Step { name: "fuzz", about: "every fuzz target, for seconds", when: When::Always, run: fuzz },
     Step {
@@ -230,6 +236,13 @@ fn doc(ci: Ci<'_>) -> Result<Outcome> {
 
 fn quickstart(ci: Ci<'_>) -> Result<Outcome> {
     readme::run(ci.root).map(|()| Outcome::Done)
+}
+
+fn faults_step(ci: Ci<'_>) -> Result<Outcome> {
+    if !cfg!(target_os = "linux") {
+        return Ok(Outcome::NotRun("the injector knows Linux's system calls"));
+    }
+    faults::run(ci.root, &faults::Args::form(ci.full)).map(|()| Outcome::Done)
 }
 
 fn fuzz(ci: Ci<'_>) -> Result<Outcome> {

@@ -7,6 +7,7 @@ mod bench_matrix;
 mod cargo;
 mod ci;
 mod examples;
+mod faults;
 mod gpu_bundle;
 mod imports;
 mod kernels;
@@ -57,6 +58,9 @@ enum Chore {
     /// Run all tests: every feature where `cargo xtask setup` ran, else the default members
     #[command(after_help = examples(&["test resume", "test -- --skip sigkill"]))]
     Test(test::Args),
+    /// Attack the outputs' durability: a fault at every file system call, power losses, two writers
+    #[command(after_help = examples(&["faults", "faults --full --seed 7", "faults --only parquet/call/17/kill"]))]
+    Faults(faults::Args),
     /// Install what the native backends need, on Debian and Ubuntu
     #[command(after_help = examples(&["setup", "setup --only turbojpeg,ort --check"]))]
     Setup(setup::Args),
@@ -99,6 +103,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
         Chore::Tidy => tidy::run(root),
         Chore::Ci(args) => ci::run(root, args),
         Chore::Test(args) => test::run(root, args),
+        Chore::Faults(args) => faults::run(root, args),
         Chore::Setup(args) => setup::run(root, args),
         Chore::Examples => examples::run(root),
         Chore::Kernels(args) => kernels::run(root, args),

@@ -1,0 +1,223 @@
+//! Runs the program in folders of its own, disturbed or not.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::inject::{self, Fault, Injector};
+use super::scenario::{Before, Scenario};
+use super::trace::{self, Call};
+use super::tree::Tree;
+
+/// Photos that cost little. The fourth input is no image, so that every job has a failure to record.
+const PHOTOS: [&str; 7] = [
+    "28_1x1.jpg",
+    "20_tiny_20x30.jpg",
+    "15_clock_gray.jpg",
+    "24_exact_224.jpg",
+    "22_tall_50x2000.jpg",
+    "23_thumb_256.jpg",
+    "12_brick_gray_odd.jpg",
+];
+/// Inputs of a job: the photos in turn, so that some come twice.
+const INPUTS: usize = 10;
+/// A job of milliseconds that takes longer hangs, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The program, the injector and the inputs.
+pub(super) struct Bench {
+    pub(super) program: PathBuf,
+    pub(super) injector: Injector,
+    model: PathBuf,
+    list: PathBuf,
+    /// Holds every job's folder.
+    pub(super) scratch: PathBuf,
+}
+
+/// A folder of one case, with the outputs' folder in it.
+pub(super) struct Place {
+    root: PathBuf,
+    pub(super) outputs: PathBuf,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// The exit code; `None` if a signal ended the process.
+    pub(super) code: Option<i32>,
+    pub(super) stderr: String,
+}
+
+/// A scenario without a fault.
+pub(super) struct Calm {
+    pub(super) before: Tree,
+    pub(super) after: Tree,
+    pub(super) calls: Vec<Call>,
+    pub(super) took: Duration,
+}
+
+impl Bench {
+    pub(super) fn new(root: &Path, program: PathBuf, scratch: PathBuf) -> Result<Self> {
+        let fixtures = root.join("tests/fixtures");
+        let no_image = scratch.join("no-image.jpg");
+        fs::write(&no_image, "not a photo")?;
+        let mut inputs: Vec<PathBuf> =
+            PHOTOS.iter().cycle().take(INPUTS - 1).map(|name| fixtures.join("goldens/photos").join(name)).collect();
+        inputs.insert(3, no_image);
+        let list = scratch.join("list.txt");
+        let lines: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
+        fs::write(&list, lines.join("\n"))?;
+        let injector = Injector::build(root, &scratch)?;
+        Ok(Self { program, injector, model: fixtures.join("models/tiny"), list, scratch })
+    }
+
+    /// A job on one thread, so that its calls come in the same order every time, with many parts and commits.
+    pub(super) fn job(&self, place: &Place, output: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["embed", "-q", "--workers", "0", "--threads", "1", "--part-items", "4", "--batch", "2"]);
+        command.args(["--commit-every", "0", "--model"]).arg(&self.model).arg("--from-list").arg(&self.list);
+        command.arg("-o").arg(place.outputs.join(output)).args(args);
+        self.injector.watch(&mut command, &place.outputs);
+        command
+    }
+
+    /// The scenario's own job.
+    pub(super) fn main_job(&self, place: &Place, scenario: &Scenario) -> Command {
+        let mut command = self.job(place, scenario.output, scenario.args);
+        if scenario.replaces() {
+            command.arg("--overwrite");
+        }
+        command
+    }
+
+    /// Runs a scenario without a fault, and checks that what was there before makes no difference.
+    pub(super) fn calm(&self, scenario: &Scenario) -> Result<Calm> {
+        let before = self.before(scenario)?;
+        let start = Instant::now();
+        let fresh = self.whole_run(scenario, &Tree::default())?.0;
+        let took = start.elapsed();
+        let expected = if matches!(scenario.before, Before::Kept(..)) {
+            let shared = before.common_files(&fresh);
+            ensure!(shared.is_empty(), "both outputs write {}", shared.join(", "));
+            before.and(&fresh)
+        } else {
+            fresh
+        };
+        let (after, calls) = self.whole_run(scenario, &before)?;
+        match expected.difference(&after) {
+            Some(difference) => bail!("an undisturbed run leaves something else: {difference}"),
+            None => Ok(Calm { before, after, calls, took }),
+        }
+    }
+
+    /// What earlier jobs leave.
+    fn before(&self, scenario: &Scenario) -> Result<Tree> {
+        let (output, args, is_killed) = match scenario.before {
+            Before::Nothing => return Ok(Tree::default()),
+            Before::Replaced(output, args) | Before::Kept(output, args) => (output, args, false),
+            Before::Killed(output, args) => (output, args, true),
+        };
+        let place = Place::new(&self.scratch, &format!("{}-before", scenario.name), &Tree::default())?;
+        let trace = place.root.join("trace");
+        let mut job = self.job(&place, output, args);
+        inject::record(&mut job, &trace);
+        self.run(&place, &mut job)?.expect_success()?;
+        if is_killed {
+            let half = trace::read(&trace, &place.outputs)?.len() / 2;
+            place.refill(&Tree::default())?;
+            let mut job = self.job(&place, output, args);
+            inject::hit(&mut job, half, Fault::Kill);
+            ensure!(self.run(&place, &mut job)?.code.is_none(), "the earlier job was to be killed");
+        }
+        place.tree()
+    }
+
+    fn whole_run(&self, scenario: &Scenario, before: &Tree) -> Result<(Tree, Vec<Call>)> {
+        let place = Place::new(&self.scratch, &format!("{}-calm", scenario.name), before)?;
+        let trace = place.root.join("trace");
+        let mut job = self.main_job(&place, scenario);
+        inject::record(&mut job, &trace);
+        self.run(&place, &mut job)?.expect_success()?;
+        Ok((place.tree()?, trace::read(&trace, &place.outputs)?))
+    }
+
+    pub(super) fn run(&self, place: &Place, job: &mut Command) -> Result<Ran> {
+        place.end(place.start(job, "first")?, "first")
+    }
+}
+
+impl Place {
+    /// Makes a folder with `tree` in the outputs' folder.
+    pub(super) fn new(scratch: &Path, name: &str, tree: &Tree) -> Result<Self> {
+        let root = scratch.join(name.replace('/', "+"));
+        let place = Self { outputs: root.join("o"), root };
+        place.refill(tree)?;
+        Ok(place)
+    }
+
+    /// Replaces everything in the outputs' folder.
+    pub(super) fn refill(&self, tree: &Tree) -> Result<()> {
+        if self.outputs.exists() {
+            fs::remove_dir_all(&self.outputs)?;
+        }
+        fs::create_dir_all(&self.outputs)?;
+        tree.write(&self.outputs)
+    }
+
+    pub(super) fn tree(&self) -> Result<Tree> {
+        Tree::read(&self.outputs)
+    }
+
+    /// The path of a file beside the outputs' folder.
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Removes the folder.
+    pub(super) fn clear(self) -> Result<()> {
+        fs::remove_dir_all(&self.root).with_context(|| format!("cannot remove {}", self.root.display()))
+    }
+
+    /// Starts a job; `name` is that of its log.
+    pub(super) fn start(&self, job: &mut Command, name: &str) -> Result<Child> {
+        let log = File::create(self.join(name))?;
+        job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        job.spawn().with_context(|| format!("cannot start {}", job.get_program().display()))
+    }
+
+    /// Waits until a job ends.
+    pub(super) fn end(&self, mut child: Child, name: &str) -> Result<Ran> {
+        let start = Instant::now();
+        let status: ExitStatus = loop {
+            match child.try_wait()? {
+                Some(status) => break status,
+                None if start.elapsed() > PATIENCE => {
+                    child.kill()?;
+                    bail!("the run hangs");
+                }
+                None => sleep(Duration::from_millis(1)),
+            }
+        };
+        Ok(Ran { code: status.code(), stderr: String::from_utf8_lossy(&fs::read(self.join(name))?).into_owned() })
+    }
+}
+
+impl Ran {
+    pub(super) fn expect_success(&self) -> Result<()> {
+        ensure!(self.code == Some(0), "a run that nothing disturbs ends in {self}");
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.code {
+            Some(code) => write!(f, "exit {code}: {}", self.stderr.trim()),
+            None => write!(f, "a signal: {}", self.stderr.trim()),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! One attack on one scenario, and what must hold afterwards.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::bench::{Bench, Calm, Place, Ran};
+use super::disk::{Crash, Disk};
+use super::inject::{self, Fault, OpenFiles};
+use super::random::Random;
+use super::scenario::Scenario;
+use super::trace::Kind;
+use super::tree::Tree;
+
+/// An attack on a scenario; its name reproduces it.
+pub(super) struct Case<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) calm: &'a Calm,
+    pub(super) attack: Attack,
+    pub(super) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attack {
+    /// A fault at one call.
+    Call { at: usize, fault: Fault },
+    /// A power loss after so many calls.
+    Power { after: usize, crash: Crash },
+    /// Another process does the same job while this one waits before a call.
+    Meet { at: usize },
+    /// Two processes start at nearly the same time.
+    Race { round: u64 },
+    /// Several faults, each in the run that continues the last.
+    Chain { round: u64 },
+    /// A file of an interrupted or complete output is cut short, or a bit of a log is flipped.
+    Damage { round: u64 },
+    /// A file system that treats open files differently.
+    OpenFiles(OpenFiles),
+}
+
+impl Attack {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Call { .. } => "call",
+            Self::Power { .. } => "power",
+            Self::Meet { .. } => "meet",
+            Self::Race { .. } => "race",
+            Self::Chain { .. } => "chain",
+            Self::Damage { .. } => "damage",
+            Self::OpenFiles(_) => "open-files",
+        }
+    }
+}
+
+impl fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/", self.scenario.name, self.attack.kind())?;
+        match &self.attack {
+            Attack::Call { at, fault } => write!(f, "{at}/{fault}"),
+            Attack::Power { after, crash } => write!(f, "{after}/{crash}"),
+            Attack::Meet { at } => write!(f, "{at}"),
+            Attack::Race { round } | Attack::Chain { round } | Attack::Damage { round } => write!(f, "{round}"),
+            Attack::OpenFiles(how) => write!(f, "{how}"),
+        }
+    }
+}
+
+/// What the rerun after an attack may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rerun {
+    Completes,
+    /// It may also refuse, if it says that `--overwrite` starts anew.
+    MayRefuse,
+}
+
+impl Case<'_> {
+    /// Runs the attack. The error says what does not hold.
+    pub(super) fn run(&self, bench: &Bench, keep: bool) -> Result<()> {
+        let place = Place::new(&bench.scratch, &self.to_string(), &self.calm.before)?;
+        let result = self.attack(bench, &place);
+        if result.is_ok() || !keep {
+            place.clear()?;
+        }
+        result
+    }
+
+    fn attack(&self, bench: &Bench, place: &Place) -> Result<()> {
+        match self.attack {
+            Attack::Call { at, fault } => self.disturb(bench, place, at, fault)?,
+            Attack::Power { after, crash } => {
+                self.lose_power(place, after, crash)?;
+                return self.rerun(bench, place, Rerun::MayRefuse);
+            }
+            Attack::Meet { at } => self.meet(bench, place, at)?,
+            Attack::Race { .. } => self.race(bench, place)?,
+            Attack::Chain { .. } => self.chain(bench, place)?,
+            Attack::Damage { .. } => {
+                self.damage(bench, place)?;
+                return self.rerun(bench, place, Rerun::MayRefuse);
+            }
+            Attack::OpenFiles(how) => self.treat_open_files(bench, place, how)?,
+        }
+        self.rerun(bench, place, Rerun::Completes)
+    }
+
+    /// One run with a fault.
+    fn disturb(&self, bench: &Bench, place: &Place, at: usize, fault: Fault) -> Result<()> {
+        let mut job = bench.main_job(place, self.scenario);
+        inject::hit(&mut job, at, fault);
+        let ran = bench.run(place, &mut job)?;
+        let tree = self.check_end(&ran, place, fault)?;
+        let is_clean_up =
+            self.calm.calls.get(at - 1).is_some_and(|call| matches!(call.kind, Kind::Unlink | Kind::Rmdir));
+        if is_clean_up && fault != Fault::Kill && self.is_done(&tree) {
+            ensure!(ran.code == Some(0), "only the clean-up failed, and the run ends in {ran}");
+        }
+        Ok(())
+    }
+
+    /// What holds after every run: a code and a message that fit, and nothing half-made under the final name. Returns
+    /// what the run left.
+    fn check_end(&self, ran: &Ran, place: &Place, fault: Fault) -> Result<Tree> {
+        let tree = place.tree()?;
+        let outputs = place.outputs.to_string_lossy();
+        let says_why = ran.stderr.lines().any(|line| line.starts_with("error: ") && line.contains(&*outputs));
+        match ran.code {
+            None if fault == Fault::Kill => {}
+            Some(0) => self.check_done(&tree)?,
+            Some(1) => ensure!(says_why, "no message that names a file: {ran}"),
+            // The same code as for a command line that cannot work.
+            Some(2) if tree == self.calm.before => ensure!(says_why, "no message that names a file: {ran}"),
+            _ => bail!("the run ends in {ran}"),
+        }
+        self.check_whole(&tree)?;
+        Ok(tree)
+    }
+
+    /// Under the final name is nothing, the old output or the new one.
+    fn check_whole(&self, tree: &Tree) -> Result<()> {
+        let is_whole = self.is_done(tree) || tree.finished() == self.calm.before.finished();
+        ensure!(
+            tree.get(Path::new(self.scenario.main)).is_none() || is_whole,
+            "{} stands there, but {}",
+            self.scenario.main,
+            self.calm.after.difference(&tree.finished()).unwrap_or_default()
+        );
+        Ok(())
+    }
+
+    fn is_done(&self, tree: &Tree) -> bool {
+        tree.finished() == self.calm.after
+    }
+
+    fn check_done(&self, tree: &Tree) -> Result<()> {
+        match self.calm.after.difference(&tree.finished()) {
+            Some(difference) => bail!("success, but {difference}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the command again, undisturbed. Its result must be that of a run that was never disturbed.
+    fn rerun(&self, bench: &Bench, place: &Place, rerun: Rerun) -> Result<()> {
+        let may_refuse = self.scenario.replaces() || rerun == Rerun::MayRefuse;
+        // A user may well forget --overwrite.
+        let mut job = bench.job(place, self.scenario.output, self.scenario.args);
+        let ran = bench.run(place, &mut job)?;
+        if ran.code != Some(0) {
+            ensure!(may_refuse && ran.stderr.contains("--overwrite"), "the same command again ends in {ran}");
+            let ran = bench.run(place, job.arg("--overwrite"))?;
+            ensure!(ran.code == Some(0), "--overwrite ends in {ran}");
+        }
+        match self.calm.after.difference(&place.tree()?) {
+            Some(difference) => bail!("the same command again succeeds, but {difference}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves what a power loss may leave.
+    fn lose_power(&self, place: &Place, after: usize, crash: Crash) -> Result<()> {
+        let mut disk = Disk::new(&self.calm.before);
+        self.calm.calls[..after].iter().try_for_each(|call| disk.replay(call))?;
+        let left = disk.after(crash);
+        if after == self.calm.calls.len() {
+            self.check_done(&left).context("the power fails after the end")?;
+        }
+        self.check_whole(&left)?;
+        place.refill(&left)
+    }
+
+    /// One of the two does the job; the other does it too, or says who is in its way.
+    fn check_both(&self, first: &Ran, second: &Ran, tree: &Tree) -> Result<()> {
+        for ran in [first, second] {
+            let is_refused = ran.code == Some(1) && ran.stderr.contains("another process");
+            ensure!(ran.code == Some(0) || is_refused, "one of two ends in {ran}");
+        }
+        ensure!([first, second].iter().any(|ran| ran.code == Some(0)), "neither does the job: {first}; {second}");
+        self.check_done(tree)
+    }
+
+    fn meet(&self, bench: &Bench, place: &Place, at: usize) -> Result<()> {
+        let second = place.join("second");
+        let other = shell(&bench.main_job(place, self.scenario), &second);
+        let mut job = bench.main_job(place, self.scenario);
+        inject::interpose(&mut job, at, &other);
+        let ran = bench.run(place, &mut job)?;
+        let stderr = fs::read_to_string(&second).context("the second process did not start")?;
+        let code = fs::read_to_string(second.with_extension("code"))?.trim().parse().ok();
+        self.check_both(&ran, &Ran { code, stderr }, &place.tree()?)
+    }
+
+    fn race(&self, bench: &Bench, place: &Place) -> Result<()> {
+        let mut random = Random::named(self.seed, &self.to_string());
+        let first = place.start(&mut bench.main_job(place, self.scenario), "first")?;
+        sleep(self.calm.took.mul_f64(random.below(1000) as f64 / 800.0));
+        let second = place.start(&mut bench.main_job(place, self.scenario), "second")?;
+        let (first, second) = (place.end(first, "first")?, place.end(second, "second")?);
+        self.check_both(&first, &second, &place.tree()?)
+    }
+
+    /// Faults in one run after the other, before the same command may end.
+    fn chain(&self, bench: &Bench, place: &Place) -> Result<()> {
+        let mut random = Random::named(self.seed, &self.to_string());
+        // After a map that failed, LMDB records a smaller one: other bytes, but the same rows.
+        let is_drawn = |at: &usize| self.calm.calls[at - 1].kind != Kind::Map;
+        let calls: Vec<usize> = (1..=self.calm.calls.len()).filter(is_drawn).collect();
+        for _ in 0..2 + random.below(4) {
+            let at = calls[random.below(calls.len() as u64) as usize];
+            let faults = Fault::of(&self.calm.calls[at - 1]);
+            let fault = faults[random.below(faults.len() as u64) as usize];
+            let mut job = bench.main_job(place, self.scenario);
+            inject::hit(&mut job, at, fault);
+            let ran = bench.run(place, &mut job)?;
+            self.check_end(&ran, place, fault).with_context(|| format!("after {at}/{fault}"))?;
+        }
+        Ok(())
+    }
+
+    /// Damages one of the files that the job wrote before it was killed, or ended.
+    fn damage(&self, bench: &Bench, place: &Place) -> Result<()> {
+        let mut random = Random::named(self.seed, &self.to_string());
+        let mut job = bench.main_job(place, self.scenario);
+        // One past the last call lets the job end.
+        let at = 1 + random.below(self.calm.calls.len() as u64 + 1) as usize;
+        inject::hit(&mut job, at, Fault::Kill);
+        bench.run(place, &mut job)?;
+        let tree = place.tree()?;
+        let own = tree.iter().filter(|(path, entry)| self.calm.before.get(path) != Some(entry));
+        let files: Vec<(&PathBuf, &Vec<u8>)> = own.filter_map(|(path, entry)| Some((path, entry.data()?))).collect();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let (path, data) = files[random.below(files.len() as u64) as usize];
+        let path = place.outputs.join(path);
+        match damaged(&path, data, &mut random) {
+            Some(data) => fs::write(path, data)?,
+            None => fs::remove_file(path)?,
+        }
+        Ok(())
+    }
+
+    fn treat_open_files(&self, bench: &Bench, place: &Place, how: OpenFiles) -> Result<()> {
+        let mut job = bench.main_job(place, self.scenario);
+        inject::treat_open_files(&mut job, how);
+        bench.run(place, &mut job)?.expect_success()?;
+        match self.calm.after.difference(&place.tree()?) {
+            Some(difference) => bail!("it removes files before it closes them: {difference}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What damage leaves of a file: all but a bit, its beginning, or nothing.
+fn damaged(path: &Path, data: &[u8], random: &mut Random) -> Option<Vec<u8>> {
+    let (mut data, at) = (data.to_owned(), random.below(data.len() as u64) as usize);
+    // Only logs have checksums that are always compared.
+    let is_log = path.extension().is_some_and(|extension| extension == "vectors" || extension == "rows");
+    match random.below(3) {
+        0 => return None,
+        1 if is_log => data[at] ^= 1 << random.below(8),
+        _ => data.truncate(at),
+    }
+    Some(data)
+}
+
+/// A shell's command line for `job`, which leaves standard error in `log` and its exit code beside it.
+fn shell(job: &Command, log: &Path) -> String {
+    let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
+    let words: Vec<String> = std::iter::once(job.get_program()).chain(job.get_args()).map(quote).collect();
+    let log = log.display();
+    format!("{} >/dev/null 2>'{log}'; echo $? >'{log}.code'", words.join(" "))
+}

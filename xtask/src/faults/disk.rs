@@ -1,0 +1,331 @@
+//! A disk that loses power: which states a run's calls may have left behind.
+//!
+//! The model is the strict reading of POSIX. A file's content is certain once the file is synced, a name once its
+//! folder is synced. Before, each change may or may not be there, whatever became of the others. A write may be torn,
+//! or may have left its length but not its bytes. A rename is atomic, as on every journaling file system.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::random::Random;
+use super::trace::{Call, Kind};
+use super::tree::{Entry, Tree};
+
+/// Which of the changes that were not synced survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crash {
+    /// None.
+    Strict,
+    /// Every name, and no data.
+    Names,
+    /// Every name, and every file's length, but zeros for data.
+    Zeros,
+    /// All data, and no name.
+    Data,
+    /// Some, by a seed of its own.
+    Random(u64),
+}
+
+impl Crash {
+    pub(super) const FIXED: [Self; 4] = [Self::Strict, Self::Names, Self::Zeros, Self::Data];
+}
+
+impl fmt::Display for Crash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Strict => write!(f, "strict"),
+            Self::Names => write!(f, "names"),
+            Self::Zeros => write!(f, "zeros"),
+            Self::Data => write!(f, "data"),
+            Self::Random(seed) => write!(f, "random-{seed}"),
+        }
+    }
+}
+
+/// The disk while calls are replayed.
+#[derive(Default)]
+pub(super) struct Disk {
+    files: Vec<Vec<Change>>,
+    by_inode: HashMap<u64, usize>,
+    /// What a process sees.
+    seen: BTreeMap<PathBuf, Name>,
+    namings: Vec<Naming>,
+}
+
+/// What a name stands for: a folder, or one of [`Disk::files`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Folder,
+    File(usize),
+}
+
+/// A change of a file's content.
+struct Change {
+    edit: Edit,
+    is_durable: bool,
+}
+
+enum Edit {
+    Write { offset: usize, data: Vec<u8> },
+    Truncate { len: usize },
+}
+
+/// A change of names, one or (a rename) two at once.
+struct Naming {
+    edits: Vec<(PathBuf, Option<Name>)>,
+    is_durable: bool,
+}
+
+impl Disk {
+    /// A disk with a durable tree on it.
+    pub(super) fn new(tree: &Tree) -> Self {
+        let mut disk = Self::default();
+        for (path, entry) in tree.iter() {
+            let name = match entry {
+                Entry::Folder => Name::Folder,
+                Entry::File(data) => disk.add_file(vec![Change::durable(0, data.clone())]),
+            };
+            disk.name(vec![(path.clone(), Some(name))]);
+        }
+        disk.namings.iter_mut().for_each(|naming| naming.is_durable = true);
+        disk
+    }
+
+    fn add_file(&mut self, changes: Vec<Change>) -> Name {
+        self.files.push(changes);
+        Name::File(self.files.len() - 1)
+    }
+
+    fn name(&mut self, edits: Vec<(PathBuf, Option<Name>)>) {
+        apply(&mut self.seen, &edits);
+        self.namings.push(Naming { edits, is_durable: false });
+    }
+
+    /// Replays a call.
+    pub(super) fn replay(&mut self, call: &Call) -> Result<()> {
+        if call.result < 0 {
+            return Ok(());
+        }
+        match call.kind {
+            Kind::Open { truncates, creates } => self.open(call, truncates, creates)?,
+            Kind::Write { offset, is_synced } => {
+                let edit = Edit::Write { offset, data: call.data.clone() };
+                self.file(call)?.push(Change { edit, is_durable: is_synced });
+            }
+            Kind::Truncate { len } => {
+                self.file(call)?.push(Change { edit: Edit::Truncate { len }, is_durable: false });
+            }
+            Kind::Sync { is_folder: false } => {
+                self.file(call)?.iter_mut().for_each(|change| change.is_durable = true);
+            }
+            Kind::Sync { is_folder: true } => self.sync_folder(&call.path),
+            Kind::Rename => {
+                let name = self.named(&call.path)?;
+                ensure!(name != Name::Folder, "renamed folders are not modelled");
+                self.name(vec![(call.path.clone(), None), (call.to.clone(), Some(name))]);
+            }
+            Kind::Link => {
+                let name = self.named(&call.path)?;
+                self.name(vec![(call.to.clone(), Some(name))]);
+            }
+            Kind::Unlink | Kind::Rmdir => self.name(vec![(call.path.clone(), None)]),
+            Kind::Mkdir => self.name(vec![(call.path.clone(), Some(Name::Folder))]),
+            Kind::Map => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, call: &Call, truncates: bool, creates: bool) -> Result<()> {
+        if creates {
+            let name = self.add_file(Vec::new());
+            self.name(vec![(call.path.clone(), Some(name))]);
+        }
+        // The folder itself is not among the names.
+        if let Some(Name::File(file)) = self.seen.get(&call.path) {
+            self.by_inode.insert(call.inode, *file);
+            if truncates && !creates {
+                self.files[*file].push(Change { edit: Edit::Truncate { len: 0 }, is_durable: false });
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, path: &Path) -> Result<Name> {
+        self.seen.get(path).copied().with_context(|| format!("{} has no name in the model", path.display()))
+    }
+
+    fn file(&mut self, call: &Call) -> Result<&mut Vec<Change>> {
+        let file = self.by_inode.get(&call.inode);
+        let file = file.with_context(|| format!("{} was not opened in the model", call.path.display()))?;
+        Ok(&mut self.files[*file])
+    }
+
+    fn sync_folder(&mut self, folder: &Path) {
+        let is_in = |(path, _): &(PathBuf, Option<Name>)| path.parent() == Some(folder);
+        for naming in self.namings.iter_mut().filter(|naming| naming.edits.iter().any(is_in)) {
+            naming.is_durable = true;
+        }
+    }
+
+    /// The tree after a power loss now.
+    pub(super) fn after(&self, crash: Crash) -> Tree {
+        let mut random = Random::new(if let Crash::Random(seed) = crash { seed } else { 0 });
+        let mut names = BTreeMap::new();
+        for naming in &self.namings {
+            let survives = match crash {
+                Crash::Strict | Crash::Data => false,
+                Crash::Names | Crash::Zeros => true,
+                Crash::Random(_) => random.below(2) == 0,
+            };
+            if naming.is_durable || survives {
+                apply(&mut names, &naming.edits);
+            }
+        }
+        let files: Vec<Vec<u8>> = self.files.iter().map(|changes| content(changes, crash, &mut random)).collect();
+        let reachable = |path: &Path| {
+            let mut above = path.ancestors().skip(1).take_while(|folder| *folder != Path::new(""));
+            above.all(|folder| names.get(folder) == Some(&Name::Folder))
+        };
+        let entries = names.iter().filter(|(path, _)| reachable(path)).map(|(path, name)| match name {
+            Name::Folder => (path.clone(), Entry::Folder),
+            Name::File(file) => (path.clone(), Entry::File(files[*file].clone())),
+        });
+        entries.collect()
+    }
+}
+
+impl Change {
+    fn durable(offset: usize, data: Vec<u8>) -> Self {
+        Self { edit: Edit::Write { offset, data }, is_durable: true }
+    }
+}
+
+/// Changes names. A folder that is made or removed has nothing in it.
+fn apply(names: &mut BTreeMap<PathBuf, Name>, edits: &[(PathBuf, Option<Name>)]) {
+    for (path, name) in edits {
+        if !matches!(name, Some(Name::File(_))) {
+            names.retain(|other, _| !other.starts_with(path));
+        }
+        match name {
+            Some(name) => names.insert(path.clone(), *name),
+            None => names.remove(path),
+        };
+    }
+}
+
+/// A file's bytes after a power loss.
+fn content(changes: &[Change], crash: Crash, random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for Change { edit, is_durable } in changes {
+        let luck = match crash {
+            _ if *is_durable => Luck::Whole,
+            Crash::Strict | Crash::Names => Luck::Lost,
+            Crash::Data => Luck::Whole,
+            Crash::Zeros => Luck::Zeros,
+            Crash::Random(_) => match random.below(5) {
+                0 => Luck::Zeros,
+                1 => Luck::Torn(random.below(64) as usize * 512),
+                2 => Luck::Lost,
+                _ => Luck::Whole,
+            },
+        };
+        edit.apply(&mut bytes, luck);
+    }
+    bytes
+}
+
+/// What becomes of a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Luck {
+    Whole,
+    /// Its length arrived, its bytes did not.
+    Zeros,
+    /// So many of its bytes arrived.
+    Torn(usize),
+    Lost,
+}
+
+impl Edit {
+    fn apply(&self, bytes: &mut Vec<u8>, luck: Luck) {
+        match (self, luck) {
+            (_, Luck::Lost) => {}
+            (Self::Truncate { len }, _) => bytes.resize(*len, 0),
+            (Self::Write { offset, data }, _) => {
+                let data = if let Luck::Torn(len) = luck { &data[..data.len().min(len)] } else { data };
+                let end = offset + data.len();
+                bytes.resize(bytes.len().max(end), 0);
+                if luck != Luck::Zeros {
+                    bytes[*offset..end].copy_from_slice(data);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(kind: Kind, path: &str, to: &str, data: &[u8]) -> Call {
+        Call { kind, result: 0, inode: 7, path: path.into(), to: to.into(), data: data.to_vec() }
+    }
+
+    fn disk(calls: &[Call]) -> Disk {
+        let mut disk = Disk::new(&Tree::default());
+        calls.iter().for_each(|call| disk.replay(call).unwrap());
+        disk
+    }
+
+    fn names(tree: &Tree) -> Vec<&str> {
+        tree.iter().map(|(path, _)| path.to_str().unwrap()).collect()
+    }
+
+    const CREATE: Kind = Kind::Open { truncates: true, creates: true };
+    const WRITE: Kind = Kind::Write { offset: 0, is_synced: false };
+
+    #[test]
+    fn data_and_names_are_lost_until_both_are_synced() {
+        let mut disk = disk(&[call(CREATE, "a", "", b""), call(WRITE, "a", "", b"xyz")]);
+        let found = |disk: &Disk, crash| match disk.after(crash).get(Path::new("a")) {
+            Some(Entry::File(data)) => Some(data.clone()),
+            _ => None,
+        };
+        assert_eq!(found(&disk, Crash::Strict), None);
+        assert_eq!(found(&disk, Crash::Names), Some(Vec::new()));
+        assert_eq!(found(&disk, Crash::Zeros), Some(vec![0; 3]));
+        disk.replay(&call(Kind::Sync { is_folder: false }, "a", "", b"")).unwrap();
+        assert_eq!(found(&disk, Crash::Strict), None, "a file's sync does not cover its name");
+        disk.replay(&call(Kind::Sync { is_folder: true }, "", "", b"")).unwrap();
+        assert_eq!(found(&disk, Crash::Strict), Some(b"xyz".to_vec()));
+    }
+
+    #[test]
+    fn a_rename_is_atomic_across_folders() {
+        let calls = [
+            call(Kind::Mkdir, "d", "", b""),
+            call(CREATE, "d/a", "", b""),
+            call(Kind::Sync { is_folder: true }, "", "", b""),
+            call(Kind::Sync { is_folder: true }, "d", "", b""),
+            call(Kind::Rename, "d/a", "b", b""),
+        ];
+        let mut disk = disk(&calls);
+        assert_eq!(names(&disk.after(Crash::Strict)), ["d", "d/a"]);
+        disk.replay(&call(Kind::Sync { is_folder: true }, "", "", b"")).unwrap();
+        assert_eq!(names(&disk.after(Crash::Strict)), ["b", "d"]);
+    }
+
+    #[test]
+    fn a_folder_that_was_not_synced_into_its_parent_takes_its_files_along() {
+        let calls = [
+            call(Kind::Mkdir, "d", "", b""),
+            call(CREATE, "d/a", "", b""),
+            call(Kind::Sync { is_folder: true }, "d", "", b""),
+        ];
+        let disk = disk(&calls);
+        assert!(names(&disk.after(Crash::Strict)).is_empty());
+        assert_eq!(names(&disk.after(Crash::Names)), ["d", "d/a"]);
+    }
+}

@@ -1,0 +1,250 @@
+//! `cargo xtask faults`: attacks on the durability of every sink's output.
+//!
+//! Small jobs of the real program run under an injector (`inject.c`, preloaded) that fails, shortens or cuts off any
+//! one of their file system calls. From a trace of the calls, a model of the disk ([`disk`]) makes the states that a
+//! power loss may leave. Two processes write to one output, at chosen and at random moments. Files are damaged behind
+//! the program's back.
+//!
+//! After each attack, the same command again has to give the bytes of a run that was never disturbed. Where a power
+//! loss or damage may have taken data, it may also refuse, if it says what to do. Every case has a name that reproduces
+//! it. The short form takes a sample of the cases, which the seed chooses.
+
+mod bench;
+mod case;
+mod disk;
+mod inject;
+mod known;
+mod random;
+mod scenario;
+mod trace;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{cargo, succeed, target};
+use bench::{Bench, Calm};
+use case::{Attack, Case};
+use disk::{Crash, Disk};
+use inject::{Fault, OpenFiles};
+use random::Random;
+use scenario::{SCENARIOS, Scenario};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run every case, not a sample
+    #[arg(long)]
+    full: bool,
+    /// Run the cases whose names begin so, and keep the folders of those that fail; repeat it for more
+    #[arg(long, value_name = "SCENARIO[/ATTACK[/…]]")]
+    only: Vec<String>,
+    /// Chooses the sample, what a power loss spares, and the moments of races
+    #[arg(long, default_value = "1")]
+    seed: u64,
+    /// A built foveate; otherwise one is built, with the default features and lmdb
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+impl Args {
+    /// The short or the long form.
+    pub(crate) fn form(full: bool) -> Self {
+        Self { full, only: Vec::new(), seed: 1, program: None }
+    }
+
+    fn takes(&self, case: &str) -> bool {
+        let begins = |only: &String| {
+            case.strip_prefix(only.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.only.is_empty() || self.only.iter().any(begins)
+    }
+
+    /// Whether any case of a scenario may run.
+    fn takes_scenario(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only.split('/').next() == Some(name))
+    }
+}
+
+/// Cases of each attack on each scenario in the short form.
+const SAMPLE: [(&str, usize); 6] =
+    [("call", 40), ("power", 40), ("meet", 12), ("race", 4), ("chain", 6), ("damage", 12)];
+/// States of each power loss that a seed chooses.
+const CRASHES: u64 = 4;
+/// Races, chains and damages of each scenario in the long form.
+const ROUNDS: u64 = 60;
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    let start = Instant::now();
+    let scratch = scratch()?;
+    let program = program(root, args, &scratch)?;
+    println!("built in {:.0} s; outputs are in {}", start.elapsed().as_secs_f64(), scratch.display());
+    let bench = Bench::new(root, program, scratch)?;
+    let failed = attack_all(root, &bench, args)?;
+    if failed == 0 || args.only.is_empty() {
+        fs::remove_dir_all(&bench.scratch)?;
+    }
+    ensure!(failed == 0, "{failed} cases failed");
+    Ok(())
+}
+
+/// A folder in memory, if the system has one: the jobs sync nothing, but they write much.
+fn scratch() -> Result<PathBuf> {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = parent.join(format!("foveate-faults-{}", std::process::id()));
+    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A copy of the program, which other builds leave alone.
+fn program(root: &Path, args: &Args, scratch: &Path) -> Result<PathBuf> {
+    let built = match &args.program {
+        Some(program) => program.clone(),
+        None => {
+            // The quick start's dependencies: the native libraries of all backends cost more time to load than a job.
+            let build = ["build", "--release", "--bin", "foveate", "--features", "foveate/lmdb"];
+            succeed(cargo(root).args(build))?;
+            target(root).join("release/foveate")
+        }
+    };
+    let copy = scratch.join("foveate");
+    fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(copy)
+}
+
+fn attack_all(root: &Path, bench: &Bench, args: &Args) -> Result<usize> {
+    let mut failed = 0;
+    let mut calms: Vec<(&Scenario, Calm)> = Vec::new();
+    for scenario in SCENARIOS.iter().filter(|scenario| args.takes_scenario(scenario.name)) {
+        match bench.calm(scenario) {
+            Ok(calm) => calms.push((scenario, calm)),
+            Err(error) => failed += usize::from(is_news(scenario.name, &format!("{error:#}"), args)),
+        }
+    }
+    read_all(root, bench, &calms)?;
+    for (scenario, calm) in &calms {
+        let start = Instant::now();
+        let cases = plan(scenario, calm, args)?;
+        let broken = run_all(bench, &cases, args);
+        println!("{}, {} failed, {:.1} s", summary(scenario, &cases), broken, start.elapsed().as_secs_f64());
+        failed += broken;
+    }
+    Ok(failed)
+}
+
+/// Reads the undisturbed outputs with each format's own Python library. They hold the same rows.
+fn read_all(root: &Path, bench: &Bench, calms: &[(&Scenario, Calm)]) -> Result<()> {
+    let mut folders = Vec::new();
+    for (scenario, calm) in calms.iter().filter(|(scenario, _)| scenario.name != "beside") {
+        let folder = bench.scratch.join(format!("{}-read", scenario.name));
+        fs::create_dir(&folder)?;
+        calm.after.write(&folder)?;
+        folders.push(folder);
+    }
+    if Command::new("python3").arg("--version").output().is_ok() {
+        succeed(Command::new("python3").arg(root.join("xtask/src/faults/read.py")).args(&folders))?;
+    }
+    folders.iter().try_for_each(fs::remove_dir_all)?;
+    Ok(())
+}
+
+fn summary(scenario: &Scenario, cases: &[Case<'_>]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    cases.iter().for_each(|case| *counts.entry(case.attack.kind()).or_default() += 1);
+    let counts: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    format!("{:>14}: {}", scenario.name, counts.join(", "))
+}
+
+/// The cases of a scenario.
+fn plan<'a>(scenario: &'a Scenario, calm: &'a Calm, args: &Args) -> Result<Vec<Case<'a>>> {
+    let attacks = [calls(calm), power_losses(calm, args.seed)?, meetings(calm), rounds(), open_files()].concat();
+    let case = |attack| Case { scenario, calm, attack, seed: args.seed };
+    let mut cases: Vec<Case<'_>> = attacks.into_iter().map(case).filter(|case| args.takes(&case.to_string())).collect();
+    if !args.full && args.only.is_empty() {
+        let chance = |case: &Case<'_>| Random::named(args.seed, &case.to_string()).next();
+        cases.sort_by_cached_key(chance);
+        let mut left = BTreeMap::from(SAMPLE);
+        cases.retain(|case| match left.get_mut(case.attack.kind()) {
+            None => true,
+            Some(0) => false,
+            Some(count) => {
+                *count -= 1;
+                true
+            }
+        });
+    }
+    Ok(cases)
+}
+
+fn calls(calm: &Calm) -> Vec<Attack> {
+    let all = calm.calls.iter().enumerate();
+    all.flat_map(|(at, call)| Fault::of(call).into_iter().map(move |fault| Attack::Call { at: at + 1, fault }))
+        .collect()
+}
+
+/// Power losses after every call, without those that leave what another one left.
+fn power_losses(calm: &Calm, seed: u64) -> Result<Vec<Attack>> {
+    let mut disk = Disk::new(&calm.before);
+    let mut seen = BTreeSet::new();
+    let mut attacks = Vec::new();
+    for after in 0..=calm.calls.len() {
+        if let Some(call) = after.checked_sub(1).map(|last| &calm.calls[last]) {
+            disk.replay(call).with_context(|| format!("call {after}"))?;
+        }
+        let random = (0..CRASHES).map(|n| Crash::Random(seed.wrapping_mul(1000).wrapping_add(n)));
+        for crash in Crash::FIXED.into_iter().chain(random) {
+            // After the end, the output has to be there already.
+            if seen.insert(disk.after(crash).hash()) || after == calm.calls.len() {
+                attacks.push(Attack::Power { after, crash });
+            }
+        }
+    }
+    Ok(attacks)
+}
+
+fn meetings(calm: &Calm) -> Vec<Attack> {
+    (1..=calm.calls.len()).map(|at| Attack::Meet { at }).collect()
+}
+
+fn rounds() -> Vec<Attack> {
+    let round = |round| [Attack::Race { round }, Attack::Chain { round }, Attack::Damage { round }];
+    (0..ROUNDS).flat_map(round).collect()
+}
+
+fn open_files() -> Vec<Attack> {
+    [OpenFiles::Hide, OpenFiles::Refuse].map(Attack::OpenFiles).to_vec()
+}
+
+/// Runs cases on every core; returns how many failed.
+fn run_all(bench: &Bench, cases: &[Case<'_>], args: &Args) -> usize {
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = case.run(bench, !args.only.is_empty())
+                && is_news(&case.to_string(), &format!("{error:#}"), args)
+            {
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    failed.into_inner()
+}
+
+/// Prints a failure with the command that reproduces it, unless it is known.
+fn is_news(case: &str, message: &str, args: &Args) -> bool {
+    if let Some(reason) = known::reason(case, message) {
+        println!("known {case}: {reason}");
+        return false;
+    }
+    println!("FAILED {case}: {message}\n  cargo xtask faults --seed {} --only {case}", args.seed);
+    true
+}

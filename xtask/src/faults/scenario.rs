@@ -1,0 +1,68 @@
+//! What is attacked: jobs that write to each sink, over what an earlier job may have left there.
+
+/// One command line, and what its output's folder holds before.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// The output, relative to its folder.
+    pub(super) output: &'static str,
+    /// Arguments beside the inputs and the output.
+    pub(super) args: &'static [&'static str],
+    /// The file that means "complete", relative to the folder.
+    pub(super) main: &'static str,
+    pub(super) before: Before,
+}
+
+/// What earlier jobs left, each given by its output and its arguments.
+pub(super) enum Before {
+    Nothing,
+    /// A complete output, which the job replaces.
+    Replaced(&'static str, &'static [&'static str]),
+    /// The output of a job that was killed half-way, which the job replaces.
+    Killed(&'static str, &'static [&'static str]),
+    /// A complete output of other names, which stays.
+    Kept(&'static str, &'static [&'static str]),
+}
+
+impl Scenario {
+    /// Whether the command replaces what it finds.
+    pub(super) fn replaces(&self) -> bool {
+        matches!(self.before, Before::Replaced(..) | Before::Killed(..))
+    }
+}
+
+const PARQUET: &[&str] = &["--sink", "parquet"];
+const NPY: &[&str] = &["--sink", "npy"];
+const LMDB: &[&str] = &["--sink", "lmdb"];
+/// Other settings, other vectors.
+const SQUASHED: &[&str] = &["--preprocess", "squash"];
+
+const fn fresh(
+    name: &'static str,
+    output: &'static str,
+    main: &'static str,
+    args: &'static [&'static str],
+) -> Scenario {
+    Scenario { name, output, args, main, before: Before::Nothing }
+}
+
+pub(super) const SCENARIOS: [Scenario; 13] = [
+    fresh("parquet", "x.parquet", "x.parquet", &[]),
+    fresh("npy", "x.npy", "x.npy", &[]),
+    fresh("lmdb", "x.lmdb", "x.lmdb", &[]),
+    fresh("parquet-folder", "out/", "out/manifest.json", PARQUET),
+    fresh("npy-folder", "out/", "out/manifest.json", NPY),
+    fresh("lmdb-folder", "out/", "out/manifest.json", LMDB),
+    Scenario {
+        before: Before::Kept("out/", &["--sink", "parquet", "--shard", "0/2"]),
+        ..fresh("shard", "out/", "out/manifest-00001-of-00002.json", &["--sink", "parquet", "--shard", "1/2"])
+    },
+    Scenario {
+        before: Before::Replaced("x.parquet", SQUASHED),
+        ..fresh("over-parquet", "x.parquet", "x.parquet", &[])
+    },
+    Scenario { before: Before::Replaced("x.npy", SQUASHED), ..fresh("over-npy", "x.npy", "x.npy", &[]) },
+    Scenario { before: Before::Replaced("x.lmdb", SQUASHED), ..fresh("over-lmdb", "x.lmdb", "x.lmdb", &[]) },
+    Scenario { before: Before::Replaced("out/", NPY), ..fresh("over-folder", "out/", "out/manifest.json", PARQUET) },
+    Scenario { before: Before::Killed("out/", NPY), ..fresh("over-half", "out/", "out/manifest.json", PARQUET) },
+    Scenario { before: Before::Kept("x.npy", &["--limit", "2"]), ..fresh("beside", "x.parquet", "x.parquet", &[]) },
+];

@@ -1,0 +1,88 @@
+//! The file system calls of a run, as `inject.c` records them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// One call below the injector's folder.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) kind: Kind,
+    /// What the call returned; negative: the error's number.
+    pub(super) result: i64,
+    /// Inode of the open file, 0 if there is none.
+    pub(super) inode: u64,
+    /// Relative to the folder; the folder itself is empty.
+    pub(super) path: PathBuf,
+    /// The second name of a rename or a link.
+    pub(super) to: PathBuf,
+    /// The bytes that a write took.
+    pub(super) data: Vec<u8>,
+}
+
+/// What a call does, with the numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Open { truncates: bool, creates: bool },
+    Write { offset: usize, is_synced: bool },
+    Sync { is_folder: bool },
+    Truncate { len: usize },
+    Rename,
+    Link,
+    Unlink,
+    Rmdir,
+    Mkdir,
+    Map,
+}
+
+/// Linux's O_TRUNC.
+const TRUNCATE: i64 = 0o1000;
+
+impl Kind {
+    fn parse(name: &str, a: i64, b: i64) -> Option<Self> {
+        let size = usize::try_from(a).ok();
+        Some(match name {
+            "open" => Self::Open { truncates: a & TRUNCATE != 0, creates: b != 0 },
+            "write" => Self::Write { offset: size?, is_synced: b != 0 },
+            "sync" => Self::Sync { is_folder: a != 0 },
+            "truncate" => Self::Truncate { len: size? },
+            "rename" => Self::Rename,
+            "link" => Self::Link,
+            "unlink" => Self::Unlink,
+            "rmdir" => Self::Rmdir,
+            "mkdir" => Self::Mkdir,
+            "map" => Self::Map,
+            _ => return None,
+        })
+    }
+}
+
+/// Reads the trace of a run below `folder`.
+pub(super) fn read(file: &Path, folder: &Path) -> Result<Vec<Call>> {
+    let bytes = fs::read(file).with_context(|| format!("the injector left no trace {}", file.display()))?;
+    let (mut rest, mut calls) = (bytes.as_slice(), Vec::new());
+    while !rest.is_empty() {
+        let (call, after) = take(rest, folder).with_context(|| format!("call {} of the trace", calls.len() + 1))?;
+        calls.push(call);
+        rest = after;
+    }
+    Ok(calls)
+}
+
+/// Parses `number family result inode a b path TAB path`, and the data after a write.
+fn take<'a>(bytes: &'a [u8], folder: &Path) -> Option<(Call, &'a [u8])> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    let (line, rest) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]);
+    let (fields, to) = line.split_once('\t')?;
+    let mut fields = fields.splitn(7, ' ').skip(1);
+    let family = fields.next()?;
+    let mut number = || fields.next()?.parse::<i64>().ok();
+    let (result, inode, a, b) = (number()?, number()?, number()?, number()?);
+    let kind = Kind::parse(family, a, b)?;
+    let len = if matches!(kind, Kind::Write { .. }) { usize::try_from(result).unwrap_or(0) } else { 0 };
+    let (data, rest) = rest.split_at_checked(len)?;
+    let below = |path: &str| Path::new(path).strip_prefix(folder).map_or_else(|_| path.into(), Path::to_owned);
+    let path = below(fields.next()?);
+    Some((Call { kind, result, inode: inode.cast_unsigned(), path, to: below(to), data: data.to_vec() }, rest))
+}

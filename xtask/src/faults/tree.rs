@@ -1,0 +1,112 @@
+//! A folder's content in memory.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Iter;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Every folder and file below a folder, by relative path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Tree(BTreeMap<PathBuf, Entry>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Entry {
+    Folder,
+    File(Vec<u8>),
+}
+
+impl Entry {
+    /// The bytes of a file that has any.
+    pub(super) fn data(&self) -> Option<&Vec<u8>> {
+        match self {
+            Self::File(data) if !data.is_empty() => Some(data),
+            _ => None,
+        }
+    }
+}
+
+impl FromIterator<(PathBuf, Entry)> for Tree {
+    fn from_iter<I: IntoIterator<Item = (PathBuf, Entry)>>(entries: I) -> Self {
+        Self(entries.into_iter().collect())
+    }
+}
+
+impl Tree {
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let mut tree = Self::default();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(next) = folders.pop() {
+            for entry in fs::read_dir(&next).with_context(|| format!("cannot list {}", next.display()))? {
+                let path = entry?.path();
+                let name = path.strip_prefix(folder)?.to_owned();
+                if path.is_dir() {
+                    tree.0.insert(name, Entry::Folder);
+                    folders.push(path);
+                } else {
+                    tree.0.insert(name, Entry::File(fs::read(&path)?));
+                }
+            }
+        }
+        Ok(tree)
+    }
+
+    /// Writes the tree into an empty folder.
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+        for (name, entry) in self.iter() {
+            match entry {
+                Entry::Folder => fs::create_dir(folder.join(name))?,
+                Entry::File(data) => fs::write(folder.join(name), data)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn iter(&self) -> Iter<'_, PathBuf, Entry> {
+        self.0.iter()
+    }
+
+    pub(super) fn get(&self, path: &Path) -> Option<&Entry> {
+        self.0.get(path)
+    }
+
+    /// Adds the entries of `other`, which win.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        self.iter().chain(other.iter()).map(|(path, entry)| (path.clone(), entry.clone())).collect()
+    }
+
+    /// Names of the files that `other` has, too.
+    pub(super) fn common_files(&self, other: &Self) -> Vec<String> {
+        let is_common = |(path, entry): &(&PathBuf, &Entry)| **entry != Entry::Folder && other.0.contains_key(*path);
+        self.iter().filter(is_common).map(|(path, _)| path.display().to_string()).collect()
+    }
+
+    /// The tree without work in progress.
+    pub(super) fn finished(&self) -> Self {
+        let is_work =
+            |path: &Path| path.iter().any(|name| name == ".foveate" || name.to_string_lossy().ends_with(".partial"));
+        let kept = self.iter().filter(|(path, _)| !is_work(path));
+        kept.map(|(path, entry)| (path.clone(), entry.clone())).collect()
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        Hash::hash(self, &mut hasher);
+        hasher.finish()
+    }
+
+    /// What `other` lacks, has beside, or has otherwise; `None` if they are equal.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let absent = |(path, _): &(&PathBuf, &Entry)| !other.0.contains_key(*path);
+        let lacking = self.iter().filter(absent).map(|(path, _)| format!("{} is missing", path.display()));
+        let more = other.iter().filter_map(|(path, entry)| match self.get(path) {
+            None => Some(format!("{} should not be there", path.display())),
+            Some(own) if own != entry => Some(format!("{} has other bytes", path.display())),
+            _ => None,
+        });
+        let all: Vec<String> = lacking.chain(more).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+}
