@@ -96,6 +96,23 @@ pub fn load_nvjpeg() -> Result<(), String> {
     Err("the emulated nvJPEG needs libjpeg's headers (Debian: libjpeg-dev)".to_owned())
 }
 
+/// Makes later requests for the chip's JPEG engines fail with one of nvJPEG's statuses; 0 ends that.
+///
+/// # Errors
+///
+/// The errors of [`load_nvjpeg`].
+pub fn refuse_engines(status: c_int) -> Result<(), String> {
+    load_nvjpeg()?;
+    let path = folder()?.join(JPEG);
+    // SAFETY: the library is loaded already, so nothing is initialized here, and the function has this signature.
+    unsafe {
+        let library = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
+        let refuse = library.get::<extern "C" fn(c_int)>(b"nvjpeg_emulator_refuse_engines\0");
+        refuse.map_err(|error| error.to_string())?(status);
+    }
+    Ok(())
+}
+
 /// Whether trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` selects a real device.
 pub fn is_chosen() -> bool {
     std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")

@@ -186,6 +186,9 @@ const DESC_BIAS_POINTER: c_int = 8;
 const TRANSPOSE: c_int = 1;
 const EPILOGUE_BIAS: c_int = 4;
 const PREFERENCE_WORKSPACE_BYTES: c_int = 1;
+const PREFERENCE_REDUCTION_SCHEMES: c_int = 3;
+/// Sums that several blocks share are added in f32. The other schemes add them in the output's type, which may be f16.
+const REDUCTION_IN_COMPUTE_TYPE: u32 = 2;
 
 impl Handle {
     /// Finds the library and initializes it on `device`.
@@ -214,9 +217,9 @@ impl Handle {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let _ = self.device.synchronize();
+        let destroy = self.library.functions.cublasLtDestroy;
         // SAFETY: the handle is owned, and no work that the device was given uses it any more.
-        unsafe { (self.library.functions.cublasLtDestroy)(self.handle) };
+        let _ = self.device.after_all_work("cublasLtDestroy", |_| unsafe { destroy(self.handle) });
     }
 }
 
@@ -264,6 +267,7 @@ impl Product {
         };
         let mut count = 0;
         let (description, y) = (self.description.raw, self.y.raw);
+        self.handle.0.device.call("cuCtxSetCurrent", |_| 0)?;
         // SAFETY: all objects are alive; there is room for the one requested answer, and for the number of answers.
         let status = unsafe {
             (library.functions.cublasLtMatmulAlgoGetHeuristic)(
@@ -401,14 +405,19 @@ impl Object {
         library.check("cublasLtMatmulPreferenceCreate", status)?;
         let preference =
             Self { handle: handle.clone(), raw, destroy: library.functions.cublasLtMatmulPreferenceDestroy };
-        let value = std::ptr::from_ref(&workspace_bytes).cast();
-        // SAFETY: the preference is alive, and its attribute is a number of that size.
-        let status = unsafe {
-            let set = library.functions.cublasLtMatmulPreferenceSetAttribute;
-            set(preference.raw, PREFERENCE_WORKSPACE_BYTES, value, size_of::<usize>())
-        };
-        library.check("cublasLtMatmulPreferenceSetAttribute", status)?;
+        preference.prefer(PREFERENCE_WORKSPACE_BYTES, &workspace_bytes)?;
+        preference.prefer(PREFERENCE_REDUCTION_SCHEMES, &REDUCTION_IN_COMPUTE_TYPE)?;
         Ok(preference)
+    }
+
+    /// Sets an attribute of a preference.
+    fn prefer<T: Copy>(&self, attribute: c_int, value: &T) -> Result<(), CudaError> {
+        let library = self.handle.0.library;
+        let pointer = std::ptr::from_ref(value).cast();
+        let set = library.functions.cublasLtMatmulPreferenceSetAttribute;
+        // SAFETY: the preference is alive; the library refuses a value of another size than the attribute's.
+        let status = unsafe { set(self.raw, attribute, pointer, size_of::<T>()) };
+        library.check("cublasLtMatmulPreferenceSetAttribute", status)
     }
 
     /// Sets an attribute of a description.

@@ -43,9 +43,9 @@ impl Buffer {
         let buffer = Self(Arc::new(Allocation::new(device, bytes.max(1))?));
         let Allocation { address, bytes, .. } = *buffer.0;
         // SAFETY: the memory is that large, and not shared yet.
-        device.call("cuMemsetD8", |driver| unsafe { (driver.cuMemsetD8_v2)(address, 0, bytes) })?;
-        // The driver's own stream may still be writing, and our streams do not wait for it.
-        device.synchronize()?;
+        device.apart("cuMemsetD8Async", |driver, stream| unsafe {
+            (driver.cuMemsetD8Async)(address, 0, bytes, stream)
+        })?;
         Ok(buffer)
     }
 
@@ -58,9 +58,9 @@ impl Buffer {
         let buffer = Self(Arc::new(Allocation::new(device, bytes.max(1))?));
         let (to, from) = (buffer.0.address, values.as_ptr().cast());
         // SAFETY: both sides are that large, and the device's side is not shared yet.
-        device.call("cuMemcpyHtoD", |driver| unsafe { (driver.cuMemcpyHtoD_v2)(to, from, bytes) })?;
-        // As above: the last part of the copy may still be in flight.
-        device.synchronize()?;
+        device.apart("cuMemcpyHtoDAsync", |driver, stream| unsafe {
+            (driver.cuMemcpyHtoDAsync_v2)(to, from, bytes, stream)
+        })?;
         Ok(buffer)
     }
 
@@ -74,8 +74,8 @@ impl Buffer {
         let Allocation { device, address, .. } = &*self.0;
         device.synchronize()?;
         // SAFETY: both sides are at least that large, and any bits are a `T`. The call returns when it is done.
-        device.call("cuMemcpyDtoH", |driver| unsafe {
-            (driver.cuMemcpyDtoH_v2)(values.as_mut_ptr().cast(), *address, bytes)
+        device.apart("cuMemcpyDtoHAsync", |driver, stream| unsafe {
+            (driver.cuMemcpyDtoHAsync_v2)(values.as_mut_ptr().cast(), *address, bytes, stream)
         })
     }
 
@@ -129,8 +129,7 @@ fn out_of_memory(device: &Device, bytes: usize, error: CudaError) -> CudaError {
 impl Drop for Allocation {
     /// Ignores errors: they mean that the context is lost, and its memory with it.
     fn drop(&mut self) {
-        let _ = self.device.synchronize();
         // SAFETY: the memory is owned, and no work that the device was given uses it any more.
-        let _ = self.device.call("cuMemFree", |driver| unsafe { (driver.cuMemFree_v2)(self.address) });
+        let _ = self.device.after_all_work("cuMemFree", |driver| unsafe { (driver.cuMemFree_v2)(self.address) });
     }
 }

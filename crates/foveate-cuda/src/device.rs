@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use foveate_core::{Health, Problem};
 
+use crate::capture::no_capture;
 use crate::driver::{Driver, Functions, Handle, Status};
 use crate::error::{CudaError, Version};
+use crate::stream::NON_BLOCKING;
 
 /// A GPU, with the context that the whole process shares on it. Clones are the same device. Objects on the device keep
 /// it open.
@@ -15,6 +17,8 @@ pub struct Device(Arc<Context>);
 struct Context {
     driver: &'static Driver,
     context: Handle,
+    /// For allocations and for copies that the host waits for.
+    stream: Handle,
     number: c_int,
     ordinal: usize,
     name: String,
@@ -54,17 +58,17 @@ impl Device {
             ),
             multiprocessors: driver.attribute(MULTIPROCESSORS, number)?,
             context: Handle::NULL,
+            stream: Handle::NULL,
         };
         // SAFETY: `context` is a valid place for the handle, and `number` is a device's.
         let status = unsafe { (driver.functions.cuDevicePrimaryCtxRetain)(&mut opened.context, number) };
-        match driver.check("cuDevicePrimaryCtxRetain", status) {
-            Ok(()) => Ok(Self(Arc::new(opened))),
-            Err(error) => {
-                // Nothing was retained, so nothing must be released.
-                std::mem::forget(opened);
-                Err(error)
-            }
+        if let Err(error) = driver.check("cuDevicePrimaryCtxRetain", status) {
+            // Nothing was retained, so nothing must be released.
+            std::mem::forget(opened);
+            return Err(error);
         }
+        opened.start()?;
+        Ok(Self(Arc::new(opened)))
     }
 
     /// The names of all devices, in order; empty if there is none.
@@ -120,8 +124,33 @@ impl Device {
     /// # Errors
     /// The driver's own errors, including those of work that failed meanwhile.
     pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.after_all_work("cuCtxSynchronize", |_| 0)
+    }
+
+    /// Calls the driver when the device has done all work that any stream of the process was given. If the wait fails,
+    /// the context is lost, and the call is made nevertheless.
+    pub(crate) fn after_all_work(
+        &self,
+        function: &'static str,
+        call: impl FnOnce(&Functions) -> Status,
+    ) -> Result<(), CudaError> {
+        let _no_capture = no_capture();
         // SAFETY: no preconditions but the context, which `call` sets.
-        self.call("cuCtxSynchronize", |driver| unsafe { (driver.cuCtxSynchronize)() })
+        let waited = self.call("cuCtxSynchronize", |driver| unsafe { (driver.cuCtxSynchronize)() });
+        self.call(function, call).and(waited)
+    }
+
+    /// Enqueues work on a stream of the device's own, and waits for it. Other streams do not wait for it, nor it for
+    /// them. Unlike the driver's own stream, it may be used while another stream captures.
+    pub(crate) fn apart(
+        &self,
+        function: &'static str,
+        enqueue: impl FnOnce(&Functions, Handle) -> Status,
+    ) -> Result<(), CudaError> {
+        let stream = self.0.stream;
+        self.call(function, |driver| enqueue(driver, stream))?;
+        // SAFETY: the stream lives as long as the context.
+        self.call("cuStreamSynchronize", |driver| unsafe { (driver.cuStreamSynchronize)(stream) })
     }
 
     /// Makes the device's context the calling thread's, and calls the driver.
@@ -166,10 +195,31 @@ pub fn health(library: impl FnOnce() -> Result<String, CudaError>) -> Health {
     }
 }
 
+impl Context {
+    /// Creates the context's own stream.
+    fn start(&mut self) -> Result<(), CudaError> {
+        let Self { driver, context, stream, .. } = self;
+        // SAFETY: the context is retained, and `stream` is a valid place for the handle.
+        let statuses = unsafe {
+            let current = (driver.functions.cuCtxSetCurrent)(*context);
+            (current, if current == 0 { (driver.functions.cuStreamCreate)(stream, NON_BLOCKING) } else { 0 })
+        };
+        driver.check("cuCtxSetCurrent", statuses.0)?;
+        driver.check("cuStreamCreate", statuses.1)
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once, and no object remains in it: each has a clone of the device.
-        unsafe { (self.driver.functions.cuDevicePrimaryCtxRelease_v2)(self.number) };
+        let functions = &self.driver.functions;
+        // SAFETY: the context was retained once, and no object remains in it but the stream: each has a clone of the
+        // device. The stream is idle, because every use of it waits.
+        unsafe {
+            if self.stream != Handle::NULL && (functions.cuCtxSetCurrent)(self.context) == 0 {
+                (functions.cuStreamDestroy_v2)(self.stream);
+            }
+            (functions.cuDevicePrimaryCtxRelease_v2)(self.number)
+        };
     }
 }
 

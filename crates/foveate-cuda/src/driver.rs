@@ -45,11 +45,9 @@ functions! {
         fn cuMemFree_v2(Address) -> Status;
         fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint) -> Status;
         fn cuMemFreeHost(*mut c_void) -> Status;
-        fn cuMemcpyHtoD_v2(Address, *const c_void, usize) -> Status;
-        fn cuMemcpyDtoH_v2(*mut c_void, Address, usize) -> Status;
         fn cuMemcpyHtoDAsync_v2(Address, *const c_void, usize, Handle) -> Status;
         fn cuMemcpyDtoHAsync_v2(*mut c_void, Address, usize, Handle) -> Status;
-        fn cuMemsetD8_v2(Address, u8, usize) -> Status;
+        fn cuMemsetD8Async(Address, u8, usize, Handle) -> Status;
         fn cuStreamCreate(*mut Handle, c_uint) -> Status;
         fn cuStreamDestroy_v2(Handle) -> Status;
         fn cuStreamSynchronize(Handle) -> Status;

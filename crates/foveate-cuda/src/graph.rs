@@ -1,3 +1,4 @@
+use crate::capture::Capturing;
 use crate::device::Device;
 use crate::driver::Handle;
 use crate::error::CudaError;
@@ -23,6 +24,7 @@ impl Graph {
     /// The errors of `work`; the driver's own errors otherwise.
     pub fn capture<E: From<CudaError>>(stream: &Stream, work: impl FnOnce() -> Result<(), E>) -> Result<Self, E> {
         let device = stream.device().clone();
+        let capturing = Capturing::begin();
         // SAFETY: the stream is alive.
         device.call("cuStreamBeginCapture", |driver| unsafe {
             (driver.cuStreamBeginCapture_v2)(stream.handle(), THREAD_LOCAL)
@@ -35,6 +37,7 @@ impl Graph {
         let ended = device.call("cuStreamEndCapture", |driver| unsafe {
             (driver.cuStreamEndCapture)(stream.handle(), &mut captured.graph)
         });
+        drop(capturing);
         worked?;
         ended?;
         let mut handle = Handle::NULL;
@@ -58,9 +61,10 @@ impl Graph {
 impl Drop for Graph {
     /// Ignores errors: they mean that the context is lost, and the graph with it.
     fn drop(&mut self) {
-        let _ = self.device.synchronize();
         // SAFETY: the graph is owned, and no work that the device was given runs it any more.
-        let _ = self.device.call("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(self.handle) });
+        let _ = self
+            .device
+            .after_all_work("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(self.handle) });
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod blaslt;
 #[allow(unsafe_code)]
 mod buffer;
+mod capture;
 #[allow(unsafe_code)]
 mod copies;
 #[allow(unsafe_code)]

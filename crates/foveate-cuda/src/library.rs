@@ -36,15 +36,15 @@ macro_rules! functions {
 }
 pub(crate) use functions;
 
-/// Loads the first of `names` that exists: on the system loader's path, then in each of `folders`.
+/// Loads the first of `names` that exists: each on the system loader's path, then in each of `folders`. So a newer
+/// release in a folder comes before an older one on the path.
 ///
 /// # Errors
 /// The paths that were tried.
 pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, String), String> {
-    let by_name = names.iter().map(PathBuf::from);
-    let by_path = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    let in_folders = |name| folders.iter().map(move |folder| folder.join(name)).filter(|path| path.is_file());
     let mut refused = None;
-    for path in by_name.chain(by_path.filter(|path| path.is_file())) {
+    for path in names.iter().flat_map(|name| [PathBuf::from(name)].into_iter().chain(in_folders(name))) {
         // SAFETY: NVIDIA's libraries may be loaded at any time; their initializers do not touch our state.
         match unsafe { Library::new(&path) } {
             Ok(library) => return Ok((library, path.display().to_string())),

@@ -69,10 +69,9 @@ impl Module {
 impl Drop for Loaded {
     /// Ignores errors: they mean that the context is lost, and its code with it.
     fn drop(&mut self) {
-        let _ = self.device.synchronize();
         // SAFETY: the module is owned, no kernel of it is left, and no work that the device was given runs one any
         // more.
-        let _ = self.device.call("cuModuleUnload", |driver| unsafe { (driver.cuModuleUnload)(self.handle) });
+        let _ = self.device.after_all_work("cuModuleUnload", |driver| unsafe { (driver.cuModuleUnload)(self.handle) });
     }
 }
 

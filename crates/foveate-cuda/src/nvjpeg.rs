@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 
 use crate::buffer::Buffer;
+use crate::capture::no_capture;
 use crate::device::Device;
 use crate::driver::Handle as Raw;
 use crate::error::CudaError;
@@ -84,9 +85,14 @@ const STATUS_NAMES: [&str; 11] = [
     "INCOMPLETE_BITSTREAM",
 ];
 
+/// Asks for the numbers of engines and of cores in each; releases before 12 lack it.
+// SAFETY: a type; the call justifies itself.
+type DecoderInfo = unsafe extern "C" fn(Raw, *mut c_uint, *mut c_uint) -> Status;
+
 /// The library, loaded once.
 struct Library {
     functions: Functions,
+    decoder_info: Option<DecoderInfo>,
     path: String,
 }
 
@@ -96,8 +102,14 @@ const REMEDY: &str = "install CUDA's nvJPEG, or `pip install nvidia-nvjpeg-cu12`
 impl Library {
     fn get() -> Result<&'static Self, CudaError> {
         static LIBRARY: OnceLock<Result<Library, CudaError>> = OnceLock::new();
-        let find = || toolkit::find(("nvJPEG", "libnvjpeg.so", REMEDY), Functions::of);
-        let library = LIBRARY.get_or_init(|| find().map(|(functions, path)| Self { functions, path }));
+        let load = |library: libloading::Library| {
+            // SAFETY: the type is the one that the library's header declares for this name.
+            let decoder_info = unsafe { library.get(b"nvjpegGetHardwareDecoderInfo\0") }.ok().map(|found| *found);
+            Functions::of(library).map(|functions| (functions, decoder_info))
+        };
+        let find = || toolkit::find(("nvJPEG", "libnvjpeg.so", REMEDY), load);
+        let opened = |((functions, decoder_info), path)| Self { functions, decoder_info, path };
+        let library = LIBRARY.get_or_init(|| find().map(opened));
         library.as_ref().map_err(Clone::clone)
     }
 
@@ -147,7 +159,16 @@ struct Opened {
     library: &'static Library,
     device: Device,
     handle: Raw,
-    has_engines: bool,
+    engines: Result<(), CudaError>,
+}
+
+/// The processors that a [`Handle`] decodes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processors {
+    /// The chip's cores alone.
+    Cores,
+    /// Its decoding engines too, if they can be used.
+    EnginesToo,
 }
 
 /// The processor for a JPEG's Huffman decoding, which is sequential, if no decoding engine does all of it.
@@ -186,33 +207,31 @@ impl Target<'_> {
 }
 
 impl Handle {
-    /// Finds the library and initializes it on `device`, with the chip's decoding engines if `engines` is set and there
-    /// are some.
+    /// Finds the library and initializes it on `device` for the processors in `use_of`. The chip's decoding engines may
+    /// be refused for many reasons: the chip has none, or the container lacks the driver's video library.
     ///
     /// # Errors
     /// [`CudaError::Library`] if it is missing; the library's own errors otherwise.
-    pub fn new(device: &Device, engines: bool) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
         let library = Library::get()?;
-        if engines {
-            match Self::create(library, device, BACKEND_HARDWARE)? {
-                Ok(handle) => return Ok(Self::opened(library, device, handle, true)),
-                Err(ARCH_MISMATCH | NOT_IMPLEMENTED) => {}
-                Err(status) => return Err(call_error("nvjpegCreateEx", status)),
-            }
-        }
+        let opened = |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines }));
+        let refusal = match use_of {
+            Processors::EnginesToo => match Self::create(library, device, BACKEND_HARDWARE)? {
+                Ok(handle) => return Ok(opened(handle, Ok(()))),
+                Err(status) => call_error("nvjpegCreateEx with the decoding engines", status),
+            },
+            Processors::Cores => CudaError::Misfit("the decoding engines are switched off".to_owned()),
+        };
         let handle = Self::create(library, device, BACKEND_DEFAULT)?;
         let handle = handle.map_err(|status| call_error("nvjpegCreateEx", status))?;
-        Ok(Self::opened(library, device, handle, false))
-    }
-
-    fn opened(library: &'static Library, device: &Device, handle: Raw, has_engines: bool) -> Self {
-        Self(Arc::new(Opened { library, device: device.clone(), handle, has_engines }))
+        Ok(opened(handle, Err(refusal)))
     }
 
     /// Initializes the library; releases that refuse the flag have only their own upsampling.
     fn create(library: &Library, device: &Device, backend: c_int) -> Result<Result<Raw, Status>, CudaError> {
         // The library uses the thread's current context.
         device.call("cuCtxSetCurrent", |_| 0)?;
+        let _no_capture = no_capture();
         let create = |flags| {
             let (mut handle, none) = (Raw::NULL, std::ptr::null_mut());
             // SAFETY: `handle` is a valid place for the handle; without allocators the library uses its own.
@@ -225,9 +244,17 @@ impl Handle {
         })
     }
 
-    /// Whether the chip has dedicated decoding engines.
-    pub fn has_engines(&self) -> bool {
-        self.0.has_engines
+    /// The number of the chip's decoding engines, if the library says.
+    ///
+    /// # Errors
+    /// Why they are not used.
+    pub fn engines(&self) -> Result<Option<u32>, CudaError> {
+        let Opened { library, handle, engines, .. } = &*self.0;
+        engines.clone()?;
+        let (mut count, mut cores) = (0, 0);
+        // SAFETY: the handle is alive; both are valid places for a number.
+        let answer = library.decoder_info.map(|ask| unsafe { ask(*handle, &mut count, &mut cores) });
+        Ok((answer == Some(0)).then_some(count))
     }
 
     /// Creates one of the library's objects in the thread's context.
@@ -240,6 +267,7 @@ impl Handle {
     ) -> Result<Object, CudaError> {
         let Opened { library, device, handle, .. } = &*self.0;
         device.call("cuCtxSetCurrent", |_| 0)?;
+        let _no_capture = no_capture();
         let mut raw = Raw::NULL;
         library.check(function, make(&library.functions, *handle, &mut raw))?;
         Ok(Object { handle: self.clone(), raw, destroy: destroy(&library.functions) })
@@ -267,9 +295,9 @@ impl Handle {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let _ = self.device.synchronize();
+        let destroy = self.library.functions.nvjpegDestroy;
         // SAFETY: the handle is owned, and no work that the device was given uses it any more.
-        unsafe { (self.library.functions.nvjpegDestroy)(self.handle) };
+        let _ = self.device.after_all_work("nvjpegDestroy", |_| unsafe { destroy(self.handle) });
     }
 }
 
@@ -285,6 +313,7 @@ impl Drop for Object {
     /// Ignores errors: they mean that the context is lost, and its objects with it.
     fn drop(&mut self) {
         let _ = self.handle.0.device.call("cuCtxSetCurrent", |_| 0);
+        let _no_capture = no_capture();
         // SAFETY: the object is owned. Its owner has waited for the device's work with it.
         unsafe { (self.destroy)(self.raw) };
     }
@@ -387,6 +416,8 @@ impl ImageDecoder {
             return Ok(false);
         }
         device.call("cuCtxSetCurrent", |_| 0)?;
+        // The library's memory may grow.
+        let _no_capture = no_capture();
         let [decoder, state, params, parsed] = [&self.decoder, &self.state, &self.params, &self.stream].map(|o| o.raw);
         let functions = &library.functions;
         // SAFETY: the objects are alive and belong together, and only this call reads `jpeg`, which was parsed.
@@ -453,7 +484,7 @@ impl Engines {
     /// # Errors
     /// The library's own errors.
     pub fn new(handle: &Handle) -> Result<Option<Self>, CudaError> {
-        if !handle.has_engines() {
+        if handle.0.engines.is_err() {
             return Ok(None);
         }
         let state = handle.object(
@@ -488,7 +519,7 @@ impl Engines {
     /// Decodes images that [`Self::take`] accepts into their targets, which are complete once `stream` has done its
     /// work so far. Returns `false` if the library refuses the whole batch; the targets' content is unspecified then.
     ///
-    /// Waits first for the previous batch. The bytes are copied.
+    /// Waits first for the previous batch and for the stream's earlier work. The bytes are copied.
     ///
     /// # Errors
     /// [`CudaError::Misfit`] if a target's memory is too small; the library's own errors otherwise.
@@ -499,6 +530,9 @@ impl Engines {
             jpegs.iter().map(|(_, target)| target.image(&self.handle.0.device)).collect();
         let (mut images, pointers) = (images?, self.load(jpegs)?);
         let lengths: Vec<usize> = jpegs.iter().map(|(bytes, _)| bytes.len()).collect();
+        // Engines do not follow the stream's order: they write the targets as soon as they are asked.
+        stream.synchronize()?;
+        let no_capture = no_capture();
         if !self.prepare(jpegs.len())? {
             return Ok(false);
         }
@@ -513,7 +547,13 @@ impl Engines {
             decode(*handle, self.state.raw, bytes, lengths.as_ptr(), images, stream.handle())
         };
         stream.record(&self.done)?;
-        library.done("nvjpegDecodeBatched", status)
+        drop(no_capture);
+        let is_done = library.done("nvjpegDecodeBatched", status)?;
+        if !is_done {
+            // Other decoders get the same targets, to which engines may still be writing.
+            stream.synchronize()?;
+        }
+        Ok(is_done)
     }
 
     fn prepare(&mut self, batch: usize) -> Result<bool, CudaError> {

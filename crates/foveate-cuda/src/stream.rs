@@ -19,7 +19,7 @@ pub struct Stream {
 pub(crate) type Needed = Arc<dyn Any + Send + Sync>;
 
 /// `CU_STREAM_NON_BLOCKING`: not ordered with the driver's own stream.
-const NON_BLOCKING: u32 = 1;
+pub(crate) const NON_BLOCKING: u32 = 1;
 
 impl Stream {
     /// Creates an empty stream.

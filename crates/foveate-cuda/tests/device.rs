@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         whatever_is_dropped_waits_for_the_device,
         events_tell_the_time,
         graphs_keep_their_memory,
+        captures_wait_for_those_who_wait_for_the_device,
         a_capture_that_fails_leaves_the_stream_usable,
         copies_do_not_leave_their_memory,
         memory_that_is_not_there_is_told,
@@ -167,15 +168,53 @@ fn graphs_keep_their_memory() {
         let blas = blaslt::Handle::new(device).unwrap();
         let mut product = blas.plan(shape(4, 4, 4, Element::F32, false, true), &workspace).unwrap();
         let operands = Operands { x: &x, weight: &weight, bias: None, y: &there, workspace: &workspace };
+        // The library loads the product's kernel at its first run, which a capture forbids.
+        product.run(&stream, &operands).unwrap();
         let graph = Graph::capture(&stream, || product.run(&stream, &operands)).unwrap();
         drop((x, weight, workspace, product));
         let mut values = [0.0_f32; 16];
         there.read(&mut values).unwrap();
-        assert_eq!(values, [0.0; 16], "captured, not done");
+        assert_eq!(values, [8.0; 16], "captured, not done");
         graph.launch(&stream).unwrap();
         graph.launch(&stream).unwrap();
         there.read(&mut values).unwrap();
-        assert_eq!(values, [16.0; 16], "added twice");
+        assert_eq!(values, [24.0; 16], "added twice more");
+    });
+}
+
+/// While one thread captures, others may take, fill and drop memory, and wait for the device.
+fn captures_wait_for_those_who_wait_for_the_device() {
+    const ROUNDS: usize = 40;
+    on_a_device(|device| {
+        let capture = || {
+            let stream = Stream::new(device).unwrap();
+            let memory = || Buffer::from_slice(device, &[1.0_f32; 16]).unwrap();
+            let (x, weight, y, workspace) = (memory(), memory(), memory(), Buffer::zeroed(device, 1 << 20).unwrap());
+            let mut product = blaslt::Handle::new(device)
+                .unwrap()
+                .plan(shape(4, 4, 4, Element::F32, false, true), &workspace)
+                .unwrap();
+            let operands = Operands { x: &x, weight: &weight, bias: None, y: &y, workspace: &workspace };
+            for _ in 0..ROUNDS {
+                let graph = Graph::capture(&stream, || {
+                    std::thread::yield_now();
+                    product.run(&stream, &operands)
+                });
+                graph.unwrap().launch(&stream).unwrap();
+            }
+            let mut values = [0.0_f32; 16];
+            y.read(&mut values).unwrap();
+            assert_eq!(values, [1.0 + 4.0 * ROUNDS as f32; 16]);
+        };
+        std::thread::scope(|scope| {
+            let captures = [scope.spawn(capture), scope.spawn(capture)];
+            while captures.iter().any(|thread| !thread.is_finished()) {
+                let buffer = Buffer::from_slice(device, &pattern(1)).unwrap();
+                buffer.read(&mut [0_u8; 9]).unwrap();
+                Buffer::zeroed(device, 100).unwrap();
+                device.synchronize().unwrap();
+            }
+        });
     });
 }
 

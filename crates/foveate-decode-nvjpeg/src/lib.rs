@@ -9,7 +9,8 @@ mod resample;
 mod settings;
 
 use foveate_core::{Health, RegistryError};
-use foveate_cuda::{CudaError, Device, nvjpeg};
+use foveate_cuda::nvjpeg::{self, Processors};
+use foveate_cuda::{CudaError, Device};
 use foveate_preprocess::{DeviceOptions, Preprocessor, PreprocessorBackend, PreprocessorRegistry};
 
 pub use preprocessor::NvjpegPreprocessor;
@@ -31,8 +32,22 @@ fn health() -> Health {
     let found = nvjpeg::find().and_then(|library| Ok((library, Device::names()?)));
     match found {
         Ok((_, names)) if names.is_empty() => Health::broken("there is no CUDA device", "run it on a machine with one"),
-        Ok((library, names)) => Health::library(library).on((0..names.len()).map(|ordinal| format!("cuda:{ordinal}"))),
+        Ok((library, names)) => {
+            let engines: Vec<String> = (0..names.len()).map(engines).collect();
+            let library = format!("{library}; {}", engines.join("; "));
+            Health::library(library).on((0..names.len()).map(|ordinal| format!("cuda:{ordinal}")))
+        }
         Err(CudaError::Library { name, reason, remedy }) => Health::broken(format!("no {name}: {reason}"), remedy),
         Err(error) => Health::broken(error.to_string(), "decode on the CPU, or install what is named"),
+    }
+}
+
+/// Which decoding engines the device has, in words.
+fn engines(ordinal: usize) -> String {
+    let handle = Device::open(ordinal).and_then(|device| nvjpeg::Handle::new(&device, Processors::EnginesToo));
+    match handle.and_then(|handle| handle.engines()) {
+        Ok(Some(count)) => format!("cuda:{ordinal} has {count} JPEG engines"),
+        Ok(None) => format!("cuda:{ordinal} has JPEG engines"),
+        Err(error) => format!("cuda:{ordinal} without JPEG engines ({error})"),
     }
 }

@@ -64,9 +64,9 @@ impl NvjpegPreprocessor {
             .ok_or_else(|| unavailable("nvjpeg is for GPUs; its device is `cuda` or `cuda:N`".into()))?;
         let missing = |error: CudaError| unavailable(error.into());
         let device = Device::open(ordinal).map_err(missing)?;
-        let handle = Handle::new(&device, backend.wants_engines()).map_err(missing)?;
-        if backend == Backend::Hardware && !handle.has_engines() {
-            let reason = format!("{} has no JPEG engines; backend=auto does without", device.name());
+        let handle = Handle::new(&device, backend.processors()).map_err(missing)?;
+        if let (Backend::Hardware, Err(error)) = (backend, handle.engines()) {
+            let reason = format!("no JPEG engines of {} ({error}); backend=auto does without", device.name());
             return Err(unavailable(reason.into()));
         }
         let decoder = || ImageDecoder::new(&handle, backend.huffman()).map_err(missing);

@@ -1,4 +1,4 @@
-use foveate_cuda::nvjpeg::Huffman;
+use foveate_cuda::nvjpeg::{Huffman, Processors};
 use foveate_preprocess::{DeviceOptions, PreprocessError};
 
 /// The parts of the device that decode.
@@ -28,8 +28,8 @@ impl Backend {
         }
     }
 
-    pub(crate) fn wants_engines(self) -> bool {
-        matches!(self, Self::Auto | Self::Hardware)
+    pub(crate) fn processors(self) -> Processors {
+        if matches!(self, Self::Auto | Self::Hardware) { Processors::EnginesToo } else { Processors::Cores }
     }
 
     pub(crate) fn huffman(self) -> Huffman {

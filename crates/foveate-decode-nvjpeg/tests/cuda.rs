@@ -22,13 +22,14 @@ use foveate_preprocess::{
 };
 use foveate_resize::{Filter, Geometry, Resizer};
 use foveate_resize_fir::FirResizer;
-use foveate_testkit::trials;
+use foveate_testkit::{ignore, trials};
 
 fn main() -> ExitCode {
     foveate_testkit::run(trials![
         it_conforms,
         batches_are_those_of_the_cpu,
         what_it_cannot_do_is_said_when_it_is_opened,
+        engines_that_are_refused_are_done_without,
         large_batches_go_through_in_groups,
         samples_are_those_of_fir,
     ])
@@ -50,7 +51,7 @@ fn in_every_order(test: impl Fn()) {
         return test();
     }
     emulator::load_nvjpeg_for_trial();
-    for order in ORDERS {
+    for order in emulator::tested(&ORDERS) {
         emulator::set_order(order).unwrap();
         test();
     }
@@ -73,6 +74,26 @@ fn nvjpeg(options: PreprocessOptions, backend: &str) -> Result<NvjpegPreprocesso
         options,
         settings: [("backend".to_owned(), backend.to_owned())].into(),
     })
+}
+
+/// For any reason, such as a container without the driver's video library.
+fn engines_that_are_refused_are_done_without() {
+    let _turn = turn();
+    if !emulator::is_chosen() {
+        ignore("a real device's engines cannot be refused");
+    }
+    emulator::load_nvjpeg_for_trial();
+    for status in 1..=10 {
+        emulator::refuse_engines(status).unwrap();
+        let geometry = Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear };
+        let opened = ["auto", "hardware"].map(|backend| nvjpeg(PreprocessOptions::new(geometry), backend));
+        emulator::refuse_engines(0).unwrap();
+        let [Ok(mut auto), Err(refused)] = opened else { panic!("status {status}") };
+        let message = foveate_core::error_chain(&refused);
+        assert!(message.contains("NVJPEG_STATUS_") && message.contains("backend=auto"), "{message}");
+        let (prepared, _) = run(&mut auto, &[&photo()], 14 * 14 * 3);
+        assert!(prepared[0].is_ok());
+    }
 }
 
 fn it_conforms() {
@@ -106,6 +127,10 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
         false => vec![(path.display().to_string(), std::fs::read(&path).unwrap())],
     };
     paths.into_iter().flat_map(file).collect()
+}
+
+fn photo() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap()
 }
 
 type Batch = (Vec<Result<Size, ItemFault>>, Vec<u8>);
@@ -170,7 +195,7 @@ fn what_it_cannot_do_is_said_when_it_is_opened() {
 
 /// A batch whose decoded pixels are many times a group's limit passes in groups, with the same result.
 fn large_batches_go_through_in_groups() {
-    let photo = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap();
+    let photo = photo();
     let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
     let image = 14 * 14 * 3;
     let images = vec![photo.as_slice(); 150];

@@ -241,7 +241,7 @@ EXPORTED CUresult cuCtxGetDevice(CUdevice* device) {
 EXPORTED CUresult cuCtxSynchronize() {
     return api([&](Machine& machine, Lock& lock) {
         Device& device = current_device();
-        machine.refuse_in_capture();
+        machine.refuse_while_capturing(device);
         machine.complete_device(lock, device);
     });
 }

@@ -338,6 +338,15 @@ void Machine::refuse_in_capture_of(Stream& stream) {
     throw CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+void Machine::refuse_while_capturing(Device& device) {
+    bool refused = false;
+    for (auto& capture : captures_) {
+        if (capture->graph.device == &device) refused = capture->invalid = true;
+    }
+    require(!refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+// Drivers accept some uses of the legacy stream beside captures of non-blocking streams, but not in every release.
 void Machine::refuse_implicit_capture(Stream& stream) {
     if (!stream.legacy) return;
     bool refused = false;
@@ -347,4 +356,5 @@ void Machine::refuse_implicit_capture(Stream& stream) {
         }
     }
     require(!refused, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    refuse_while_capturing(*stream.device);
 }

@@ -174,6 +174,8 @@ public:
     // Refuses a call that a capture in progress forbids.
     void refuse_in_capture();
     void refuse_in_capture_of(Stream& stream);
+    // Refuses a call that involves all of the context's streams, whichever thread captures one of them in which mode.
+    void refuse_while_capturing(Device& device);
     // Drops a destroyed stream's part of a capture, or all of the capture if it began there.
     void abandon_capture(Stream& stream);
 

@@ -1,6 +1,7 @@
 // libnvjpeg.so.12: baseline and progressive JPEG into interleaved RGB, with the pixels of the system's libjpeg. The
 // device's part of an image runs when its stream does, no sooner, and reads the attached buffers' content of that time.
 // Chips of compute capability 8.0, 8.7, 9.0 and 10.0 have engines.
+#include <atomic>
 #include <csetjmp>
 #include <cstdint>
 #include <cstdio>
@@ -138,6 +139,21 @@ Status enqueue(void* stream, Work work) {
     return submit(stream, run, new Work(std::move(work)), release) == 0 ? SUCCESS : EXECUTION_FAILED;
 }
 
+// Runs `work` now, as engines do, in no order with any stream's work.
+template <class Work>
+Status at_once(Work work) {
+    constexpr unsigned NON_BLOCKING = 1;
+    void* stream = nullptr;
+    if (driver<int(void**, unsigned)>("cuStreamCreate")(&stream, NON_BLOCKING) != 0) return EXECUTION_FAILED;
+    Status status = enqueue(stream, std::move(work));
+    bool done = driver<int(void*)>("cuStreamSynchronize")(stream) == 0;
+    driver<int(void*)>("cuStreamDestroy_v2")(stream);
+    return done ? status : EXECUTION_FAILED;
+}
+
+// The status of a request for engines, if it is not what the chip says.
+std::atomic<int> refusal = SUCCESS;
+
 template <class T, class... Arguments>
 Status make(T** made, Arguments... arguments) {
     if (made == nullptr) return INVALID_PARAMETER;
@@ -168,6 +184,8 @@ int unsupported(bool supported) { return supported ? 0 : 1; }
 
 }  // namespace
 
+EXPORTED void nvjpeg_emulator_refuse_engines(int status) { refusal = status; }
+
 EXPORTED Status nvjpegGetProperty(int property, int* value) {
     static const int RELEASE[] = {12, 4, 0};
     if (property < 0 || property > 2 || value == nullptr) return INVALID_PARAMETER;
@@ -180,8 +198,16 @@ EXPORTED Status nvjpegCreateEx(int backend, void* device_allocator, void* pinned
     if (!known || device_allocator != nullptr || pinned_allocator != nullptr) return INVALID_PARAMETER;
     // A real driver in place of the emulated one could not run this.
     if (driver<CudaEmulatorSubmit>(CUDA_EMULATOR_SUBMIT) == nullptr) return NOT_INITIALIZED;
+    if (backend == HARDWARE && refusal != SUCCESS) return static_cast<Status>(refusal.load());
     if (backend == HARDWARE && !chip_has_engines()) return ARCH_MISMATCH;
     return make(handle, backend == HARDWARE);
+}
+
+EXPORTED Status nvjpegGetHardwareDecoderInfo(Handle* handle, unsigned* engines, unsigned* cores) {
+    if (handle == nullptr || engines == nullptr || cores == nullptr) return INVALID_PARAMETER;
+    *engines = handle->engines ? 5 : 0;
+    *cores = handle->engines ? 1 : 0;
+    return SUCCESS;
 }
 
 EXPORTED Status nvjpegDestroy(Handle* handle) { return destroy(handle); }
@@ -282,7 +308,8 @@ EXPORTED Status nvjpegDecodeBatchedInitialize(Handle*, State* state, int batch, 
     return SUCCESS;
 }
 
-// The bytes are read when the stream runs.
+// Engines decode and write at once, whatever the stream's earlier work is doing: reported of real ones (H100, nvJPEG 12.3
+// to 13.2).
 EXPORTED Status nvjpegDecodeBatched(Handle* handle, State* state, const unsigned char* const* data, const size_t* lengths,
                                     Image* to, void* stream) {
     if (handle == nullptr || state == nullptr || state->batch == 0) return INVALID_PARAMETER;
@@ -296,7 +323,8 @@ EXPORTED Status nvjpegDecodeBatched(Handle* handle, State* state, const unsigned
             Picture picture;
             if (read(data, length, &header, &picture) == SUCCESS) put(picture, to, "nvjpegDecodeBatched");
         };
-        if (Status status = enqueue(stream, decode)) return status;
+        Status given = handle->engines ? at_once(decode) : enqueue(stream, decode);
+        if (given != SUCCESS) return given;
     }
     return SUCCESS;
 }

@@ -53,7 +53,18 @@ struct Plan {
     mlp_input: Product,
     mlp_output: Product,
     /// From the patches' product to the last block.
-    graph: Option<Graph>,
+    launch: Launch,
+}
+
+/// How a plan's blocks are launched.
+enum Launch {
+    /// Kernel by kernel: its first batch, which may be the only one of its size.
+    First,
+    /// Kernel by kernel, and captured for the next ones.
+    Second,
+    /// Kernel by kernel: graphs are switched off, or the capture failed.
+    Plain,
+    Graph(Graph),
 }
 
 impl Network {
@@ -98,14 +109,19 @@ impl Network {
         kernels.patchify(stream, geometry, images, pixels, &memory.wide)?;
         let tensor_cores = settings.attention == Attention::Auto;
         let mut blocks = Pass { geometry, weights, kernels, memory, stream, tensor_cores, images };
-        match &plan.graph {
-            Some(graph) => graph.launch(stream)?,
-            None => {
+        match &plan.launch {
+            Launch::Graph(graph) => graph.launch(stream)?,
+            Launch::Plain => blocks.run(plan)?,
+            Launch::First => {
                 blocks.run(plan)?;
-                // Capturing costs the host some time, which it has while the device computes this batch.
-                if settings.graph {
-                    plan.graph = Some(Graph::capture(stream, || blocks.run(plan))?);
-                }
+                plan.launch = Launch::Second;
+            }
+            Launch::Second => {
+                blocks.run(plan)?;
+                // Capturing costs the host some time, which it has while the device computes this batch. A capture that
+                // fails is no error, because the batch was launched already.
+                let graph = Graph::capture(stream, || blocks.run(plan));
+                plan.launch = graph.map_or(Launch::Plain, Launch::Graph);
             }
         }
         kernels.pool(stream, geometry, images, &memory.x, &weights.norm, out)
@@ -139,7 +155,7 @@ impl Network {
             output: product(tokens, hidden, hidden, true, true)?,
             mlp_input: product(tokens, hidden, self.geometry.mlp_inputs(), true, false)?,
             mlp_output: product(tokens, mlp, hidden, true, true)?,
-            graph: None,
+            launch: if self.settings.graph { Launch::First } else { Launch::Plain },
         })
     }
 }
