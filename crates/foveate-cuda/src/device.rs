@@ -5,9 +5,8 @@ use std::sync::Arc;
 use foveate_core::{Health, Problem};
 
 use crate::capture::no_capture;
-use crate::driver::{Driver, Functions, Handle, Status};
+use crate::driver::{Driver, Functions, Handle, NON_BLOCKING, Status};
 use crate::error::{CudaError, Version};
-use crate::stream::NON_BLOCKING;
 
 /// A GPU, with the context that the whole process shares on it. Clones are the same device. Objects on the device keep
 /// it open.

@@ -25,6 +25,9 @@ pub(crate) type Address = u64;
 /// `CUresult`: 0, or an error. Not an enum, because newer drivers have newer errors.
 pub(crate) type Status = c_int;
 
+/// `CU_STREAM_NON_BLOCKING`: a stream that is not ordered with the driver's own.
+pub(crate) const NON_BLOCKING: c_uint = 1;
+
 functions! {
     /// Declared as in CUDA 12.0; every later driver has all of them.
     Functions {

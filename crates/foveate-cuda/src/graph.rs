@@ -61,10 +61,9 @@ impl Graph {
 impl Drop for Graph {
     /// Ignores errors: they mean that the context is lost, and the graph with it.
     fn drop(&mut self) {
+        let Self { device, handle, .. } = self;
         // SAFETY: the graph is owned, and no work that the device was given runs it any more.
-        let _ = self
-            .device
-            .after_all_work("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(self.handle) });
+        let _ = device.after_all_work("cuGraphExecDestroy", |driver| unsafe { (driver.cuGraphExecDestroy)(*handle) });
     }
 }
 

@@ -2,7 +2,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::Device;
-use crate::driver::Handle;
+use crate::driver::{Handle, NON_BLOCKING};
 use crate::error::CudaError;
 
 /// A queue of a device's work: its work runs in order, concurrently with other streams'. Streams wait for each other
@@ -17,9 +17,6 @@ pub struct Stream {
 
 /// An object that must outlive the work that uses it.
 pub(crate) type Needed = Arc<dyn Any + Send + Sync>;
-
-/// `CU_STREAM_NON_BLOCKING`: not ordered with the driver's own stream.
-pub(crate) const NON_BLOCKING: u32 = 1;
 
 impl Stream {
     /// Creates an empty stream.

@@ -16,8 +16,8 @@ pub enum RunError {
     /// A folder of the source is gone. None of its items is recorded as failed for that.
     #[error("read: {0}")]
     Fetch(#[from] FetchError),
-    /// More items in a row could not be read than [`Config::max_unreadable`](crate::Config::max_unreadable) allows. They
-    /// are not stored, so a continued run retries them.
+    /// More items in a row could not be read than [`Config::max_unreadable`](crate::Config::max_unreadable) allows.
+    /// They are not stored, so a continued run retries them.
     #[error(
         "{count} inputs in a row cannot be read, as if their disk were gone; the first: {} ({})",
         .first.id, .first.reason
