@@ -93,6 +93,8 @@ impl Worker {
             std::thread::sleep(Duration::from_millis(10));
         }
         let left = self.parts.end();
+        // Lease keepers would sleep for up to a second.
+        lock(&self.others).iter().for_each(|thread| thread.thread().unpark());
         join(&self.others, until);
         left
     }
