@@ -5,6 +5,7 @@ pub(crate) mod layers;
 pub(crate) mod manifests;
 pub(crate) mod sources;
 pub(crate) mod texts;
+pub(crate) mod trials;
 
 /// One violation: where it is, and what to do about it.
 #[derive(Debug)]

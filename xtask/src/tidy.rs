@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::rules::{Finding, circles, layers, manifests, sources, texts};
+use crate::rules::{Finding, circles, layers, manifests, sources, texts, trials};
 use crate::tree::Tree;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
@@ -20,6 +20,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("unsafe-code", sources::unsafe_code),
     ("unfinished", sources::unfinished),
     ("crate-docs", sources::crate_docs),
+    ("silent-passes", trials::silent_passes),
     ("folder-name", manifests::folder_name),
     ("inheritance", manifests::inheritance),
     ("workspace-versions", manifests::workspace_versions),

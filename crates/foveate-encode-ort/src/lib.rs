@@ -2,6 +2,9 @@
 
 #[cfg(feature = "cuda")]
 mod binding;
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub mod checks;
 mod contract;
 mod encoder;
 #[cfg(feature = "tensorrt")]

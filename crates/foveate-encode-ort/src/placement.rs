@@ -59,20 +59,6 @@ mod tests {
     }
 
     #[test]
-    fn a_network_on_the_cpu_is_seen_there() {
-        let Ok(library) = crate::library::load() else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/tiny/model.baked224.onnx");
-        let builder = ort::session::Session::builder(&library.environment).unwrap();
-        let builder = builder.with_profiling(folder.path().join("run")).unwrap();
-        let mut session = { builder }.commit_from_file(path).unwrap();
-        let black = ort::value::Tensor::from_array(([1usize, 3, 224, 224], vec![0f32; 3 * 224 * 224])).unwrap();
-        session.run([black.into_dyn().into()] as [ort::session::SessionInputValue<'_>; 1]).unwrap();
-        let refused = check(Path::new(&session.end_profiling().unwrap())).unwrap_err();
-        assert!(refused.contains("MatMul") && refused.ends_with("would run on the CPU"), "{refused}");
-    }
-
-    #[test]
     fn what_is_no_profile_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(check(file.path()).unwrap_err().starts_with("its profile: "));

@@ -121,17 +121,16 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_peak_of_a_process_holds_what_it_had_and_gave_back() {
         let peak = Peak::begin("cpu");
-        let before = process::resident_bytes();
+        let before = process::resident_bytes().unwrap();
         drop(std::hint::black_box(vec![1_u8; 64 << 20]));
-        let Some(before) = before else { return };
         let was_reset = peak.was_reset;
         let memory = peak.end(|| Ok(())).unwrap();
-        assert!(memory.of.starts_with("process"), "{memory:?}");
-        if was_reset {
-            assert!(memory.bytes.unwrap() >= before + (48 << 20), "{memory:?}");
-        }
+        assert_eq!(memory.of, if was_reset { "process" } else { "process, at the end" });
+        // Without a reset, as in some sandboxes, only the current memory is known.
+        assert!(!was_reset || memory.bytes.unwrap() >= before + (48 << 20), "{memory:?}");
     }
 }

@@ -67,36 +67,43 @@ fn derived_numbers_follow_from_their_fields() {
     let (html, fields) = (report().html().unwrap(), fields());
     let tree = tree(&html);
     let mut checked = BTreeSet::new();
-    let mut entry: Option<(String, String, Vec<f64>)> = None;
-    let mut check = |entry: &Option<(String, String, Vec<f64>)>| {
-        let Some((shown, how, fields)) = entry else { return };
+    for Entry { shown, how, fields } in entries(&tree, &fields).into_iter().filter(|entry| !entry.how.is_empty()) {
         let expected = match how.as_str() {
             "first ÷ second" => fields[0] / fields[1],
             "number of rows" => fields.len() as f64,
-            "median of the errors without their signs" => median(fields),
+            "median of the errors without their signs" => median(&fields),
             "ends − starts of the encoders' stretches, summed, ÷ the last end and the number of encoders" => {
                 let (last, stretches) = fields.split_last().unwrap();
                 stretches.chunks(2).map(|stretch| stretch[1] - stretch[0]).sum::<f64>() / last
             }
-            "" => return,
             other => panic!("nobody checks '{other}'"),
         };
-        let shown = value(shown).unwrap();
+        let shown = value(&shown).unwrap();
         assert!((shown - expected).abs() <= expected.abs() * 0.0051, "{how}: {shown} instead of {expected}");
-        checked.insert(how.clone());
-    };
+        checked.insert(how);
+    }
+    assert_eq!(checked.len(), 4, "{checked:?}");
+}
+
+/// A number in the table of origins, how it follows, and the fields that it follows from.
+struct Entry {
+    shown: String,
+    how: String,
+    fields: Vec<f64>,
+}
+
+fn entries(tree: &roxmltree::Document<'_>, fields: &BTreeMap<String, String>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
     for row in tree.descendants().filter(|node| node.attribute("data-origin").is_some()) {
         let cells: Vec<String> = row.children().filter(|node| node.has_tag_name("td")).map(words).collect();
         let field = fields[row.attribute("data-origin").unwrap()].parse().unwrap_or(f64::NAN);
-        if cells[0].is_empty() {
-            entry.as_mut().unwrap().2.push(field);
-        } else {
-            check(&entry);
-            entry = Some((cells[0].clone(), cells[5].clone(), vec![field]));
+        // The first row of a number shows it, the others are its further fields.
+        match entries.last_mut() {
+            Some(entry) if cells[0].is_empty() => entry.fields.push(field),
+            _ => entries.push(Entry { shown: cells[0].clone(), how: cells[5].clone(), fields: vec![field] }),
         }
     }
-    check(&entry);
-    assert_eq!(checked.len(), 4, "{checked:?}");
+    entries
 }
 
 fn median(errors: &[f64]) -> f64 {
