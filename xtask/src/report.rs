@@ -24,7 +24,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
     let measured = ["--model", MODEL, "--n", "48", "-o", OUT];
     foveate(root, &[&["bench", "all", "--quick", &photos], &measured[..]].concat())?;
-    let tuning = ["--as-given", "--budget", "90", "--write", "target/foveate.toml"];
+    let tuning = ["--as-given", "--budget", "90", "--write", "target/foveate.toml", "--overwrite"];
     foveate(root, &[&["tune", &photos], &measured[..], &tuning[..]].concat())?;
     foveate(root, &["report", OUT])
 }

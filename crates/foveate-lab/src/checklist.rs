@@ -12,6 +12,9 @@ pub fn checklist(tables: &[&Table], setting: &Setting, context: &Context) -> Tab
     for check in CHECKS {
         let answer = (check.answer)(&run);
         let (verdict, advice) = match &answer {
+            _ if !check.has_interval && run.is_disturbed(check.source) => {
+                ("unknown", "the machine was disturbed: measure again while it does nothing else".to_owned())
+            }
             None => ("unknown", format!("needs {}", check.source)),
             Some(Answer { advice: None, .. }) => ("good", check.good.to_owned()),
             Some(Answer { advice: Some(advice), .. }) => ("look", advice.clone()),
@@ -36,6 +39,8 @@ struct Check {
     unit: &'static str,
     /// CSV file and columns of the figure.
     source: &'static str,
+    /// Whether the figure is a verdict with an interval, which a disturbed machine widens.
+    has_interval: bool,
     /// The meaning of a figure that needs no action.
     good: &'static str,
     answer: fn(&Run<'_>) -> Option<Answer>,
@@ -75,6 +80,7 @@ static CHECKS: &[Check] = &[
         question: "Which part of the time does the encoder compute?",
         unit: "",
         source: "worker_sweep.csv: encoder_busy",
+        has_interval: false,
         good: "the forward is the limit: only a faster one helps",
         answer: |run| {
             let busy = run.at_workers("encoder_busy")?;
@@ -86,6 +92,7 @@ static CHECKS: &[Check] = &[
         question: "Which part of an image's time is decoding?",
         unit: "",
         source: "profile.csv: share_of_wall of decode, serial",
+        has_interval: false,
         good: "not the largest stage",
         answer: |run| {
             let [decode, forward] = ["decode", "forward"].map(|stage| run.serial(stage, "share_of_wall"));
@@ -102,6 +109,7 @@ static CHECKS: &[Check] = &[
         question: "How many times as fast is decoding at a reduced scale?",
         unit: "x",
         source: "decoders.csv: images_per_second of exact and fast",
+        has_interval: false,
         good: "in use already, or photos and decoder gain nothing from it",
         answer: |run| {
             let rate = |scale| run.decoder_rate(&run.setting.decoder, scale);
@@ -115,6 +123,7 @@ static CHECKS: &[Check] = &[
         question: "How many times as fast is the fastest decoder?",
         unit: "x",
         source: "decoders.csv: images_per_second",
+        has_interval: false,
         good: "the fastest of those compiled in is in use, nearly",
         answer: |run| {
             let scale = run.setting.decode_scale();
@@ -128,6 +137,7 @@ static CHECKS: &[Check] = &[
         question: "What does resizing cost, as a part of decoding?",
         unit: "",
         source: "profile.csv: ms_per_image of resize and decode, serial",
+        has_interval: false,
         good: "cheaper than decoding, as it should be",
         answer: |run| {
             let part = run.serial("resize", "ms_per_image")? / run.serial("decode", "ms_per_image")?;
@@ -139,6 +149,7 @@ static CHECKS: &[Check] = &[
         question: "How many times as fast is the fastest resizer?",
         unit: "x",
         source: "resizers.csv: images_per_second",
+        has_interval: false,
         good: "the fastest of those compiled in is in use, nearly",
         answer: |run| {
             let recipe = [("recipe", run.setting.recipe.as_str())];
@@ -153,6 +164,7 @@ static CHECKS: &[Check] = &[
         question: "What does the job reach of the best throughput in the worker sweep?",
         unit: "",
         source: "worker_sweep.csv: images_per_second",
+        has_interval: false,
         good: "at the plateau: more workers do not help",
         answer: |run| {
             let (_, best) = run.fastest(&schema::WORKER_SWEEP, "workers", &[])?;
@@ -166,6 +178,7 @@ static CHECKS: &[Check] = &[
         question: "What does the forward reach of its best throughput in the batch sweep?",
         unit: "",
         source: "batch_sweep.csv: images_per_second",
+        has_interval: false,
         good: "at the knee or beyond: a larger batch does not help",
         answer: |run| {
             let batch = run.setting.batch.to_string();
@@ -180,6 +193,7 @@ static CHECKS: &[Check] = &[
         question: "How many times as fast is the fastest forward whose vectors hold?",
         unit: "x",
         source: "forward.csv: images_per_second, cosine_to_reference",
+        has_interval: false,
         good: "the fastest encoder and precision are in use, nearly",
         answer: |run| run.fastest_forward(),
     },
@@ -188,6 +202,7 @@ static CHECKS: &[Check] = &[
         question: "How long does reading an image take?",
         unit: "ms",
         source: "profile.csv: ms_per_image, share_of_wall of read, serial",
+        has_interval: false,
         good: "next to nothing",
         answer: |run| {
             let (ms, share) = (run.serial("read", "ms_per_image")?, run.serial("read", "share_of_wall")?);
@@ -199,6 +214,7 @@ static CHECKS: &[Check] = &[
         question: "How many bytes a second does one reader get?",
         unit: "MB/s",
         source: "profile.csv: photos, ms_per_image of read, serial",
+        has_interval: false,
         good: "faster than one worker decodes",
         answer: |run| {
             let rate = run.photo_kb()? / run.serial("read", "ms_per_image")?;
@@ -211,6 +227,7 @@ static CHECKS: &[Check] = &[
         question: "How large is a file?",
         unit: "kB",
         source: "profile.csv: photos, share_of_wall of read, serial",
+        has_interval: false,
         good: "large enough, or read quickly enough, to be stored one by one",
         answer: |run| {
             let (kb, share) = (run.photo_kb()?, run.serial("read", "share_of_wall")?);
@@ -222,6 +239,7 @@ static CHECKS: &[Check] = &[
         question: "Which part of an image's time is storing its vector?",
         unit: "",
         source: "profile.csv: share_of_wall of serialize, serial",
+        has_interval: false,
         good: "next to nothing",
         answer: |run| {
             let share = run.serial("serialize", "share_of_wall")?;
@@ -233,6 +251,7 @@ static CHECKS: &[Check] = &[
         question: "How many threads are there for a core?",
         unit: "",
         source: "profile.csv: workers, threads, cores, threaded",
+        has_interval: false,
         good: "few enough not to get in each other's way",
         answer: |run| {
             let threaded = |column| run.number(&schema::PROFILE, &[("mode", "threaded")], column);
@@ -246,6 +265,7 @@ static CHECKS: &[Check] = &[
         question: "Which part of the cores' time is in use?",
         unit: "",
         source: "worker_sweep.csv: cpu_busy",
+        has_interval: false,
         good: "cores that are needed are busy, and no device waits for them",
         answer: |run| {
             let busy = run.at_workers("cpu_busy")?;
@@ -262,6 +282,7 @@ static CHECKS: &[Check] = &[
         question: "Which part of an image's time is copying to and from the device?",
         unit: "",
         source: "profile.csv: share_of_wall of copy-in and copy-out, serial",
+        has_interval: false,
         good: "next to nothing",
         answer: |run| {
             let share =
@@ -274,6 +295,7 @@ static CHECKS: &[Check] = &[
         question: "How long does normalizing an image take outside of the network?",
         unit: "ms",
         source: "profile.csv: ms_per_image of normalize, serial",
+        has_interval: false,
         good: "this is what folding it into the first weights saves: the job itself does not pay it",
         answer: |run| Some(Answer::of(run.serial("normalize", "ms_per_image")?, false, "")),
     },
@@ -282,6 +304,7 @@ static CHECKS: &[Check] = &[
         question: "How many times as fast is the job with another number of batches ahead?",
         unit: "x",
         source: "tuning.csv: images_per_second by prefetch",
+        has_interval: false,
         good: "the queue before the encoder is long enough",
         answer: |run| run.other_prefetch(),
     },
@@ -290,6 +313,7 @@ static CHECKS: &[Check] = &[
         question: "How much throughput does the stage cost that starves the encoder?",
         unit: "",
         source: "diagnosis.csv: drop of the culprit",
+        has_interval: true,
         good: "no stage does: bound by the forward",
         answer: |run| {
             let table = run.table(&schema::DIAGNOSIS).filter(|table| !table.is_empty())?;
@@ -303,6 +327,7 @@ static CHECKS: &[Check] = &[
         question: "Which part of the serial run do its stages explain?",
         unit: "",
         source: "profile.csv: share_of_wall of other, serial",
+        has_interval: false,
         good: "nothing is hidden",
         answer: |run| {
             let covered = 1.0 - run.serial("other", "share_of_wall")?;
@@ -314,6 +339,7 @@ static CHECKS: &[Check] = &[
         question: "How far is the model from measured runs, in the median?",
         unit: "",
         source: "plan.csv: error",
+        has_interval: false,
         good: "near enough to plan with",
         answer: |run| {
             let table = run.table(&schema::PLAN)?;
@@ -328,6 +354,7 @@ static CHECKS: &[Check] = &[
         question: "What does a long run reach of the sample's throughput?",
         unit: "",
         source: "extrapolation.csv: long_images_per_second, images_per_second, within",
+        has_interval: true,
         good: "in the interval that the sample promised",
         answer: |run| {
             let figure = |column| run.number(&schema::EXTRAPOLATION, &[], column);
@@ -356,6 +383,12 @@ fn find(table: &Table, values: Where<'_>) -> Option<usize> {
 impl Run<'_> {
     fn table(&self, schema: &Schema) -> Option<&Table> {
         self.tables.iter().copied().find(|table| table.schema().file == schema.file)
+    }
+
+    /// Tells whether the file that a check's source begins with was measured on a disturbed machine.
+    fn is_disturbed(&self, source: &str) -> bool {
+        let is_source = |table: &&&Table| source.starts_with(table.schema().file);
+        self.tables.iter().find(is_source).is_some_and(|table| table.disturbed().is_some())
     }
 
     fn number(&self, schema: &Schema, values: Where<'_>, column: &str) -> Option<f64> {

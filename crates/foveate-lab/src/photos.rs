@@ -41,6 +41,13 @@ pub struct PhotoSet {
 }
 
 impl PhotoSet {
+    /// Returns a set without photos.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        let open_fetch: Arc<OpenFetch> = Arc::new(|| Ok(Box::new(FileFetch::new(0)) as _));
+        Self { name: "none".to_owned(), photos: Arc::new([]), left_out: Vec::new(), items: Arc::new([]), open_fetch }
+    }
+
     /// Reads and decodes the rig's photos, up to `most` photos or a gigabyte.
     ///
     /// # Errors

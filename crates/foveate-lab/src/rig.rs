@@ -1,3 +1,5 @@
+use std::fmt;
+
 use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{DType, EncodeError, Encoder};
 use foveate_pipeline::Config;
@@ -87,6 +89,12 @@ impl Setting {
         words.collect::<Vec<_>>().join(", ")
     }
 
+    /// Tells whether `one` and `other` give the same name different values, neither of which is this one's.
+    pub(crate) fn contradict(&self, one: &Self, other: &Self) -> bool {
+        let values = self.named().into_iter().zip(one.named()).zip(other.named());
+        values.into_iter().any(|((base, one), other)| one != base && other != base && one != other)
+    }
+
     /// Returns the name and both values of each difference, this one's first.
     fn differences(&self, other: &Self) -> impl Iterator<Item = (&'static str, String, String)> + use<> {
         let pairs = self.named().into_iter().zip(other.named());
@@ -109,6 +117,18 @@ impl Setting {
             ("readers", self.readers.to_string()),
             ("prefetch", self.prefetch.to_string()),
         ]
+    }
+}
+
+/// The backends and counts that mostly decide the throughput: `exact + fir + fused f32, workers 2, threads 2, batch 8`.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { decoder, resizer, encoder, workers, threads, batch, .. } = self;
+        let (fast, dtype) = (if self.fast { " (fast)" } else { "" }, self.dtype.name());
+        write!(
+            f,
+            "{decoder}{fast} + {resizer} + {encoder} {dtype}, workers {workers}, threads {threads}, batch {batch}"
+        )
     }
 }
 
@@ -147,7 +167,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Returns the values of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
+    /// Returns the values of the first columns of [`schema::CONTEXT`](crate::schema::CONTEXT), in its order.
     pub(crate) fn values(&self) -> [String; 9] {
         let Self { model, device, host, cores, foveate, features, libraries, date, seed } = self.clone();
         [model, device, host, cores.to_string(), foveate, features, libraries, date, seed.to_string()]

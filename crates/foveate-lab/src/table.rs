@@ -3,19 +3,39 @@ use std::path::{Path, PathBuf};
 
 use crate::cell::{Cell, significant};
 use crate::schema::{self, Schema};
-use crate::{Context, LabError};
+use crate::{Conditions, Context, LabError};
 
 /// The rows of one experiment, as its schema describes them.
 #[derive(Clone, Debug)]
 pub struct Table {
     schema: &'static Schema,
     rows: Vec<Vec<Cell>>,
+    conditions: Conditions,
 }
 
 impl Table {
     /// Creates a table without rows.
     pub fn new(schema: &'static Schema) -> Self {
-        Self { schema, rows: Vec::new() }
+        Self { schema, rows: Vec::new(), conditions: Conditions::default() }
+    }
+
+    /// Returns the table as measured under these conditions. If they disturbed the measurement, it makes no choices by
+    /// medians alone.
+    #[must_use]
+    pub fn under(mut self, conditions: Conditions) -> Self {
+        if conditions.disturbed.is_some() {
+            let choices = self.schema.columns.iter().enumerate().filter(|(_, column)| column.choice);
+            for (at, _) in choices {
+                self.rows.iter_mut().for_each(|row| row[at] = Cell::Empty);
+            }
+        }
+        self.conditions = conditions;
+        self
+    }
+
+    /// Returns what disturbed the measurement, if anything did.
+    pub fn disturbed(&self) -> Option<&str> {
+        self.conditions.disturbed.as_deref()
     }
 
     /// Returns the schema of its columns.
@@ -95,13 +115,29 @@ impl Table {
 
     fn csv(&self, context: &Context) -> Result<Vec<u8>, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let context = context.values();
+        let context = [&context.values()[..], &self.conditions.values()].concat();
         writer.write_record(self.schema.columns.iter().chain(schema::CONTEXT).map(|column| column.name))?;
         for row in &self.rows {
             let cells = row.iter().map(Cell::to_string);
             writer.write_record(cells.chain(context.clone()))?;
         }
         writer.into_inner().map_err(|error| error.into_error().into())
+    }
+
+    /// Returns the rows as JSON: an array of objects, with the values by column.
+    pub fn json(&self) -> serde_json::Value {
+        let value = |cell: &Cell| match cell {
+            Cell::Empty => serde_json::Value::Null,
+            Cell::Text(text) => text.as_str().into(),
+            Cell::Number(value) => (*value).into(),
+            Cell::Count(count) => (*count).into(),
+            Cell::Flag(flag) => (*flag).into(),
+        };
+        let object = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
+            let columns = self.schema.columns.iter().map(|column| column.name.to_owned());
+            columns.zip(row.iter().map(value)).collect()
+        };
+        self.rows.iter().map(object).collect()
     }
 
     /// Prints the schema's printed columns, aligned, with three significant digits. Values that are the same in every
@@ -198,9 +234,33 @@ mod tests {
         let path = table().write_csv(folder.path(), &context).unwrap();
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("what,rate,hidden,same,") && lines[0].ends_with(",seed"), "{text}");
-        assert!(lines[1].starts_with("\"a, b\",12.3457,x,s,") && lines[1].ends_with(",7"), "{text}");
+        assert!(lines[0].starts_with("what,rate,hidden,same,") && lines[0].ends_with(",pressure,disturbed"), "{text}");
+        assert!(lines[1].starts_with("\"a, b\",12.3457,x,s,") && lines[1].ends_with(",7,,,,,"), "{text}");
         assert!(lines[2].starts_with("c,,,s,"), "{text}");
+    }
+
+    #[test]
+    fn a_disturbed_table_keeps_its_figures_and_makes_no_choices() {
+        static CHOOSING: Schema = Schema {
+            columns: &[Column::rate("rate", "images/s", "how fast"), Column::text("best", "which").choice()],
+            ..SCHEMA
+        };
+        let mut table = Table::new(&CHOOSING);
+        table.push([("rate", 2.0.into()), ("best", true.into())]);
+        let quiet = table.clone().under(Conditions::default());
+        assert_eq!((quiet.get(0, "best"), quiet.disturbed()), (&Cell::Flag(true), None));
+        let disturbed = table.under(Conditions::default().and_disturbed(Some("why".to_owned())));
+        assert_eq!(disturbed.get(0, "best"), &Cell::Empty);
+        assert_eq!((disturbed.number(0, "rate"), disturbed.disturbed()), (Some(2.0), Some("why")));
+        let csv = String::from_utf8(disturbed.csv(&Context::default()).unwrap()).unwrap();
+        assert!(csv.ends_with(",why\n"), "{csv}");
+    }
+
+    #[test]
+    fn json_has_every_row_by_column() {
+        let json = table().json();
+        assert_eq!(json[0]["what"], "a, b");
+        assert_eq!((&json[0]["rate"], &json[1]["hidden"]), (&12.3456789.into(), &serde_json::Value::Null));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, not_negative, positive, share};
-use crate::{Configuration, Measured, Model, PlanError, Prediction, SteadyState, Transform, Wall};
+use crate::{Configuration, Measured, Model, Place, PlanError, Prediction, SteadyState, Transform, Wall};
 
 impl Model {
     /// The steady state of each batch size.
@@ -51,15 +51,20 @@ impl Model {
         workers.iter().map(|&workers| self.with_workers(workers)?.at(batch)).collect()
     }
 
-    /// The fewest workers with which the CPU is not the slowest wall.
+    /// The fewest workers with which the CPU is not the slowest wall, and what is the slowest then.
     ///
     /// # Errors
     /// As [`Model::with_workers`] and [`Model::at`].
-    pub fn workers_to_saturate(&self, batch: u32) -> Result<u32, PlanError> {
-        let one = self.with_workers(1)?.at(batch)?;
-        let others = one.compute_seconds.max(one.storage_seconds).max(one.write_seconds);
-        // Such a small share of a worker is rounding, not work.
-        Ok((one.cpu_seconds / others - 1e-9).ceil().max(1.0) as u32)
+    pub fn workers_to_saturate(&self, batch: u32) -> Result<Saturation, PlanError> {
+        let one_worker = self.with_workers(1)?.at(batch)?;
+        let behind = Self { transform: Transform::Nothing, ..self.clone() }.at(batch)?;
+        Ok(Saturation {
+            // Such a small share of a worker is rounding, not work.
+            workers: (one_worker.cpu_seconds / behind.seconds - 1e-9).ceil().max(1.0) as u32,
+            bound: behind.bound,
+            images_per_second: behind.images_per_second,
+            utilization: behind.utilization,
+        })
     }
 
     /// How many times faster the transformation must be to keep the accelerators busy; at most 1 if it already does.
@@ -106,8 +111,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::at`].
-    pub fn what_ifs(&self, batch: u32) -> Result<Vec<WhatIf>, PlanError> {
-        let now = self.at(batch)?.images_per_second;
+    pub fn what_ifs(&self, batch: u32) -> Result<Vec<WhatIf<SteadyState>>, PlanError> {
         let twice = Self { accelerators: self.accelerators.saturating_mul(2), ..self.clone() };
         let changes = [
             ("files of half the bytes", self.with_sample_size(0.5)),
@@ -119,25 +123,45 @@ impl Model {
             ("steps in half the time (another precision)", self.with_compute(0.5)),
             ("twice the accelerators", twice),
         ];
-        let answer = |(change, model): (&str, Self)| {
-            let state = model.at(batch)?;
-            Ok(WhatIf { change: change.to_owned(), speedup: state.images_per_second / now, state })
-        };
-        let mut answers = changes.into_iter().map(answer).collect::<Result<Vec<_>, PlanError>>()?;
-        answers.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
-        Ok(answers)
+        let answers = changes.into_iter().map(|(change, model)| Ok((change, model.at(batch)?)));
+        let answers = answers.collect::<Result<Vec<_>, PlanError>>()?;
+        Ok(ranked(answers, self.at(batch)?.images_per_second, |state| state.images_per_second))
     }
+}
+
+/// The number of workers from which on more of them do not help.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saturation {
+    /// The fewest workers with which the CPU is not the slowest wall.
+    pub workers: u32,
+    /// The wall that is the slowest then.
+    pub bound: Wall,
+    /// Images per second then.
+    pub images_per_second: f64,
+    /// Accelerator time ÷ time between batches then; 1 only if `bound` is [`Wall::Compute`].
+    pub utilization: f64,
 }
 
 /// A change's effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WhatIf {
+pub struct WhatIf<State> {
     /// The change in words.
     pub change: String,
     /// Images per second with the change ÷ without it.
     pub speedup: f64,
-    /// The steady state with the change.
-    pub state: SteadyState,
+    /// The [`SteadyState`] or the [`Prediction`] with the change.
+    pub state: State,
+}
+
+/// Compares each change's rate with the rate `now`, and sorts the most helpful first.
+fn ranked<State>(answers: Vec<(&str, State)>, now: f64, rate: impl Fn(&State) -> f64) -> Vec<WhatIf<State>> {
+    let what_if = |(change, state): (&str, State)| {
+        let speedup = rate(&state) / now;
+        WhatIf { change: change.to_owned(), speedup, state }
+    };
+    let mut answers: Vec<_> = answers.into_iter().map(what_if).collect();
+    answers.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+    answers
 }
 
 impl Measured {
@@ -174,6 +198,26 @@ impl Measured {
         let best = all.iter().map(|prediction| prediction.images_per_second).fold(0.0, f64::max);
         let enough = |prediction: &Prediction| prediction.images_per_second >= share_of_best * best;
         Ok(all.iter().position(enough).map_or(most, |at| at as u32 + 1))
+    }
+
+    /// The effect of the usual changes, the most helpful first: files of half and double the bytes, decoding and
+    /// resizing 2 and 10 times faster, a forward of half the time, twice the cores.
+    ///
+    /// # Errors
+    /// As [`Measured::predict`].
+    pub fn what_ifs(&self, configuration: &Configuration) -> Result<Vec<WhatIf<Prediction>>, PlanError> {
+        let changes = [
+            ("files of half the bytes", self.with_sample_size(0.5)?),
+            ("files of double the bytes", self.with_sample_size(2.0)?),
+            ("decoding and resizing 2x faster", self.with_place(Place::Worker, 0.5)),
+            ("decoding and resizing 10x faster", self.with_place(Place::Worker, 0.1)),
+            ("a forward in half the time (another precision)", self.with_forward(0.5)?),
+            ("twice the cores", Self { cores: self.cores.saturating_mul(2), ..self.clone() }),
+        ];
+        let answers = changes.into_iter().map(|(change, model)| Ok((change, model.predict(configuration)?)));
+        let answers = answers.collect::<Result<Vec<_>, PlanError>>()?;
+        let now = self.predict(configuration)?.images_per_second;
+        Ok(ranked(answers, now, |prediction| prediction.images_per_second))
     }
 
     /// Disk and network traffic of a run at `images_per_second`.
@@ -345,12 +389,26 @@ mod tests {
     #[test]
     fn workers_to_saturate_is_the_first_that_does() {
         let model = model();
-        let needed = model.workers_to_saturate(256).unwrap();
-        let states = model.worker_sweep(256, &[needed - 1, needed, needed + 1]).unwrap();
+        let Saturation { workers, bound, utilization, .. } = model.workers_to_saturate(256).unwrap();
+        assert_eq!((bound, utilization), (Wall::Compute, 1.0));
+        let states = model.worker_sweep(256, &[workers - 1, workers, workers + 1]).unwrap();
         assert_eq!([&states[0], &states[1], &states[2]].map(|s| s.bound), [Wall::Cpu, Wall::Compute, Wall::Compute]);
         assert_eq!(states[1].images_per_second, states[2].images_per_second);
         let by_bytes = Model { transform: Transform::Throughput { bytes_per_second: 1e9 }, ..model };
         assert!(by_bytes.workers_to_saturate(256).is_err());
+    }
+
+    #[test]
+    fn workers_that_only_reach_another_wall_do_not_keep_the_accelerator_busy() {
+        // A disk of 200 images/s is reached by one worker, and leaves the accelerator idle nearly all the time.
+        let disk = Model { storage: Some(crate::Storage::disk(100e6)), ..model() };
+        let saturation = disk.workers_to_saturate(256).unwrap();
+        assert_eq!((saturation.workers, saturation.bound), (1, Wall::Storage));
+        assert_eq!(saturation.images_per_second, 200.0);
+        assert!(saturation.utilization < 0.01, "{saturation:?}");
+        let sink = Model { write_seconds: 1e-4, ..model() };
+        let saturation = sink.workers_to_saturate(256).unwrap();
+        assert_eq!((saturation.workers, saturation.bound), (20, Wall::Write));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub mod stats;
 mod step;
 mod walls;
 
-pub use answers::{Demand, Interval, JobCost, Rate, WhatIf, Workload};
+pub use answers::{Demand, Interval, JobCost, Rate, Saturation, WhatIf, Workload};
 pub use error::PlanError;
 pub use fit::{StepFit, fit_step};
 pub use fleet::{Fleet, FleetOutcome, Preemption, Sharding, stragglers};

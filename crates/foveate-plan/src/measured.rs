@@ -243,6 +243,15 @@ impl Measured {
         found.then_some(changed).ok_or_else(missing)
     }
 
+    /// The measurements with all stages at `place` at `factor` times their cost.
+    pub(crate) fn with_place(&self, place: Place, factor: f64) -> Self {
+        let mut changed = self.clone();
+        for stage in changed.stages.iter_mut().filter(|stage| stage.place == place) {
+            *stage = stage.scaled(factor);
+        }
+        changed
+    }
+
     /// The measurements with the stage `name` on the accelerator, where an image takes `seconds`.
     ///
     /// # Errors

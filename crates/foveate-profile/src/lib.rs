@@ -2,6 +2,7 @@
 
 mod chrome;
 mod histogram;
+pub mod machine;
 pub mod process;
 mod stage;
 mod thread;

@@ -81,6 +81,7 @@ pub(crate) fn page(run: &Run, plates: &[Plate]) -> Result<String, ReportError> {
             body {
                 (header(run, &mut ledger))
                 main {
+                    (disturbances(run, &mut ledger))
                     (summary(run, &mut ledger))
                     @for (at, plate) in plates.iter().enumerate() { (section(at + 1, plate, &mut ledger)?) }
                     (configurations(run, &mut ledger))
@@ -125,6 +126,23 @@ fn header(run: &Run, ledger: &mut Ledger) -> Markup {
         header {
             h1 { "Where every second goes" }
             @if let Some(lead) = lead { p.lead { (ledger.html(&lead)) } }
+        }
+    }
+}
+
+/// Renders the reasons to doubt the figures, before all of them.
+fn disturbances(run: &Run, ledger: &mut Ledger) -> Markup {
+    let firsts = run.tables().filter_map(|table| table.rows().find(|row| !row.is("disturbed", "")));
+    let disturbed: Vec<Row<'_>> = firsts.collect();
+    html! {
+        @if !disturbed.is_empty() {
+            section #disturbed {
+                h2 { "This run was disturbed" }
+                p { "The machine did something else meanwhile. Measure again while it does not; until then, doubt these:" }
+                ul { @for row in disturbed {
+                    li { code { (row.file()) } ": " (ledger.html(&row.word("disturbed"))) }
+                } }
+            }
         }
     }
 }
@@ -256,6 +274,11 @@ fn machine(run: &Run, ledger: &mut Ledger) -> Markup {
                         dt { (name) }
                         dd { (ledger.html(&Text::join(answers, "; "))) }
                     }
+                }
+                @if let Some(control) = run.table("control.csv") {
+                    @let rates = control.rows().filter_map(|row| row.number("images_per_second"));
+                    dt { "Images/s of the usual job, after each experiment" }
+                    dd { (ledger.html(&Text::join(rates.map(Text::from), "; "))) }
                 }
             }
         }

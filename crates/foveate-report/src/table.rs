@@ -161,6 +161,11 @@ impl<'a> Row<'a> {
         self.table.rows[self.at].0
     }
 
+    /// Returns the name of the file.
+    pub(crate) fn file(&self) -> &'static str {
+        self.table.schema.file
+    }
+
     /// Returns a field's text.
     ///
     /// # Panics

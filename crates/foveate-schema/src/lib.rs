@@ -17,6 +17,8 @@ pub struct Column {
     pub printed: bool,
     /// Whether its numbers may be negative.
     pub signed: bool,
+    /// Whether it marks a choice by medians alone, without an interval. A disturbed measurement leaves it empty.
+    pub choice: bool,
 }
 
 /// A column's kind of values.
@@ -36,7 +38,7 @@ pub enum Kind {
 
 impl Column {
     const fn new(name: &'static str, kind: Kind, about: &'static str) -> Self {
-        Self { name, kind, about, printed: true, signed: false }
+        Self { name, kind, about, printed: true, signed: false, choice: false }
     }
 
     /// A column of words.
@@ -74,6 +76,12 @@ impl Column {
     #[must_use]
     pub const fn signed(self) -> Self {
         Self { signed: true, ..self }
+    }
+
+    /// Marks a choice by medians alone.
+    #[must_use]
+    pub const fn choice(self) -> Self {
+        Self { choice: true, ..self }
     }
 
     /// Whether it holds numbers.

@@ -2,8 +2,9 @@
 
 use crate::{Column, Schema};
 
-/// Columns at the end of every file: model, machine, version, libraries, date and seed of the measurement.
-pub const CONTEXT: &[Column; 9] = &[
+/// Columns at the end of every file: model, machine, version, libraries, date and seed of the measurement, and what
+/// else the machine did meanwhile.
+pub const CONTEXT: &[Column; 14] = &[
     Column::text("model", "the model as asked for"),
     Column::text("device", "where the forward ran"),
     Column::text("host", "the processor's name"),
@@ -13,6 +14,20 @@ pub const CONTEXT: &[Column; 9] = &[
     Column::text("libraries", "what the backends compute with, with versions"),
     Column::text("date", "UTC, when the run began"),
     Column::number("seed", "", "what random choices depended on"),
+    Column::number("load", "", "highest load average over a minute: threads that ran or waited"),
+    Column::share(
+        "others",
+        "share of the processors' time that other processes used; empty if the system does not tell",
+    ),
+    Column::share("steal", "share of the processors' time that the hypervisor gave to other machines"),
+    Column::share(
+        "pressure",
+        "share of the time in which some thread waited for a processor, those of foveate included",
+    ),
+    Column::text(
+        "disturbed",
+        "why the figures may be wrong: what else the machine did meanwhile; empty if nothing was noticed",
+    ),
 ];
 
 const STATUS: Column = Column::text("status", "`ok`, or `n/a (reason)`: then the figures are empty");
@@ -36,7 +51,7 @@ const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 17] = [
+pub const ALL: [&Schema; 18] = [
     &PROFILE,
     &DECODERS,
     &RESIZERS,
@@ -53,6 +68,7 @@ pub const ALL: [&Schema; 17] = [
     &PLAN,
     &BATCH_PLAN,
     &TIMELINE,
+    &CONTROL,
     &CHECKLIST,
 ];
 
@@ -213,7 +229,7 @@ pub static BATCH_SWEEP: Schema = Schema {
             "memory_of",
             "`device`, or `process` (resident) where the host computes; more words where the system tells less",
         ),
-        Column::text("knee", "`yes` for the smallest batch within 5 % of the best throughput"),
+        Column::text("knee", "`yes` for the smallest batch within 5 % of the best throughput").choice(),
     ],
 };
 
@@ -241,8 +257,9 @@ pub static WORKER_SWEEP: Schema = Schema {
         Column::share("encoder_busy", "share of the time that the encoder computed, 0 to 1"),
         Column::share("cpu_busy", "processor time ÷ (wall-clock time × cores), 0 to 1"),
         Column::text("limit", "the stage that was busy the most"),
-        Column::text("encoder_bound", "`yes` where the encoder was busy 95 % of the time: more workers cannot help"),
-        Column::text("plateau", "`yes` for the fewest workers within 5 % of the best throughput"),
+        Column::text("encoder_bound", "`yes` where the encoder was busy 95 % of the time: more workers cannot help")
+            .choice(),
+        Column::text("plateau", "`yes` for the fewest workers within 5 % of the best throughput").choice(),
     ],
 };
 
@@ -421,7 +438,13 @@ pub static REMEDIES: Schema = Schema {
         Column::rate("predicted", "images/s", "`now`, times what the model expects to change with it"),
         Column::times("times", "predicted ÷ now"),
         Column::rate("measured", "images/s", "what was measured, of the remedy that was tried"),
+        Column::rate("measured_low", "images/s", "lower end of its 95 % interval").unprinted(),
+        Column::rate("measured_high", "images/s", "upper end").unprinted(),
         Column::share("error", "predicted ÷ measured − 1").signed(),
+        Column::text(
+            "effect",
+            "`gain` or `loss` when the 95 % interval of measured ÷ before lies above or below 1, else `unclear`",
+        ),
         Column::text("why", "why it may help, or does not apply"),
     ],
 };
@@ -483,6 +506,20 @@ pub static TIMELINE: Schema = Schema {
         Column::number("start_ms", "ms", "from the start of the window"),
         Column::number("end_ms", "ms", "from the start of the window"),
         Column::number("batch", "", "number of the batch"),
+    ],
+};
+
+/// `control.csv`.
+pub static CONTROL: Schema = Schema {
+    file: "control.csv",
+    made_by: "bench all",
+    about: "The usual job, measured again after each experiment: how much it differs tells how steady the machine was.",
+    columns: &[
+        PHOTOS,
+        Column::text("after", "the file of the experiment before it"),
+        IMAGES,
+        Column::rate("images_per_second", "images/s", "of one run"),
+        Column::times("times_median", "this rate ÷ the median of all"),
     ],
 };
 

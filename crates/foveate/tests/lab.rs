@@ -9,9 +9,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use common::{CONFORMANCE, PHOTOS, TINY, foveate, run};
+use foveate_testkit::by_length;
 
 /// Returns a command on the fixture photos with the tiny model.
 fn lab(words: &[&str], out: &Path) -> Command {
@@ -60,8 +61,11 @@ fn a_profile_covers_the_wall_clock_and_writes_a_trace() {
 fn everything_can_be_measured_planned_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("run");
-    let ran = run(lab(&["bench", "all", "--quick", "--images", "8"], &run_dir).args(["--workers", "1"])).expect(0);
-    assert!(ran.stdout.contains("median error"), "{}", ran.stdout);
+    let mut command = lab(&["bench", "all", "--quick", "--images", "8", "--json"], &run_dir);
+    command.args(by_length(&["--seconds", "0.05"][..], &[]));
+    let json = run(command.args(["--workers", "1"])).expect(0).json();
+    assert!(json["median_error"].is_number() && json["disturbed"].is_object(), "{json}");
+    assert_eq!(json["control"].as_array().unwrap().len(), 12, "after each experiment");
     for (file, column) in [
         ("profile.csv", "ms_per_image"),
         ("decoders.csv", "p90_ms"),
@@ -76,8 +80,10 @@ fn everything_can_be_measured_planned_and_reported() {
         ("diagnosis.csv", "images_per_second"),
         ("remedies.csv", "now"),
         ("plan.csv", "error"),
+        ("control.csv", "times_median"),
     ] {
         let measured = rows(&run_dir, file);
+        assert_eq!(json[file.trim_end_matches(".csv")].as_array().unwrap().len(), measured.len(), "{file}");
         assert!(measured.iter().any(|row| number_or_nan(row, column).is_finite()), "{file}: no {column}");
         assert!(measured.iter().all(|row| !row["host"].is_empty() && row["model"] == "tiny"), "{file}");
         assert!(measured.iter().all(|row| row.get("status").is_none_or(|s| s == "ok" || s.starts_with("n/a ("))));
@@ -86,11 +92,57 @@ fn everything_can_be_measured_planned_and_reported() {
     assert!(rows(&run_dir, "headline.csv").iter().any(|row| row["change"] == "CPU floor"));
 
     let planned = run(foveate().args(["plan", "--images", "10M", "--price", "2", "--from"]).arg(&run_dir)).expect(0);
-    assert!(planned.stdout.contains("10000000 images on 1 machine"), "{}", planned.stdout);
+    assert!(planned.stdout.contains("10000000 images on 1 machine:"), "{}", planned.stdout);
+    assert!(planned.stdout.contains("1 worker, "), "{}", planned.stdout);
+    assert!(!planned.stdout.contains("accelerator"), "the forward ran on the CPU: {}", planned.stdout);
 
     run(foveate().arg("report").arg(&run_dir)).expect(0);
     let page = fs::read_to_string(run_dir.join("report.html")).unwrap();
     assert!(page.contains("<svg") && !page.contains("<script src") && !page.contains("<link"), "{}", page.len());
+}
+
+/// Children that keep every core busy, until they are dropped.
+struct BusyMachine(Vec<Child>);
+
+impl BusyMachine {
+    fn new() -> Self {
+        let count = 2 * std::thread::available_parallelism().unwrap().get();
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        Self((0..count).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for BusyMachine {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disturbed_run_says_so_first_and_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = BusyMachine::new();
+    let measured = run(&mut lab(&["bench", "batch-sweep", "--quick", "--images", "64"], folder.path())).expect(0);
+    let profile = ["profile", "--images", "24", "--as-given", "--json"];
+    let profile = run(&mut lab(&profile, folder.path())).expect(0).json();
+    drop(busy);
+    let first = measured.stdout.lines().find(|line| !line.is_empty()).unwrap();
+    assert!(first.starts_with("DISTURBED: other processes used "), "{}", measured.stdout);
+    let sweep = rows(folder.path(), "batch_sweep.csv");
+    assert!(sweep.iter().all(|row| row["disturbed"].starts_with("other processes used ")), "{sweep:?}");
+    assert!(sweep.iter().all(|row| number(row, "others") > 0.1 && number(row, "load") > 0.0), "{sweep:?}");
+    assert!(sweep.iter().all(|row| row["knee"].is_empty()), "a choice by medians alone: {sweep:?}");
+
+    assert!(profile["disturbed"]["profile"].is_string(), "{profile}");
+
+    run(foveate().arg("report").arg(folder.path())).expect(0);
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    let [warning, figures] = ["This run was disturbed", "<svg"].map(|text| page.find(text).unwrap());
+    assert!(warning < figures);
 }
 
 fn number_or_nan(row: &BTreeMap<String, String>, column: &str) -> f64 {
@@ -103,6 +155,8 @@ fn tuning_writes_what_embedding_reads() {
     let config = folder.path().join("foveate.toml");
     let mut command = lab(&["tune", "--budget", "2", "--as-given"], folder.path());
     run(command.arg("--write").arg(&config)).expect(0);
+    let mut again = lab(&["tune"], folder.path());
+    run(again.arg("--write").arg(&config)).expect_error(2, "foveate.toml exists; pass --overwrite to replace it");
     assert!(rows(folder.path(), "tuning.csv").iter().any(|row| row["chosen"] == "yes"));
     let output = folder.path().join("x.npy");
     let mut embed = common::embed(&output);
@@ -112,6 +166,10 @@ fn tuning_writes_what_embedding_reads() {
     fs::write(&config, "wrokers = 3\n").unwrap();
     let mut embed = common::embed(&output);
     run(embed.arg(PHOTOS).arg("--config").arg(&config)).expect_error(2, "no option 'wrokers'");
+    for command in ["tune", "profile", "diagnose"] {
+        let mut command = lab(&[command], folder.path());
+        run(command.arg("--config").arg(&config)).expect_error(2, "no option 'wrokers'");
+    }
 }
 
 #[test]
@@ -128,6 +186,40 @@ fn published_figures_are_reproduced() {
     assert_eq!(utilization, [0.733, 0.419, 0.262, 0.183, 0.144, 0.125]);
     assert_eq!(round(&json["state"]["slowdown"], 100.0), 5.45);
     assert_eq!(round(&json["state"]["storage_demand"], 1e-8), 10.9e9);
+}
+
+#[test]
+fn the_wall_that_wins_decides_what_workers_are_good_for() {
+    let costs = ["plan", "--sample-bytes", "300K", "--cpu-ms", "4.4", "--workers", "16", "--batch", "256"];
+    let plan = |more: &[&str]| run(foveate().args(costs).args(["--overhead-ms", "5", "--item-ms", "0.1"]).args(more));
+    let planned = plan(&[]).expect(0).stdout;
+    assert!(planned.contains("\n37 workers keep the accelerator busy at batch 256:"), "{planned}");
+    assert!(planned.contains("37 workers      8366.0 images/s  accelerator 100.0 % busy  (compute)"), "{planned}");
+
+    let slow_disk = plan(&["--storage", "3M"]).expect(0).stdout;
+    let enough =
+        "\n1 worker is enough at batch 256: beyond that storage holds the job back, and the accelerator is busy 0.1 %";
+    assert!(slow_disk.contains(enough), "{slow_disk}");
+    let faster_disk = plan(&["--storage", "1G"]).expect(0).stdout;
+    assert!(faster_disk.contains("\n15 workers are enough at batch 256: beyond that storage"), "{faster_disk}");
+    for storage_wins in [slow_disk, faster_disk] {
+        assert!(!storage_wins.contains("keep the accelerator busy at"), "{storage_wins}");
+        assert!(!storage_wins.contains("keeps the accelerator busy"), "{storage_wins}");
+    }
+}
+
+#[test]
+fn results_are_one_json_object_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = |words: &[&str]| {
+        let mut command = lab(words, folder.path());
+        run(command.args(["--as-given", "--json"])).expect(0).json()
+    };
+    let profile = json(&["profile", "--images", "8"]);
+    assert_eq!(profile["profile"][0]["mode"], "serial", "{profile}");
+    assert!(profile["profile"][0]["images_per_second"].is_number() && profile["disturbed"].is_object(), "{profile}");
+    let resizers = json(&["bench", "resizers", "--quick", "--images", "8"]);
+    assert_eq!(resizers["resizers"].as_array().unwrap().len(), rows(folder.path(), "resizers.csv").len());
 }
 
 #[test]

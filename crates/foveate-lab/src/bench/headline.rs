@@ -69,7 +69,7 @@ fn measure<'a>(
             Ok(setting) => super::cells::attempt(lab, job(lab, photos, setting, step.is_floor, encoders, effort))?,
         });
     }
-    let what = |job: &SweepRun<'_>| format!("headline, {}: {:?}", photos.name, job.setting);
+    let what = |job: &SweepRun<'_>| format!("headline, {}: {}", photos.name, job.setting);
     rounds::sample(lab, effort.samples, &mut cells, what, |job| job.sample(lab))?;
     Ok(cells)
 }

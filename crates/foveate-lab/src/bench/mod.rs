@@ -7,6 +7,7 @@
 
 mod batch_sweep;
 mod cells;
+mod control;
 mod decoders;
 mod extrapolation;
 mod forward;
@@ -20,6 +21,7 @@ mod worker_sweep;
 
 pub use batch_sweep::batch_sweep;
 pub use cells::{Effort, Sets};
+pub use control::Control;
 pub use decoders::decoders;
 pub use extrapolation::extrapolation;
 pub use forward::forward;

@@ -27,6 +27,11 @@ impl Vectors {
     pub fn usual() -> Self {
         Self { rows: 50_000, dim: 384 }
     }
+
+    /// Returns a fifth of them: enough for a first answer.
+    pub fn quick() -> Self {
+        Self { rows: 10_000, ..Self::usual() }
+    }
 }
 
 /// Settings that a sink is measured with, by the sink's name; other sinks use their defaults.

@@ -32,7 +32,7 @@ use self::job::CachedJob;
 use self::ladder::Ladder;
 pub use self::options::{DiagnoseOptions, Verify};
 use self::remedies::Remedies;
-pub use self::remedies::Verified;
+pub use self::remedies::{Effect, Verified};
 pub use self::verdict::Verdict;
 use self::verdict::{Finding, Findings};
 
@@ -82,7 +82,7 @@ pub fn run(
         remedies: remedies.as_ref(),
         verified: verified.as_ref(),
         photos: [&used, photos],
-        batch: setting.batch,
+        setting,
         cold: options.cold,
     };
     Ok(Diagnosis {

@@ -25,18 +25,22 @@ pub(super) struct Row {
     pub(super) remedy: &'static Remedy,
     pub(super) change: String,
     outcome: Result<Expected, String>,
-    measured: Option<f64>,
+    /// The throughput with it, and the conclusion, if it was tried.
+    measured: Option<(Interval, Effect)>,
 }
 
 /// The expected effect of a remedy.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
-    setting: Setting,
+    pub(super) setting: Setting,
     /// Images per second.
     pub(super) rate: f64,
     /// The limiting factor afterwards.
     pub(super) limit: String,
 }
+
+/// The fewest rounds whose median has a 95 % interval: of five samples, the least and the most.
+const LEAST_ROUNDS: usize = 5;
 
 /// The measured effect of one remedy.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +57,58 @@ pub struct Verified {
     pub predicted: f64,
     /// Predicted ÷ measured − 1.
     pub error: f64,
+    /// The conclusion.
+    pub effect: Effect,
+}
+
+impl Verified {
+    /// Concludes from the rates before and after `change`, one of each per round.
+    fn of(change: String, before: &[f64], after: &[f64], predicted: f64, seed: u64) -> Self {
+        let rounds = before.len();
+        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(rounds, 1, seed, of);
+        let rate = over(&|rounds| median_of(after, rounds));
+        let times = over(&|rounds| median_of(after, rounds) / median_of(before, rounds));
+        Self {
+            change,
+            before: over(&|rounds| median_of(before, rounds)),
+            after: rate,
+            times,
+            predicted,
+            error: predicted / rate.value - 1.0,
+            effect: Effect::of(times, rounds),
+        }
+    }
+}
+
+/// The conclusion from the interval of a remedy's effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The job is faster with the remedy.
+    Gain,
+    /// The job is slower with the remedy.
+    Loss,
+    /// The interval holds both, or there are too few rounds for one.
+    Unclear,
+}
+
+impl Effect {
+    fn of(times: Interval, rounds: usize) -> Self {
+        match times {
+            _ if rounds < LEAST_ROUNDS => Self::Unclear,
+            Interval { low, .. } if low > 1.0 => Self::Gain,
+            Interval { high, .. } if high < 1.0 => Self::Loss,
+            _ => Self::Unclear,
+        }
+    }
+
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gain => "gain",
+            Self::Loss => "loss",
+            Self::Unclear => "unclear",
+        }
+    }
 }
 
 impl Remedies {
@@ -87,9 +143,9 @@ impl Remedies {
     }
 
     /// Returns the applicable remedies that keep the vectors nearly unchanged, with their expected effects, the best
-    /// first.
+    /// first. What was tried is not among them: of that, the effect is known.
     pub(super) fn promising(&self) -> impl Iterator<Item = (&Row, &Expected)> {
-        let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors);
+        let usable = self.rows.iter().filter(|row| !row.remedy.other_vectors && row.measured.is_none());
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
     }
 
@@ -112,16 +168,8 @@ impl Remedies {
         let row = &mut self.rows[at];
         let expected = row.outcome.clone().map_err(LabError::Setting)?;
         let [before, after] = side_by_side(lab, photos, [setting, &expected.setting], options)?;
-        let over = |of: &dyn Fn(&[usize]) -> f64| Interval::over_rounds(options.rounds, 1, lab.seed, of);
-        let verified = Verified {
-            change: row.change.clone(),
-            before: over(&|rounds| median_of(&before, rounds)),
-            after: over(&|rounds| median_of(&after, rounds)),
-            times: over(&|rounds| median_of(&after, rounds) / median_of(&before, rounds)),
-            predicted: expected.rate,
-            error: expected.rate / over(&|rounds| median_of(&after, rounds)).value - 1.0,
-        };
-        row.measured = Some(verified.after.value);
+        let verified = Verified::of(row.change.clone(), &before, &after, expected.rate, lab.seed);
+        row.measured = Some((verified.after, verified.effect));
         Ok(Some(verified))
     }
 
@@ -165,8 +213,13 @@ impl Remedies {
                     table.set(at, "status", "ok".into());
                     table.set(at, "predicted", expected.rate.into());
                     table.set(at, "times", self.times(expected).into());
-                    table.set(at, "measured", row.measured.into());
-                    table.set(at, "error", row.measured.map(|measured| expected.rate / measured - 1.0).into());
+                    if let Some((measured, effect)) = row.measured {
+                        table.set(at, "measured", measured.value.into());
+                        table.set(at, "measured_low", measured.low.into());
+                        table.set(at, "measured_high", measured.high.into());
+                        table.set(at, "error", (expected.rate / measured.value - 1.0).into());
+                        table.set(at, "effect", effect.name().into());
+                    }
                 }
             }
         }
@@ -276,5 +329,44 @@ impl<'a> RemedyRun<'a> {
             let source = self.photos.stored(images);
             self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)
         })
+    }
+}
+
+#[cfg(test)]
+impl Remedies {
+    /// Creates remedies from their names in the checklist, settings and expected rates.
+    pub(super) fn of(now: f64, rows: &[(&str, Setting, f64)]) -> Self {
+        let row = |(name, setting, rate): &(&str, Setting, f64)| Row {
+            remedy: REMEDIES.iter().find(|remedy| remedy.name == *name).unwrap_or(&REMEDIES[0]),
+            change: Setting::plain().values_of(setting),
+            outcome: Ok(Expected { setting: setting.clone(), rate: *rate, limit: "forward".to_owned() }),
+            measured: None,
+        };
+        Self { rows: rows.iter().map(row).collect(), now }
+    }
+
+    /// Creates the result of a trial from its rates, one of each kind per round, as if the first remedy was tried.
+    pub(super) fn tried(&mut self, before: &[f64], after: &[f64]) -> Verified {
+        let predicted = self.rows[0].outcome.as_ref().map_or(0.0, |expected| expected.rate);
+        let verified = Verified::of(self.rows[0].change.clone(), before, after, predicted, 1);
+        self.rows[0].measured = Some((verified.after, verified.effect));
+        verified
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effect_is_told_only_by_an_interval_on_one_side_of_no_change() {
+        let effect = |after: &[f64]| {
+            let before = vec![100.0; after.len()];
+            Verified::of(String::new(), &before, after, 100.0, 1).effect
+        };
+        assert_eq!(effect(&[120.0, 118.0, 125.0, 119.0, 121.0]), Effect::Gain);
+        assert_eq!(effect(&[78.0, 80.0, 81.0, 77.0, 79.0]), Effect::Loss);
+        assert_eq!(effect(&[120.0, 118.0, 99.0, 119.0, 121.0]), Effect::Unclear);
+        assert_eq!(effect(&[120.0, 118.0]), Effect::Unclear, "two samples have no interval");
     }
 }

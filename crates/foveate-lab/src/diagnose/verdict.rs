@@ -5,8 +5,8 @@ use std::fmt;
 use super::depth::Depth;
 use super::interval::Interval;
 use super::ladder::{Drop, Ladder, largest};
-use super::remedies::{Remedies, Verified};
-use crate::{PhotoSet, stats};
+use super::remedies::{Effect, Remedies, Verified};
+use crate::{PhotoSet, Setting, stats};
 
 /// Utilization from which on the processor counts as saturated.
 const SATURATED: f64 = 0.95;
@@ -35,7 +35,9 @@ pub struct Verdict {
     pub decided: bool,
     /// The supporting figures.
     pub why: Vec<String>,
-    /// The next steps, with their expected gain.
+    /// What came of the remedy that was tried.
+    pub tried: Option<String>,
+    /// The next steps, with their measured or expected gain.
     pub next: Vec<String>,
     /// Caveats.
     pub caveats: Vec<String>,
@@ -126,7 +128,7 @@ pub(super) struct Findings<'a> {
     pub(super) verified: Option<&'a Verified>,
     /// The photos used, and the photos given.
     pub(super) photos: [&'a PhotoSet; 2],
-    pub(super) batch: usize,
+    pub(super) setting: &'a Setting,
     pub(super) cold: bool,
 }
 
@@ -140,39 +142,66 @@ impl Findings<'_> {
             bound: self.finding.bound(),
             decided: self.ladder.open().is_empty() && !matches!(self.finding, Finding::Unclear(_)),
             why: vec![now, self.finding.why(self.ladder)],
+            tried: self.tried(),
             next: self.next(),
             caveats: self.caveats(),
         }
     }
 
+    /// Describes the trial of a remedy.
+    fn tried(&self) -> Option<String> {
+        let Verified { change, before, after, times, predicted, error, effect } = self.verified?;
+        let rate = |of: &Interval| format!("{} images/s ({} to {})", Figure(of.value), Figure(of.low), Figure(of.high));
+        let effect = match effect {
+            Effect::Gain => "a gain",
+            Effect::Loss => "a loss",
+            Effect::Unclear => "no difference that these samples can tell",
+        };
+        Some(format!(
+            "{change}: {}, {} before: {:.2}x ({:.2} to {:.2}), {effect}; predicted {}, {:+.1} % off",
+            rate(after),
+            rate(before),
+            times.value,
+            times.low,
+            times.high,
+            Figure(*predicted),
+            error * 100.0
+        ))
+    }
+
     fn next(&self) -> Vec<String> {
         let Some(remedies) = self.remedies else { return Vec::new() };
-        let worthwhile = remedies.promising().filter(|(_, expected)| remedies.times(expected) >= WORTHWHILE);
-        let mut lines: Vec<String> = worthwhile
-            .take(NAMED)
-            .map(|(row, expected)| {
-                let (rate, times) = (Figure(expected.rate), remedies.times(expected));
-                format!("{}: {rate} images/s expected ({times:.2}x), then bound by {}", row.change, expected.limit)
-            })
-            .collect();
-        if lines.is_empty() {
-            lines.push("nothing on the checklist is expected to gain 2 % or more".to_owned());
+        let mut lines = Vec::new();
+        if let Some(Verified { change, times, .. }) = self.verified.filter(|tried| tried.effect == Effect::Gain) {
+            lines.push(format!("{change}: measured {:.2}x ({:.2} to {:.2})", times.value, times.low, times.high));
         }
-        lines.extend(self.verified.map(|verified| {
-            let Verified { change, before, after, times, predicted, error } = verified;
-            format!(
-                "verified {change}: {} images/s ({} to {}), {} before: {:.2}x ({:.2} to {:.2}); predicted {}, {:+.1} % off",
-                Figure(after.value),
-                Figure(after.low),
-                Figure(after.high),
-                Figure(before.value),
-                times.value,
-                times.low,
-                times.high,
-                Figure(*predicted),
-                error * 100.0
-            )
-        }));
+        lines.extend(self.expected(remedies));
+        if lines.is_empty() {
+            lines.push(format!(
+                "nothing on the checklist is expected to gain {:.0} % or more, and more than this measurement leaves open",
+                100.0 * (WORTHWHILE - 1.0)
+            ));
+        }
+        lines
+    }
+
+    /// Describes the remedies whose expected rate is above the interval of the current one. Of those that change the
+    /// same value, only the best counts: the others would contradict it.
+    fn expected(&self, remedies: &Remedies) -> Vec<String> {
+        let least = self.ladder.rate(self.ladder.whole()).high;
+        let mut settings: Vec<&Setting> = Vec::new();
+        let mut lines = Vec::new();
+        for (row, expected) in remedies.promising() {
+            let (rate, times) = (Figure(expected.rate), remedies.times(expected));
+            let contradicts = settings.iter().any(|better| self.setting.contradict(better, &expected.setting));
+            if times >= WORTHWHILE && expected.rate > least && !contradicts && lines.len() < NAMED {
+                lines.push(format!(
+                    "{}: {rate} images/s expected ({times:.2}x), then bound by {}",
+                    row.change, expected.limit
+                ));
+                settings.push(&expected.setting);
+            }
+        }
         lines
     }
 
@@ -185,14 +214,27 @@ impl Findings<'_> {
         if used < given {
             caveats.push(format!("{used} of {given} photos: decoded pixels of more would take too much memory"));
         }
-        if used < FEW_PHOTOS.max(self.batch) {
+        if used < FEW_PHOTOS.max(self.setting.batch) {
             caveats.push(format!("a sample of {used}, over and over: caches hold more of it than of a job"));
         }
         caveats.extend(self.varying());
+        caveats.extend(self.refuted());
         if matches!(self.finding, Finding::Unclear(_)) {
             caveats.push("something else may be using this machine; longer samples narrow it down".to_owned());
         }
         caveats
+    }
+
+    /// Describes the doubt about the model if the trial did not bring what it had expected.
+    fn refuted(&self) -> Option<String> {
+        let Verified { change, error, effect, .. } = self.verified?;
+        (*effect != Effect::Gain).then(|| {
+            format!(
+                "the model was {:+.0} % off about {change}, so its other expectations are doubtful too: `--verify REMEDY` \
+                 measures one",
+                error * 100.0
+            )
+        })
     }
 
     /// Describes what the samples leave open.
@@ -225,7 +267,8 @@ impl Findings<'_> {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "bound by  {}", self.bound)?;
-        for (head, lines) in [("why", &self.why), ("next", &self.next), ("but", &self.caveats)] {
+        let tried: Vec<String> = self.tried.iter().cloned().collect();
+        for (head, lines) in [("why", &self.why), ("tried", &tried), ("next", &self.next), ("but", &self.caveats)] {
             for (at, line) in lines.iter().enumerate() {
                 writeln!(f, "{:<8}  {line}", if at == 0 { head } else { "" })?;
             }
@@ -297,6 +340,60 @@ mod tests {
         rates[6] = turned;
         let found = Finding::of(&Ladder::of(rates, 0.5));
         assert!(matches!(found, Finding::Unclear(_)), "{found:?}");
+    }
+
+    /// Returns the verdict on a job of 93 images/s, after the first of these remedies was tried with these rates.
+    fn verdict_after(remedies: &mut Remedies, after: [f64; 5]) -> Verdict {
+        let ladder = ladder([93.0; 7], 0.5);
+        let verified = remedies.tried(&[93.0, 92.0, 94.0, 93.0, 93.5], &after);
+        let photos = PhotoSet::none();
+        Findings {
+            finding: Finding::of(&ladder),
+            ladder: &ladder,
+            remedies: Some(remedies),
+            verified: Some(&verified),
+            photos: [&photos, &photos],
+            setting: &Setting::plain(),
+            cold: false,
+        }
+        .verdict()
+    }
+
+    fn remedies() -> Remedies {
+        let decoder = Setting { decoder: "quick".to_owned(), ..Setting::plain() };
+        let workers = |workers| Setting { workers, ..Setting::plain() };
+        let rows = [
+            ("decoder", decoder, 163.0),
+            ("more workers", workers(4), 120.0),
+            ("fewer workers", workers(0), 110.0),
+            ("batch", Setting { batch: 16, ..Setting::plain() }, 93.5),
+        ];
+        Remedies::of(93.0, &rows)
+    }
+
+    #[test]
+    fn a_remedy_that_lost_is_not_recommended() {
+        let verdict = verdict_after(&mut remedies(), [78.0, 77.0, 79.0, 78.5, 77.5]);
+        let tried = verdict.tried.clone().unwrap_or_default();
+        assert!(tried.starts_with("decoder quick: 78.0 images/s (77.0 to 79.0), 93.0 images/s"), "{tried}");
+        assert!(tried.contains("a loss; predicted 163, +109.0 % off"), "{tried}");
+        assert!(verdict.next.iter().all(|line| !line.contains("quick")), "{verdict}");
+        assert!(verdict.caveats.iter().any(|line| line.starts_with("the model was +109 % off")), "{verdict}");
+    }
+
+    #[test]
+    fn a_remedy_that_gained_comes_first_with_what_was_measured() {
+        let verdict = verdict_after(&mut remedies(), [150.0, 152.0, 149.0, 151.0, 150.0]);
+        assert!(verdict.next[0].starts_with("decoder quick: measured 1.61x ("), "{verdict}");
+        assert!(!verdict.next[1..].iter().any(|line| line.contains("quick")), "{verdict}");
+    }
+
+    #[test]
+    fn remedies_within_the_interval_or_against_a_better_one_are_not_named() {
+        let verdict = verdict_after(&mut remedies(), [93.0, 92.0, 94.0, 93.0, 93.5]);
+        assert!(verdict.tried.as_ref().is_some_and(|tried| tried.contains("no difference")), "{verdict}");
+        let [workers] = &verdict.next[..] else { panic!("{verdict}") };
+        assert!(workers.starts_with("workers 4: 120 images/s expected"), "{verdict}");
     }
 
     #[test]

@@ -77,10 +77,10 @@ fn rung(row: &Row<'_>) -> Result<Bar, ReportError> {
     Ok(Bar { bold: is_culprit, ..bar })
 }
 
-/// Returns the remedy with the largest expected gain.
+/// Returns the remedy with the largest expected gain, without those that were tried and gained nothing.
 pub(crate) fn best<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<(Row<'a>, Num)> {
-    let gains =
-        rows.into_iter().filter(|row| row.not_run().is_none()).filter_map(|row| Some((row, row.number("times")?)));
+    let promises = |row: &Row<'_>| row.not_run().is_none() && ["", "gain"].contains(&row.text("effect"));
+    let gains = rows.into_iter().filter(promises).filter_map(|row| Some((row, row.number("times")?)));
     least(gains, |(_, times)| -times.value)
 }
 
@@ -135,8 +135,9 @@ fn remedy(row: &Row<'_>, predicted: Num) -> Vec<Bar> {
     let mut bars = vec![whiskered(row.word("remedy"), predicted, None, (FORWARD, false), value)];
     if let Some(measured) = row.number("measured") {
         let error = row.number("error").map_or_else(Text::default, |error| text![" · error ", error]);
-        let value = text![&measured, error];
-        let bar = whiskered(row.word("remedy") + ", measured", measured, None, (READ, false), value);
+        let value = text![&measured, error, " · ", row.word("effect")];
+        let range = both(row, "measured_low", "measured_high");
+        let bar = whiskered(row.word("remedy") + ", measured", measured, range, (READ, false), value);
         bars.push(Bar { bold: true, ..bar });
     }
     bars

@@ -32,10 +32,9 @@ pub(crate) fn timeline(run: &Run) -> Plates {
     Ok(Some(Plate {
         name: "timeline",
         title,
-        caption:
-            "Simulated from measured service times. Gaps in the encoder's lane are time that an accelerator waits \
-                  for data; full lanes above it are the workers that it waits for."
-                .into(),
+        caption: "Simulated from measured service times. Gaps in the encoder's lane are time that the encoder \
+                  waits for data; full lanes above it are the workers that it waits for."
+            .into(),
         description: "Lanes over time, one for each worker, the encoder and the writer: what each works on, before and after a change.",
         chart: Chart::Lanes(Lanes { keys, scenarios }),
     }))
@@ -146,8 +145,7 @@ pub(crate) fn walls(run: &Run) -> Plates {
         name: "walls",
         title,
         caption: "The three walls of the analytic model: how long storage, the CPU and the encoder each need for a batch, \
-                  per image. A step takes as long as the slowest of them: while that is compute, the accelerator is never \
-                  idle."
+                  per image. A step takes as long as the slowest of them: while that is compute, the encoder is never idle."
             .into(),
         description: "Lines: milliseconds per image that storage, CPU and compute each need, by batch size; the crossover is marked.",
         chart: Chart::Lines(Lines { x: "batch", y: "milliseconds per image", second: None, lines }),

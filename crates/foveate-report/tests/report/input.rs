@@ -75,7 +75,7 @@ fn a_file_that_is_no_table_is_refused() {
         (
             "sinks.csv",
             Box::new(text(|text| text.replacen(",402000", "", 1))),
-            "line 3, the whole line: 19 fields instead of 20",
+            "line 3, the whole line: 24 fields instead of 25",
         ),
         (
             "sinks.csv",

@@ -1,11 +1,12 @@
 //! `foveate bench`.
 
-use std::io::Write;
-
 use anyhow::Context;
-use foveate::lab::bench::{self, Effort, Service, Sets, Vectors};
+use foveate::lab::bench::{self, Control, Effort, Service, Sets, Vectors};
 use foveate::lab::plan_check::{self, Check};
-use foveate::lab::{Calibration, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema};
+use foveate::lab::{
+    Calibration, Conditions, Lab, LabError, Rig as _, Setting, Table, checklist, diagnose, profile, schema,
+};
+use serde_json::{Value, json};
 
 use super::diagnose as diagnosing;
 use super::exit::Exit;
@@ -14,8 +15,15 @@ use super::lab_args::{BenchArgs, Experiment, SinksArgs, WorkerBenchArgs};
 use super::plan;
 
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
-    match experiment {
-        Experiment::All(args) => all(args)?,
+    let (bench, more) = measure(experiment)?;
+    bench.print_json(more)?;
+    Ok(Exit::Complete)
+}
+
+/// Runs the experiment, and returns what JSON says of it besides its tables.
+fn measure(experiment: &Experiment) -> anyhow::Result<(Bench, Value)> {
+    let bench = match experiment {
+        Experiment::All(args) => return all(args),
         Experiment::Decoders(args) => one(args, bench::decoders)?,
         Experiment::Resizers(args) => one(args, bench::resizers)?,
         Experiment::Sinks(args) => sinks(args)?,
@@ -23,39 +31,48 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<Exit> {
             let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
             let photos = bench.photos()?;
             bench.put(&bench::forward(&bench.lab(), photos, &args.batches, &effort(&args.bench))?)?;
+            bench
         }
         Experiment::BatchSweep(args) => {
             let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
             bench.put(&bench::batch_sweep(&bench.lab(), bench.photos()?, &bench::BATCHES, &effort(args))?)?;
+            bench
         }
         Experiment::WorkerSweep(args) => {
-            one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::WORKERS, effort))?;
+            one(args, |lab, sets, effort| bench::worker_sweep(lab, sets, &bench::WORKERS, effort))?
         }
         Experiment::Headline(args) => one(args, bench::headline)?,
         Experiment::Extrapolation(args) => {
-            one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?;
+            one(args, |lab, sets, effort| bench::extrapolation(lab, sets, bench::TARGET, effort))?
         }
-        Experiment::Predictions(args) => drop(predictions_of(&Bench::open(&args.lab, Sizes::AsGiven)?, args)?),
+        Experiment::Predictions(args) => {
+            let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
+            let check = predictions_of(&bench, args)?;
+            return Ok((bench, errors_of(&check)));
+        }
         Experiment::Worker(args) => {
             let bench = Bench::open(&args.bench.lab, Sizes::AsGiven)?;
             bench.put(&bench::worker(&bench.lab(), bench.photos()?, &service(args), &effort(&args.bench))?)?;
+            bench
         }
-    }
-    Ok(Exit::Complete)
+    };
+    Ok((bench, json!({})))
 }
 
 /// Runs one experiment that produces one table.
 fn one(
     args: &BenchArgs,
     experiment: impl Fn(&Lab<'_>, &Sets, &Effort) -> Result<Table, LabError>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Bench> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
-    bench.put(&experiment(&bench.lab(), &bench.sets, &effort(args))?)
+    bench.put(&experiment(&bench.lab(), &bench.sets, &effort(args))?)?;
+    Ok(bench)
 }
 
 fn effort(args: &BenchArgs) -> Effort {
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
-    Effort { images: args.images, ..effort }
+    let seconds = args.seconds.map_or(effort.seconds, |seconds| seconds.as_secs_f64());
+    Effort { images: args.images, seconds, ..effort }
 }
 
 fn service(args: &WorkerBenchArgs) -> Service {
@@ -69,36 +86,61 @@ fn service(args: &WorkerBenchArgs) -> Service {
     }
 }
 
-fn sinks(args: &SinksArgs) -> anyhow::Result<()> {
-    let bench = Bench::without_photos(&args.out, args.quiet, args.seed)?;
+fn sinks(args: &SinksArgs) -> anyhow::Result<Bench> {
+    let bench = Bench::without_photos(&args.display, args.seed)?;
     let effort = if args.quick { Effort::quick() } else { Effort::usual() };
-    bench.put(&bench::sinks(&bench.lab(), &Vectors { rows: args.rows, dim: args.dim }, &effort)?)
+    bench.put(&bench::sinks(&bench.lab(), &Vectors { rows: args.rows, dim: args.dim }, &effort)?)?;
+    Ok(bench)
 }
 
-/// Runs every experiment that a report contains.
-fn all(args: &BenchArgs) -> anyhow::Result<()> {
+/// Runs every experiment that a report contains, and the usual job after each of them.
+fn all(args: &BenchArgs) -> anyhow::Result<(Bench, Value)> {
     let bench = Bench::open(&args.lab, Sizes::AsGivenAndSmall)?;
-    let mut tables = vec![profile_of(&bench, args)?];
-    let mut put = |table: &Table| {
-        tables.push(table.clone());
-        bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))
+    let mut tables = Vec::new();
+    let check = all_but_control(&bench, args, &mut tables)?;
+    let disturbed = tables.iter().filter_map(|table: &Table| Some((table.schema().file, table.disturbed()?)));
+    for (file, why) in disturbed {
+        bench.say(&format!("DISTURBED {file}: {why}"))?;
+    }
+    Ok((bench, check))
+}
+
+fn all_but_control(bench: &Bench, args: &BenchArgs, tables: &mut Vec<Table>) -> anyhow::Result<Value> {
+    let (photos, effort) = (bench.photos()?, effort(args));
+    let mut control = Control::new(photos, &effort);
+    let mut keep = |table: Table| -> Result<(), LabError> {
+        control.sample(&bench.lab(), table.schema().file)?;
+        tables.push(table);
+        Ok(())
     };
-    bench::all(&bench.lab(), &bench.sets, &Vectors::usual(), &effort(args), &mut put)?;
-    bench.put(&bench::worker(&bench.lab(), bench.photos()?, &Service::usual(), &effort(args))?)?;
-    tables.push(diagnosis(&bench, args.quick)?);
-    let check = predictions_of(&bench, args)?;
-    timeline(&bench, &tables, check.calibration)?;
-    tables.push(check.table);
+    keep(profile_of(bench, args)?)?;
+    let mut put = |table: &Table| keep(bench.put(table).map_err(|error| LabError::Setting(format!("{error:#}")))?);
+    let vectors = if args.quick { Vectors::quick() } else { Vectors::usual() };
+    bench::all(&bench.lab(), &bench.sets, &vectors, &effort, &mut put)?;
+    keep(bench.put(&bench::worker(&bench.lab(), photos, &Service::usual(), &effort)?)?)?;
+    keep(diagnosis(bench, args)?)?;
+    let check = predictions_of(bench, args)?;
+    let errors = errors_of(&check);
+    keep(check.table)?;
+    timeline(bench, tables, check.calibration)?;
     bench.write(&plan::walls_of_run(bench.out())?)?;
-    bench.put(&checklist(&tables.iter().collect::<Vec<_>>(), &bench.base(), &bench.rig.context()))
+    let conditions = bench.conditions().and_disturbed(control.unsteady());
+    tables.push(bench.put_under(&control.table(), conditions)?);
+    bench.put_under(
+        &checklist(&tables.iter().collect::<Vec<_>>(), &bench.base(), &bench.rig.context()),
+        Conditions::default(),
+    )?;
+    Ok(errors)
 }
 
 /// Diagnoses a job, prints the whole diagnosis, and returns its ladder.
-fn diagnosis(bench: &Bench, quick: bool) -> anyhow::Result<Table> {
+fn diagnosis(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Table> {
     let options = diagnose::DiagnoseOptions::new(bench.sink.as_str());
-    let options = if quick { options.quick() } else { options };
-    let diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
-    diagnosing::print(bench, &diagnosis)?;
+    let options = if args.quick { options.quick() } else { options };
+    let seconds = args.seconds.map_or(options.seconds, |seconds| options.seconds.min(seconds.as_secs_f64()));
+    let options = diagnose::DiagnoseOptions { seconds, ..options };
+    let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
+    diagnosing::put(bench, &mut diagnosis)?;
     Ok(diagnosis.ladder)
 }
 
@@ -132,11 +174,14 @@ fn predictions_of(bench: &Bench, args: &BenchArgs) -> anyhow::Result<Check> {
     let effort = effort(args);
     let settings = plan_check::settings(&bench.rig);
     let options = plan_check::PlanCheckOptions { settings, rounds: effort.samples, seconds: effort.seconds };
-    let check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
-    bench.put(&check.table)?;
-    let mut out = std::io::stdout().lock();
+    let mut check = plan_check::run(&bench.lab(), photos, &options).context("predictions")?;
+    check.table = bench.put(&check.table)?;
     let percent = |error: f64| 100.0 * error;
     let (model, simulation) = (percent(check.median_error), percent(check.median_simulated_error));
-    writeln!(out, "median error: model {model:.1} %, simulation {simulation:.1} %")?;
+    bench.say(&format!("median error: model {model:.1} %, simulation {simulation:.1} %"))?;
     Ok(check)
+}
+
+fn errors_of(check: &Check) -> Value {
+    json!({ "median_error": check.median_error, "median_simulated_error": check.median_simulated_error })
 }

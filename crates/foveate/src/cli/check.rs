@@ -61,7 +61,7 @@ fn lab(args: &LabArgs) -> anyhow::Result<()> {
     inputs(&args.job)?;
     backends(&job::options(&args.job, Path::new("")))?;
     Backends::compiled().sink(args.sink.as_deref())?;
-    writable_folder(&args.out)
+    writable_folder(&args.display.out)
 }
 
 fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
@@ -75,7 +75,7 @@ fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
 
 fn bench(experiment: &Experiment) -> anyhow::Result<()> {
     match experiment {
-        Experiment::Sinks(args) => writable_folder(&args.out),
+        Experiment::Sinks(args) => writable_folder(&args.display.out),
         Experiment::Forward(args) => lab(&args.bench.lab),
         Experiment::Worker(args) => lab(&args.bench.lab),
         Experiment::All(args)
@@ -91,6 +91,10 @@ fn bench(experiment: &Experiment) -> anyhow::Result<()> {
 
 fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     lab(&args.lab)?;
+    let path = args.write.display();
+    if args.write.is_file() && !args.overwrite {
+        bail!("{path} exists; pass --overwrite to replace it, or --write FILE to write another");
+    }
     writable_file(&args.write)
 }
 

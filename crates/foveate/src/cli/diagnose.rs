@@ -1,7 +1,5 @@
 //! `foveate diagnose`.
 
-use std::io::Write;
-
 use foveate::lab::diagnose::{self, DiagnoseOptions, Diagnosis, Verdict, Verify};
 use serde_json::json;
 
@@ -12,14 +10,9 @@ use super::lab_args::DiagnoseArgs;
 pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
     let options = options(args, &bench);
-    let diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
-    if args.json {
-        bench.write(&diagnosis.ladder)?;
-        bench.write(&diagnosis.remedies)?;
-        writeln!(std::io::stdout(), "{}", as_json(&diagnosis))?;
-    } else {
-        print(&bench, &diagnosis)?;
-    }
+    let mut diagnosis = diagnose::run(&bench.lab(), bench.photos()?, &bench.base(), &options)?;
+    put(&bench, &mut diagnosis)?;
+    bench.print_json(as_json(&diagnosis))?;
     Ok(Exit::Complete)
 }
 
@@ -33,19 +26,21 @@ fn options(args: &DiagnoseArgs, bench: &Bench) -> DiagnoseOptions {
     DiagnoseOptions { cold: args.cold, verify, ..options }
 }
 
-/// Prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it.
-pub(crate) fn print(bench: &Bench, diagnosis: &Diagnosis) -> anyhow::Result<()> {
-    bench.put(&diagnosis.ladder)?;
-    bench.put(&diagnosis.remedies)?;
-    let mut out = std::io::stdout().lock();
-    write!(out, "\n{}", diagnosis.verdict)?;
-    Ok(())
+/// Writes and prints the ladder, the remedies and the verdict. The verdict comes last, where a terminal shows it. What
+/// disturbed the machine is its first caveat.
+pub(crate) fn put(bench: &Bench, diagnosis: &mut Diagnosis) -> anyhow::Result<()> {
+    let conditions = bench.conditions();
+    let caveats = &mut diagnosis.verdict.caveats;
+    caveats.splice(..0, conditions.disturbed.iter().map(|why| format!("the machine was disturbed: {why}")));
+    diagnosis.ladder = bench.put_under(&diagnosis.ladder, conditions.clone())?;
+    diagnosis.remedies = bench.put_under(&diagnosis.remedies, conditions)?;
+    bench.say(&format!("\n{}", diagnosis.verdict.to_string().trim_end()))
 }
 
 /// Formats the diagnosis as JSON: rates in images per second, `error` and the interval ends as the library returns
 /// them.
 fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
-    let Verdict { culprit, bound, decided, why, next, caveats } = &diagnosis.verdict;
+    let Verdict { culprit, bound, decided, why, tried, next, caveats } = &diagnosis.verdict;
     let interval = |of: &diagnose::Interval| json!({ "value": of.value, "low": of.low, "high": of.high });
     let verified = diagnosis.verified.as_ref().map(|verified| {
         json!({
@@ -55,6 +50,7 @@ fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
             "times": interval(&verified.times),
             "predicted": verified.predicted,
             "error": verified.error,
+            "effect": verified.effect.name(),
         })
     });
     json!({
@@ -62,6 +58,7 @@ fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
         "bound": bound,
         "decided": decided,
         "why": why,
+        "tried": tried,
         "next": next,
         "caveats": caveats,
         "verified": verified,

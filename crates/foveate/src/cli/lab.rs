@@ -2,19 +2,21 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use foveate::core::lock;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::lab::bench::Sets;
-use foveate::lab::{Lab, PhotoSet, Rig as _, Setting, Table, Watch};
+use foveate::lab::{Conditions, Lab, Observer, PhotoSet, Rig as _, Setting, Table, Watch};
 use foveate::pipeline::Cancel;
 use foveate::rig::Rig;
 use indicatif::ProgressBar;
+use serde_json::{Map, Value, json};
 
-use super::lab_args::LabArgs;
+use super::lab_args::{LabArgs, LabDisplay};
 use super::{job, progress};
 
 /// Everything that an experiment of the command line needs.
@@ -25,8 +27,10 @@ pub(crate) struct Bench {
     out: PathBuf,
     scratch: tempfile::TempDir,
     cancel: Cancel,
-    watch: Announce,
+    watch: Observer<Announce>,
     seed: u64,
+    /// The tables so far, as JSON by name, if that is printed in place of text.
+    json: Option<Mutex<Map<String, Value>>>,
 }
 
 /// The photo sizes that an experiment uses.
@@ -44,14 +48,14 @@ impl Bench {
         job::silence_worker_panics();
         let options = job::options(&args.job, Path::new(""));
         let listing = job::list(&options, |_| ())?;
-        let download = progress::Download::new(args.quiet);
+        let download = progress::Download::new(args.display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // Draws twice the number, because some photos may not decode.
         let drawn = (args.n.saturating_mul(2), args.seed);
         let rig = Rig::new(options, Box::new(listing), drawn, Arc::new(Backends::compiled()), &model)?;
         download.clear();
 
-        let mut bench = Self::with(rig, &args.out, args.quiet, args.seed)?;
+        let mut bench = Self::with(rig, &args.display, args.seed)?;
         if let Some(sink) = &args.sink {
             bench.sink.clone_from(sink);
         }
@@ -65,22 +69,23 @@ impl Bench {
     }
 
     /// Creates a bench without photos, for experiments that need none.
-    pub(crate) fn without_photos(out: &Path, quiet: bool, seed: u64) -> anyhow::Result<Self> {
+    pub(crate) fn without_photos(display: &LabDisplay, seed: u64) -> anyhow::Result<Self> {
         let options = EmbedOptions::new(Vec::new(), "seeded:dinov2-small", "");
         let listing = options.list(|_| ())?;
         let backends = Arc::new(Backends::compiled());
         let rig = Rig::new(options, Box::new(listing), (0, seed), backends, &OpenOptions::from_env())?;
-        Self::with(rig, out, quiet, seed)
+        Self::with(rig, display, seed)
     }
 
-    fn with(rig: Rig, out: &Path, quiet: bool, seed: u64) -> anyhow::Result<Self> {
+    fn with(rig: Rig, display: &LabDisplay, seed: u64) -> anyhow::Result<Self> {
         let cancel = Cancel::default();
         job::cancel_on_signal(&cancel)?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let sink = rig.sinks().first().map(|sink| sink.name.clone()).context("this build has no sink at all")?;
-        let watch = Announce::new(quiet);
+        let watch = Observer::new(Announce::new(display.quiet));
         let sets = Sets { usable: Vec::new(), missing: Vec::new() };
-        Ok(Self { rig, sets, sink, out: out.to_owned(), scratch, cancel, watch, seed })
+        let json = display.json.then(Mutex::default);
+        Ok(Self { rig, sets, sink, out: display.out.clone(), scratch, cancel, watch, seed, json })
     }
 
     pub(crate) fn lab(&self) -> Lab<'_> {
@@ -107,20 +112,81 @@ impl Bench {
         self.rig.base()
     }
 
-    /// Prints a table, and writes its CSV file.
-    pub(crate) fn put(&self, table: &Table) -> anyhow::Result<()> {
-        self.watch.clear();
-        let path = self.write(table)?;
+    /// Writes a table's CSV file and prints the table, as measured under the conditions since the last one. Returns it
+    /// with them.
+    pub(crate) fn put(&self, table: &Table) -> anyhow::Result<Table> {
+        self.put_under(table, self.watch.conditions())
+    }
+
+    /// Does the same under conditions of their own.
+    pub(crate) fn put_under(&self, table: &Table, conditions: Conditions) -> anyhow::Result<Table> {
+        let about = table.schema().about;
+        self.put_with(table, conditions, |table, out| {
+            writeln!(out, "\n{about}\n")?;
+            table.print(out)
+        })
+    }
+
+    /// Does the same, with `print` in place of the usual columns.
+    pub(crate) fn put_with(
+        &self,
+        table: &Table,
+        conditions: Conditions,
+        print: impl FnOnce(&Table, &mut dyn Write) -> std::io::Result<()>,
+    ) -> anyhow::Result<Table> {
+        self.watch.inner().clear();
+        let table = table.clone().under(conditions);
+        let path = table.write_csv(&self.out, &self.rig.context())?;
+        if let Some(json) = &self.json {
+            Self::add_json(&mut lock(json), &table);
+            return Ok(table);
+        }
         let mut out = std::io::stdout().lock();
-        writeln!(out, "\n{}\n", table.schema().about)?;
-        table.print(&mut out)?;
+        if let Some(why) = table.disturbed() {
+            writeln!(out, "\nDISTURBED: {why}. Measure again while the machine does nothing else.")?;
+        }
+        print(&table, &mut out)?;
         writeln!(out, "({})", path.display())?;
+        Ok(table)
+    }
+
+    /// Returns the conditions since the last table.
+    pub(crate) fn conditions(&self) -> Conditions {
+        self.watch.conditions()
+    }
+
+    /// Writes a table's CSV file alone. It is computed, so it has no conditions.
+    pub(crate) fn write(&self, table: &Table) -> anyhow::Result<PathBuf> {
+        Ok(table.write_csv(&self.out, &self.rig.context())?)
+    }
+
+    /// Prints a line, unless JSON is printed.
+    pub(crate) fn say(&self, line: &str) -> anyhow::Result<()> {
+        if self.json.is_none() {
+            writeln!(std::io::stdout(), "{line}")?;
+        }
         Ok(())
     }
 
-    /// Writes a table's CSV file alone.
-    pub(crate) fn write(&self, table: &Table) -> anyhow::Result<PathBuf> {
-        Ok(table.write_csv(&self.out, &self.rig.context())?)
+    /// Prints the tables as one JSON object, with `more` besides them, if JSON is asked for.
+    pub(crate) fn print_json(&self, more: Value) -> anyhow::Result<()> {
+        let Some(json) = &self.json else { return Ok(()) };
+        let mut all = std::mem::take(&mut *lock(json));
+        all.entry("disturbed").or_insert_with(|| json!({}));
+        if let Value::Object(more) = more {
+            all.extend(more);
+        }
+        writeln!(std::io::stdout(), "{}", Value::Object(all))?;
+        Ok(())
+    }
+
+    /// Adds a table by the name of its file, and under `disturbed` why it is, if it is.
+    fn add_json(all: &mut Map<String, Value>, table: &Table) {
+        let name = table.schema().file.trim_end_matches(".csv");
+        all.insert(name.to_owned(), table.json());
+        if let Some(why) = table.disturbed() {
+            all.entry("disturbed").or_insert_with(|| json!({}))[name] = why.into();
+        }
     }
 }
 
@@ -170,7 +236,7 @@ impl Watch for Announce {
             Self::Nothing => {}
             Self::Bar(bar) => bar.set_message(what.to_owned()),
             Self::Lines(last) => {
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = lock(last);
                 if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
                     *last = Some(Instant::now());
                     eprintln!("{what}");

@@ -57,6 +57,13 @@ pub(crate) struct LabArgs {
     #[arg(long, value_name = "NAME", help_heading = "Measuring")]
     pub(crate) sink: Option<String>,
 
+    #[command(flatten)]
+    pub(crate) display: LabDisplay,
+}
+
+/// Where the measuring commands write, and what they print.
+#[derive(Args, Debug)]
+pub(crate) struct LabDisplay {
     /// Folder for CSV files. Files of the same name are replaced, so that `foveate report` finds the latest ones.
     #[arg(short, long, value_name = "DIR", default_value = "foveate-run", help_heading = "Display")]
     pub(crate) out: PathBuf,
@@ -64,6 +71,10 @@ pub(crate) struct LabArgs {
     /// Print no progress.
     #[arg(short, long, help_heading = "Display")]
     pub(crate) quiet: bool,
+
+    /// Print the results as one JSON object on standard output.
+    #[arg(long, help_heading = "Display")]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `profile`.
@@ -104,9 +115,13 @@ pub(crate) struct BenchArgs {
     #[arg(long, help_heading = "Measuring")]
     pub(crate) quick: bool,
 
-    /// Images per sample of a whole run. Default: as many as take a second or two.
+    /// Images per sample of a whole run. Default: as many as take the seconds of a sample.
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Measuring")]
     pub(crate) images: Option<u64>,
+
+    /// Seconds per sample. Default: 3, with --quick 1. Shorter samples scatter more.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Measuring")]
+    pub(crate) seconds: Option<Duration>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -178,13 +193,8 @@ pub(crate) struct SinksArgs {
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
     pub(crate) seed: u64,
 
-    /// Folder for the CSV file.
-    #[arg(short, long, value_name = "DIR", default_value = "foveate-run", help_heading = "Display")]
-    pub(crate) out: PathBuf,
-
-    /// Print no progress.
-    #[arg(short, long, help_heading = "Display")]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) display: LabDisplay,
 
     /// Vectors to write.
     #[arg(long, value_name = "N", default_value = "50K", value_parser = parse_count, help_heading = "Measuring")]
@@ -223,10 +233,6 @@ pub(crate) struct DiagnoseArgs {
     /// Drop the photos from the page cache before each sample that reads them.
     #[arg(long, help_heading = "Measuring")]
     pub(crate) cold: bool,
-
-    /// Print the verdict as one JSON object on standard output.
-    #[arg(long, help_heading = "Display")]
-    pub(crate) json: bool,
 }
 
 /// Arguments of `tune`.
@@ -242,6 +248,10 @@ pub(crate) struct TuneArgs {
     /// The configuration file to write.
     #[arg(long, value_name = "FILE", default_value = "foveate.toml", help_heading = "Display")]
     pub(crate) write: PathBuf,
+
+    /// Replace the configuration file if it exists.
+    #[arg(long, help_heading = "Display")]
+    pub(crate) overwrite: bool,
 }
 
 /// Arguments of `report`.

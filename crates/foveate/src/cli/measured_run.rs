@@ -14,12 +14,25 @@ pub(crate) struct MeasuredRun {
     pub(crate) context: Context,
     /// Ends of the throughput's interval, as fractions of its mean.
     pub(crate) interval: Option<(f64, f64)>,
+    /// The reason why the figures may be wrong, if there is one.
+    pub(crate) disturbed: Option<String>,
 }
 
 /// A row of a CSV file, by column.
 type Row = HashMap<String, String>;
 
 impl MeasuredRun {
+    /// Tells whether the forward ran on the cores that decode.
+    pub(crate) fn is_on_cpu(&self) -> bool {
+        is_cpu(&self.context)
+    }
+
+    /// Returns the share of the throughput below which the measurement's interval leaves a difference open; 0 if there
+    /// is no interval.
+    pub(crate) fn resolution(&self) -> f64 {
+        self.interval.map_or(0.0, |(low, high)| (high - 1.0).max(1.0 - low))
+    }
+
     /// Reads `profile.csv`, and the folder's other files where they help. Of several sets of photos it takes the one
     /// whose name begins with `photos`, or the first. Of several configurations it takes the first.
     pub(crate) fn read(folder: &Path, photos: Option<&str>) -> anyhow::Result<Self> {
@@ -45,6 +58,7 @@ impl MeasuredRun {
             encoders: 1,
         };
         let context = context(first)?;
+        let disturbed = Some(first["disturbed"].clone()).filter(|why| !why.is_empty());
         let forward = forward(folder, first, &context, &configuration)?;
         let measured = Measured {
             cores: context.cores as u32,
@@ -55,8 +69,12 @@ impl MeasuredRun {
             storage: None,
             interference: 0.0,
         };
-        Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])? })
+        Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])?, disturbed })
     }
+}
+
+fn is_cpu(context: &Context) -> bool {
+    context.device.starts_with("cpu")
 }
 
 /// Reads a stage of the serial profile. On one thread, its wall time is its time on a core.
@@ -91,7 +109,7 @@ fn forward(
             if costs.iter().all(|cost| cost.batch != batch) {
                 let seconds = number(&row, milliseconds)? / 1e3;
                 let threads = configuration.forward_threads;
-                let cpu_seconds = if context.device == "cpu" { seconds * f64::from(threads) } else { 0.0 };
+                let cpu_seconds = if is_cpu(context) { seconds * f64::from(threads) } else { 0.0 };
                 costs.push(ForwardCost { threads, batch, seconds, cpu_seconds, samples: Vec::new() });
             }
         }

@@ -1,8 +1,7 @@
 //! `foveate profile`.
 
-use std::io::Write;
-
 use foveate::lab::{Setting, Table, profile};
+use serde_json::json;
 
 use super::exit::Exit;
 use super::lab::{Bench, Sizes};
@@ -22,19 +21,16 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
     };
     measure(&bench, &options)?;
     if let (Some(path), Some(trace)) = (&args.trace, trace) {
-        writeln!(std::io::stdout().lock(), "{}", trace::write(path, &trace)?)?;
+        bench.say(&trace::write(path, &trace)?)?;
     }
+    bench.print_json(json!({}))?;
     Ok(Exit::Complete)
 }
 
 /// Measures the profile, prints it, and writes its CSV file.
 pub(crate) fn measure(bench: &Bench, options: &profile::ProfileOptions) -> anyhow::Result<Table> {
     let table = profile::run(&bench.lab(), &bench.sets.usable, options)?;
-    let path = bench.write(&table)?;
-    let mut out = std::io::stdout().lock();
-    profile::print(&table, &mut out)?;
-    writeln!(out, "({})", path.display())?;
-    Ok(table)
+    bench.put_with(&table, bench.conditions(), profile::print)
 }
 
 /// Returns one setting per pair, each in place of the usual pair.

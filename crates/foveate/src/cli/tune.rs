@@ -1,8 +1,7 @@
 //! `foveate tune`.
 
-use std::io::Write;
-
 use foveate::lab::{Rig as _, Setting, tune};
+use serde_json::json;
 
 use super::config;
 use super::exit::Exit;
@@ -13,24 +12,31 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<Exit> {
     let bench = Bench::open(&args.lab, Sizes::AsGiven)?;
     let photos = bench.photos()?;
     let tuned = tune::run(&bench.lab(), photos, args.budget)?;
-    bench.put(&tuned.table)?;
-    config::write(&args.write, &tuned.setting, &comment(&bench, &tuned))?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{}", tuned.why)?;
-    writeln!(out, "wrote {}: foveate embed … --config {0}", args.write.display())?;
+    let table = bench.put(&tuned.table)?;
+    config::write(&args.write, &tuned.setting, &comment(&bench, &tuned, table.disturbed()))?;
+    bench.say(&format!("\n{}", tuned.why))?;
+    bench.say(&format!("wrote {}: foveate embed … --config {0}", args.write.display()))?;
+    bench.print_json(json!({
+        "images_per_second": tuned.images_per_second,
+        "before": tuned.before,
+        "why": tuned.why,
+        "written": args.write.display().to_string(),
+    }))?;
     Ok(Exit::Complete)
 }
 
 /// Returns the comment at the head of the file.
-fn comment(bench: &Bench, tuned: &tune::Tuned) -> Vec<String> {
+fn comment(bench: &Bench, tuned: &tune::Tuned, disturbed: Option<&str>) -> Vec<String> {
     let (context, Setting { decoder, resizer, encoder, dtype, .. }) = (bench.rig.context(), &tuned.setting);
     let name = bench.sets.usable.first().map_or("", |photos| photos.name.as_str());
-    vec![
+    let mut lines = vec![
         format!(
             "Chosen by `foveate tune` {} on {}: {} cores, {}.",
             context.foveate, context.date, context.cores, context.host
         ),
         format!("For {decoder} + {resizer} + {encoder} ({}), {}, photos {name}.", dtype.name(), context.model),
         format!("{:.1} images/s, against {:.1} before.", tuned.images_per_second, tuned.before),
-    ]
+    ];
+    lines.extend(disturbed.map(|why| format!("DISTURBED: {why}. Tune again while the machine does nothing else.")));
+    lines
 }

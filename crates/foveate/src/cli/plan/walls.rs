@@ -1,0 +1,246 @@
+//! The three walls of a machine whose forward runs beside its cores.
+
+use std::io::Write;
+use std::path::Path;
+
+use foveate::lab::{Cell, Table, schema};
+use foveate::plan::{
+    Configuration, LinearStep, Model, Saturation, SteadyState, Step, StepFit, StepTable, Storage, Transform, Wall,
+    WhatIf, fit_step,
+};
+use serde::Serialize;
+
+use super::super::measured_run::MeasuredRun;
+use super::super::plan_args::PlanArgs;
+use super::words::{Count, print_what_ifs};
+
+/// The batch sizes of the sweep, if the measurements do not provide any.
+const BATCHES: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// The numbers of workers of the sweep, beside the one that suffices.
+const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Upper limit of the search for a crossover.
+const MOST: u32 = 4096;
+
+/// The answers.
+#[derive(Serialize)]
+pub(super) struct Walls {
+    pub(super) model: Model,
+    /// The straight line fitted to the measured steps.
+    fit: Option<StepFit>,
+    pub(super) state: SteadyState,
+    sweep: Vec<SteadyState>,
+    crossover: Option<(u32, Wall)>,
+    /// Empty if the cost of one worker is not known.
+    workers: Vec<(u32, SteadyState)>,
+    workers_to_saturate: Option<Saturation>,
+    what_ifs: Vec<WhatIf<SteadyState>>,
+    /// The share of the rate that the measurement's interval leaves open.
+    #[serde(skip)]
+    resolution: f64,
+}
+
+impl Walls {
+    pub(super) fn new(args: &PlanArgs, run: Option<&MeasuredRun>) -> anyhow::Result<Self> {
+        let model = match run {
+            Some(run) => of_measured(args, run)?,
+            None => of_flags(args)?,
+        };
+        let batches = batches(&model);
+        let usual = run.map_or_else(|| batches[batches.len() / 2], |run| run.configuration.batch);
+        let batch = args.batch.unwrap_or(usual);
+        let points = measured_points(&model);
+        let workers_to_saturate = match model.transform {
+            Transform::PerImage { .. } => Some(model.workers_to_saturate(batch)?),
+            _ => None,
+        };
+        let workers = workers_to_saturate.map(|saturation| around(saturation.workers)).unwrap_or_default();
+        Ok(Self {
+            fit: (points.len() > 1).then(|| fit_step(points)).transpose()?,
+            state: model.at(batch)?,
+            sweep: model.batch_sweep(&batches)?,
+            crossover: model.crossover(MOST)?,
+            workers: workers.iter().copied().zip(model.worker_sweep(batch, &workers)?).collect(),
+            workers_to_saturate,
+            what_ifs: model.what_ifs(batch)?,
+            resolution: run.map_or(0.0, MeasuredRun::resolution),
+            model,
+        })
+    }
+
+    /// Returns [`schema::BATCH_PLAN`].
+    pub(super) fn table(&self) -> Table {
+        table(&self.sweep, self.crossover)
+    }
+
+    pub(super) fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let state = &self.state;
+        let (rate, busy) = (state.images_per_second, 100.0 * state.utilization);
+        write!(out, "batch {}: {rate:.1} images/s, held back by {}; ", state.batch, state.bound)?;
+        match state.bound {
+            Wall::Compute => writeln!(out, "the accelerator is always busy")?,
+            _ => writeln!(
+                out,
+                "the accelerator is busy {busy:.1} % of the time ({:.2}x slower than alone)",
+                state.slowdown
+            )?,
+        }
+        if let Some(fit) = &self.fit {
+            let LinearStep { overhead, per_item } = fit.step;
+            let (overhead, per_item) = (overhead * 1e3, per_item * 1e3);
+            let worst = 100.0 * fit.worst_error;
+            writeln!(out, "step = {overhead:.3} ms + batch x {per_item:.4} ms (worst error {worst:.1} %)")?;
+        }
+        writeln!(out)?;
+        self.table().print(out)?;
+        match self.crossover {
+            Some((batch, wall)) => writeln!(out, "\nfrom batch {batch} on, {wall} is slower than compute")?,
+            None => writeln!(out, "\ncompute is the slowest at every batch up to {MOST}")?,
+        }
+        if let Some(saturation) = &self.workers_to_saturate {
+            self.print_workers(out, saturation)?;
+        }
+        writeln!(out, "\nwhat if, at batch {}:", state.batch)?;
+        print_what_ifs(out, &self.what_ifs, self.resolution, |state| {
+            (state.images_per_second, state.bound.to_string())
+        })?;
+        let needed = state.storage_demand / 1e6;
+        writeln!(out, "\nto keep the accelerator busy, the storage has to deliver {needed:.1} MB/s")
+    }
+
+    /// Prints the number of workers that suffices, and what the machine is held back by then.
+    fn print_workers(&self, out: &mut dyn Write, saturation: &Saturation) -> std::io::Result<()> {
+        let Saturation { workers, bound, utilization, .. } = *saturation;
+        let (batch, busy, one) = (self.state.batch, 100.0 * utilization, workers == 1);
+        let workers = Count(workers, "worker");
+        match bound {
+            Wall::Compute => {
+                let keeps = if one { "keeps" } else { "keep" };
+                writeln!(out, "\n{workers} {keeps} the accelerator busy at batch {batch}:")?;
+            }
+            wall => {
+                let suffices = if one { "is" } else { "are" };
+                writeln!(
+                    out,
+                    "\n{workers} {suffices} enough at batch {batch}: beyond that {wall} holds the job back, and the accelerator \
+                     is busy {busy:.1} % of the time:"
+                )?;
+            }
+        }
+        for (workers, state) in &self.workers {
+            let (rate, busy) = (state.images_per_second, 100.0 * state.utilization);
+            let workers = format!("{workers:>5} worker{}", if *workers == 1 { " " } else { "s" });
+            writeln!(out, "  {workers}  {rate:>10.1} images/s  accelerator {busy:>5.1} % busy  ({})", state.bound)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the walls by batch size from a run's files.
+pub(crate) fn of_run(folder: &Path) -> anyhow::Result<Table> {
+    let run = MeasuredRun::read(folder, None)?;
+    let model = run.measured.walls(&run.configuration)?;
+    Ok(table(&model.batch_sweep(&batches(&model))?, model.crossover(MOST)?))
+}
+
+/// Returns the usual numbers of workers up to the first that is more than `enough`, and `enough`.
+fn around(enough: u32) -> Vec<u32> {
+    let first_beyond = WORKERS.iter().position(|&workers| workers > enough).map_or(WORKERS.len(), |at| at + 1);
+    let mut workers = WORKERS[..first_beyond].to_vec();
+    workers.push(enough);
+    workers.sort_unstable();
+    workers.dedup();
+    workers
+}
+
+fn measured_points(model: &Model) -> &[(u32, f64)] {
+    match &model.step {
+        Step::Table(table) => table.points(),
+        Step::Linear(_) => &[],
+    }
+}
+
+/// Returns the measured batch sizes, or the usual ones.
+fn batches(model: &Model) -> Vec<u32> {
+    match measured_points(model) {
+        [] => BATCHES.to_vec(),
+        points => points.iter().map(|&(batch, _)| batch).collect(),
+    }
+}
+
+fn table(sweep: &[SteadyState], crossover: Option<(u32, Wall)>) -> Table {
+    let mut table = Table::new(&schema::BATCH_PLAN);
+    let mut crossed = false;
+    for state in sweep {
+        let first = !crossed && crossover.is_some_and(|(batch, _)| state.batch >= batch);
+        crossed |= first;
+        let ms = |seconds: f64| (seconds * 1e3).into();
+        table.push([
+            ("batch", u64::from(state.batch).into()),
+            ("storage_ms", ms(state.storage_seconds)),
+            ("cpu_ms", ms(state.cpu_seconds)),
+            ("compute_ms", ms(state.compute_seconds)),
+            ("step_ms", ms(state.seconds)),
+            ("images_per_second", state.images_per_second.into()),
+            ("utilization", state.utilization.into()),
+            ("slowdown", state.slowdown.into()),
+            ("wall", wall_name(state.bound).into()),
+            ("crossover", if first { "yes".into() } else { Cell::Empty }),
+        ]);
+    }
+    table
+}
+
+fn wall_name(wall: Wall) -> &'static str {
+    match wall {
+        Wall::Storage => "storage",
+        Wall::Cpu => "cpu",
+        Wall::Compute => "compute",
+        Wall::Write => "write",
+    }
+}
+
+/// Builds the model from the flags.
+fn of_flags(args: &PlanArgs) -> anyhow::Result<Model> {
+    let step = match (&args.steps, args.overhead_ms, args.item_ms) {
+        (Some(steps), _, _) => {
+            let points: Vec<(u32, f64)> = steps.0.iter().map(|&(batch, ms)| (batch, ms / 1e3)).collect();
+            Step::Table(StepTable::new(points)?)
+        }
+        (None, overhead, Some(item)) => {
+            Step::Linear(LinearStep { overhead: overhead.unwrap_or(0.0) / 1e3, per_item: item / 1e3 })
+        }
+        _ => anyhow::bail!(
+            "how long does the accelerator take? Give --steps 32:5.86,64:6.70 or --item-ms (and --overhead-ms), or --from a run"
+        ),
+    };
+    let transform = match (args.cpu_throughput, args.cpu_ms) {
+        (Some(bytes_per_second), _) => Transform::Throughput { bytes_per_second },
+        (None, Some(ms)) => Transform::PerImage { seconds: ms / 1e3, workers: args.workers.unwrap_or(1) },
+        (None, None) => Transform::Nothing,
+    };
+    Ok(Model {
+        bytes_per_image: args.sample_bytes.unwrap_or(0.0),
+        storage: storage(args),
+        transform,
+        step,
+        accelerators: args.accelerators,
+        write_seconds: 0.0,
+    })
+}
+
+fn storage(args: &PlanArgs) -> Option<Storage> {
+    match (args.latency_ms, args.stream) {
+        (Some(ms), Some(stream)) => {
+            let remote = Storage::remote(ms / 1e3, stream, args.requests);
+            Some(Storage { link_bytes_per_second: args.storage, ..remote })
+        }
+        _ => args.storage.map(Storage::disk),
+    }
+}
+
+/// Builds the same model from a measured run.
+fn of_measured(args: &PlanArgs, run: &MeasuredRun) -> anyhow::Result<Model> {
+    let workers = args.workers.unwrap_or(run.configuration.workers).max(1);
+    let model = run.measured.walls(&Configuration { workers, ..run.configuration })?;
+    Ok(Model { storage: storage(args).or(model.storage), accelerators: args.accelerators, ..model })
+}
