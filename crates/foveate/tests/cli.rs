@@ -332,7 +332,7 @@ fn seeded_models_say_that_their_vectors_mean_nothing() {
     let ran = run(foveate().args(["embed", &photo, "--model", "seeded:dinov2-small", "-o"]).arg(&out)).expect(0);
     assert!(ran.stderr.contains("vectors without meaning"), "{}", ran.stderr);
     assert_eq!(npy_rows(&out, 384).len(), 1);
-    let manifest = fs::read_to_string(folder.path().join("x.manifest.json")).unwrap();
+    let manifest = fs::read_to_string(folder.path().join("x.npy.manifest.json")).unwrap();
     assert!(manifest.contains("no meaning"), "{manifest}");
 }
 
