@@ -8,6 +8,7 @@ use foveate::core::{Backend, Health, Problem, Registry};
 use serde_json::{Value, json};
 
 use super::args::DoctorArgs;
+use super::console;
 use super::exit::Exit;
 
 /// The state of one backend of the table.
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     examine(&mut findings, &backends::sinks());
     examine(&mut findings, &backends::queues());
     examine(&mut findings, &backends::stores());
-    let mut out = std::io::stdout().lock();
+    let mut out = console::stdout();
     if args.json {
         let findings: Vec<Value> = findings.iter().map(Finding::json).collect();
         writeln!(out, "{}", json!({ "machine": machine(), "backends": findings }))?;

@@ -1,6 +1,5 @@
 //! `foveate embed`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use foveate::sink::{Existing, Published, SinkError};
 
 use super::args::EmbedArgs;
 use super::exit::Exit;
-use super::{job, progress, remedy, summary, trace};
+use super::{console, job, progress, remedy, summary, trace};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
@@ -23,7 +22,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
     if let Some(left_out) = job::left_out(&listing).filter(|_| !args.quiet) {
-        eprintln!("note: {left_out}");
+        console::say!("note: {left_out}");
     }
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
@@ -34,16 +33,16 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         job::note_decode_scale(&options, &backends);
     }
     if job.is_seeded() && !args.quiet {
-        eprintln!("note: {} has generated weights: real speed, vectors without meaning", args.job.embedding.model);
+        console::say!("note: {} has generated weights: real speed, vectors without meaning", args.job.embedding.model);
     }
     if !args.quiet {
-        eprintln!("{}", plan(&options, &job));
+        console::say!("{}", plan(&options, &job));
     }
     let outcome = watch(args, job, &cancel);
     if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
         let written = trace::write(path, trace)?;
         if !args.quiet {
-            eprintln!("{written}");
+            console::say!("{written}");
         }
     }
     finish(args, outcome)
@@ -108,16 +107,15 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
             return Ok(exit);
         }
     };
-    let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", summary::json(&report, &args.output))?;
+        console::summary(summary::json(&report, &args.output));
     } else if !args.quiet {
-        write!(out, "{}", summary::text(&report, &args.output))?;
+        console::summary(summary::text(&report, &args.output).trim_end());
     }
     Ok(match &report.published {
         None => Exit::Interrupted,
         Some(published) if published.rows == 0 => {
-            eprintln!(
+            console::say!(
                 "error: none of the {} inputs gave a vector; the reasons are in {}",
                 report.inputs,
                 failures_file(published)
@@ -125,7 +123,7 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
             Exit::Failures
         }
         Some(published) if published.failures > 0 && !args.quiet => {
-            eprintln!(
+            console::say!(
                 "note: the reasons of the failures are in {}; --max-pixels, --max-bytes and --allow-truncated accept more",
                 failures_file(published)
             );
@@ -142,11 +140,10 @@ fn failures_file(published: &Published) -> std::path::Display<'_> {
 
 /// Handles a repeated command after a finished run. It succeeds, because a job queue that repeats a task expects that.
 fn already_complete(args: &EmbedArgs, file: &Path) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::json!({ "status": "already complete", "output": file.display().to_string() }))?;
+        console::summary(serde_json::json!({ "status": "already complete", "output": file.display().to_string() }));
     } else if !args.quiet {
-        writeln!(out, "{} is already complete; pass --overwrite to replace it", file.display())?;
+        console::summary(format_args!("{} is already complete; pass --overwrite to replace it", file.display()));
     }
     Ok(Exit::Complete)
 }

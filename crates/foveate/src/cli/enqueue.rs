@@ -14,7 +14,7 @@ use foveate::worker::Backoff;
 
 use super::exit::Exit;
 use super::service_args::EnqueueArgs;
-use super::{job, service};
+use super::{console, job, service};
 
 /// Number of messages per call.
 const TOGETHER: usize = 500;
@@ -29,7 +29,7 @@ const NAMED: usize = 200;
 pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::on_signal(&cancel, || {
-        eprintln!("\ninterrupted: the jobs sent so far stay in the queue; a second signal stops at once")
+        console::say!("\ninterrupted: the jobs sent so far stay in the queue; a second signal stops at once")
     })?;
     if let Some(metadata) = &args.metadata {
         serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     let mut feed = Feed { args, queue, patience: PATIENCE, waiting: Vec::new(), sent: 0, failed: 0 };
     let fed = feed.all(&cancel).and_then(|()| feed.flush());
     let Feed { queue, sent, failed, .. } = feed;
-    let mut out = std::io::stdout().lock();
+    let mut out = console::stdout();
     if args.json {
         writeln!(out, "{}", serde_json::json!({ "queue": queue.name(), "sent": sent, "failed": failed }))?;
     } else if !args.quiet {
@@ -187,9 +187,9 @@ impl Feed<'_> {
     fn fail(&mut self, what: &str, reason: &str) {
         self.failed += 1;
         if self.failed <= TOLD {
-            eprintln!("error: {what}: {reason}");
+            console::say!("error: {what}: {reason}");
         } else if self.failed == TOLD + 1 {
-            eprintln!("error: … and more");
+            console::say!("error: … and more");
         }
     }
 }

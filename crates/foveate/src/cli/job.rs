@@ -1,7 +1,9 @@
 //! The parts that the embedding commands share.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 
 use anyhow::Context;
 use foveate::DecodeScale;
@@ -11,6 +13,7 @@ use foveate::embed::{Backends, EmbedOptions};
 use foveate::pipeline::Cancel;
 use foveate::source::{Input, Listing, ListingStats, Separator, Source, SourceError};
 
+use super::console;
 use super::exit::Usage;
 use super::job_args::{EmbeddingArgs, JobArgs};
 
@@ -62,7 +65,7 @@ pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
 /// Prints a note if `fast` has no effect in this build.
 pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
     if options.decode_scale == DecodeScale::Fast && backends.scaling_decoder().is_none() {
-        eprintln!(
+        console::say!(
             "note: no decoder of this build decodes at a reduced scale, so `fast` is `exact`; rebuild with `-F turbojpeg`"
         );
     }
@@ -126,18 +129,21 @@ fn foreign(stats: &ListingStats) -> Option<String> {
 
 /// Installs a signal handler: the first signal asks the run to commit and stop, the second ends the process at once.
 pub(crate) fn cancel_on_signal(cancel: &Cancel) -> anyhow::Result<()> {
-    on_signal(cancel, || eprintln!("\ninterrupted: finishing the current batch; interrupt again to stop at once"))
+    on_signal(cancel, || console::say!("\ninterrupted: finishing the current batch; interrupt again to stop at once"))
 }
 
 /// Does the same, and calls `tell` at the first signal.
-pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    let cancel = cancel.clone();
+pub(crate) fn on_signal(cancel: &Cancel, tell: impl Fn() + Send + Sync + 'static) -> anyhow::Result<()> {
+    let (cancel, tell) = (cancel.clone(), Arc::new(tell));
     ctrlc::set_handler(move || {
         if cancel.is_cancelled() || LISTING.load(SeqCst) {
             std::process::exit(130);
         }
-        tell();
         cancel.cancel();
+        console::stop_waiting();
+        // A log that nobody reads may block this message. The second signal must not wait for it.
+        let tell = Arc::clone(&tell);
+        let _ = thread::Builder::new().spawn(move || tell());
     })
     .context("cannot handle signals")
 }

@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
 use super::lab_args::{LabArgs, LabDisplay};
-use super::{job, progress};
+use super::{console, job, progress};
 
 /// Everything that an experiment of the command line needs.
 pub(crate) struct Bench {
@@ -141,7 +141,7 @@ impl Bench {
             Self::add_json(&mut lock(json), &table);
             return Ok(table);
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = console::stdout();
         if let Some(why) = table.disturbed() {
             writeln!(out, "\nDISTURBED: {why}. Measure again while the machine does nothing else.")?;
         }
@@ -163,7 +163,7 @@ impl Bench {
     /// Prints a line, unless JSON is printed.
     pub(crate) fn say(&self, line: &str) -> anyhow::Result<()> {
         if self.json.is_none() {
-            writeln!(std::io::stdout(), "{line}")?;
+            writeln!(console::stdout(), "{line}")?;
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Bench {
         if let Value::Object(more) = more {
             all.extend(more);
         }
-        writeln!(std::io::stdout(), "{}", Value::Object(all))?;
+        writeln!(console::stdout(), "{}", Value::Object(all))?;
         Ok(())
     }
 
@@ -193,10 +193,10 @@ impl Bench {
 fn note_left_out(photos: &PhotoSet) {
     if let Some((id, reason)) = photos.left_out.first() {
         let (count, kept) = (photos.left_out.len(), photos.photos.len());
-        eprintln!("note: measuring with {kept} photos; {count} cannot be used, the first {id}: {reason}");
+        console::say!("note: measuring with {kept} photos; {count} cannot be used, the first {id}: {reason}");
     }
     if photos.photos.len() == 1 {
-        eprintln!("note: one photo says little about others");
+        console::say!("note: one photo says little about others");
     }
 }
 
@@ -239,7 +239,7 @@ impl Watch for Announce {
                 let mut last = lock(last);
                 if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
                     *last = Some(Instant::now());
-                    eprintln!("{what}");
+                    console::say!("{what}");
                 }
             }
         }

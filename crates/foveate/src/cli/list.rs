@@ -6,10 +6,11 @@ use foveate::backends;
 use foveate::core::{Backend, Registry};
 use foveate::dinov2::Card;
 
+use super::console;
 use super::exit::Exit;
 
 pub(crate) fn backends() -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
+    let mut out = console::stdout();
     writeln!(out, "{:<9} {:<12} {:<9} about", "kind", "name", "compiled")?;
     table(&mut out, &backends::decoders())?;
     table(&mut out, &backends::preprocessors())?;
@@ -33,7 +34,7 @@ fn table<B: Backend>(out: &mut impl Write, registry: &Registry<B>) -> std::io::R
 }
 
 pub(crate) fn models() -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
+    let mut out = console::stdout();
     writeln!(out, "{:<42} {:>5} {:>6} {:>9}", "name", "dim", "input", "registers")?;
     for name in Card::names() {
         let card = Card::get(name)?;

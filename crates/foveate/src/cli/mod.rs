@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod check;
 mod config;
+mod console;
 mod diagnose;
 mod doctor;
 mod embed;
@@ -32,6 +33,7 @@ mod values;
 mod verify;
 mod worker;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -67,7 +69,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Models => list::models(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "foveate", &mut std::io::stdout());
+            // clap_complete panics if it cannot write, so it writes to memory.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "foveate", &mut script);
+            console::stdout().write_all(&script)?;
             Ok(Exit::Complete)
         }
     }

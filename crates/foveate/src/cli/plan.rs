@@ -16,6 +16,7 @@ use self::shared::Shared;
 use self::walls::Walls;
 pub(crate) use self::walls::of_run as walls_of_run;
 use self::words::Count;
+use super::console;
 use super::exit::Exit;
 use super::measured_run::MeasuredRun;
 use super::plan_args::PlanArgs;
@@ -26,15 +27,15 @@ const COMMIT_SECONDS: f64 = 2.0;
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let run = args.from.as_deref().map(|folder| MeasuredRun::read(folder, args.photos.as_deref())).transpose()?;
     if let Some(why) = run.as_ref().and_then(|run| run.disturbed.as_ref()) {
-        eprintln!("note: the costs were measured on a disturbed machine: {why}");
+        console::say!("note: the costs were measured on a disturbed machine: {why}");
     }
     let plan = Plan::new(args, run.as_ref())?;
     if let Some(folder) = &args.out {
         let context = run.map(|run| run.context).unwrap_or_default();
         let path = plan.machine.walls().table().write_csv(folder, &context)?;
-        eprintln!("wrote {}", path.display());
+        console::say!("wrote {}", path.display());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = console::stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&plan)?)?;
     } else {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use foveate::pipeline::Progress;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::console;
+
 const REDRAW: Duration = Duration::from_millis(200);
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
@@ -172,7 +174,7 @@ impl Display for Plain {
     fn update(&mut self, state: &State) {
         if Instant::now() >= self.next {
             self.next = Instant::now() + PLAIN_EVERY;
-            eprintln!("{}/{} · {}", state.settled, state.total, state.line());
+            console::say!("{}/{} · {}", state.settled, state.total, state.line());
         }
     }
 
@@ -228,14 +230,14 @@ impl foveate::dinov2::Progress for Download {
                 }
                 bar.set_position(done);
             }
-            None if !self.quiet && Some(done) == total => eprintln!("downloaded {file} ({done} bytes)"),
+            None if !self.quiet && Some(done) == total => console::say!("downloaded {file} ({done} bytes)"),
             None => {}
         }
     }
 
     fn notice(&self, message: &str) {
         if !self.quiet {
-            eprintln!("note: {message}");
+            console::say!("note: {message}");
         }
     }
 }

@@ -11,11 +11,13 @@ use foveate::sink::SinkError;
 use foveate::source::SourceError;
 use foveate::verify::VerifyError;
 
+use super::console;
+
 /// Prints what failed, why, and what to do, in one line on standard error.
 pub(crate) fn tell(error: &anyhow::Error) {
     match of(error) {
-        Some(remedy) => eprintln!("error: {}; {remedy}", error_chain(error.as_ref())),
-        None => eprintln!("error: {}", error_chain(error.as_ref())),
+        Some(remedy) => console::say!("error: {}; {remedy}", error_chain(error.as_ref())),
+        None => console::say!("error: {}", error_chain(error.as_ref())),
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::args::{Overrides, VerifyArgs};
 use super::exit::Exit;
-use super::{job, progress};
+use super::{console, job, progress};
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     if let Some(path) = &args.csv {
         write_csv(path, &comparison).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = console::stdout();
     if args.json {
         writeln!(out, "{}", summary.json(&comparison))?;
     } else {

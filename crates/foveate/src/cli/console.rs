@@ -1,0 +1,92 @@
+//! Printing. Every command prints through this module.
+//!
+//! Standard output and standard error may be closed, full, or a pipe that nobody reads. Printing never panics, and a
+//! reader that went away is no error. A pipe that nobody reads blocks the program only until a signal asks it to stop.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+#[cfg(unix)]
+use std::os::fd::AsFd;
+#[cfg(windows)]
+use std::os::windows::io::AsHandle as AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Prints one line on standard error.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::cli::console::line(format_args!($($text)*)) };
+}
+pub(crate) use say;
+
+/// Set by the first signal.
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+/// From now on, printing does not wait for a reader.
+pub(crate) fn stop_waiting() {
+    STOPPING.store(true, Ordering::SeqCst);
+}
+
+/// Prints one line on standard error. Ignores errors, because no place is left to report them.
+pub(crate) fn line(text: impl Display) {
+    let _ = Console(io::stderr()).write_all(format!("{text}\n").as_bytes());
+}
+
+/// Prints the summary of finished work on standard output. An error is a warning, because the work is done.
+pub(crate) fn summary(text: impl Display) {
+    if let Err(error) = stdout().write_all(format!("{text}\n").as_bytes()) {
+        say!("warning: {error}");
+    }
+}
+
+/// Returns standard output, for a command whose result is what it prints.
+pub(crate) fn stdout() -> impl Write {
+    Console(io::stdout())
+}
+
+/// Bytes that a pipe with room for any takes without blocking: the least `PIPE_BUF` that POSIX allows.
+const ROOM: usize = 512;
+
+/// One of the two streams.
+struct Console<S>(S);
+
+impl<S: Write + AsFd> Write for Console<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !has_room(&self.0) {
+            return Ok(bytes.len());
+        }
+        let piece = &bytes[..bytes.len().min(ROOM)];
+        self.0.write(piece).or_else(|error| unless_closed(error, bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().or_else(|error| unless_closed(error, ()))
+    }
+}
+
+/// Drops the rest quietly if the reader went away.
+fn unless_closed<T>(error: io::Error, dropped: T) -> io::Result<T> {
+    match error.kind() {
+        ErrorKind::BrokenPipe => Ok(dropped),
+        ErrorKind::Interrupted => Err(error),
+        kind => Err(io::Error::new(kind, format!("cannot print: {error}"))),
+    }
+}
+
+/// Waits for room. Returns false if there is none and a signal asks the program to stop.
+#[cfg(unix)]
+fn has_room(stream: &impl AsFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    loop {
+        let mut wanted = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut wanted, PollTimeout::from(100_u8)) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) if !STOPPING.load(Ordering::SeqCst) => {}
+            Ok(0) => return false,
+            // The write finds what is wrong with the stream.
+            _ => return true,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn has_room(_: &impl AsFd) -> bool {
+    true
+}
