@@ -215,7 +215,7 @@ mod tests {
         let error = guard.addresses("rebind.test", 80).unwrap_err();
         assert_eq!(
             error.reason,
-            "rebind.test: has a private address, which may not be asked (allow_private names hosts that may)"
+            "rebind.test: has a private address, which may not be asked unless this host is allowed by name"
         );
         assert!(!error.transient);
     }

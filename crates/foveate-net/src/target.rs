@@ -123,13 +123,14 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn of(options: &ClientOptions) -> Result<Self, OptionsError> {
-        let names = |what, names: &[String]| names.iter().map(|name| Name::parse(what, name)).collect::<Result<_, _>>();
-        let exempt: Vec<Name> = names("allow_private", &options.allow_private)?;
+        let names = |names: &[String]| names.iter().map(|name| Name::parse(name)).collect::<Result<_, _>>();
+        let exempt: Vec<Name> = names(&options.allow_private)?;
         if let Some(name) = exempt.iter().find(|name| name.below) {
-            let message = format!("allow_private: *.{} is not one host; name each host", name.host);
+            let message =
+                format!("*.{} is not one host, so it cannot be allowed to be private; name each host", name.host);
             return Err(OptionsError::Setting(message));
         }
-        let only = names("only_hosts", &options.only_hosts)?;
+        let only = names(&options.only_hosts)?;
         Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
     }
 
@@ -140,7 +141,7 @@ impl Rules {
         let is_exempt = self.exempt.iter().any(|name| name.covers(host, port));
         match addresses.iter().find_map(|address| address::special(*address)) {
             Some(kind) if !is_exempt => Err(NetError::permanent(format!(
-                "{host}: has {kind} address, which may not be asked (allow_private names hosts that may)"
+                "{host}: has {kind} address, which may not be asked unless this host is allowed by name"
             ))),
             _ => Ok(()),
         }
@@ -177,9 +178,8 @@ struct Name {
 }
 
 impl Name {
-    fn parse(what: &str, name: &str) -> Result<Self, OptionsError> {
-        let bad =
-            || OptionsError::Setting(format!("{what}: \"{name}\" is not a host; write host, host:port or [IPv6]:port"));
+    fn parse(name: &str) -> Result<Self, OptionsError> {
+        let bad = || OptionsError::Setting(format!("\"{name}\" is not a host; write host, host:port or [IPv6]:port"));
         let (below, rest) = name.strip_prefix("*.").map_or((false, name), |rest| (true, rest));
         let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let (host, port) = match rest.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn names_cover_hosts_and_ports() {
-        let covers = |name: &str, host: &str, port| Name::parse("x", name).unwrap().covers(host, port);
+        let covers = |name: &str, host: &str, port| Name::parse(name).unwrap().covers(host, port);
         assert!(covers("example.com", "example.com", 1) && covers("EXAMPLE.com.", "example.com", 1));
         assert!(covers("example.com:8080", "example.com", 8080) && !covers("example.com:8080", "example.com", 80));
         assert!(!covers("example.com", "a.example.com", 1) && !covers("example.com", "badexample.com", 1));
@@ -317,11 +317,11 @@ mod tests {
     fn names_that_are_no_hosts_are_told() {
         for name in ["", "*", "*.", "a b", "http://a", "a/b", "a:b", "a:99999", "*.1.2.3.4", "u@a", "[::1", "a,b:1/"] {
             let options = ClientOptions { only_hosts: names(&[name]), ..ClientOptions::default() };
-            let message = format!("only_hosts: \"{name}\" is not a host; write host, host:port or [IPv6]:port");
+            let message = format!("\"{name}\" is not a host; write host, host:port or [IPv6]:port");
             assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
         }
         let options = ClientOptions { allow_private: names(&["*.internal"]), ..ClientOptions::default() };
-        let message = "allow_private: *.internal is not one host; name each host";
+        let message = "*.internal is not one host, so it cannot be allowed to be private; name each host";
         assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
     }
 

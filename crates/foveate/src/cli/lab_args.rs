@@ -10,25 +10,30 @@ use super::values::{parse_count, parse_positive, parse_seconds};
 
 pub(crate) const PROFILE_EXAMPLES: &str = "\
 Examples:
-  foveate profile photos/                                      # every stage on one thread, then with workers
+  # every stage on one thread, then with workers
+  foveate profile photos/
   foveate profile photos/ --pair turbojpeg+fir --pair image+image --project 10M
-  foveate profile photos/ --trace trace.json                   # for ui.perfetto.dev or chrome://tracing";
+  # for ui.perfetto.dev or chrome://tracing
+  foveate profile photos/ --trace trace.json";
 
 pub(crate) const BENCH_EXAMPLES: &str = "\
 Examples:
-  foveate bench all photos/ --quick        # every experiment in minutes; then: foveate report foveate-run
+  # every experiment in minutes
+  foveate bench all photos/ --quick && foveate report foveate-run
   foveate bench decoders photos/
   foveate bench batch-sweep photos/ --encoder ort
   foveate bench worker photos/ --photo-ms 50,200 --forward-ms 5";
 
 pub(crate) const DIAGNOSE_EXAMPLES: &str = "\
 Examples:
-  foveate diagnose photos/                       # which stage holds the run back, and what would help
+  # which stage holds the run back, and what would help
+  foveate diagnose photos/
   foveate diagnose photos/ --decoder image --verify";
 
 pub(crate) const TUNE_EXAMPLES: &str = "\
 Examples:
-  foveate tune photos/                           # about a minute; writes foveate.toml
+  # about a minute; writes foveate.toml
+  foveate tune photos/
   foveate embed photos/ -o vectors.parquet --config foveate.toml";
 
 pub(crate) const REPORT_EXAMPLES: &str = "\
@@ -267,8 +272,9 @@ pub(crate) struct ReportArgs {
 }
 
 fn parse_ms(text: &str) -> Result<Duration, String> {
-    let ms: f64 = text.trim().parse().map_err(|_| format!("'{text}' is no number of milliseconds"))?;
-    Duration::try_from_secs_f64(ms / 1e3).map_err(|error| error.to_string())
+    let refused = || format!("'{text}' is no number of milliseconds from 0");
+    let ms: f64 = text.trim().parse().map_err(|_| refused())?;
+    Duration::try_from_secs_f64(ms / 1e3).map_err(|_| refused())
 }
 
 fn parse_latency(text: &str) -> Result<(Duration, Duration), String> {

@@ -18,8 +18,9 @@ pub(crate) fn parse_positive(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = f64::from_str(text).map_err(|error| error.to_string())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let refused = || "expected a number of seconds from 0, such as 2 or 0.5".to_owned();
+    let seconds = f64::from_str(text).map_err(|_| refused())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| refused())
 }
 
 /// Parses a number with an optional suffix: K, M and G are thousands, millions and thousand millions.
