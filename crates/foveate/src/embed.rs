@@ -1,7 +1,7 @@
 //! The main job as a library call: from names and paths to a [`Pipeline`] that is ready to run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate_core::{Backend, PixelLimits, UnknownBackend};
@@ -17,10 +17,11 @@ use foveate_preprocess::{
 use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{
-    Element, Existing, Layout, RunManifest, SinkBackend, SinkError, SinkOptions, SinkRegistry, VectorSink,
+    Element, Existing, Layout, OutputNames, RunManifest, SinkBackend, SinkError, SinkOptions, SinkRegistry, VectorSink,
 };
 use foveate_source::{Input, Listing, Source, SourceError};
 
+use crate::collect::{MemorySink, Sample};
 use crate::models::OpenModel;
 use crate::{DecodeScale, Recipe, RecipeError, Shard, recipe};
 
@@ -84,6 +85,11 @@ impl Backends {
     /// Fails if this build does not contain it, or contains no sink at all.
     pub fn sink(&self, name: Option<&str>) -> Result<&SinkBackend, EmbedError> {
         Ok(self.sinks.get(&name_or_first(&self.sinks, name)?)?)
+    }
+
+    /// Returns the sink that writes files of this name's extension, in upper or lower case.
+    pub fn sink_of_extension(&self, output: &Path) -> Option<&SinkBackend> {
+        self.sinks.iter().find(|sink| has_extension(output, sink))
     }
 
     /// Opens the resizer called `name`, or the first one.
@@ -277,7 +283,7 @@ impl EmbedOptions {
 
     /// Returns the named encoder, or else the usual one for a model of this name; see [`OpenModel::usual_encoder`].
     fn expected_encoder(&self, first: String, encoders: &EncoderRegistry<Model>) -> String {
-        let extension = std::path::Path::new(&self.model).extension().and_then(|extension| extension.to_str());
+        let extension = Path::new(&self.model).extension().and_then(|extension| extension.to_str());
         let Some(format) = extension.and_then(GraphFormat::of_extension).filter(|_| self.encoder.is_none()) else {
             return first;
         };
@@ -293,9 +299,11 @@ impl EmbedOptions {
         backends: &Arc<Backends>,
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
-        let name = self.sink_name(&backends.sinks)?;
-        let sink = backends.sinks.get(&name)?.open(&self.sink_options(source.range().start))?;
-        self.prepare_into(source, sink, backends, model)
+        let backend = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
+        let options = self.sink_options(source.range().start);
+        let names = OutputNames::new(&options, backend.extension());
+        let run = self.prepare_into(source, backend.open(&options)?, backends, model)?;
+        Ok(EmbedRun { places: vec![names.main(), names.staging()], ..run })
     }
 
     /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
@@ -312,7 +320,7 @@ impl EmbedOptions {
         let seeded = chosen.model.is_seeded();
         let Chosen { preprocessors, encoders, .. } = chosen;
         let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
-        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded })
+        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, places: Vec::new() })
     }
 
     /// Opens the backends and the model, without inputs and output.
@@ -423,9 +431,15 @@ impl EmbedOptions {
     }
 
     fn sink_name(&self, sinks: &SinkRegistry) -> Result<String, EmbedError> {
-        match &self.sink {
-            Some(name) => Ok(sinks.get(name)?.name().to_owned()),
-            None => sink_for(&self.output, sinks),
+        let Some(name) = &self.sink else { return sink_for(&self.output, sinks) };
+        let sink = sinks.get(name)?;
+        match Layout::of(&self.output) {
+            Layout::File if is_of_another(&self.output, sink, sinks) => Err(EmbedError::OtherFormat {
+                output: self.output.clone(),
+                sink: sink.name().to_owned(),
+                extension: sink.extension(),
+            }),
+            _ => Ok(sink.name().to_owned()),
         }
     }
 
@@ -481,6 +495,22 @@ pub struct EmbedRun {
     manifest: RunManifest,
     existing: Existing,
     seeded: bool,
+    /// The paths of which one exists if the output was begun.
+    places: Vec<PathBuf>,
+}
+
+/// What an output's place holds before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// An interrupted run of the same job, which has settled the items below this index.
+    Unfinished(u64),
+    /// This job's complete output.
+    Complete,
+    /// An output or an interrupted run that the run would replace.
+    Replaced,
 }
 
 impl EmbedRun {
@@ -497,6 +527,32 @@ impl EmbedRun {
     /// Returns the indexes of the run's items, including those of its earlier sessions.
     pub fn inputs(&self) -> std::ops::Range<u64> {
         self.pipeline.source.range()
+    }
+
+    /// Looks at the output's place as [`Self::run`] does, and leaves an output as it is.
+    ///
+    /// # Errors
+    /// The sink's, if the place holds what the run would refuse to continue or to replace.
+    pub fn found(&mut self) -> Result<Found, SinkError> {
+        if !self.places.iter().any(|place| place.exists()) {
+            return Ok(Found::Nothing);
+        }
+        if self.existing == Existing::Overwrite {
+            return Ok(Found::Replaced);
+        }
+        match self.pipeline.sink.begin(&self.manifest, self.existing) {
+            Ok(watermark) => Ok(Found::Unfinished(watermark.0)),
+            Err(SinkError::AlreadyComplete(_)) => Ok(Found::Complete),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Embeds a random sample of the inputs into memory, to measure the job's speed. Failures do not stop it.
+    pub fn rehearse(mut self, size: u64, cancel: &Cancel) -> Result<RunReport, RunError> {
+        self.pipeline.source = Box::new(Sample::draw(self.pipeline.source, size, 0)?);
+        self.pipeline.sink = Box::new(MemorySink::default());
+        self.pipeline.config.failures = FailurePolicy::Unlimited;
+        self.pipeline.run(&self.manifest, Existing::Refuse, cancel, &Progress::default())
     }
 
     /// Runs the job; see [`Pipeline::run`].
@@ -569,16 +625,25 @@ fn preferred_first(decoders: &DecoderRegistry, name: Option<&str>) -> Result<Vec
     Ok(std::iter::once(first.clone()).chain(others).collect())
 }
 
-fn sink_for(output: &std::path::Path, sinks: &SinkRegistry) -> Result<String, EmbedError> {
+fn sink_for(output: &Path, sinks: &SinkRegistry) -> Result<String, EmbedError> {
     if Layout::of(output) == Layout::Folder {
         return name_or_first(sinks, None);
     }
-    let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let by_extension = sinks.iter().find(|sink| sink.extension() == extension);
+    let by_extension = sinks.iter().find(|sink| has_extension(output, sink));
     by_extension.map(|sink| sink.name().to_owned()).ok_or_else(|| {
+        let extension = output.extension().unwrap_or_default().to_string_lossy().into_owned();
         let known = sinks.iter().map(|sink| format!(".{}", sink.extension())).collect();
-        EmbedError::Extension { extension: extension.to_owned(), known }
+        EmbedError::Extension { extension, known }
     })
+}
+
+/// Tells whether the name promises the format of another sink.
+fn is_of_another(output: &Path, sink: &SinkBackend, sinks: &SinkRegistry) -> bool {
+    !has_extension(output, sink) && sinks.iter().any(|other| has_extension(output, other))
+}
+
+fn has_extension(output: &Path, sink: &SinkBackend) -> bool {
+    output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(sink.extension()))
 }
 
 /// Everything that the manifest records.
@@ -711,6 +776,16 @@ pub enum EmbedError {
         extension: String,
         /// The extensions that sinks have, each with its dot.
         known: Vec<String>,
+    },
+    /// An output whose name promises another format than its sink writes.
+    #[error("cannot write {} with sink {sink}, whose files end in .{extension}", .output.display())]
+    OtherFormat {
+        /// The output.
+        output: PathBuf,
+        /// The sink asked for.
+        sink: String,
+        /// Its extension.
+        extension: &'static str,
     },
     /// A setting for a decoder that has none.
     #[error("decoder setting '{0}': this decoder has no settings")]

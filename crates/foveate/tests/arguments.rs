@@ -101,7 +101,10 @@ fn outputs_that_cannot_be_written() {
     let path = folder.path();
     fs::write(path.join("file"), "").unwrap();
     fs::create_dir(path.join("x.npy")).unwrap();
-    let cases: [(&[&str], &[&str]); 13] = [
+    let cases: [(&[&str], &[&str]); 16] = [
+        (&["embed", PHOTOS, "-o", "y.parquet", "--sink", "npy"], &["cannot write y.parquet with sink npy", ".npy"]),
+        (&["embed", PHOTOS, "-o", "y.PARQUET", "--sink", "npy"], &["cannot write y.PARQUET with sink npy"]),
+        (&["embed", PHOTOS, "-o", "-"], &["cannot write to standard output", "-o vectors.parquet"]),
         (&["embed", PHOTOS, "-o", "file/x.npy"], &["file/x.npy", "create it first"]),
         (&["embed", PHOTOS, "-o", "no/such/x.npy"], &["no/such/x.npy", "create it first"]),
         (&["embed", PHOTOS, "-o", "/proc/x.npy"], &["cannot write /proc/x.npy"]),
@@ -127,6 +130,30 @@ fn outputs_that_cannot_be_written() {
     refused(path, &mut in_folder(path, &configured, &[]), &["absent.toml"]);
 }
 
+/// clap refuses these before anything else is checked. Its messages have several lines.
+#[test]
+fn values_that_mean_nothing_are_explained() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["--shard", "0/0"], "there is at least one shard"),
+        (&["--shard", "3/3"], "it goes to 2"),
+        (&["--commit-every", "-1"], "expected a number of seconds from 0"),
+        (&["--commit-every", "1e300"], "expected a number of seconds from 0"),
+        (&["--max-failures", "many"], "a count (100) or a share (1%)"),
+        (&["--batch", "0"], "a whole number from 1"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (words, says) in cases {
+        run(in_folder(folder.path(), &["embed", PHOTOS, "-o", "x.npy"], words).arg("-q")).expect_error(2, says);
+    }
+    let config = folder.path().join("config.toml");
+    fs::write(&config, "wrokers = 2").unwrap();
+    refused(
+        folder.path(),
+        &mut in_folder(folder.path(), &["embed", PHOTOS, "-o", "x.npy", "--config", "config.toml"], &[]),
+        &["'embed' has no option 'wrokers'"],
+    );
+}
+
 #[test]
 fn services_are_checked_before_a_model_is_looked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,11 +164,14 @@ fn services_are_checked_before_a_model_is_looked_for() {
     refuse(&[&nats[..], &["--device", "tpu"]].concat(), &["device tpu unavailable"]);
     refuse(&[&nats[..], &["-o", "file"]].concat(), &["cannot write to file"]);
     refuse(&[&nats[..], &["-o", "out", "--sink", "csv"]].concat(), &["there is no sink 'csv'"]);
+    refuse(&[&nats[..], &["-o", "v.parquet"]].concat(), &["writes a folder of segments", "-o out/ --sink parquet"]);
     refuse(&["worker", "--queue", "amqp://host/jobs"], &["there is no queue 'amqp'"]);
     refuse(&["serve", "--encoder", "onnx"], &["there is no encoder 'onnx'"]);
     refuse(&["serve", "--api-keys", "absent"], &["cannot read absent"]);
     let enqueue = ["enqueue", "--queue", "nats://127.0.0.1:1/jobs", "photoz", "--base", "https://example.com"];
     refused(path, &mut in_folder(path, &enqueue, &[]), &["photoz", "No such file"]);
+    let metadata = ["enqueue", "--queue", "nats://127.0.0.1:1/jobs", "https://a/b.jpg", "--metadata", "{not json"];
+    refused(path, &mut in_folder(path, &metadata, &[]), &["--metadata is not JSON"]);
     // If these are compiled in, no backend is missing.
     if backends::queues().get("sqs").is_err() {
         refuse(&["worker", "--queue", "sqs://jobs"], &["queue 'sqs' is not compiled", "rebuild with `-F sqs`"]);

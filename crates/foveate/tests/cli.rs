@@ -337,6 +337,43 @@ fn seeded_models_say_that_their_vectors_mean_nothing() {
 }
 
 #[test]
+fn a_dry_run_tells_what_a_run_would_do_and_leaves_everything_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.npy");
+    let empty = folder.path().join("empty.jpg");
+    fs::write(&empty, "").unwrap();
+    let embed = |more: &[&str]| {
+        let before = tree(folder.path());
+        let ran = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--batch", "10"]).args(more));
+        assert!(!more.contains(&"--dry-run") || tree(folder.path()) == before, "{more:?}");
+        ran
+    };
+    let state = |more: &[&str]| {
+        let json = embed(&[&["--dry-run", "--json"], more].concat()).expect(0).json();
+        (json["state"].as_str().unwrap().to_owned(), json["left"].as_u64().unwrap(), json)
+    };
+    let (new, left, json) = state(&[]);
+    assert_eq!((new.as_str(), left, &json["inputs"], &json["dim"]), ("new", 31, &31.into(), &64.into()));
+    let kinds = json["kinds"].as_object().unwrap().values().map(|count| count.as_u64().unwrap());
+    assert_eq!(kinds.sum::<u64>(), 31, "{json}");
+    assert_eq!((&json["settings"]["decoder"], &json["vector_bytes"]), (&"exact,zune,image".into(), &(31 * 256).into()));
+    let estimate = &json["estimate"];
+    assert!(estimate["measured"] == 20 && estimate["images_per_second"].as_f64().unwrap() > 0.0, "{json}");
+    let text = embed(&["--dry-run"]).expect(0).stdout;
+    for part in ["inputs    31: ", " jpg", "threads ", "x.npy: new", "estimate "] {
+        assert!(text.contains(part), "no '{part}' in: {text}");
+    }
+
+    embed(&["--strict"]).expect(3);
+    assert_eq!(state(&["--strict"]).0, "unfinished");
+    assert_eq!(state(&[]).1, 1, "thirty are done");
+    assert_eq!(state(&["--overwrite"]).0, "replaced");
+    embed(&["--dry-run", "--pooling", "mean"]).expect_error(1, "pooling: cls → mean");
+    embed(&[]).expect(0);
+    assert_eq!((state(&[]).0.as_str(), state(&[]).1), ("complete", 0));
+}
+
+#[test]
 fn quiet_is_quiet() {
     let folder = tempfile::tempdir().unwrap();
     let ran = run(embed(&folder.path().join("x.npy")).args([PHOTOS, "--quiet"])).expect(0);
@@ -358,4 +395,24 @@ fn the_lists_and_help_are_complete() {
     assert!(help.contains("Exit codes:") && help.contains("Examples:"), "{help}");
     assert!(run(foveate().args(["completions", "bash"])).expect(0).stdout.contains("_foveate"));
     assert!(Path::new(TINY).is_dir());
+}
+
+#[test]
+fn lists_are_also_json() {
+    let find = |command: &str, name: &str| {
+        let list = run(foveate().args([command, "--json"])).expect(0).json();
+        list.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("{list}")).clone()
+    };
+    let npy = find("backends", "npy");
+    assert_eq!((&npy["kind"], &npy["compiled"]), (&"sink".into(), &true.into()));
+    assert_eq!(find("models", "facebook/dinov2-small")["dim"], 384);
+}
+
+#[test]
+fn the_settings_in_help_work_in_the_default_build() {
+    let help = run(foveate().args(["embed", "--help"])).expect(0).stdout;
+    let setting = "compression=lz4";
+    assert!(help.contains(setting), "{help}");
+    let folder = tempfile::tempdir().unwrap();
+    run(embed(&folder.path().join("x.parquet")).args([PHOTOS, "--limit", "1", "--sink-option", setting])).expect(0);
 }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{PHOTOS, embed, foveate, long_list};
+use common::{PHOTOS, embed, foveate, long_list, run};
 
 #[test]
 fn a_reader_that_went_away_changes_no_exit_code() {
@@ -23,7 +23,7 @@ fn a_reader_that_went_away_changes_no_exit_code() {
         drop(reader);
         command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap().code()
     };
-    for words in [&["--help"][..], &["completions", "bash"], &["models"], &["backends"]] {
+    for words in [&["--help"][..], &["completions", "bash"], &["models"], &["backends", "--json"]] {
         assert_eq!(unread(foveate().args(words)), Some(0), "{words:?}");
     }
     assert_eq!(unread(foveate().args(["plan", "--from", "absent"])), Some(2));
@@ -73,6 +73,8 @@ fn one_signal_stops_a_run_whose_standard_error_is_dead_or_blocked() {
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
         assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        let rest = run(embed(&folder.path().join(name)).arg("--from-list").arg(&list).args(["--dry-run", "--json"]));
+        assert!(rest.expect(0).json()["left"].as_u64().unwrap() > 0, "it was stopped on its way");
     }
     drop(reader);
 }

@@ -27,17 +27,23 @@ Exit codes:
 const EXAMPLES: &str = "\
 Examples:
   foveate embed photos/ -o vectors.parquet
+  foveate embed photos/ -o vectors.parquet --dry-run
   foveate embed 'shots/**/*.jpg' --model facebook/dinov2-base -o out/ --batch 16
   find / -name '*.jpg' | foveate embed --from-list - -o all.npy --max-failures 1%
-  foveate embed photos/ -o out/ --shard auto        # in a Slurm array
-  foveate embed examples/photos -o q.parquet --model seeded:dinov2-small   # no network";
+  # in a Slurm array
+  foveate embed photos/ -o out/ --shard auto
+  # without a network
+  foveate embed examples/photos -o q.parquet --model seeded:dinov2-small";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
-  foveate verify photos/ --decoder turbojpeg                         # fast decoding against exact
+  # fast decoding against exact
+  foveate verify photos/ --decoder turbojpeg
   foveate verify photos/ --decoder zune --against decoder=exact
-  foveate verify photos/ --encoder tch --dtype bf16 --against dtype=f32 --min-cosine 0.999
-  foveate verify labelled/ --preprocess squash --against preprocess=hf --labels labels.csv
+  foveate verify photos/ --encoder tch --dtype bf16 --against dtype=f32 \\
+      --min-cosine 0.999
+  foveate verify labelled/ --preprocess squash --against preprocess=hf \\
+      --labels labels.csv
 
 Exit codes: 0 compared; 1 could not; 2 the command line cannot work; 3 further apart than --min-cosine allows";
 
@@ -90,12 +96,12 @@ pub(crate) enum Command {
     #[command(after_help = service_args::SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
     /// List the decoders, resizers, encoders, sinks, queues and stores of this build.
-    Backends,
+    Backends(ListArgs),
     /// Show the library and the devices of each backend on this machine, and what to install if one is missing. Exit
     /// code 1 if a backend of this build does not work.
-    Doctor(DoctorArgs),
+    Doctor(ListArgs),
     /// List the models that have a card.
-    Models,
+    Models(ListArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -103,10 +109,10 @@ pub(crate) enum Command {
     },
 }
 
-/// Arguments of `doctor`.
+/// Arguments of `backends`, `doctor` and `models`.
 #[derive(Args, Debug)]
-pub(crate) struct DoctorArgs {
-    /// Print one JSON object.
+pub(crate) struct ListArgs {
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -160,6 +166,11 @@ pub(crate) struct EmbedArgs {
     /// Stop at the first input that fails.
     #[arg(long, help_heading = "Inputs")]
     pub(crate) strict: bool,
+
+    /// Show what the run would do, and write nothing: inputs, model, backends, threads, output, what is already done, and
+    /// an estimate of the time. It opens the model and embeds up to two batches in memory.
+    #[arg(long, conflicts_with = "trace", help_heading = "Display")]
+    pub(crate) dry_run: bool,
 
     /// Write a Chrome trace of the run, for Perfetto or chrome://tracing.
     #[arg(long, value_name = "FILE", help_heading = "Display")]

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use foveate::core::Backend;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
@@ -35,7 +36,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Worker(args) => worker(args),
         Command::Enqueue(args) => enqueue(args),
         Command::Serve(args) => serve(args),
-        Command::Backends | Command::Doctor(_) | Command::Models | Command::Completions { .. } => Ok(()),
+        Command::Backends(_) | Command::Doctor(_) | Command::Models(_) | Command::Completions { .. } => Ok(()),
     };
     checked.map_err(Usage::from)
 }
@@ -110,8 +111,9 @@ fn plan(args: &PlanArgs) -> anyhow::Result<()> {
 
 fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
     args.queue.iter().try_for_each(|address| queue(address))?;
-    Backends::compiled().sink(args.storage.sink.as_deref())?;
-    optional(args.output.as_deref(), writable_folder)?;
+    let backends = Backends::compiled();
+    backends.sink(args.storage.sink.as_deref())?;
+    optional(args.output.as_deref(), |output| folder_of_segments(output, &backends))?;
     services(&args.service)
 }
 
@@ -123,6 +125,9 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 
 fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
     queue(&args.queue)?;
+    if let Some(metadata) = &args.metadata {
+        serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
+    }
     let paths = args.inputs.iter().filter(|input| !is_address(input)).map(|path| Input::Path(path.into()));
     let lists = args.from_list.iter().map(|list| Input::List(list.clone(), Separator::Line));
     all_exist(paths.chain(lists))
@@ -169,16 +174,29 @@ fn all_exist(inputs: impl IntoIterator<Item = Input>) -> anyhow::Result<()> {
     }
 }
 
+/// Refuses the name of a file, because a folder of that name would surprise its reader.
+fn folder_of_segments(output: &Path, backends: &Backends) -> anyhow::Result<()> {
+    if let Some(sink) = backends.sink_of_extension(output).filter(|_| !output.is_dir()) {
+        let (name, sink) = (output.display(), sink.name());
+        bail!("cannot write {name}: a worker writes a folder of segments; name one (`-o out/ --sink {sink}`)");
+    }
+    writable_folder(output)
+}
+
 /// Checks that the format is known and that files can be created at the output's place.
 fn output(options: &EmbedOptions) -> anyhow::Result<()> {
+    if options.output == Path::new("-") {
+        bail!("cannot write to standard output; name a file (`-o vectors.parquet`) or a folder (`-o out/`)");
+    }
     options.check_output(&Backends::compiled())?;
     match Layout::of(&options.output) {
         Layout::Folder => writable_folder(&options.output),
-        Layout::File => writable_file(&options.output),
+        Layout::File if options.output.exists() => writable_file(&options.output),
+        Layout::File => writable_folder(parent_of(&options.output)),
     }
 }
 
-fn optional(path: Option<&Path>, check: fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn optional(path: Option<&Path>, check: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     path.map_or(Ok(()), check)
 }
 

@@ -7,7 +7,7 @@ use foveate::backends;
 use foveate::core::{Backend, Health, Problem, Registry};
 use serde_json::{Value, json};
 
-use super::args::DoctorArgs;
+use super::args::ListArgs;
 use super::console;
 use super::exit::Exit;
 
@@ -19,7 +19,7 @@ struct Finding {
     health: Option<Health>,
 }
 
-pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     let mut findings = Vec::new();
     examine(&mut findings, &backends::decoders());
     examine(&mut findings, &backends::preprocessors());

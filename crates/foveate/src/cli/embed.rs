@@ -1,16 +1,18 @@
 //! `foveate embed`.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foveate::dinov2::OpenOptions;
-use foveate::embed::{Backends, EmbedOptions, EmbedRun, has_cpu};
+use foveate::embed::{Backends, EmbedOptions, EmbedRun};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, Published, SinkError};
 
 use super::args::EmbedArgs;
+use super::dry_run::DryRun;
 use super::exit::Exit;
-use super::{console, job, progress, remedy, summary, trace};
+use super::{console, dry_run, job, progress, remedy, summary, trace};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     job::silence_worker_panics();
@@ -19,11 +21,13 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
 
     let options = options(args);
     let counter = progress::Found::new(args.quiet);
-    let listing = job::list(&options, |found| counter.show(found))?;
+    let mut listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
-    if let Some(left_out) = job::left_out(&listing).filter(|_| !args.quiet) {
+    let left_out = job::left_out(&listing);
+    if let Some(left_out) = left_out.as_ref().filter(|_| !args.quiet && !args.dry_run) {
         console::say!("note: {left_out}");
     }
+    let kinds = args.dry_run.then(|| dry_run::kinds(&mut listing)).transpose()?;
     let download = progress::Download::new(args.quiet);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
     let backends = Arc::new(Backends::compiled());
@@ -31,6 +35,9 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     download.clear();
     if !args.quiet {
         job::note_decode_scale(&options, &backends);
+    }
+    if let Some(kinds) = kinds {
+        return rehearse(args, &options, DryRun::new(kinds, left_out, job, &options, &cancel)?, &cancel);
     }
     if job.is_seeded() && !args.quiet {
         console::say!("note: {} has generated weights: real speed, vectors without meaning", args.job.embedding.model);
@@ -46,6 +53,18 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         }
     }
     finish(args, outcome)
+}
+
+/// Prints what the run would do.
+fn rehearse(args: &EmbedArgs, options: &EmbedOptions, dry_run: DryRun, cancel: &Cancel) -> anyhow::Result<Exit> {
+    if cancel.is_cancelled() {
+        return Ok(Exit::Interrupted);
+    }
+    match args.json {
+        true => writeln!(console::stdout(), "{}", dry_run.json(options))?,
+        false => write!(console::stdout(), "{}", dry_run.text(options))?,
+    }
+    Ok(Exit::Complete)
 }
 
 /// Collects the job options from the arguments.
@@ -70,23 +89,15 @@ fn plan(options: &EmbedOptions, job: &EmbedRun) -> String {
     let chosen = |name: &str| job.manifest().fingerprint.get(name).map_or("", String::as_str);
     let inputs = job.inputs();
     let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
-    let workers = match options.workers {
-        0 => "every stage in turn on one thread".to_owned(),
-        n => format!("{} to read, {n} to decode and resize", options.readers),
-    };
-    let forward = match has_cpu(&options.device) {
-        true => format!(", {} for the forward", options.encoder_threads),
-        false => String::new(),
-    };
     format!(
-        "{} inputs · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {workers}{forward} · batches of {}",
+        "{} inputs · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {}",
         inputs.end - inputs.start,
         options.model,
         options.device,
         options.dtype.name(),
         options.recipe,
         options.output.display(),
-        options.batch
+        dry_run::threads(options)
     )
 }
 

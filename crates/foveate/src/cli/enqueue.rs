@@ -31,9 +31,6 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     job::on_signal(&cancel, || {
         console::say!("\ninterrupted: the jobs sent so far stay in the queue; a second signal stops at once")
     })?;
-    if let Some(metadata) = &args.metadata {
-        serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
-    }
     let queue = service::queue(&args.queue, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE)?;
     let mut feed = Feed { args, queue, patience: PATIENCE, waiting: Vec::new(), sent: 0, failed: 0 };
     let fed = feed.all(&cancel).and_then(|()| feed.flush());

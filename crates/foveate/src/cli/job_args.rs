@@ -143,11 +143,12 @@ pub(crate) struct StorageArgs {
     #[arg(long, value_enum, default_value = "f32", help_heading = "Output")]
     pub(crate) out_dtype: ElementArg,
 
-    /// Output format. Default: by the extension.
+    /// Output format, for a folder or an unusual extension. Default: by the extension; for a folder, the first sink of
+    /// `foveate backends`.
     #[arg(long, value_name = "NAME", requires = "output", help_heading = "Output")]
     pub(crate) sink: Option<String>,
 
-    /// A setting that only this format has, such as `compression=zstd` of `parquet` (see its README). Repeatable.
+    /// A setting that only this format has, such as `compression=lz4` of `parquet` (see its README). Repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, requires = "output", help_heading = "Output")]
     pub(crate) sink_option: Vec<(String, String)>,
 }

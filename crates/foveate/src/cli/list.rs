@@ -5,43 +5,82 @@ use std::io::Write;
 use foveate::backends;
 use foveate::core::{Backend, Registry};
 use foveate::dinov2::Card;
+use serde_json::{Value, json};
 
+use super::args::ListArgs;
 use super::console;
 use super::exit::Exit;
 
-pub(crate) fn backends() -> anyhow::Result<Exit> {
+pub(crate) fn backends(args: &ListArgs) -> anyhow::Result<Exit> {
+    let mut entries = Vec::new();
+    collect(&mut entries, &backends::decoders());
+    collect(&mut entries, &backends::preprocessors());
+    collect(&mut entries, &backends::resizers());
+    collect(&mut entries, &backends::encoders());
+    collect(&mut entries, &backends::sinks());
+    collect(&mut entries, &backends::queues());
+    collect(&mut entries, &backends::stores());
     let mut out = console::stdout();
+    if args.json {
+        let entries: Vec<Value> = entries.iter().map(Entry::json).collect();
+        writeln!(out, "{}", Value::from(entries))?;
+        return Ok(Exit::Complete);
+    }
     writeln!(out, "{:<9} {:<12} {:<9} about", "kind", "name", "compiled")?;
-    table(&mut out, &backends::decoders())?;
-    table(&mut out, &backends::preprocessors())?;
-    table(&mut out, &backends::resizers())?;
-    table(&mut out, &backends::encoders())?;
-    table(&mut out, &backends::sinks())?;
-    table(&mut out, &backends::queues())?;
-    table(&mut out, &backends::stores())?;
+    for Entry { kind, name, compiled, about } in entries {
+        let compiled = if compiled { "yes" } else { "no" };
+        writeln!(out, "{kind:<9} {name:<12} {compiled:<9} {about}")?;
+    }
     Ok(Exit::Complete)
 }
 
-fn table<B: Backend>(out: &mut impl Write, registry: &Registry<B>) -> std::io::Result<()> {
-    for name in registry.known() {
-        let (compiled, about) = match registry.get(name) {
-            Ok(backend) => ("yes", backend.about().to_owned()),
-            Err(_) => ("no", format!("rebuild with `-F {name}`")),
-        };
-        writeln!(out, "{:<9} {name:<12} {compiled:<9} {about}", registry.kind())?;
-    }
-    Ok(())
+/// A backend of the table.
+struct Entry {
+    kind: &'static str,
+    name: String,
+    compiled: bool,
+    about: String,
 }
 
-pub(crate) fn models() -> anyhow::Result<Exit> {
+impl Entry {
+    fn json(&self) -> Value {
+        json!({ "kind": self.kind, "name": self.name, "compiled": self.compiled, "about": self.about })
+    }
+}
+
+fn collect<B: Backend>(entries: &mut Vec<Entry>, registry: &Registry<B>) {
+    entries.extend(registry.known().iter().map(|name| {
+        let (compiled, about) = match registry.get(name) {
+            Ok(backend) => (true, backend.about().to_owned()),
+            Err(_) => (false, format!("rebuild with `-F {name}`")),
+        };
+        Entry { kind: registry.kind(), name: (*name).to_owned(), compiled, about }
+    }));
+}
+
+pub(crate) fn models(args: &ListArgs) -> anyhow::Result<Exit> {
+    let cards = Card::names().map(Card::get).collect::<Result<Vec<_>, _>>()?;
     let mut out = console::stdout();
+    if args.json {
+        let cards: Vec<Value> = cards.iter().map(card_json).collect();
+        writeln!(out, "{}", Value::from(cards))?;
+        return Ok(Exit::Complete);
+    }
     writeln!(out, "{:<42} {:>5} {:>6} {:>9}", "name", "dim", "input", "registers")?;
-    for name in Card::names() {
-        let card = Card::get(name)?;
+    for card in cards {
         let (dim, crop, registers) = (card.dimension, card.preprocess.crop, card.config.num_register_tokens);
         writeln!(out, "{:<42} {dim:>5} {:>6} {registers:>9}", card.repository, crop.width)?;
     }
     writeln!(out, "\nAlso: a folder in Hugging Face layout, any `org/name[@revision]` of DINOv2's architecture,")?;
     writeln!(out, "or `seeded:<name>` for generated weights (no network; vectors without meaning).")?;
     Ok(Exit::Complete)
+}
+
+fn card_json(card: &Card) -> Value {
+    json!({
+        "name": card.repository,
+        "dim": card.dimension,
+        "input": card.preprocess.crop.width,
+        "registers": card.config.num_register_tokens,
+    })
 }

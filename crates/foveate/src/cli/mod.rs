@@ -8,6 +8,7 @@ mod config;
 mod console;
 mod diagnose;
 mod doctor;
+mod dry_run;
 mod embed;
 mod enqueue;
 mod exit;
@@ -65,9 +66,9 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Worker(args) => worker::run(&args),
         Command::Enqueue(args) => enqueue::run(&args),
         Command::Serve(args) => serve::run(&args),
-        Command::Backends => list::backends(),
+        Command::Backends(args) => list::backends(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Models => list::models(),
+        Command::Models(args) => list::models(&args),
         Command::Completions { shell } => {
             // clap_complete panics if it cannot write, so it writes to memory.
             let mut script = Vec::new();
@@ -85,5 +86,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_fit_a_terminal() {
+        for command in Cli::command().get_subcommands().filter(|command| command.get_after_help().is_some()) {
+            let help = command.get_after_help().unwrap().to_string();
+            let examples = help.lines().skip_while(|line| *line != "Examples:").take_while(|line| !line.is_empty());
+            let examples: Vec<&str> = examples.collect();
+            assert!(examples.len() > 1, "{}: {help}", command.get_name());
+            let long: Vec<_> = examples.iter().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{}: {long:?}", command.get_name());
+        }
     }
 }

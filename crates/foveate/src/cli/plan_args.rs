@@ -9,9 +9,12 @@ use super::values::{parse_count, parse_positive, suffixed};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   foveate plan --from foveate-run --images 10M --machines 4 --price 1.2
-  foveate plan --sample-bytes 500K --cpu-throughput 2G --steps 32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93
-  foveate plan --sample-bytes 300K --cpu-ms 4.4 --workers 16 --overhead-ms 5 --item-ms 0.03 --storage 3G --batch 256
-  foveate plan --from foveate-run --images 1G --machines 2000 --preempt-hours 6 --stragglers 0.05:0.3
+  foveate plan --sample-bytes 500K --cpu-throughput 2G \\
+      --steps 32:5.86,64:6.70,128:8.38,256:11.74,512:18.47,1024:31.93
+  foveate plan --sample-bytes 300K --cpu-ms 4.4 --workers 16 --overhead-ms 5 \\
+      --item-ms 0.03 --storage 3G --batch 256
+  foveate plan --from foveate-run --images 1G --machines 2000 \\
+      --preempt-hours 6 --stragglers 0.05:0.3
 
 Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions,
 thousand millions).";

@@ -57,6 +57,7 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
         ),
         EmbedError::Extension { .. } => Some("name a folder (`-o out/`) or a format (`--sink NAME`)"),
         EmbedError::ShardCount { .. } => Some("choose another output, or remove the other run's files"),
+        EmbedError::OtherFormat { .. } => Some("give -o that extension, a folder (`-o out/`), or leave out --sink"),
         EmbedError::NoDevice(_) => Some("give --device a name such as cpu or cuda:0"),
         EmbedError::Sink(error) => of_sink(error),
         EmbedError::Source(error) => of_source(error),

@@ -14,9 +14,12 @@ use super::values::{parse_count, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
 Examples:
-  foveate worker --queue nats://localhost:4222/jobs --callback-host api.example.com --listen 0.0.0.0:9464
-  foveate worker --queue sqs://jobs --queue-option region=eu-west-1 -o vectors/ --segment-rows 50000
-  FOVEATE_WEBHOOK_SECRET=whsec_… foveate worker --queue nats://localhost/jobs --callback-host '*.example.com' --log json
+  foveate worker --queue nats://localhost:4222/jobs \\
+      --callback-host api.example.com --listen 0.0.0.0:9464
+  foveate worker --queue sqs://jobs --queue-option region=eu-west-1 \\
+      -o vectors/ --segment-rows 50000
+  FOVEATE_WEBHOOK_SECRET=whsec_… foveate worker --queue nats://localhost/jobs \\
+      --callback-host '*.example.com' --log json
 
 On SIGTERM (or Ctrl-C) the worker receives no more messages, finishes those that it holds, and releases the rest after
 --drain seconds. A second signal stops at once; the messages come back when their leases end.
@@ -28,20 +31,26 @@ Exit codes:
 
 pub(crate) const ENQUEUE_EXAMPLES: &str = "\
 Examples:
-  foveate enqueue --queue nats://localhost/jobs --create --from-list urls.txt --callback https://api.example.com/vectors
-  foveate enqueue --queue sqs://jobs photos/ --base https://cdn.example.com/photos
+  foveate enqueue --queue nats://localhost/jobs --create --from-list urls.txt \\
+      --callback https://api.example.com/vectors
+  foveate enqueue --queue sqs://jobs photos/ \\
+      --base https://cdn.example.com/photos
   foveate enqueue --queue sqs://jobs photos/ --base s3://bucket/photos
-  foveate enqueue --queue nats://localhost/jobs --from-list jobs.ndjson        # whole jobs, one per line
+  # whole jobs, one per line
+  foveate enqueue --queue nats://localhost/jobs --from-list jobs.ndjson
 
 Exit codes: 0 all jobs are queued; 1 some are not; 2 the command line cannot work";
 
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:
   foveate serve --listen 127.0.0.1:8080 --model facebook/dinov2-small
-  foveate serve --queue nats://localhost/jobs --callback-host api.example.com    # workers need the same host
-  curl -s http://127.0.0.1:8080/v1/embeddings -H 'content-type: application/json' \\
-       -d '{\"input\": \"https://upload.wikimedia.org/…/cat.jpg\"}'
-  curl -s http://127.0.0.1:8080/v1/embeddings -H 'content-type: image/jpeg' --data-binary @cat.jpg
+  # workers need the same --callback-host
+  foveate serve --queue nats://localhost/jobs --callback-host api.example.com
+  curl -s http://127.0.0.1:8080/v1/embeddings \\
+      -H 'content-type: application/json' \\
+      -d '{\"input\": \"https://upload.wikimedia.org/…/cat.jpg\"}'
+  curl -s http://127.0.0.1:8080/v1/embeddings \\
+      -H 'content-type: image/jpeg' --data-binary @cat.jpg
 
 /openapi.json describes the API. On SIGTERM (or Ctrl-C) the server answers its current requests within --drain seconds.";
 

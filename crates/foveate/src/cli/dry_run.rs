@@ -1,0 +1,206 @@
+//! `foveate embed --dry-run`: what a run would do, and how long it would take.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foveate::embed::{EmbedOptions, EmbedRun, Found, has_cpu};
+use foveate::pipeline::{Cancel, RunError, RunReport};
+use foveate::sink::{Element, RunManifest};
+use foveate::source::{FileFetch, Listing, Source, SourceError};
+use serde_json::{Value, json};
+
+use super::summary::{human_bytes, human_duration};
+
+/// Number of inputs by kind: the extension in lower case, or why there is none.
+type Kinds = BTreeMap<String, u64>;
+
+/// Everything that a run would do.
+pub(crate) struct DryRun {
+    kinds: Kinds,
+    left_out: Option<String>,
+    inputs: Range<u64>,
+    manifest: RunManifest,
+    seeded: bool,
+    found: Found,
+    /// `None` if nothing is left to do.
+    measured: Option<RunReport>,
+}
+
+/// Counts the inputs by kind, and goes back to the first.
+pub(crate) fn kinds(listing: &mut Listing) -> Result<Kinds, SourceError> {
+    let mut kinds = Kinds::new();
+    while let Some(item) = listing.next_item()? {
+        let path = FileFetch::path(&item);
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        let kind = match (item.fault, extension.as_deref()) {
+            (Some(_), _) => "unreadable".to_owned(),
+            (None, Some("jpeg" | "jpe" | "jfif")) => "jpg".to_owned(),
+            (None, Some(extension)) => extension.to_owned(),
+            (None, None) => "without extension".to_owned(),
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    listing.seek(listing.range().start)?;
+    Ok(kinds)
+}
+
+impl DryRun {
+    /// Looks at the output's place, and measures a sample.
+    pub(crate) fn new(
+        kinds: Kinds,
+        left_out: Option<String>,
+        mut job: EmbedRun,
+        options: &EmbedOptions,
+        cancel: &Cancel,
+    ) -> Result<Self, RunError> {
+        let found = job.found()?;
+        let (inputs, manifest, seeded) = (job.inputs(), job.manifest().clone(), job.is_seeded());
+        let size = 2 * options.batch as u64;
+        let measured = (found != Found::Complete).then(|| measure(job, size, cancel)).transpose()?;
+        Ok(Self { kinds, left_out, inputs, manifest, seeded, found, measured })
+    }
+
+    fn total(&self) -> u64 {
+        self.inputs.end - self.inputs.start
+    }
+
+    /// Returns the number of inputs that the run would still embed.
+    fn left(&self) -> u64 {
+        match self.found {
+            Found::Unfinished(next) => self.inputs.end.saturating_sub(next),
+            Found::Complete => 0,
+            _ => self.total(),
+        }
+    }
+
+    /// Returns the time that the run would take, and the sample that says so; `None` if nothing was measured.
+    fn estimate(&self) -> Option<(f64, &RunReport)> {
+        let sample = self.measured.as_ref().filter(|sample| sample.throughput() > 0.0)?;
+        Some((self.left() as f64 / sample.throughput(), sample))
+    }
+
+    /// Returns the bytes of all vectors, without ids.
+    fn vector_bytes(&self, element: Element) -> u64 {
+        let component = match element {
+            Element::F32 => 4,
+            Element::F16 => 2,
+        };
+        self.total() * self.manifest.dim as u64 * component
+    }
+
+    fn chosen(&self, name: &str) -> &str {
+        self.manifest.fingerprint.get(name).map_or("", String::as_str)
+    }
+
+    fn state(&self) -> &'static str {
+        match self.found {
+            Found::Unfinished(_) => "unfinished",
+            Found::Complete => "complete",
+            Found::Replaced => "replaced",
+            _ => "new",
+        }
+    }
+
+    /// Describes the output's place.
+    fn resume(&self) -> String {
+        match self.found {
+            Found::Unfinished(_) => {
+                format!("continues an interrupted run after {} of {} inputs", self.total() - self.left(), self.total())
+            }
+            Found::Complete => "already complete; nothing would be done".to_owned(),
+            Found::Replaced => "an existing output or interrupted run would be replaced".to_owned(),
+            _ => "new".to_owned(),
+        }
+    }
+
+    pub(crate) fn text(&self, options: &EmbedOptions) -> String {
+        let mut out = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(out, "{name:<9} {value}");
+        };
+        let kinds: Vec<_> = self.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        line("inputs", format!("{}: {}", self.total(), kinds.join(", ")));
+        if let Some(left_out) = &self.left_out {
+            line("", left_out.clone());
+        }
+        let note = if self.seeded { ", generated weights" } else { "" };
+        line("model", format!("{}: {} components{note}", options.model, self.manifest.dim));
+        let chain = ["decoder", "resizer", "encoder"].map(|stage| self.chosen(stage)).join(" → ");
+        let (recipe, dtype) = (self.chosen("recipe"), self.chosen("dtype"));
+        line("backends", format!("{chain} on {} in {dtype}, recipe {recipe}", options.device));
+        line("threads", threads(options));
+        let vectors = human_bytes(self.vector_bytes(options.element));
+        line("output", format!("{}: {}, {vectors} of vectors", options.output.display(), self.resume()));
+        if let Some((seconds, sample)) = self.estimate() {
+            let time = human_duration(Duration::from_secs_f64(seconds.min(1e12)));
+            let (rate, count) = (sample.throughput(), sample.settled);
+            line("estimate", format!("{time} at {rate:.1} images/s, measured on {count} of the inputs"));
+        }
+        out
+    }
+
+    pub(crate) fn json(&self, options: &EmbedOptions) -> Value {
+        json!({
+            "status": "dry run",
+            "inputs": self.total(),
+            "kinds": self.kinds,
+            "model": options.model,
+            "dim": self.manifest.dim,
+            "settings": self.manifest.fingerprint,
+            "threads": {
+                "read": options.readers,
+                "decode": options.workers,
+                "forward": has_cpu(&options.device).then_some(options.encoder_threads),
+            },
+            "batch": options.batch,
+            "output": options.output.display().to_string(),
+            "state": self.state(),
+            "left": self.left(),
+            "vector_bytes": self.vector_bytes(options.element),
+            "estimate": self.estimate().map(|(seconds, sample)| json!({
+                "seconds": seconds,
+                "images_per_second": sample.throughput(),
+                "measured": sample.settled,
+                "failures": sample.failures,
+            })),
+        })
+    }
+}
+
+/// Describes the threads and batches of a job.
+pub(crate) fn threads(options: &EmbedOptions) -> String {
+    let workers = match options.workers {
+        0 => "every stage in turn on one thread".to_owned(),
+        n => format!("{} to read, {n} to decode and resize", options.readers),
+    };
+    let forward = match has_cpu(&options.device) {
+        true => format!(", {} for the forward", options.encoder_threads),
+        false => String::new(),
+    };
+    format!("{workers}{forward} · batches of {}", options.batch)
+}
+
+/// Measures a sample, for no longer than a few seconds and the batch after them.
+fn measure(job: EmbedRun, size: u64, cancel: &Cancel) -> Result<RunReport, RunError> {
+    const LONGEST: Duration = Duration::from_secs(5);
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let (stop, started) = (Cancel::default(), Instant::now());
+    let (done, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if cancel.is_cancelled() || started.elapsed() > LONGEST {
+                    stop.cancel();
+                }
+            }
+        });
+        let report = job.rehearse(size, stop);
+        drop(done);
+        report
+    })
+}
