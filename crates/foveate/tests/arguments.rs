@@ -136,7 +136,7 @@ fn values_that_mean_nothing_are_explained() {
     let cases: [(&[&str], &str); 6] = [
         (&["--shard", "0/0"], "there is at least one shard"),
         (&["--shard", "3/3"], "it goes to 2"),
-        (&["--commit-every", "-1"], "expected a number of seconds from 0"),
+        (&["--commit-every=-1"], "expected a number of seconds from 0"),
         (&["--commit-every", "1e300"], "expected a number of seconds from 0"),
         (&["--max-failures", "many"], "a count (100) or a share (1%)"),
         (&["--batch", "0"], "a whole number from 1"),
@@ -145,6 +145,8 @@ fn values_that_mean_nothing_are_explained() {
     for (words, says) in cases {
         run(in_folder(folder.path(), &["embed", PHOTOS, "-o", "x.npy"], words).arg("-q")).expect_error(2, says);
     }
+    let option = ["--encoder", "fused", "--encoder-option", "speed=high", "-q", "--model", TINY];
+    refused(folder.path(), &mut in_folder(folder.path(), &["embed", PHOTOS, "-o", "x.npy"], &option), &["'speed'"]);
     let config = folder.path().join("config.toml");
     fs::write(&config, "wrokers = 2").unwrap();
     refused(

@@ -356,7 +356,7 @@ fn a_dry_run_tells_what_a_run_would_do_and_leaves_everything_as_it_is() {
     assert_eq!((new.as_str(), left, &json["inputs"], &json["dim"]), ("new", 31, &31.into(), &64.into()));
     let kinds = json["kinds"].as_object().unwrap().values().map(|count| count.as_u64().unwrap());
     assert_eq!(kinds.sum::<u64>(), 31, "{json}");
-    assert_eq!((&json["settings"]["decoder"], &json["vector_bytes"]), (&"exact,zune,image".into(), &(31 * 256).into()));
+    assert_eq!((&json["settings"]["resizer"], &json["vector_bytes"]), (&"fir".into(), &(31 * 256).into()));
     let estimate = &json["estimate"];
     assert!(estimate["measured"] == 20 && estimate["images_per_second"].as_f64().unwrap() > 0.0, "{json}");
     let text = embed(&["--dry-run"]).expect(0).stdout;

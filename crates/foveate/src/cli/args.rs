@@ -19,17 +19,18 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    complete; inputs that failed, if any, are in the failures file
   1    stopped by a fault (model, device, disk, listing); what was done is kept
-  2    the command line cannot work: an argument is wrong, an input does not exist, an output cannot be written, or this
-       build lacks a backend or a device; nothing was done
-  3    more inputs failed than --max-failures or --strict allow, or every one did
+  2    the command line cannot work: an argument is wrong, an input does not
+       exist, an output cannot be written, or this build lacks a backend or a
+       device; nothing was done
+  3    more inputs failed than --max-failures or --strict allow, or all of them
   130  interrupted; what was done is kept, and the same command continues it";
 
 const EXAMPLES: &str = "\
 Examples:
   foveate embed photos/ -o vectors.parquet
   foveate embed photos/ -o vectors.parquet --dry-run
-  foveate embed 'shots/**/*.jpg' --model facebook/dinov2-base -o out/ --batch 16
-  find / -name '*.jpg' | foveate embed --from-list - -o all.npy --max-failures 1%
+  foveate embed 'shots/**/*.jpg' --model facebook/dinov2-base -o out/
+  find / -name '*.jpg' | foveate embed --from-list - -o all.npy
   # in a Slurm array
   foveate embed photos/ -o out/ --shard auto
   # without a network

@@ -192,7 +192,8 @@ fn output(options: &EmbedOptions) -> anyhow::Result<()> {
     match Layout::of(&options.output) {
         Layout::Folder => writable_folder(&options.output),
         Layout::File if options.output.exists() => writable_file(&options.output),
-        Layout::File => writable_folder(parent_of(&options.output)),
+        Layout::File => writable_folder(parent_of(&options.output))
+            .with_context(|| format!("cannot write {}", options.output.display())),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Exit codes.
 
+use std::error::Error;
 use std::process::ExitCode;
 
+use foveate::embed::EmbedError;
+use foveate::encode::EncodeError;
 use foveate::lab::LabError;
+use foveate::verify::VerifyError;
 
 /// The exit status of the program, as documented in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +27,21 @@ impl Exit {
     /// Returns the exit status for an error.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         match error.downcast_ref::<LabError>() {
-            _ if error.is::<Usage>() => Self::Usage,
+            _ if error.is::<Usage>() || error.chain().any(is_usage) => Self::Usage,
             Some(LabError::Interrupted) => Self::Interrupted,
             _ => Self::Fault,
         }
     }
+}
+
+/// Tells whether the encoder refuses its options. That is known only once the model is open, and before anything is
+/// written.
+fn is_usage(cause: &(dyn Error + 'static)) -> bool {
+    let embed = match cause.downcast_ref() {
+        Some(VerifyError::Embed(error)) => Some(error),
+        _ => cause.downcast_ref(),
+    };
+    matches!(embed, Some(EmbedError::Encode(EncodeError::Unsupported(_) | EncodeError::Form { .. })))
 }
 
 impl From<Exit> for ExitCode {

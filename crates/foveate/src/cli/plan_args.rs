@@ -16,7 +16,7 @@ Examples:
   foveate plan --from foveate-run --images 1G --machines 2000 \\
       --preempt-hours 6 --stragglers 0.05:0.3
 
-Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions,
+Rates are images per second, money is in the currency of --price. Numbers take K, M and G (thousands, millions, \
 thousand millions).";
 
 /// A machine and a job, in numbers. Values that have a default or are unknown are optional.

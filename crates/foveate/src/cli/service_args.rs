@@ -21,7 +21,7 @@ Examples:
   FOVEATE_WEBHOOK_SECRET=whsec_… foveate worker --queue nats://localhost/jobs \\
       --callback-host '*.example.com' --log json
 
-On SIGTERM (or Ctrl-C) the worker receives no more messages, finishes those that it holds, and releases the rest after
+On SIGTERM (or Ctrl-C) the worker receives no more messages, finishes those that it holds, and releases the rest after \
 --drain seconds. A second signal stops at once; the messages come back when their leases end.
 
 Exit codes:
