@@ -301,9 +301,9 @@ impl EmbedOptions {
     ) -> Result<EmbedRun, EmbedError> {
         let backend = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
         let options = self.sink_options(source.range().start);
-        let names = OutputNames::new(&options, backend.extension());
+        let names = OutputNames::new(&options);
         let run = self.prepare_into(source, backend.open(&options)?, backends, model)?;
-        Ok(EmbedRun { places: vec![names.main(), names.staging()], ..run })
+        Ok(EmbedRun { names: Some(names), ..run })
     }
 
     /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
@@ -320,7 +320,7 @@ impl EmbedOptions {
         let seeded = chosen.model.is_seeded();
         let Chosen { preprocessors, encoders, .. } = chosen;
         let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
-        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, places: Vec::new() })
+        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, names: None })
     }
 
     /// Opens the backends and the model, without inputs and output.
@@ -495,8 +495,8 @@ pub struct EmbedRun {
     manifest: RunManifest,
     existing: Existing,
     seeded: bool,
-    /// The paths of which one exists if the output was begun.
-    places: Vec<PathBuf>,
+    /// `None` for a sink of the caller's own.
+    names: Option<OutputNames>,
 }
 
 /// What an output's place holds before a run.
@@ -529,12 +529,18 @@ impl EmbedRun {
         self.pipeline.source.range()
     }
 
+    /// Returns the path of the output's failures file, unless the sink is the caller's own.
+    pub fn failures_file(&self) -> Option<PathBuf> {
+        self.names.as_ref().map(|names| names.beside("failures.csv"))
+    }
+
     /// Looks at the output's place as [`Self::run`] does, and leaves an output as it is.
     ///
     /// # Errors
     /// The sink's, if the place holds what the run would refuse to continue or to replace.
     pub fn found(&mut self) -> Result<Found, SinkError> {
-        if !self.places.iter().any(|place| place.exists()) {
+        let is_begun = |names: &OutputNames| names.main().exists() || names.staging().exists();
+        if !self.names.as_ref().is_some_and(is_begun) {
             return Ok(Found::Nothing);
         }
         if self.existing == Existing::Overwrite {

@@ -204,6 +204,26 @@ fn strict_and_max_failures_stop_with_their_own_code() {
 }
 
 #[test]
+fn a_finished_output_tells_its_counts_again_and_gives_the_same_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jpg");
+    fs::write(&empty, "").unwrap();
+    for name in ["x.npy", "x.parquet", "folder"] {
+        let again =
+            |more: &[&str]| run(embed(&folder.path().join(name)).arg(PHOTOS).arg(&empty).arg("--json").args(more));
+        let first = again(&["--max-failures", "1"]).expect(0).json();
+        let second = again(&["--max-failures", "1"]).expect(0).json();
+        assert_eq!(second["status"], "already complete");
+        for count in ["inputs", "settled", "vectors", "failures"] {
+            assert_eq!(first[count], second[count], "{count} of {name}");
+        }
+        assert_eq!(again(&["--strict"]).expect(3).json()["failures"], 1);
+        again(&["--max-failures", "1%"]).expect_error(3, "1 of 31 inputs failed, more than the limit of 1%");
+        again(&["--max-failures", "10%"]).expect(0);
+    }
+}
+
+#[test]
 fn no_inputs_at_all_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty");

@@ -8,6 +8,7 @@ use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, EmbedRun};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, Published, SinkError};
+use serde_json::json;
 
 use super::args::EmbedArgs;
 use super::dry_run::DryRun;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     if !args.quiet {
         console::say!("{}", plan(&options, &job));
     }
+    let (inputs, failures) = (job.inputs(), job.failures_file());
     let outcome = watch(args, job, &cancel);
     if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
         let written = trace::write(path, trace)?;
@@ -52,7 +54,12 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
             console::say!("{written}");
         }
     }
-    finish(args, outcome)
+    match outcome {
+        Err(RunError::Sink(SinkError::AlreadyComplete(file))) => {
+            Ok(already_complete(args, &file, inputs.end - inputs.start, failures.as_deref()))
+        }
+        outcome => finish(args, outcome),
+    }
 }
 
 /// Prints what the run would do.
@@ -76,12 +83,16 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         element: args.storage.out_dtype.into(),
         part_items: args.part_items,
         shard: args.shard,
-        failures: if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() },
+        failures: failure_policy(args),
         max_unreadable: args.max_unreadable.0,
         commit_every: args.commit_every,
         trace: trace::new(args.trace.as_deref()),
         ..job::options(&args.job, &args.output)
     }
+}
+
+fn failure_policy(args: &EmbedArgs) -> FailurePolicy {
+    if args.strict { FailurePolicy::Count(0) } else { args.max_failures.unwrap_or_default() }
 }
 
 /// Describes the job in two lines: the chain of backends, and their threads.
@@ -111,9 +122,13 @@ fn watch(args: &EmbedArgs, job: EmbedRun, cancel: &Cancel) -> Result<RunReport, 
 fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Result<Exit> {
     let report = match outcome {
         Ok(report) => report,
-        Err(RunError::Sink(SinkError::AlreadyComplete(file))) => return already_complete(args, &file),
         Err(error) => {
-            let exit = if matches!(error, RunError::TooManyFailures { .. }) { Exit::Failures } else { Exit::Fault };
+            let exit = match error {
+                RunError::TooManyFailures { .. } => Exit::Failures,
+                // Checked before anything is written: a batch that is too large for the encoder, for example.
+                RunError::Config(_) => Exit::Usage,
+                _ => Exit::Fault,
+            };
             remedy::tell(&error.into());
             return Ok(exit);
         }
@@ -149,12 +164,38 @@ fn failures_file(published: &Published) -> std::path::Display<'_> {
     published.files.last().map_or(Path::new(""), PathBuf::as_path).display()
 }
 
-/// Handles a repeated command after a finished run. It succeeds, because a job queue that repeats a task expects that.
-fn already_complete(args: &EmbedArgs, file: &Path) -> anyhow::Result<Exit> {
+/// Handles a repeated command after a finished run: counts and exit code are those of the first time.
+fn already_complete(args: &EmbedArgs, file: &Path, inputs: u64, failures_file: Option<&Path>) -> Exit {
+    // Every input is a vector or a failure. The counts are unknown if the failures file was taken away.
+    let failed = failures_file.and_then(count_records);
     if args.json {
-        console::summary(serde_json::json!({ "status": "already complete", "output": file.display().to_string() }));
+        console::summary(json!({
+            "status": "already complete",
+            "output": file.display().to_string(),
+            "inputs": inputs,
+            "settled": inputs,
+            "vectors": failed.map(|failed| inputs.saturating_sub(failed)),
+            "failures": failed,
+        }));
     } else if !args.quiet {
-        console::summary(format_args!("{} is already complete; pass --overwrite to replace it", file.display()));
+        let counts = failed.map_or_else(String::new, |failed| {
+            format!(": {inputs} inputs = {} vectors + {failed} failures", inputs.saturating_sub(failed))
+        });
+        console::summary(format_args!(
+            "{} is already complete{counts}; pass --overwrite to replace it",
+            file.display()
+        ));
     }
-    Ok(Exit::Complete)
+    let limit = failure_policy(args);
+    match failed.filter(|&failed| limit.is_exceeded(failed, inputs, true)) {
+        Some(failed) => {
+            console::say!("error: {failed} of {inputs} inputs failed, more than the limit of {limit}");
+            Exit::Failures
+        }
+        None => Exit::Complete,
+    }
+}
+
+fn count_records(path: &Path) -> Option<u64> {
+    Some(csv::Reader::from_path(path).ok()?.into_byte_records().count() as u64)
 }
