@@ -558,6 +558,7 @@ impl EmbedRun {
         self.pipeline.source = Box::new(Sample::draw(self.pipeline.source, size, 0)?);
         self.pipeline.sink = Box::new(MemorySink::default());
         self.pipeline.config.failures = FailurePolicy::Unlimited;
+        self.pipeline.config.max_unreadable = None;
         self.pipeline.run(&self.manifest, Existing::Refuse, cancel, &Progress::default())
     }
 
