@@ -168,8 +168,8 @@ pub(crate) struct EmbedArgs {
     #[arg(long, help_heading = "Inputs")]
     pub(crate) strict: bool,
 
-    /// Show what the run would do, and write nothing: inputs, model, backends, threads, output, what is already done, and
-    /// an estimate of the time. It opens the model and embeds up to two batches in memory.
+    /// Show what the run would do, and write nothing: inputs, model, backends, threads, output, what is already done,
+    /// and an estimate of the time. It opens the model and embeds up to two batches in memory.
     #[arg(long, conflicts_with = "trace", help_heading = "Display")]
     pub(crate) dry_run: bool,
 
