@@ -9,7 +9,7 @@ use foveate_worker::{Encoding, Failure, Outcome, Stage};
 use serde::Serialize;
 
 use crate::entry::Entry;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem, REQUEST_ID};
 
 #[derive(Serialize)]
 struct List<'a> {
@@ -28,29 +28,53 @@ struct Usage {
     total_tokens: usize,
 }
 
-/// A list of all outcomes, or a problem if every input failed.
-pub(crate) fn outcomes(id: &str, model: &str, outcomes: &[Outcome], encoding: Encoding) -> Result<Response, Problem> {
-    let data = outcomes.iter().enumerate().map(|(i, outcome)| Entry::of(i, outcome, encoding)).collect();
-    if outcomes.iter().all(Result::is_err) {
-        return Err(Problem { data, ..failed(outcomes.iter().filter_map(|outcome| outcome.as_ref().err())) }.of(id));
+/// A list of all outcomes. A problem instead if every input failed, or if one did and the client did not ask for
+/// partial results: it might take the absent vector for one.
+pub(crate) fn outcomes(
+    id: &str,
+    model: &str,
+    outcomes: &[Outcome],
+    encoding: Encoding,
+    partial: bool,
+) -> Result<Response, Problem> {
+    let failures: Vec<(usize, &Failure)> =
+        outcomes.iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.as_ref().err()?))).collect();
+    if failures.is_empty() || partial && failures.len() < outcomes.len() {
+        let data = outcomes.iter().enumerate().map(|(i, outcome)| Entry::of(i, outcome, encoding)).collect();
+        return Ok(list(StatusCode::OK, id, model, data));
     }
-    Ok(list(StatusCode::OK, id, model, data))
+    let data = failures.iter().map(|(i, failure)| Entry::failed(*i, failure)).collect();
+    Err(Problem { data, ..failed(&failures, outcomes.len(), partial) })
 }
 
 /// The answer to an accepted request.
 pub(crate) fn list(status: StatusCode, id: &str, model: &str, data: Vec<Entry>) -> Response {
     let usage = Usage { images: data.len(), prompt_tokens: 0, total_tokens: 0 };
-    (status, Json(List { object: "list", id, model, data, usage })).into_response()
+    (status, [(REQUEST_ID, id)], Json(List { object: "list", id, model, data, usage })).into_response()
 }
 
-/// The problem when every input failed. It is retryable if one of the failures is.
-fn failed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Problem {
-    let problem = |status, remedy: &'static str| Problem::new(status, "data says for each input what happened", remedy);
-    let mut stages = failures.clone().filter(|failure| failure.transient).map(|failure| failure.stage).peekable();
-    if stages.peek().is_none() {
-        return problem(StatusCode::UNPROCESSABLE_ENTITY, "send other images: these fail whenever they are tried");
+/// The problem when inputs failed.
+fn failed(failures: &[(usize, &Failure)], all: usize, partial: bool) -> Problem {
+    let (index, first) = failures[0];
+    let count = failures.len();
+    let detail = format!("{count} of {all} inputs failed; input {index}: {}: {}", first.stage.name(), first.reason);
+    // A retry may succeed in part if one failure is transient, and as a whole only if all of them are.
+    let transient = failures.iter().filter(|(_, failure)| failure.transient).count();
+    if transient == 0 || !partial && transient < count {
+        let remedy = match count < all {
+            true => "replace the inputs that data lists, or set partial_results to have the vectors of the others",
+            false => "send other images: these fail whenever they are tried",
+        };
+        return Problem { kind: Kind::InputsFailed, ..Problem::impossible(detail, remedy) };
     }
-    // Downloads fail at the image's server; everything else fails here.
+    let wait = failures.iter().filter_map(|(_, failure)| failure.retry_after).max();
+    let stages = failures.iter().filter(|(_, failure)| failure.transient).map(|(_, failure)| failure.stage);
+    Problem::new(status(stages), detail, "try again after the time in Retry-After")
+        .later(wait.unwrap_or(Duration::from_secs(1)))
+}
+
+/// The status of transient failures. Downloads fail at the image's server; everything else fails here.
+fn status(stages: impl Iterator<Item = Stage>) -> StatusCode {
     let mut status = StatusCode::BAD_GATEWAY;
     for stage in stages {
         match stage {
@@ -60,6 +84,5 @@ fn failed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Problem {
             _ => status = StatusCode::SERVICE_UNAVAILABLE,
         }
     }
-    let wait = failures.filter_map(|failure| failure.retry_after).max();
-    problem(status, "try again after the time in Retry-After").later(wait.unwrap_or(Duration::from_secs(1)))
+    status
 }

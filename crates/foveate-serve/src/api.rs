@@ -7,8 +7,11 @@ use std::time::Duration;
 use foveate_queue::JobQueue;
 use foveate_worker::{Engine, Traces};
 
+use crate::cors::Origin;
 use crate::error::ServeError;
 use crate::limits::MAX_INPUTS;
+
+const A_DAY: Duration = Duration::from_hours(24);
 
 /// Checks whether results may be posted to a URL. The error is the reason against it.
 pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -18,14 +21,16 @@ pub type CallbackCheck = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 pub struct Api {
     /// Processes the images. The server does not stop it.
     pub engine: Arc<Engine>,
-    /// The model's name.
-    pub model: String,
+    /// The model's names; at least one. Requests may name any of them, answers name the first.
+    pub models: Vec<String>,
     /// Takes requests with a callback, which are refused without a queue.
     pub queue: Option<Arc<dyn JobQueue>>,
     /// Checks each callback's URL before anything is queued. It should refuse what the workers refuse.
     pub check_callback: Option<CallbackCheck>,
     /// API keys; clients send one of them (`Authorization: Bearer …`). Without keys, every client is served.
     pub tokens: Vec<String>,
+    /// Origins of web pages whose scripts may send requests (CORS). Without any, browsers refuse such pages.
+    pub cors: Vec<Origin>,
     /// Most images of a request; at most the engine's limit, and at most 4 096.
     pub max_images: usize,
     /// Most bytes of a request's body.
@@ -48,10 +53,11 @@ impl Api {
         Self {
             max_images: engine.max_in_flight().min(64),
             engine,
-            model: model.into(),
+            models: vec![model.into()],
             queue: None,
             check_callback: None,
             tokens: Vec::new(),
+            cors: Vec::new(),
             max_body_bytes: 64 << 20,
             max_bytes_in_hand: 256 << 20,
             read_timeout: half_a_minute,
@@ -72,6 +78,10 @@ impl Api {
                 "bodies of {} bytes need three times as many in hand, and there may be {}",
                 self.max_body_bytes, self.max_bytes_in_hand
             )),
+            () if self.models.is_empty() => fail("a model without a name".to_owned()),
+            () if self.timeout.max(self.read_timeout) > A_DAY => {
+                fail(format!("a time limit of {} s; at most a day", self.timeout.max(self.read_timeout).as_secs()))
+            }
             () if self.tokens.iter().any(String::is_empty) => fail("an API key that is empty".to_owned()),
             () => Ok(()),
         }
@@ -81,6 +91,6 @@ impl Api {
 impl fmt::Debug for Api {
     /// Leaves out the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").field("engine", &self.engine).field("model", &self.model).finish_non_exhaustive()
+        f.debug_struct("Api").field("engine", &self.engine).field("models", &self.models).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work, Sta
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
-use tracing::{Instrument, Span, info, info_span};
+use tracing::{Instrument, Span, info_span};
 use uuid::Uuid;
 
 use crate::answer;
@@ -67,7 +67,6 @@ async fn identified(
     let answer = answer.instrument(span.clone()).await.map_err(|problem| problem.of(id));
     let status = answer.as_ref().map_or_else(|problem| problem.status, Response::status);
     span.record("status", status.as_u16());
-    span.in_scope(|| info!("answered"));
     answer
 }
 
@@ -83,20 +82,13 @@ fn id(headers: &HeaderMap) -> Result<String, Problem> {
 }
 
 fn check(serving: &Serving, asked: &Asked) -> Result<(), Problem> {
-    let known = &serving.api.model;
-    match &asked.model {
-        Some(model) if model != known => Err(Problem::impossible(
-            format!("there is no model '{model:.100}' here; there is '{known}'"),
-            "name it, or none",
-        )),
-        _ => Ok(()),
-    }
+    asked.model.as_ref().map_or(Ok(()), |model| serving.has_model(model))
 }
 
 /// Answers directly, from the engine's dynamic batches.
 async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Problem> {
     let deadline = Instant::now() + serving.api.timeout;
-    let (encoding, count) = (asked.encoding, asked.images.len());
+    let (encoding, partial, count) = (asked.encoding, asked.partial, asked.images.len());
     // Dropped at the end of this function, also if the client goes away; the engine then skips unfinished images.
     let wanted = Wanted::default();
     let outcomes = submit(serving, id, asked, &wanted)?;
@@ -108,7 +100,7 @@ async fn embed(serving: &Serving, id: &str, asked: Asked) -> Result<Response, Pr
             Err(_) => Err(late(serving.api.timeout)),
         });
     }
-    answer::outcomes(id, &serving.api.model, &told, encoding)
+    answer::outcomes(id, serving.model(), &told, encoding, partial)
 }
 
 fn late(timeout: Duration) -> Failure {
@@ -204,7 +196,7 @@ async fn enqueue(
     })?;
     let failed = || Problem::unavailable("the queue's client failed", REPEAT).later(Duration::from_secs(1));
     let sent = sent.ok().flatten().ok_or_else(failed)?;
-    queued(id, &serving.api.model, ids, sent)
+    queued(id, serving.model(), ids, sent)
 }
 
 fn check_callback(serving: &Serving, Callback { url }: &Callback) -> Result<(), Problem> {

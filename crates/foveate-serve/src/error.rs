@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 #[non_exhaustive]
 pub enum ServeError {
     /// The server cannot listen at its address.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {address}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -15,7 +15,10 @@ pub enum ServeError {
     /// The options contradict each other.
     #[error("{0}")]
     Options(String),
+    /// No browser sends such an origin.
+    #[error("'{0}' is not an origin; write scheme and host alone, such as https://example.com, or *")]
+    Origin(String),
     /// The system refuses a thread.
-    #[error("cannot start the server's threads: {0}")]
+    #[error("cannot start the server's threads")]
     Threads(#[source] std::io::Error),
 }

@@ -34,6 +34,9 @@ const MAX_METADATA: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(2);
 /// Most bytes of a URL or an object key.
 const MAX_ADDRESS: usize = 2048;
+/// A text of this many characters of base64 and no others is taken for base64, not for a mistyped URL. No image is
+/// smaller.
+const MIN_BASE64: usize = 32;
 const WEB: [&str; 2] = ["http://", "https://"];
 /// Accepts nonzero trailing bits, because the OpenAPI document cannot describe which strings have them.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -51,6 +54,8 @@ pub(crate) struct Asked {
     pub(crate) model: Option<String>,
     pub(crate) task: Option<String>,
     pub(crate) encoding: Encoding,
+    /// Whether the client wants the other outcomes if some inputs fail.
+    pub(crate) partial: bool,
     pub(crate) metadata: Option<String>,
     pub(crate) callback: Option<Callback>,
     /// The room of the images.
@@ -104,7 +109,7 @@ fn too_many(most: usize) -> Problem {
 impl Asked {
     fn new(claim: Claim) -> Self {
         let (model, task, metadata, callback) = (None, None, None, None);
-        Self { images: Vec::new(), model, task, encoding: Encoding::Float, metadata, callback, claim }
+        Self { images: Vec::new(), model, task, encoding: Encoding::Float, partial: false, metadata, callback, claim }
     }
 }
 
@@ -195,6 +200,7 @@ struct Wire<'a> {
     model: Option<String>,
     task: Option<String>,
     encoding_format: Option<Format>,
+    partial_results: Option<bool>,
     metadata: Option<&'a RawValue>,
     #[serde(borrow)]
     callback: Option<CallTo<'a>>,
@@ -336,6 +342,7 @@ fn json(body: &[u8], mut claim: Claim, max_images: usize) -> Result<Asked, Probl
         model: wire.model,
         task: wire.task,
         encoding: wire.encoding_format.map(Encoding::from).unwrap_or_default(),
+        partial: wire.partial_results.unwrap_or_default(),
         metadata: wire.metadata.map(|json| json.get().to_owned()),
         callback: callback.map(|url| Callback { url }),
         claim,
@@ -348,12 +355,32 @@ fn within(part: &str, problem: Problem) -> Problem {
 
 /// An image; `admit` claims room for its bytes.
 fn image(input: &Input<'_>, admit: &mut dyn FnMut(u64) -> Result<(), Problem>) -> Result<Image, Problem> {
-    let web = |text: &str| Ok(Image::At(ImageRef::Url(address(text, &WEB)?)));
+    let web = |text: &str| match hint(text) {
+        Some(problem) => Err(problem),
+        None => Ok(Image::At(ImageRef::Url(address(text, &WEB)?))),
+    };
     match input {
         Input::Text(text) | Input::Named(Named::Url(text)) if !text.starts_with("data:") => web(text),
         Input::Named(Named::Object(key)) => Ok(Image::At(ImageRef::Object(address(key, &["s3://"])?))),
         Input::Named(Named::Image(text)) if text.starts_with("http") && text.contains(':') => web(text),
         Input::Text(text) | Input::Named(Named::Url(text) | Named::Image(text)) => bytes(text, admit).map(Image::Bytes),
+    }
+}
+
+/// The problem of a text that names its image in another way than a URL.
+fn hint(text: &str) -> Option<Problem> {
+    let problem = |detail, remedy| Some(Problem { remedy, ..Problem::malformed(detail) });
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&byte);
+    match text {
+        _ if text.starts_with("s3://") => problem(
+            "a key in an object store where a URL is expected",
+            r#"send it as {"object": "s3://…"}, if the operator allows its bucket"#,
+        ),
+        _ if text.len() >= MIN_BASE64 && text.bytes().all(is_base64) => problem(
+            "base64 where a URL is expected",
+            r#"send it as {"image": "…"}, or with 'data:image/jpeg;base64,' before it"#,
+        ),
+        _ => None,
     }
 }
 
@@ -426,6 +453,7 @@ async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize) -> Res
         "model" => asked.model = Some(text()?.to_owned()),
         "task" => asked.task = Some(text()?.to_owned()),
         "encoding_format" => asked.encoding = read_as::<Format>(&name, &Value::from(text()?).to_string())?.into(),
+        "partial_results" => asked.partial = read_as(&name, text()?)?,
         "metadata" => {
             let json = read_as::<&RawValue>(&name, text()?)?.get();
             // In a form, a number or a word could also mean text.
@@ -436,7 +464,7 @@ async fn read_part(part: Field<'_>, asked: &mut Asked, max_images: usize) -> Res
         }
         "user" => {}
         other => {
-            let known = "image, model, task, encoding_format, metadata and user";
+            let known = "image, model, task, encoding_format, partial_results, metadata and user";
             return Err(Problem::malformed(format!("no part is called '{other}'; there is {known}")));
         }
     }

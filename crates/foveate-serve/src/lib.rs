@@ -2,6 +2,7 @@
 
 mod answer;
 mod api;
+mod cors;
 mod embeddings;
 mod entry;
 mod error;
@@ -11,10 +12,13 @@ mod memory;
 mod metrics;
 mod openapi;
 mod problem;
+mod process;
+mod request_log;
 mod routes;
 mod server;
 mod serving;
 
 pub use api::{Api, CallbackCheck};
+pub use cors::Origin;
 pub use error::ServeError;
 pub use server::{Server, ServerOptions};

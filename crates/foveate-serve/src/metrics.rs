@@ -10,7 +10,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::process::Process;
 
 const END: &str = "# EOF\n";
 
@@ -32,6 +35,11 @@ pub(crate) struct Metrics {
     uploads: Gauge<i64, std::sync::atomic::AtomicI64>,
 }
 
+fn build() -> Info<[(&'static str, &'static str); 3]> {
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    Info::new([("version", env!("CARGO_PKG_VERSION")), ("os", os), ("arch", arch)])
+}
+
 /// From 1 ms to about a minute.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
@@ -39,14 +47,17 @@ fn durations() -> Histogram {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::with_prefix("foveate_http");
+        let mut all = Registry::default();
+        all.register_collector(Box::new(Process::new()));
+        all.register("foveate_build", "This build", build());
+        let registry = all.sub_registry_with_prefix("foveate_http");
         let requests = Family::<Answer, Counter<u64, AtomicU64>>::default();
         let seconds = Family::new_with_constructor(durations as fn() -> Histogram);
         let uploads = Gauge::default();
         registry.register("requests", "Requests answered", requests.clone());
         registry.register_with_unit("request", "Time until the answer began", Unit::Seconds, seconds.clone());
         registry.register_with_unit("uploads", "What clients sent and is not done with", Unit::Bytes, uploads.clone());
-        Self { registry, requests, seconds, uploads }
+        Self { registry: all, requests, seconds, uploads }
     }
 
     pub(crate) fn answered(&self, route: &str, status: StatusCode, took: Duration) {

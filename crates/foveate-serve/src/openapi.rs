@@ -12,14 +12,14 @@ pub(crate) fn document(serving: &Serving) -> String {
     let schemas = &mut document["components"]["schemas"];
     schemas["Images"]["maxItems"] = json!(serving.api.max_images);
     schemas["Upload"]["properties"]["image"]["maxItems"] = json!(serving.api.max_images);
-    schemas["Model"]["enum"] = json!([serving.api.model]);
+    schemas["Model"]["enum"] = json!(serving.api.models);
     schemas["Task"]["enum"] = json!(serving.api.engine.tasks().collect::<Vec<_>>());
     if serving.api.queue.is_none() {
         remove(&mut schemas["Request"]["properties"], "callback");
         remove(&mut document["paths"]["/v1/embeddings"]["post"]["responses"], "202");
     }
     if !serving.needs_key() {
-        for (path, method) in [("/v1/embeddings", "post"), ("/v1/models", "get")] {
+        for (path, method) in [("/v1/embeddings", "post"), ("/v1/models", "get"), ("/v1/models/{model}", "get")] {
             let operation = &mut document["paths"][path][method];
             remove(operation, "security");
             remove(&mut operation["responses"], "401");

@@ -1,4 +1,4 @@
-//! Error answers as RFC 9457 describes them: problem details for HTTP APIs.
+//! Error answers: problem details for HTTP APIs (RFC 9457), with the `error` object of OpenAI's API beside them.
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use serde::Serialize;
 
 use crate::entry::Entry;
 
+/// The header with the request's id, in answers.
+pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// The default of `Retry-After`.
 const LATER: Duration = Duration::from_secs(1);
 
@@ -18,6 +20,7 @@ const LATER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
+    pub(crate) kind: Kind,
     pub(crate) detail: String,
     pub(crate) remedy: &'static str,
     pub(crate) retry_after: Option<Duration>,
@@ -27,23 +30,54 @@ pub(crate) struct Problem {
     pub(crate) data: Vec<Entry>,
 }
 
+/// Tells problems of one status apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// The status says enough.
+    Usual,
+    NoModel,
+    InputsFailed,
+}
+
 #[derive(Serialize)]
 struct Wire<'a> {
     /// `about:blank`: the title is that of the status.
     r#type: &'static str,
     title: &'static str,
     status: u16,
-    detail: String,
+    detail: &'a str,
     remedy: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     data: &'a [Entry],
+    error: ErrorObject,
 }
+
+/// The error as clients of OpenAI's API read it.
+#[derive(Serialize)]
+struct ErrorObject {
+    message: String,
+    r#type: &'static str,
+    /// Always null: details name the part of the request.
+    param: (),
+    code: &'static str,
+}
+
+/// Why the request failed, for the log: an extension of the response.
+#[derive(Clone, Debug)]
+pub(crate) struct Reason(pub(crate) String);
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>, remedy: &'static str) -> Self {
-        Self { status, detail: detail.into(), remedy, retry_after: None, id: None, data: Vec::new() }
+        let (kind, detail) = (Kind::Usual, detail.into());
+        Self { status, kind, detail, remedy, retry_after: None, id: None, data: Vec::new() }
+    }
+
+    /// No model has this name.
+    pub(crate) fn no_model(name: &str, known: &[String]) -> Self {
+        let detail = format!("there is no model '{name:.100}' here; there is '{}'", known.join("', '"));
+        Self { kind: Kind::NoModel, ..Self::new(StatusCode::NOT_FOUND, detail, "name it, or none") }
     }
 
     /// The request violates the OpenAPI document.
@@ -87,23 +121,69 @@ impl From<Rejected> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+/// What programs tell errors apart by.
+fn code(kind: Kind, status: StatusCode) -> &'static str {
+    match status {
+        _ if matches!(kind, Kind::NoModel) => "model_not_found",
+        _ if matches!(kind, Kind::InputsFailed) => "inputs_failed",
+        StatusCode::BAD_REQUEST => "invalid_request",
+        StatusCode::UNAUTHORIZED => "invalid_api_key",
+        StatusCode::NOT_FOUND => "not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",
+        StatusCode::REQUEST_TIMEOUT => "request_timeout",
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "unsupported_media_type",
+        StatusCode::UNPROCESSABLE_ENTITY => "unprocessable_request",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
+        StatusCode::BAD_GATEWAY => "download_failed",
+        StatusCode::GATEWAY_TIMEOUT => "timeout",
+        _ => "unavailable",
+    }
+}
+
+/// The error type that OpenAI's API has for this status.
+fn type_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    }
+}
+
+impl Problem {
+    fn to_json(&self, detail: &str) -> Vec<u8> {
         let wire = Wire {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or_default(),
             status: self.status.as_u16(),
-            // The detail may quote the client.
-            detail: format!("{:.500}", self.detail),
+            detail,
             remedy: self.remedy,
             id: self.id.as_deref(),
             data: &self.data,
+            error: ErrorObject {
+                message: format!("{detail}; {}", self.remedy),
+                r#type: type_of(self.status),
+                param: (),
+                code: code(self.kind, self.status),
+            },
         };
-        let body = serde_json::to_vec(&wire).unwrap_or_else(|error| unreachable!("text and numbers: {error}"));
-        let mut response = Response::new(Body::from(body));
+        serde_json::to_vec(&wire).unwrap_or_else(|error| unreachable!("text and numbers: {error}"))
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        // The detail may quote the client.
+        let detail = format!("{:.500}", self.detail);
+        let mut response = Response::new(Body::from(self.to_json(&detail)));
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(Reason(detail));
         let mut set = |name: HeaderName, value: HeaderValue| response.headers_mut().insert(name, value);
         set(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(id) = self.id.and_then(|id| HeaderValue::try_from(id).ok()) {
+            set(HeaderName::from_static(REQUEST_ID), id);
+        }
         if let Some(after) = self.retry_after {
             set(RETRY_AFTER, HeaderValue::from(after.as_secs_f64().ceil().max(1.0) as u64));
         }

@@ -1,9 +1,9 @@
 //! The server's routes.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -11,13 +11,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use foveate_worker::Probe;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::api::Api;
+use crate::cors::{Origin, cors};
 use crate::error::ServeError;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::request_log::Line;
 use crate::serving::Serving;
 use crate::{embeddings, openapi};
 
@@ -29,6 +31,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<Router, ServeError> {
+    let origins: Arc<[Origin]> = api.iter().flat_map(|api| api.cors.clone()).collect();
     let serving = api.map(Serving::new).transpose()?.map(Arc::new);
     let shared = Arc::new(Shared { probe, metrics: Metrics::new(), serving: serving.clone() });
     let health = Router::new()
@@ -40,8 +43,11 @@ pub(crate) fn router(probe: Arc<dyn Probe>, api: Option<Api>) -> Result<Router, 
         Some(serving) => health.merge(of_api(&serving)),
         None => health,
     };
-    let counted = routes.fallback(no_such_address).method_not_allowed_fallback(no_such_method);
-    Ok(counted.layer(from_fn_with_state(shared, count)))
+    let mut routes = routes.fallback(no_such_address).method_not_allowed_fallback(no_such_method);
+    if !origins.is_empty() {
+        routes = routes.layer(from_fn_with_state(origins, cors));
+    }
+    Ok(routes.layer(from_fn_with_state(shared, watch)))
 }
 
 fn of_api(serving: &Arc<Serving>) -> Router {
@@ -49,6 +55,8 @@ fn of_api(serving: &Arc<Serving>) -> Router {
     Router::new()
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document.clone())))
         .route("/v1/models", get(models))
+        // Names of models contain slashes, which not every client escapes.
+        .route("/v1/models/{*name}", get(model))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .with_state(Arc::clone(serving))
 }
@@ -77,9 +85,24 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn models(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Result<Response, Problem> {
     serving.authorize(&headers)?;
+    let models: Vec<Value> = serving.api.models.iter().map(|name| described(&serving, name)).collect();
+    Ok(Json(json!({"object": "list", "data": models})).into_response())
+}
+
+async fn model(
+    State(serving): State<Arc<Serving>>,
+    headers: HeaderMap,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
+    serving.authorize(&headers)?;
+    let Path(name) = name.map_err(|error| Problem::malformed(error.body_text()))?;
+    serving.has_model(&name)?;
+    Ok(Json(described(&serving, &name)).into_response())
+}
+
+fn described(serving: &Serving, name: &str) -> Value {
     let tasks: Vec<&str> = serving.api.engine.tasks().collect();
-    let model = json!({"object": "model", "id": serving.api.model, "owned_by": "foveate", "tasks": tasks});
-    Ok(Json(json!({"object": "list", "data": [model]})).into_response())
+    json!({"object": "model", "id": name, "created": serving.started, "owned_by": "foveate", "tasks": tasks})
 }
 
 async fn no_such_address(request: Request) -> Problem {
@@ -92,12 +115,13 @@ async fn no_such_method(request: Request) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "use one of those in Allow")
 }
 
-/// Counts requests by route. Unknown paths share one label, so that guessing does not create metrics.
-async fn count(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let start = Instant::now();
+/// Logs requests, and counts them by route. Unknown paths share one label, so that guessing does not create metrics.
+async fn watch(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let line = Line::of(&request);
     let path = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
     let route = path.as_ref().map_or("none", MatchedPath::as_str);
-    shared.metrics.answered(route, response.status(), start.elapsed());
+    shared.metrics.answered(route, response.status(), line.start.elapsed());
+    line.answered(&response);
     response
 }

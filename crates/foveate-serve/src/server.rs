@@ -1,15 +1,17 @@
 //! Accepts connections, limits them, and ends them.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use foveate_worker::Probe;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -20,6 +22,7 @@ use tokio_io_timeout::TimeoutStream;
 use crate::api::Api;
 use crate::error::ServeError;
 use crate::limits::MAX_BLOCKING;
+use crate::request_log::Peer;
 use crate::routes;
 
 /// Threads for connections, which do little work themselves.
@@ -125,8 +128,6 @@ impl Drop for Server {
     }
 }
 
-type Connection = http1::Connection<TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>, TowerToHyperService<Router>>;
-
 /// Accepts clients.
 struct Door {
     router: Router,
@@ -155,14 +156,14 @@ impl Door {
     /// Accepts the next client once there is a place for it.
     async fn admit(&self, listener: &TcpListener, graceful: &GracefulShutdown) {
         let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { unreachable!("never closed") };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 return tokio::time::sleep(BREATH).await;
             }
         };
-        let connection = graceful.watch(self.connection(stream));
+        let connection = graceful.watch(self.connection(stream, peer));
         tokio::spawn(async move {
             // Broken connections are ordinary, so they are logged at debug level only.
             if let Err(error) = connection.await {
@@ -172,15 +173,24 @@ impl Door {
         });
     }
 
-    fn connection(&self, stream: TcpStream) -> Connection {
+    fn connection(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> impl GracefulConnection<Error = hyper::Error> + use<> + Send + 'static {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be late");
         }
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.write_timeout));
+        let router = TowerToHyperService::new(self.router.clone());
+        let serve = move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            router.call(request)
+        };
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.head_timeout)
-            .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(self.router.clone()))
+            .serve_connection(TokioIo::new(Box::pin(stream)), service_fn(serve))
     }
 }

@@ -1,6 +1,7 @@
 //! The embeddings API at run time: its room, its keys, and authorization.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
@@ -23,6 +24,8 @@ pub(crate) struct Serving {
     pub(crate) sends: Arc<Semaphore>,
     /// The task of requests that name none.
     pub(crate) task: String,
+    /// In seconds since the epoch.
+    pub(crate) started: u64,
     keys: Vec<[u8; 32]>,
 }
 
@@ -33,7 +36,19 @@ impl Serving {
         let usual = api.engine.tasks().find(|task| *task == Job::DEFAULT_TASK).or_else(|| api.engine.tasks().next());
         let task = usual.unwrap_or_else(|| unreachable!("an engine has a task")).to_owned();
         let sends = Arc::new(Semaphore::new(MAX_SENDS));
-        Ok(Self { memory: Memory::new(api.max_bytes_in_hand), sends, task, keys, api })
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Ok(Self { started, memory: Memory::new(api.max_bytes_in_hand), sends, task, keys, api })
+    }
+
+    /// The model's name in answers.
+    pub(crate) fn model(&self) -> &str {
+        &self.api.models[0]
+    }
+
+    /// Checks a model's name.
+    pub(crate) fn has_model(&self, name: &str) -> Result<(), Problem> {
+        let known = &self.api.models;
+        if known.iter().any(|model| model == name) { Ok(()) } else { Err(Problem::no_model(name, known)) }
     }
 
     pub(crate) fn needs_key(&self) -> bool {

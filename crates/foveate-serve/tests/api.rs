@@ -33,7 +33,8 @@ fn every_input_has_one_outcome_in_order() {
     let data_url = format!("data:image/png;base64,{}", STANDARD.encode(file("as url")));
     let input =
         json!([image("ok"), image("bad"), "https://example.com/x.jpg", data_url, image("machine"), {"image": "AAAA"}]);
-    let answer = post(fixture.address, &json!({"input": input, "model": "tiny", "user": "me"}));
+    let request = json!({"input": input, "model": "tiny", "user": "me", "partial_results": true});
+    let answer = post(fixture.address, &request);
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{answer:?}");
     let body = answer.json();
     assert_eq!(
@@ -50,6 +51,84 @@ fn every_input_has_one_outcome_in_order() {
     assert_eq!((&data[5]["index"], &data[5]["error"]["retryable"]), (&json!(5), &json!(false)));
     assert_eq!(data.len(), 6);
     assert!(answer.body.contains("[10.0,0.1]"), "f32 as they are, not as f64: {}", answer.body);
+}
+
+#[test]
+fn a_batch_with_failures_is_a_problem_unless_partial_results_are_asked_for() {
+    let fixture = serve(8, |_, _| {});
+    let ask = |input: &[&str], partial: bool| {
+        let input: Vec<Value> = input.iter().map(|order| image(order)).collect();
+        post(fixture.address, &json!({"input": input, "partial_results": partial}))
+    };
+    let problem = ask(&["ok", "bad", "machine"], false);
+    assert_eq!((problem.status, problem.header("retry-after")), (422, None), "one fails always: {problem:?}");
+    let body = problem.json();
+    assert_eq!(body["detail"], "2 of 3 inputs failed; input 1: decode: no end to it");
+    let indexes: Vec<&Value> = body["data"].as_array().unwrap().iter().map(|entry| &entry["index"]).collect();
+    assert_eq!(indexes, [1, 2], "the failures alone");
+    assert_eq!(
+        (&body["error"]["type"], &body["error"]["code"]),
+        (&json!("invalid_request_error"), &json!("inputs_failed"))
+    );
+    assert!(body["remedy"].as_str().unwrap().contains("partial_results"), "{body}");
+    assert_eq!(problem.header("x-request-id"), body["id"].as_str());
+
+    let waits = ask(&["ok", "machine"], false);
+    assert_eq!((waits.status, waits.header("retry-after")), (503, Some("1")), "all may succeed: {waits:?}");
+    assert_eq!(waits.json()["error"]["type"], "server_error");
+    assert_eq!(ask(&["bad", "machine"], true).status, 503, "one may succeed");
+    assert_eq!(ask(&["bad", "machine"], false).status, 422);
+    assert_eq!(ask(&["ok", "bad"], true).status, 200);
+    assert_eq!(ask(&["bad"], true).status, 422);
+}
+
+#[test]
+fn the_model_has_the_names_that_it_is_served_under() {
+    let names = ["org/model", "text-embedding-3-small"];
+    let fixture = serve(8, |_, api| api.models = names.map(str::to_owned).to_vec());
+    for name in names {
+        let answer = post(fixture.address, &json!({"input": image("ok"), "model": name}));
+        assert_eq!((answer.status, &answer.json()["model"]), (200, &json!(names[0])), "{answer:?}");
+    }
+    let listed = get(fixture.address, "/v1/models").json();
+    for (path, entry) in [("org/model", 0), ("org%2Fmodel", 0), ("text-embedding-3-small", 1)] {
+        let model = get(fixture.address, &format!("/v1/models/{path}"));
+        assert_eq!((model.status, &model.json()), (200, &listed["data"][entry]), "{path}");
+        assert_eq!(model.json()["id"], names[entry]);
+    }
+    let absent = get(fixture.address, "/v1/models/tiny");
+    assert_eq!((absent.status, &absent.json()["error"]["code"]), (404, &json!("model_not_found")));
+    assert_eq!(get(fixture.address, "/v1/models/%FF").status, 400);
+}
+
+#[test]
+fn scripts_of_allowed_origins_may_ask_from_a_browser() {
+    let fixture = serve(8, |_, api| {
+        api.cors = vec!["https://app.example.com".parse().unwrap()];
+        api.tokens = vec!["key".to_owned()];
+    });
+    let from = |line: &str, origin: &str, headers: &str| {
+        let headers = format!("origin: {origin}\r\n{headers}");
+        Answer::parse(&receive(send(fixture.address, &request(line, &headers, b""))))
+    };
+    // Browsers send no key with these.
+    let asks =
+        "access-control-request-method: POST\r\naccess-control-request-headers: authorization,x-stainless-os\r\n";
+    let preflight = from("OPTIONS /v1/embeddings", "https://app.example.com", asks);
+    assert_eq!((preflight.status, preflight.header("access-control-allow-methods")), (204, Some("get, post")));
+    assert_eq!(preflight.header("access-control-allow-headers"), Some("authorization,x-stainless-os"));
+    let allowed = "access-control-allow-origin";
+    for (origin, expected) in
+        [("https://app.example.com", Some("https://app.example.com")), ("https://evil.example", None)]
+    {
+        let answer = from("GET /v1/models", origin, "authorization: Bearer key\r\n");
+        assert_eq!((answer.status, answer.header(allowed), answer.header("vary")), (200, expected, Some("origin")));
+        assert_eq!(from("OPTIONS /v1/embeddings", origin, asks).header(allowed), expected);
+        assert_eq!(from("GET /v1/models", origin, "").header(allowed), expected, "401s are read, too");
+    }
+    let any = serve(8, |_, api| api.cors = vec!["*".parse().unwrap()]);
+    let answer = send(any.address, &request("GET /v1/models", "origin: https://a\r\n", b""));
+    assert_eq!(Answer::parse(&receive(answer)).header(allowed), Some("*"));
 }
 
 #[test]
@@ -112,7 +191,15 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
         assert_eq!((&body["status"], &body["type"]), (&json!(status), &json!("about:blank")));
         assert!(body["detail"].as_str().unwrap().contains(detail), "{detail}: {body}");
         assert!(body["title"].as_str().is_some_and(|title| !title.is_empty()), "{body}");
-        assert!(body["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{body}");
+        let remedy = body["remedy"].as_str().unwrap();
+        assert!(!remedy.is_empty(), "{body}");
+        let error = &body["error"];
+        assert_eq!(error["message"], format!("{}; {remedy}", body["detail"].as_str().unwrap()));
+        assert_eq!(
+            (&error["type"], &error["param"]),
+            (&json!(if status < 500 { "invalid_request_error" } else { "server_error" }), &Value::Null)
+        );
+        assert!(error["code"].as_str().is_some_and(|code| !code.is_empty()), "{body}");
         answer
     };
     let refused = |body: Value, detail: &str| problem(post(fixture.address, &body), 400, detail);
@@ -122,6 +209,12 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     refused(json!({"input": 7}), "invalid type: integer `7`, expected an image (");
     refused(json!({"input": "cat.jpg"}), "input 0: ");
     refused(json!({"input": "ftp://example.com/x"}), "input 0: ");
+    for base64 in [json!(STANDARD.encode([7; 99])), json!({"url": STANDARD.encode([7; 100])})] {
+        let hinted = refused(json!({"input": [base64]}), "input 0: base64 where a URL is expected");
+        assert!(hinted.json()["remedy"].as_str().unwrap().contains(r#"send it as {"image": "…"}"#), "{hinted:?}");
+    }
+    let hinted = refused(json!({"input": "s3://bucket/cat.jpg"}), "input 0: a key in an object store");
+    assert!(hinted.json()["remedy"].as_str().unwrap().contains(r#"send it as {"object": "s3://…"}"#), "{hinted:?}");
     refused(json!({"input": {"url": "https://"}}), "begins with http:// or https://");
     refused(json!({"input": {"url": format!("https://{}", "x".repeat(2048))}}), "more than 2048 characters");
     refused(json!({"input": {"url": "https://a", "image": "AAAA"}}), "line 1");
@@ -143,20 +236,20 @@ fn what_cannot_be_answered_is_a_problem_that_names_a_remedy() {
     let gzip = "content-type: image/png\r\ncontent-encoding: gzip\r\n";
     problem(post_with(fixture.address, gzip, &file("ok")), 415, "encoded");
     let unknown = json!({"input": image("ok"), "model": "big"});
-    problem(post(fixture.address, &unknown), 422, "there is no model 'big' here; there is 'tiny'");
+    problem(post(fixture.address, &unknown), 404, "there is no model 'big' here; there is 'tiny'");
     let unknown = json!({"input": image("ok"), "task": "count"});
     problem(post(fixture.address, &unknown), 422, "there is no task 'count'; there is embed, echo");
     problem(get(fixture.address, "/v1/images"), 404, "/v1/images");
     let wrong = problem(get(fixture.address, "/v1/embeddings"), 405, "GET is not understood here");
     assert_eq!(wrong.header("allow"), Some("post"));
 
-    let all_bad =
-        problem(post(fixture.address, &json!({"input": [image("bad"), {"image": "AAAA"}]})), 422, "each input");
+    let all_bad = problem(
+        post(fixture.address, &json!({"input": [image("bad"), {"image": "AAAA"}]})),
+        422,
+        "2 of 2 inputs failed",
+    );
     let data = all_bad.json()["data"].clone();
     assert_eq!((data.as_array().unwrap().len(), &data[0]["error"]["stage"]), (2, &json!("decode")));
-    let passing =
-        problem(post(fixture.address, &json!({"input": [image("bad"), image("machine")]})), 503, "each input");
-    assert_eq!(passing.header("retry-after"), Some("1"));
 }
 
 #[test]
@@ -228,10 +321,10 @@ fn nobody_works_for_a_client_that_went_away() {
 fn what_is_not_done_in_time_says_so() {
     let fixture = serve(4, |_, api| api.timeout = Duration::from_millis(300));
     // Processed in order: the second image is done, the first one is not.
-    let answer = post(fixture.address, &json!({"input": [image("bad"), image("wait")]}));
+    let answer = post(fixture.address, &json!({"input": [image("ok"), image("wait")]}));
     assert_eq!(answer.status, 504, "{answer:?}");
     let error = json!({"stage": "timeout", "reason": "not done within 0.3 s", "retryable": true});
-    assert_eq!(answer.json()["data"][1]["error"], error);
+    assert_eq!(answer.json()["data"][0], json!({"object": "error", "index": 1, "error": error}));
     let echoed = post(fixture.address, &json!({"input": image("x"), "task": "echo", "metadata": [1, {"a": null}]}));
     assert_eq!(echoed.json()["data"][0]["output"], json!([1, {"a": null}]), "another task is not held up");
     fixture.gate.open();
@@ -245,6 +338,8 @@ fn a_key_is_asked_for_where_there_is_one() {
     let without = with("");
     assert_eq!((without.status, without.header("www-authenticate")), (401, Some("bearer")));
     assert_eq!(detail(&without), "there is no API key");
+    let error = &without.json()["error"];
+    assert_eq!((&error["type"], &error["code"]), (&json!("authentication_error"), &json!("invalid_api_key")));
     for wrong in ["Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "Bearer", "Bearer ", "s3cret"] {
         assert_eq!(with(&format!("authorization: {wrong}\r\n")).status, 401, "{wrong}");
     }

@@ -6,7 +6,7 @@ mod support;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -173,7 +173,22 @@ fn health_and_metrics_are_there_without_the_api() {
     let metrics = get(server.address(), "/metrics");
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!((metrics.status, metrics.header("content-type")), (200, Some(content_type)));
-    assert!(metrics.body.starts_with("# TYPE of_worker gauge\nof_worker 1\n# HELP foveate_http_"), "{}", metrics.body);
+    assert!(metrics.body.starts_with("# TYPE of_worker gauge\nof_worker 1\n# HELP "), "{}", metrics.body);
+    let build = format!("foveate_build_info{{version=\"{}\",os=", env!("CARGO_PKG_VERSION"));
+    assert!(metrics.body.contains(&build), "{}", metrics.body);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    for (name, least, most) in [
+        ("process_cpu_seconds_total", 1e-6, 1e6),
+        ("process_start_time_seconds", now - 86_400.0, now + 1.0),
+        ("process_resident_memory_bytes", 1e6, 1e12),
+        ("process_threads", 3.0, 1e4),
+        ("process_open_fds", 5.0, 1e5),
+        ("process_max_fds", 5.0, 1e10),
+    ] {
+        let line = metrics.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value: f64 = line.unwrap_or_else(|| panic!("no {name}: {}", metrics.body)).parse().unwrap();
+        assert!((least..most).contains(&value), "{name} {value}");
+    }
     assert!(
         metrics.body.contains("foveate_http_requests_total{route=\"/healthz\",status=\"503\"} 1\n"),
         "{}",
@@ -201,6 +216,8 @@ fn options_that_make_no_sense_are_told_so() {
     let message = |change| start(change).to_string();
     assert_eq!(message(|_, api| api.max_images = 5), "5 images in a request: there is room for 1 to 4");
     assert!(message(|_, api| api.max_body_bytes = u64::MAX).contains("three times as many in hand"));
+    assert!(message(|_, api| api.models.clear()).contains("without a name"));
+    assert!(message(|_, api| api.timeout = Duration::MAX).contains("at most a day"));
     assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key"));
     assert!(message(|options, _| options.max_connections = 0).contains("connection"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

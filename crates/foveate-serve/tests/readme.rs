@@ -31,7 +31,7 @@ fn every_curl_command_of_the_readme_works() {
     let commands: Vec<String> = blocks.flat_map(commands).collect();
     assert_eq!(commands.len(), 6, "{commands:?}");
     // This test does not request images from the web.
-    let expected = [422, 200, 200, 200, 200, 202];
+    let expected = [422, 422, 200, 200, 200, 202];
     for (command, expected) in commands.iter().zip(expected) {
         let mut command = command.replace("http://localhost:8080", &format!("http://{}", fixture.address));
         if !command.contains("Authorization") {

@@ -57,7 +57,7 @@ fn the_document_says_what_this_server_is_set_up_for() {
         assert_eq!(document["components"]["schemas"]["Task"]["enum"], serde_json::json!(["embed", "echo"]));
     }
     let has = |document: &Value, pointer: &str| document.pointer(pointer).is_some();
-    let of_key = ["/paths/~1v1~1embeddings/post/security", "/paths/~1v1~1models/get/responses/401"];
+    let of_key = ["/paths/~1v1~1embeddings/post/security", "/paths/~1v1~1models~1{model}/get/responses/401"];
     let of_queue = ["/components/schemas/Request/properties/callback", "/paths/~1v1~1embeddings/post/responses/202"];
     for pointer in of_key.into_iter().chain(of_queue) {
         assert!(has(&with, pointer) && !has(&without, pointer), "{pointer}");

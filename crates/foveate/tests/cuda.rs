@@ -6,12 +6,12 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
-use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, npy_rows, run};
+use common::server::{Server, serve};
+use common::{CONFORMANCE, PHOTOS, assert_same_tree, csv, embed, foveate, npy_rows, run};
 use foveate_cuda_emulator::for_trial;
 use foveate_testkit::{ignore, trials};
 
@@ -130,15 +130,15 @@ fn a_device_that_is_not_there_is_said_in_one_line() {
 /// Returns the answer of `foveate serve` on emulated devices to one request with these files: for each file a vector,
 /// or the stage that failed.
 fn served(libraries: &Path, order: &str, files: &[PathBuf], args: &[&str]) -> Vec<Result<Vec<f32>, String>> {
-    let mut command = foveate();
-    command.args(["serve", "--model", TINY, "--listen", "127.0.0.1:0", "--batch", "5", "--workers", "2"]);
+    let mut command = serve();
     // An emulated device is slow.
-    command.args(["--timeout", "900", "--stall", "900"]).args(args);
+    command.args(["--batch", "5", "--workers", "2", "--timeout", "900", "--stall", "900"]).args(args);
     command.env("LD_LIBRARY_PATH", libraries).env("CUDA_EMULATOR_ORDER", order).env("CUDA_EMULATOR_DEVICES", "2");
-    let mut server = Server(command.env_remove("FOVEATE_CUDA_LIB").stderr(Stdio::piped()).spawn().unwrap());
-    let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let address = log.find_map(|line| Some(line.split_once("address=")?.1.split(' ').next()?.to_owned())).unwrap();
-    let answer = post(&address, files);
+    let graphs = tempfile::NamedTempFile::new().unwrap();
+    command.env("CUDA_EMULATOR_GRAPHS", graphs.path());
+    let server = Server::start(command.env_remove("FOVEATE_CUDA_LIB"));
+    let answer = post(&server, files);
+    check_graphs(&std::fs::read_to_string(graphs.path()).unwrap(), &server.ask("GET /metrics", "", b""));
     let vector = |item: &serde_json::Value| match item["embedding"].as_array() {
         Some(components) => Ok(components.iter().map(|component| component.as_f64().unwrap() as f32).collect()),
         None => Err(item["error"].to_string()),
@@ -146,32 +146,30 @@ fn served(libraries: &Path, order: &str, files: &[PathBuf], args: &[&str]) -> Ve
     answer["data"].as_array().unwrap_or_else(|| panic!("{answer}")).iter().map(vector).collect()
 }
 
-/// Killed when dropped, also by a failed test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Checks that each device captured one graph for each size of its batches, of which there are at most five. A graph's
+/// line is its device and a number that grows with the batch.
+fn check_graphs(graphs: &str, metrics: &str) {
+    let count = "foveate_batch_images_count{task=\"embed\"} ";
+    let batches = metrics.lines().find_map(|line| line.strip_prefix(count)).unwrap_or_else(|| panic!("{metrics}"));
+    let distinct: BTreeSet<&str> = graphs.lines().collect();
+    assert_eq!(graphs.lines().count(), distinct.len(), "captured again: {graphs}");
+    for device in ["0", "1"] {
+        let sizes = distinct.iter().filter(|line| line.starts_with(device)).count();
+        assert!(sizes <= 5, "{graphs}");
     }
+    assert!(!distinct.is_empty() && batches.parse::<usize>().unwrap() > distinct.len(), "{batches}: {graphs}");
 }
 
 /// Posts a form with these files and returns the answer.
-fn post(address: &str, files: &[PathBuf]) -> serde_json::Value {
+fn post(server: &Server, files: &[PathBuf]) -> serde_json::Value {
     let mut body = Vec::new();
     for file in files {
         body.extend(b"--edge\r\nContent-Disposition: form-data; name=\"image\"; filename=\"x\"\r\n\r\n");
         body.extend(std::fs::read(file).unwrap());
         body.extend(b"\r\n");
     }
-    body.extend(b"--edge--\r\n");
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    let head = "Host: x\r\nConnection: close\r\nContent-Type: multipart/form-data; boundary=edge";
-    write!(stream, "POST /v1/embeddings HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n").unwrap();
-    stream.write_all(&body).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    body.extend(b"--edge\r\nContent-Disposition: form-data; name=\"partial_results\"\r\n\r\ntrue\r\n--edge--\r\n");
+    let answer = server.ask("POST /v1/embeddings", "Content-Type: multipart/form-data; boundary=edge\r\n", &body);
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 

@@ -44,6 +44,8 @@ struct Graph {
     };
     Device* device;
     std::vector<Step> steps;
+    // Of its kernels together, by which programs tell graphs of different batches apart.
+    uint64_t blocks = 0;
 };
 
 struct GraphExec {

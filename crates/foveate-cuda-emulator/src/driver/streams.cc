@@ -1,4 +1,7 @@
 // libcuda.so.1: streams, events, graphs, host functions.
+#include <cstdlib>
+#include <fstream>
+
 #include "driver/machine.h"
 
 using Clock = std::chrono::steady_clock;
@@ -12,6 +15,12 @@ void make_stream(CUstream* out, unsigned flags, int priority) {
     bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
     *out =
         machine.streams.add(std::make_unique<Stream>(Stream{&device, blocking, false, priority, nullptr, nullptr, {}}));
+}
+
+// Appends a line for the graph to the file that CUDA_EMULATOR_GRAPHS names.
+void note(const Graph& graph) {
+    const char* path = std::getenv("CUDA_EMULATOR_GRAPHS");
+    if (path != nullptr) std::ofstream(path, std::ios::app) << graph.device->ordinal << ' ' << graph.blocks << '\n';
 }
 
 Event& usable_event(Machine& machine, CUevent handle) {
@@ -174,6 +183,7 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, 
         constexpr unsigned long long KNOWN = 1 | 2 | 8;
         require(exec != nullptr && (flags & ~KNOWN) == 0);
         *exec = machine.execs.add(std::make_unique<GraphExec>(GraphExec{*machine.graphs.find(graph), nullptr}));
+        note((*exec)->graph);
     });
 }
 

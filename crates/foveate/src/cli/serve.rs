@@ -43,7 +43,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
 /// Returns the API's limits: the defaults, overridden by the arguments.
 fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
     let usual = Api::new(Arc::clone(engine), model);
+    let models = if args.served_model_name.is_empty() { usual.models } else { args.served_model_name.clone() };
     Api {
+        models,
+        cors: args.cors_origin.clone(),
         max_images: args.max_images.unwrap_or(usual.max_images),
         max_body_bytes: args.max_body,
         // A request needs memory for up to three times its body.

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use foveate::queue::{Job, QueueOptions};
+use foveate::serve::Origin;
 use foveate::telemetry::Format;
 use foveate::worker::Encoding;
 
 use super::job_args::{EmbeddingArgs, StorageArgs};
-use super::values::{parse_count, parse_positive, parse_seconds, parse_setting};
+use super::values::{parse_count, parse_listen, parse_positive, parse_seconds, parse_setting};
 
 pub(crate) const WORKER_EXAMPLES: &str = "\
 Examples:
@@ -44,6 +46,8 @@ Exit codes: 0 all jobs are queued; 1 some are not; 2 the command line cannot wor
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:
   foveate serve --listen 127.0.0.1:8080 --model facebook/dinov2-small
+  foveate serve --listen :8080 --api-keys keys.txt \\
+      --served-model-name photos --cors-origin https://app.example.com
   # workers need the same --callback-host
   foveate serve --queue nats://localhost/jobs --callback-host api.example.com
   curl -s http://127.0.0.1:8080/v1/embeddings \\
@@ -226,8 +230,8 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Output")]
     pub(crate) segment_age: Duration,
 
-    /// Serve /healthz, /readyz and /metrics at this address.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Display")]
+    /// Serve /healthz, /readyz and /metrics at this address; `:9464` is all interfaces.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen, help_heading = "Display")]
     pub(crate) listen: Option<SocketAddr>,
 
     #[command(flatten)]
@@ -285,9 +289,13 @@ pub(crate) struct EnqueueArgs {
 /// Arguments of `serve`.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// The address to listen at.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    /// The address to listen at; `:8080` is all interfaces.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = parse_listen)]
     pub(crate) listen: SocketAddr,
+
+    /// A name of the model in requests; answers have the first one. Default: the value of --model. Repeatable.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), help_heading = "Requests")]
+    pub(crate) served_model_name: Vec<String>,
 
     /// Most images of one request. Default: 64, but at most --max-in-flight.
     #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Requests")]
@@ -304,6 +312,11 @@ pub(crate) struct ServeArgs {
     /// A file with one API key per line. Without it, the server answers every request.
     #[arg(long, value_name = "FILE", help_heading = "Requests")]
     pub(crate) api_keys: Option<PathBuf>,
+
+    /// Allow scripts of web pages from this origin, such as `https://app.example.com` (CORS); `*` allows all origins.
+    /// Repeatable.
+    #[arg(long, value_name = "ORIGIN", help_heading = "Requests")]
+    pub(crate) cors_origin: Vec<Origin>,
 
     /// The queue for requests that name a callback: `nats://host:4222/stream`, `sqs://queue`. Needs --callback-host.
     #[arg(long, value_name = "ADDRESS", requires = "callback_host", help_heading = "Queue")]

@@ -1,5 +1,7 @@
-//! Values of arguments: numbers with suffixes, seconds, settings by name.
+//! Values of arguments: numbers with suffixes, seconds, settings by name, addresses.
 
+use std::fmt::Display;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -21,6 +23,19 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let refused = || "expected a number of seconds from 0, such as 2 or 0.5".to_owned();
     let seconds = f64::from_str(text).map_err(|_| refused())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| refused())
+}
+
+/// Parses an address to listen at. Without a host, it means all interfaces. A host's IPv4 address is preferred.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let refused = |why: &dyn Display| {
+        format!("{why}; write HOST:PORT, such as 127.0.0.1:8080 or localhost:8080, or :8080 for all interfaces")
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| refused(&"there is no port"))?;
+    let port: u16 = port.parse().map_err(|_| refused(&format_args!("'{port}' is not a port")))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = if host.is_empty() { "0.0.0.0" } else { host };
+    let found = (host, port).to_socket_addrs().map_err(|error| refused(&error))?;
+    found.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| refused(&"the host has no address"))
 }
 
 /// Parses a number with an optional suffix: K, M and G are thousands, millions and thousand millions.
@@ -65,6 +80,22 @@ mod tests {
         assert_eq!("off".parse(), Ok(CountOrOff(None)));
         assert_eq!("20".parse(), Ok(CountOrOff(Some(20))));
         assert!("1%".parse::<CountOrOff>().is_err());
+    }
+
+    #[test]
+    fn addresses_to_listen_at_may_be_names_or_ports_alone() {
+        for (text, address) in [
+            ("127.0.0.1:8080", "127.0.0.1:8080"),
+            ("localhost:8080", "127.0.0.1:8080"),
+            (":8080", "0.0.0.0:8080"),
+            ("[::1]:0", "[::1]:0"),
+        ] {
+            assert_eq!(parse_listen(text).unwrap().to_string(), address);
+        }
+        for (bad, why) in [("8080", "there is no port"), (":http", "'http' is not a port"), ("a b:1", "")] {
+            let message = parse_listen(bad).unwrap_err();
+            assert!(message.starts_with(why) && message.contains("; write HOST:PORT"), "{message}");
+        }
     }
 
     #[test]

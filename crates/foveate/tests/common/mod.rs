@@ -3,6 +3,8 @@
 // Each test file uses only some of these functions.
 #![allow(dead_code)]
 
+pub(crate) mod server;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,82 @@
+//! `foveate serve` as its users and operators see it.
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use common::server::{Server, serve};
+use common::{PHOTOS, foveate, run};
+use foveate_testkit::{python, trials};
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        openai_clients_see_vectors_and_errors_as_they_know_them,
+        each_request_is_one_line_of_the_log,
+        addresses_may_be_names_and_bad_arguments_are_refused,
+    ])
+}
+
+/// A command whose server has one API key, `key`.
+fn with_key(folder: &Path) -> Command {
+    let keys = folder.join("keys");
+    fs::write(&keys, "key\n").unwrap();
+    let mut command = serve();
+    command.arg("--api-keys").arg(keys);
+    command
+}
+
+fn openai_clients_see_vectors_and_errors_as_they_know_them() {
+    let mut client = python(&["openai"]);
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["--served-model-name", "org/photos", "--served-model-name", "text-embedding-3-small"];
+    let server = Server::start(with_key(folder.path()).args(names).args(["--cors-origin", "https://app.example.com"]));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openai_client.py");
+    run(client.arg(script).arg(&server.address).arg(Path::new(PHOTOS).join("24_exact_224.jpg"))).expect(0);
+
+    let asks = "Origin: https://app.example.com\r\nAccess-Control-Request-Method: POST\r\n";
+    let preflight = server.ask("OPTIONS /v1/embeddings", asks, b"").to_ascii_lowercase();
+    assert!(preflight.contains("access-control-allow-origin: https://app.example.com"), "{preflight}");
+    let metrics = server.ask("GET /metrics", "", b"");
+    assert!(
+        metrics.contains("foveate_build_info{version=") && metrics.contains("process_cpu_seconds_total "),
+        "{metrics}"
+    );
+}
+
+fn each_request_is_one_line_of_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(with_key(folder.path()).args(["--log", "json"]));
+    let key = "Authorization: Bearer key\r\nContent-Type: image/png\r\n";
+    let named = format!("{key}Idempotency-Key: order-7\r\n");
+    for (line, headers, status, reason, id) in [
+        ("GET /v1/models", "", 401, Some("there is no API key"), None),
+        ("GET /v1/models?secret", key, 200, None, None),
+        ("POST /v1/embeddings", &*named, 422, Some("1 of 1 inputs failed; input 0: decode: "), Some("order-7")),
+        ("GET /nowhere", "", 404, Some("there is nothing at /nowhere"), None),
+        ("GET /healthz", "", 200, None, None),
+    ] {
+        server.ask(line, headers, b"no image");
+        let logged: serde_json::Value = serde_json::from_str(&server.logged("\"request\"")).unwrap();
+        let (method, path) = line.split('?').next().unwrap().split_once(' ').unwrap();
+        assert_eq!((&logged["method"], &logged["path"]), (&method.into(), &path.into()), "{logged}");
+        assert_eq!((&logged["status"], logged["id"].as_str()), (&status.into(), id), "{logged}");
+        let said = logged["reason"].as_str();
+        assert!(said.is_some() == reason.is_some() && said.unwrap_or("").starts_with(reason.unwrap_or("")), "{logged}");
+        assert!(logged["peer"].as_str().unwrap().starts_with("127.0.0.1:") && logged["ms"].is_u64(), "{logged}");
+    }
+}
+
+fn addresses_may_be_names_and_bad_arguments_are_refused() {
+    let server = Server::start(foveate().args(["serve", "--model", common::TINY, "--listen", "localhost:0"]));
+    assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
+    assert!(server.ask("GET /healthz", "", b"").starts_with("HTTP/1.1 200"));
+    let refused = |arguments: &[&str], text| run(foveate().arg("serve").args(arguments)).expect_error(2, text);
+    refused(&["--listen", "8080"], "there is no port; write HOST:PORT");
+    refused(&["--cors-origin", "https://example.com/"], "is not an origin; write scheme and host alone");
+    refused(&["--timeout=-1"], "expected a number of seconds from 0");
+    refused(&["--served-model-name", ""], "a value is required");
+}
