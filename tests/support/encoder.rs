@@ -5,11 +5,24 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use foveate_core::{PixelBatch, VectorBuf};
+use foveate_dinov2::Model;
 use foveate_encode::Encoder;
+use foveate_testkit::{Trial, data, trial};
 use safetensors::{Dtype, SafeTensors};
+
+/// The fixture models.
+pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
+/// Cards of models with generated weights, and the goldens' names for these.
+pub(crate) const SEEDED: [(&str, &str); 2] =
+    [("dinov2-small", "dinov2-small"), ("dinov2-with-registers-small", "dinov2-small-with-registers")];
+
+pub(crate) fn tiny(name: &str) -> Model {
+    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
+}
 
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
@@ -64,6 +77,11 @@ pub(crate) fn encode(encoder: &mut dyn Encoder, pixels: &[u8]) -> VectorBuf {
     let mut out = VectorBuf::new();
     encoder.encode(PixelBatch::new(pixels, encoder.spec().input).unwrap(), &mut out).unwrap();
     out
+}
+
+/// An error with its causes, whose line breaks it keeps.
+pub(crate) fn said(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", said(cause)))
 }
 
 /// How close a vector must be to its golden.
@@ -130,26 +148,57 @@ pub(crate) fn check(
     }
 }
 
-/// Compares vectors of the fixture model `name` with every available golden.
-pub(crate) fn check_tiny(name: &str, encoder: &mut dyn Encoder, folder: &Path, tier: Tier) {
+/// Trials of an encoder of checkpoints, opened for `cls+mean`: its vectors are the goldens' of every model.
+pub(crate) fn golden_trials<E: Encoder + 'static>(open: fn(&Model) -> E) -> Vec<Trial> {
+    let tiny_models = move |folder: &Path| {
+        TINY.iter().for_each(|name| check_tiny(name, "", &mut open(&tiny(name)), folder, STRICT));
+    };
+    let seeded_models = move |goldens: &Path, crops: &Path| {
+        for (card, name) in SEEDED {
+            check_seeded(name, "", &mut open(&Model::seeded(card).unwrap()), goldens, crops, STRICT);
+        }
+    };
+    let committed = || fixtures().join("goldens");
+    let seeded = "seeded_embeddings.safetensors";
+    vec![
+        trial("tiny_models", move || tiny_models(&committed())),
+        trial("tiny_models_and_more_goldens", move || tiny_models(&data("goldens/hf"))),
+        trial("seeded_models", move || seeded_models(&committed().join(seeded), &committed())),
+        trial("seeded_models_and_more_goldens", move || {
+            seeded_models(&data(&format!("goldens/{seeded}")), &data("goldens/hf"));
+        }),
+    ]
+}
+
+/// Compares vectors of the fixture model `name` with every available golden. `form` tells its encoders apart.
+pub(crate) fn check_tiny(name: &str, form: &str, encoder: &mut dyn Encoder, folder: &Path, tier: Tier) {
     let goldens = Goldens::read(&folder.join(format!("embeddings_{name}.safetensors")));
     for recipe in ["hf_pil", "squash"] {
         let class = keys(&format!("{recipe}.cls"), [".f32", ".f64"]);
         let mean = keys(&format!("{recipe}.patch_mean"), [".f32", ".f64"]);
         assert!(class.iter().chain(&mean).filter(|&key| goldens.tensors.contains_key(key)).count() >= 2);
-        check(name, encoder, &goldens, [&class, &mean], &folder.join(format!("crop_{recipe}")), tier);
+        let crops = folder.join(format!("crop_{recipe}"));
+        check(&format!("{name} {form}"), encoder, &goldens, [&class, &mean], &crops, tier);
     }
 }
 
 /// Compares vectors of a model with generated weights, which the goldens call `name`; `crops` is the folder of the
 /// crops.
-pub(crate) fn check_seeded(name: &str, encoder: &mut dyn Encoder, goldens: &Path, crops: &Path, tier: Tier) {
+pub(crate) fn check_seeded(
+    name: &str,
+    form: &str,
+    encoder: &mut dyn Encoder,
+    goldens: &Path,
+    crops: &Path,
+    tier: Tier,
+) {
     let goldens = Goldens::read(goldens);
     for recipe in ["hf_pil", "squash"] {
         let class = keys(&format!("{name}.{recipe}"), [".cls", ".cls64"]);
         let mean = [format!("{name}.{recipe}.patch_mean")];
         assert!(goldens.tensors.contains_key(&class[0]) && goldens.tensors.contains_key(&mean[0]));
-        check(name, encoder, &goldens, [&class, &mean], &crops.join(format!("crop_{recipe}")), tier);
+        let crops = crops.join(format!("crop_{recipe}"));
+        check(&format!("{name} {form}"), encoder, &goldens, [&class, &mean], &crops, tier);
     }
 }
 

@@ -3,7 +3,9 @@ use std::time::Instant;
 use candle_core::Tensor;
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::Model;
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident};
+use foveate_encode::{
+    DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident, Threads,
+};
 
 use crate::device;
 use crate::network::{Network, engine};
@@ -13,7 +15,7 @@ pub struct CandleEncoder {
     spec: EncoderSpec,
     network: Network,
     /// On the CPU, candle's matrix products, LayerNorms and softmax run on these threads.
-    pool: rayon::ThreadPool,
+    threads: Threads,
 }
 
 impl CandleEncoder {
@@ -29,7 +31,10 @@ impl CandleEncoder {
         let dtype = dtype(options)?;
         let device = device::open(&options.device)?;
         let threads = if device.is_cpu() { options.threads.max(1) } else { 1 };
-        Ok(Self { spec: spec(model, options), network: Network::new(model, device, dtype)?, pool: pool(threads)? })
+        let recipe = &model.preprocess;
+        // candle divides a matrix product by its size, so the order of summation depends on the batch.
+        let spec = options.spec(recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size);
+        Ok(Self { spec, network: Network::new(model, device, dtype)?, threads: Threads::start(threads)? })
     }
 }
 
@@ -40,8 +45,8 @@ impl Encoder for CandleEncoder {
 
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         self.spec.check(batch)?;
-        let Self { spec, network, pool } = self;
-        let (vectors, times) = pool.install(|| run(network, spec, batch)).map_err(engine)?;
+        let Self { spec, network, threads } = self;
+        let (vectors, times) = threads.run(|| run(network, spec, batch)).map_err(engine)?;
         out.reset(batch.len(), spec.dim).copy_from_slice(&vectors);
         Ok(times)
     }
@@ -81,24 +86,4 @@ fn dtype(options: &EncoderOptions) -> Result<candle_core::DType, EncodeError> {
         ))),
         other => Err(EncodeError::Unsupported(format!("{} in candle", other.name()))),
     }
-}
-
-fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
-    EncoderSpec {
-        input: model.preprocess.crop,
-        mean: model.preprocess.mean,
-        std: model.preprocess.std,
-        dim: options.pooling.dim(model.config.hidden_size),
-        pooling: options.pooling,
-        device: options.device.clone(),
-        dtype: options.dtype,
-        max_batch: options.max_batch.max(1),
-        // candle divides a matrix product by its size, so the order of summation differs.
-        batch_invariant: false,
-    }
-}
-
-fn pool(threads: usize) -> Result<rayon::ThreadPool, EncodeError> {
-    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("candle-{i}"));
-    builder.build().map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}").into()))
 }

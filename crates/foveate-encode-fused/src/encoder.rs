@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::{Model, ModelError};
-use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident};
+use foveate_encode::{
+    DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Overlap, Resident, Threads,
+};
 use rayon::prelude::*;
 
 use crate::kernel::Isa;
@@ -23,7 +25,7 @@ pub struct FusedEncoder {
     spec: EncoderSpec,
     network: Network,
     /// `None` for one thread, which is then the caller's.
-    pool: Option<rayon::ThreadPool>,
+    threads: Option<Threads>,
     /// One per thread.
     whole: Vec<Scratch>,
     /// Each shared by the threads that divide an image among them.
@@ -50,8 +52,8 @@ impl FusedEncoder {
         let parts = threads.min(network.tokens() / MIN_PART).max(1);
         let divided = if parts > 1 { threads / parts } else { 0 };
         Ok(Self {
-            spec: spec(model, options),
-            pool: pool(threads)?,
+            spec: EncoderSpec { batch_invariant: true, ..spec(model, options) },
+            threads: (threads > 1).then(|| Threads::start(threads)).transpose()?,
             whole: (0..threads).map(|_| Scratch::new(&network, 1)).collect(),
             divided: (0..divided).map(|_| Scratch::new(&network, parts)).collect(),
             network,
@@ -67,15 +69,15 @@ impl Encoder for FusedEncoder {
     fn encode(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
         self.spec.check(batch)?;
-        let Self { spec, network, pool, whole, divided } = self;
+        let Self { spec, network, threads, whole, divided } = self;
         let rows = out.reset(batch.len(), spec.dim);
         let mut images = (0..batch.len()).filter_map(|i| batch.slice(i..i + 1)).zip(rows.chunks_exact_mut(spec.dim));
-        let Some(pool) = pool else {
+        let Some(threads) = threads else {
             images.for_each(|(image, row)| whole[0].run(network, image, row));
             return Ok(EncodeTimes::forward_since(started));
         };
         let rest = if divided.is_empty() { 0 } else { batch.len() % whole.len() };
-        pool.install(|| {
+        threads.run(|| {
             share(network, whole, images.by_ref().take(batch.len() - rest));
             share(network, divided, images);
         });
@@ -153,27 +155,10 @@ fn check(options: &EncoderOptions) -> Result<(), EncodeError> {
 }
 
 pub(crate) fn spec(model: &Model, options: &EncoderOptions) -> EncoderSpec {
-    EncoderSpec {
-        input: model.preprocess.crop,
-        mean: model.preprocess.mean,
-        std: model.preprocess.std,
-        dim: options.pooling.dim(model.config.hidden_size),
-        pooling: options.pooling,
-        device: options.device.clone(),
-        dtype: options.dtype,
-        max_batch: options.max_batch.max(1),
-        batch_invariant: true,
-    }
+    let recipe = &model.preprocess;
+    options.spec(recipe.crop, (recipe.mean, recipe.std), model.config.hidden_size)
 }
 
 pub(crate) fn unusable(error: ModelError) -> EncodeError {
     EncodeError::Model(error.into())
-}
-
-fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {
-    if threads == 1 {
-        return Ok(None);
-    }
-    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("forward-{i}"));
-    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}").into()))
 }

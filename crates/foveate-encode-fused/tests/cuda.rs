@@ -23,7 +23,7 @@ use foveate_encode::{
 };
 use foveate_encode_fused::{CudaEncoder, FusedEncoder};
 use foveate_testkit::{data, ignore, run, trials};
-use support::{Goldens, HALF, STRICT, distance, encode, fixtures, worse};
+use support::{Goldens, HALF, STRICT, distance, encode, fixtures, tiny, worse};
 
 fn main() -> ExitCode {
     let mut trials = trials![
@@ -87,10 +87,6 @@ impl Gpu {
             test(order);
         }
     }
-}
-
-fn tiny(name: &str) -> Model {
-    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
 }
 
 /// A model of generated weights with DINOv2's head width, which the tensor cores' attention requires.

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_would_help() {
-        let refusal = |words| refused(Device::Cuda(1), words).to_string();
+        let refusal = |words| foveate_core::error_chain(&refused(Device::Cuda(1), words));
         assert_eq!(
             refusal("CUDA execution provider is not enabled in this build."),
             "device cuda:1 unavailable: CUDA execution provider is not enabled in this build; this libonnxruntime is for \

@@ -16,7 +16,7 @@ use foveate_encode::{
 };
 use foveate_encode_ort::OrtEncoder;
 use foveate_testkit::{run, trials};
-use support::{TINY, encode, graph, need_onnx_runtime, options, registry, tiny};
+use support::{TINY, encode, graph, need_onnx_runtime, options, registry, said, tiny};
 
 fn main() -> ExitCode {
     run(trials![
@@ -161,7 +161,7 @@ fn the_registry_opens_it() {
 
 fn refusal(graph: &Graph, options: &EncoderOptions) -> String {
     match OrtEncoder::open(graph, options).map(|_| ()) {
-        Err(error) => error.to_string(),
+        Err(error) => said(&error),
         Ok(()) => panic!("{} was opened", graph.name),
     }
 }

@@ -14,7 +14,7 @@ use foveate_dinov2::Model;
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
 use foveate_encode_ort::OrtEncoder;
 use foveate_testkit::{Resource, Trial, run_in_turn, trial};
-use support::{Goldens, HALF, STRICT, TINY, encode, exported, fixtures, options, tiny};
+use support::{Goldens, HALF, STRICT, TINY, encode, exported, fixtures, options, said, tiny};
 
 const DEVICES: [&str; 2] = ["cuda:0", "tensorrt:0"];
 
@@ -130,7 +130,7 @@ fn a_device_that_there_is_not() {
             options.settings.insert("engine_cache".to_owned(), folder);
         }
         let error = OrtEncoder::open(&tiny("tiny"), &options).map(|_| ()).unwrap_err();
-        let text = error.to_string();
+        let text = said(&error);
         assert!(matches!(error, EncodeError::Device { device: named, .. } if named == device), "{text}");
         assert!(!text.contains('\n'), "{text}");
         assert!(!Path::new(cache.path()).join("engines").exists(), "nothing is made for a device that is not there");

@@ -14,7 +14,7 @@ use foveate_core::Backend;
 use foveate_encode::{EncodeError, EncoderOptions};
 use foveate_encode_ort::OrtEncoder;
 use foveate_testkit::{Resource, ignore, trials};
-use support::{need_onnx_runtime, registry, tiny};
+use support::{need_onnx_runtime, registry, said, tiny};
 
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 /// Makes a process of this program the child.
@@ -58,8 +58,9 @@ fn attempt() -> String {
         Ok(_) => format!("works with {} on {}", health.library.unwrap(), health.devices.join(" ")),
         Err(error @ EncodeError::Device { .. }) => {
             let problem = health.problem.unwrap();
-            assert_eq!(error.to_string(), format!("device cpu unavailable: {}; {}", problem.cause, problem.remedy));
-            error.to_string()
+            let text = said(&error);
+            assert_eq!(text, format!("device cpu unavailable: {}; {}", problem.cause, problem.remedy));
+            text
         }
         Err(other) => panic!("{other}"),
     }
@@ -172,7 +173,7 @@ fn cannot_be_had(device: &str) {
     match OrtEncoder::open(&tiny("tiny"), &options).map(|_| ()) {
         Ok(()) => ignore(format!("{device} works here")),
         Err(error @ EncodeError::Device { .. }) => {
-            let text = error.to_string();
+            let text = said(&error);
             assert!(text.starts_with(&format!("device {device} unavailable: ")) && !text.contains('\n'), "{text}");
             let remedies = ["rebuild with `-F ort-", "onnxruntime-gpu", "ort-cuda", "driver", "tensorrt-cu13"];
             assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{text}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use foveate_core::{PixelBatch, Size, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::{
-    DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling, Resident,
+    DType, EncodeError, EncodeTimes, Encoder, EncoderOptions, EncoderSpec, Graph, Overlap, Pooling, Resident, Threads,
 };
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
@@ -24,7 +24,7 @@ use crate::script::Script;
 pub struct TchEncoder {
     spec: EncoderSpec,
     /// `None` for one thread, which is then the caller's.
-    pool: Option<rayon::ThreadPool>,
+    threads: Option<Threads>,
     /// One per thread.
     lanes: Vec<Engine>,
     device: Device,
@@ -83,7 +83,8 @@ impl TchEncoder {
         let threads = if device == Device::Cpu { threads.max(1) } else { 1 };
         let lanes = vec![engine; threads];
         let staging = Staging::default();
-        Ok(Self { spec, pool: pool(threads)?, lanes, device, staging, resident: None, _tf32: tf32 })
+        let threads = (threads > 1).then(|| Threads::start(threads)).transpose()?;
+        Ok(Self { spec, threads, lanes, device, staging, resident: None, _tf32: tf32 })
     }
 }
 
@@ -120,7 +121,7 @@ impl TchEncoder {
     /// Lets every lane compute the next image until none is left.
     fn encode_on_host(&mut self, batch: PixelBatch<'_>, out: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
         let started = Instant::now();
-        let Self { spec, pool, lanes, device, .. } = self;
+        let Self { spec, threads, lanes, device, .. } = self;
         let rows = out.reset(batch.len(), spec.dim);
         // A single image is as fast as one among others: 8 at a time differ by less than the measurements' noise.
         let images = (0..batch.len()).filter_map(|i| batch.slice(i..i + 1));
@@ -139,9 +140,9 @@ impl TchEncoder {
             sum += times;
             Ok(sum)
         };
-        let times = match pool {
+        let times = match threads {
             None => run(&mut lanes[0])?,
-            Some(pool) => pool.install(|| {
+            Some(threads) => threads.run(|| {
                 let lanes = lanes.par_iter_mut().with_max_len(1);
                 lanes.map(run).try_reduce(EncodeTimes::default, sum)
             })?,
@@ -259,25 +260,7 @@ fn tf32(options: &EncoderOptions) -> Result<bool, EncodeError> {
     }
 }
 
-fn spec(options: &EncoderOptions, input: Size, (mean, std): ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
-    EncoderSpec {
-        input,
-        mean,
-        std,
-        dim: options.pooling.dim(hidden),
-        pooling: options.pooling,
-        device: options.device.clone(),
-        dtype: options.dtype,
-        max_batch: options.max_batch.max(1),
-        // On a CPU, one thread computes every image by itself.
-        batch_invariant: options.device == "cpu",
-    }
-}
-
-fn pool(threads: usize) -> Result<Option<rayon::ThreadPool>, EncodeError> {
-    if threads == 1 {
-        return Ok(None);
-    }
-    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("forward-{i}"));
-    builder.build().map(Some).map_err(|e| EncodeError::Engine(format!("cannot start {threads} threads: {e}").into()))
+fn spec(options: &EncoderOptions, input: Size, statistics: ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
+    // On a CPU, one thread computes every image by itself.
+    EncoderSpec { batch_invariant: options.device == "cpu", ..options.spec(input, statistics, hidden) }
 }

@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{TINY, encode, tiny, tiny_script};
+use common::{TINY, encode, said, tiny, tiny_script};
 use foveate_core::{Backend, Size};
 use foveate_dinov2::{Model, SeededWeights};
 use foveate_encode::{
@@ -107,7 +107,8 @@ fn refusal(model: AnyModel<Model>, options: &EncoderOptions) -> EncodeError {
     match open(&model, options) {
         Ok(_) => panic!("{options:?} must be refused"),
         Err(error) => {
-            assert!(!error.to_string().contains('\n'), "an error is one line: {error}");
+            let text = said(&error);
+            assert!(!text.contains('\n'), "an error is one line: {text}");
             error
         }
     }

@@ -8,7 +8,7 @@ mod common;
 
 use std::process::ExitCode;
 
-use common::{Goldens, HALF, STRICT, TINY, check, encode, fixtures, keys, tiny, tiny_script};
+use common::{Goldens, HALF, STRICT, TINY, check, encode, fixtures, keys, said, tiny, tiny_script};
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_encode::{DType, EncodeError, Encoder, EncoderOptions, Pooling, conformance};
 use foveate_encode_tch::TchEncoder;
@@ -105,7 +105,7 @@ fn two_encoders_side_by_side() {
 fn beyond_the_last() {
     let options = EncoderOptions { device: "cuda:63".to_owned(), ..on(DType::F32) };
     let error = TchEncoder::new(&tiny("tiny"), &options).map(|_| ()).unwrap_err();
-    let text = error.to_string();
+    let text = said(&error);
     assert!(matches!(error, EncodeError::Device { device, .. } if device == "cuda:63"), "{text}");
     let reasons = ["CUDA device(s), the first being cuda:0", "setup --only tch-cuda", "no NVIDIA GPU"];
     // The message names the missing library's file.

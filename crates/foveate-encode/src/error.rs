@@ -10,10 +10,10 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum EncodeError {
     /// The model's files are missing, incomplete or of another architecture.
-    #[error("model: {0}")]
+    #[error("model")]
     Model(#[source] Cause),
     /// The device or its library is missing. There is no silent fallback to another one.
-    #[error("device {device} unavailable: {reason}")]
+    #[error("device {device} unavailable")]
     Device {
         /// The requested device.
         device: String,
@@ -37,8 +37,16 @@ pub enum EncodeError {
     /// The batch does not match `spec()`.
     #[error("batch does not fit the encoder: {0}")]
     Batch(String),
+    /// The system refuses the encoder's threads.
+    #[error("cannot start {count} threads")]
+    Threads {
+        /// How many.
+        count: usize,
+        /// The system's error.
+        source: Cause,
+    },
     /// The engine failed.
-    #[error("encoder failed: {0}")]
+    #[error("encoder failed")]
     Engine(#[source] Cause),
 }
 

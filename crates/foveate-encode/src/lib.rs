@@ -9,6 +9,7 @@ mod options;
 mod overlap;
 mod resident;
 mod spec;
+mod threads;
 mod times;
 
 pub use backend::{EncoderBackend, EncoderRegistry};
@@ -20,6 +21,7 @@ pub use options::EncoderOptions;
 pub use overlap::{Allocate, BATCH_SIZES, Batch, Collected, EncodeSpans, Overlap, Place, host_allocator};
 pub use resident::Resident;
 pub use spec::{DType, EncoderSpec, Pooling};
+pub use threads::Threads;
 pub use times::EncodeTimes;
 
 #[cfg(feature = "conformance")]

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
-use foveate_core::known_settings;
+use foveate_core::{Size, known_settings};
 
 use crate::error::EncodeError;
-use crate::spec::{DType, Pooling};
+use crate::spec::{DType, EncoderSpec, Pooling};
 
 /// Options of an encoder backend, beyond the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,22 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
+    /// Returns the spec of a model of width `hidden` that takes images of size `input`, normalized by `(mean, std)`.
+    /// Rows may depend on their batch.
+    pub fn spec(&self, input: Size, (mean, std): ([f32; 3], [f32; 3]), hidden: usize) -> EncoderSpec {
+        EncoderSpec {
+            input,
+            mean,
+            std,
+            dim: self.pooling.dim(hidden),
+            pooling: self.pooling,
+            device: self.device.clone(),
+            dtype: self.dtype,
+            max_batch: self.max_batch.max(1),
+            batch_invariant: false,
+        }
+    }
+
     /// Returns the settings, after checking that each is among those that the backend has (`known`).
     ///
     /// # Errors

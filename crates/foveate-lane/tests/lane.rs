@@ -2,20 +2,21 @@
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../tests/support/device.rs"]
+mod device;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use foveate_core::{BatchMemory, PixelBatch, Size, VectorBuf};
+use foveate_core::{BatchMemory, PixelBatch, Size, VectorBuf, error_chain};
 use foveate_dinov2::Model;
-use foveate_encode::{
-    Allocate, BATCH_SIZES, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderOptions,
-    EncoderSpec, Overlap, Place, Pooling, Resident, conformance, host_allocator,
-};
+use foveate_encode::{BATCH_SIZES, EncodeError, Encoder, EncoderOptions, Place, conformance};
 use foveate_encode_fused::FusedEncoder;
 use foveate_lane::{Landed, Lane, LaneError, Normalize, batch_memory};
 use foveate_preprocess::Granularity;
+
+use device::{Device, Notes};
 
 fn fused(max_batch: usize) -> FusedEncoder {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/models/tiny");
@@ -58,99 +59,29 @@ const INPUT: Size = Size::new(2, 1);
 const IMAGE: usize = 6;
 const DIM: usize = 2;
 
-/// The requests that a device received.
-#[derive(Default)]
-struct Notes {
-    /// The batch sizes.
-    sizes: BTreeSet<usize>,
-    /// The most batches in flight at once.
-    most: usize,
-    places: Vec<Place>,
-}
-
-/// A device that reads a batch's memory as late as it may: when the batch is collected. An image's vector is its first
-/// sample and its place in the batch.
-struct Device {
-    spec: EncoderSpec,
-    under_way: VecDeque<Batch>,
-    notes: Arc<Mutex<Notes>>,
-    /// How many rows too few it returns.
-    missing: usize,
-}
-
 /// A first sample on which the device fails.
 const BROKEN: u8 = 255;
 /// A first sample whose vector is infinite.
 const INFINITE: u8 = 254;
 
-impl Device {
-    fn new(max_batch: usize) -> (Self, Arc<Mutex<Notes>>) {
-        let spec = EncoderSpec {
-            input: INPUT,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            dim: DIM,
-            pooling: Pooling::Cls,
-            device: "cuda:0".to_owned(),
-            dtype: DType::F32,
-            max_batch,
-            batch_invariant: true,
-        };
-        let notes = Arc::<Mutex<Notes>>::default();
-        (Self { spec, under_way: VecDeque::new(), notes: Arc::clone(&notes), missing: 0 }, notes)
-    }
-
-    fn lane(max_batch: usize) -> (Lane<usize>, Arc<Mutex<Notes>>) {
-        let (device, notes) = Self::new(max_batch);
-        (Lane::new(Box::new(device), Normalize::Off), notes)
-    }
-}
-
-impl Encoder for Device {
-    fn spec(&self) -> &EncoderSpec {
-        &self.spec
-    }
-    fn encode(&mut self, _: PixelBatch<'_>, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        unreachable!("a lane overlaps where it can")
-    }
-    fn resident(&mut self) -> Option<&mut dyn Resident> {
-        None
-    }
-    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        Some(self)
-    }
-}
-
-impl Overlap for Device {
-    fn depth(&mut self) -> usize {
-        3
-    }
-    fn allocator(&mut self, place: Place) -> Allocate {
-        self.notes.lock().unwrap().places.push(place);
-        host_allocator()
-    }
-    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
-        assert!(batch.memory.bytes() >= batch.images * IMAGE, "a batch lies in its memory");
-        assert!(self.under_way.len() < 3, "no more than the depth");
-        self.under_way.push_back(batch);
-        let mut notes = self.notes.lock().unwrap();
-        notes.sizes.insert(self.under_way.back().unwrap().images);
-        notes.most = notes.most.max(self.under_way.len());
-        Ok(())
-    }
-    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
-        let batch = self.under_way.pop_front().ok_or_else(|| EncodeError::Batch("none under way".to_owned()))?;
-        let started = Instant::now();
-        let rows = out.reset(batch.images - self.missing, DIM).chunks_exact_mut(DIM);
+/// A device that returns `missing` rows too few. An image's vector is its first sample and its place in the batch.
+fn device(max_batch: usize, missing: usize) -> Device {
+    Device::new((INPUT, DIM, max_batch), move |batch, out| {
+        let rows = out.reset(batch.images - missing, DIM).chunks_exact_mut(DIM);
         for (at, (row, image)) in rows.zip(batch.memory.host().unwrap().chunks_exact(IMAGE)).enumerate() {
             if image[0] == BROKEN {
-                self.under_way.clear();
                 return Err(EncodeError::Engine("an illegal address".into()));
             }
             row.copy_from_slice(&[if image[0] == INFINITE { f32::INFINITY } else { f32::from(image[0]) }, at as f32]);
         }
-        Ok(Collected { batch, spans: EncodeSpans::in_turn(started, EncodeTimes::forward_since(started)) })
-    }
+        Ok(())
+    })
+}
+
+fn lane(max_batch: usize) -> (Lane<usize>, Arc<Mutex<Notes>>) {
+    let device = device(max_batch, 0);
+    let notes = device.notes();
+    (Lane::new(Box::new(device), Normalize::Off), notes)
 }
 
 /// Makes memory for `room` images: the first ones have these samples, those behind them are not part of the batch.
@@ -167,7 +98,7 @@ fn check(landed: &Landed<usize>, samples: &[u8]) {
 #[test]
 fn batches_come_back_in_order_and_padding_never_does() {
     for max in [1, 2, 7, 20, 33] {
-        let (mut lane, notes) = Device::lane(max);
+        let (mut lane, notes) = lane(max);
         let mut expected = VecDeque::new();
         let collect = |lane: &mut Lane<usize>, expected: &mut VecDeque<(usize, Vec<u8>)>| {
             let (tag, samples) = expected.pop_front().unwrap();
@@ -195,7 +126,7 @@ fn batches_come_back_in_order_and_padding_never_does() {
 
 #[test]
 fn a_batch_is_padded_no_further_than_its_memory() {
-    let (mut lane, notes) = Device::lane(32);
+    let (mut lane, notes) = lane(32);
     lane.submit(memory(20, &[7; 19]), 19, VectorBuf::new(), 0).unwrap();
     check(&lane.collect().unwrap().unwrap(), &[7; 19]);
     assert_eq!(notes.lock().unwrap().sizes, BTreeSet::from([20]));
@@ -203,13 +134,13 @@ fn a_batch_is_padded_no_further_than_its_memory() {
 
 #[test]
 fn an_error_takes_what_is_in_hand_and_leaves_a_lane_that_works() {
-    let (mut lane, _) = Device::lane(4);
+    let (mut lane, _) = lane(4);
     for (tag, sample) in [1, BROKEN, 3].into_iter().enumerate() {
         lane.submit(memory(4, &[sample]), 1, VectorBuf::new(), tag).unwrap();
     }
     check(&lane.collect().unwrap().unwrap(), &[1]);
     let error = lane.collect().err().unwrap();
-    assert_eq!(error.to_string(), "encoder failed: an illegal address");
+    assert_eq!(error_chain(&error), "encoder failed: an illegal address");
     assert!(lane.is_empty() && lane.collect().unwrap().is_none());
     lane.submit(memory(4, &[5, 6]), 2, VectorBuf::new(), 9).unwrap();
     lane.submit(memory(4, &[8]), 1, VectorBuf::new(), 10).unwrap();
@@ -223,15 +154,13 @@ fn an_error_takes_what_is_in_hand_and_leaves_a_lane_that_works() {
 
 #[test]
 fn what_is_no_vector_is_named() {
-    let (device, _) = Device::new(8);
-    let mut lane = Lane::new(Box::new(device), Normalize::L2);
+    let mut lane = Lane::new(Box::new(device(8, 0)), Normalize::L2);
     lane.submit(memory(8, &[3, INFINITE, 4, INFINITE]), 4, VectorBuf::new(), ()).unwrap();
     let landed = lane.collect().unwrap().unwrap();
     assert_eq!((landed.not_finite, landed.vectors.rows()), (vec![1, 3], 4));
     assert_eq!(landed.vectors.row(0), [1.0, 0.0]);
 
-    let (device, _) = Device::new(8);
-    let mut lane = Lane::new(Box::new(Device { missing: 1, ..device }), Normalize::Off);
+    let mut lane = Lane::new(Box::new(device(8, 1)), Normalize::Off);
     lane.submit(memory(8, &[3, 4]), 2, VectorBuf::new(), ()).unwrap();
     let error = lane.collect().err().unwrap();
     assert!(matches!(error, LaneError::Shape { rows: 1, dim: DIM, images: 2 }), "{error}");
@@ -240,8 +169,8 @@ fn what_is_no_vector_is_named() {
 #[test]
 fn memory_is_where_it_is_filled_and_read() {
     let lanes = |count| -> (Vec<Lane<usize>>, Arc<Mutex<Notes>>) {
-        let (first, notes) = Device::lane(4);
-        (std::iter::once(first).chain((1..count).map(|_| Device::lane(4).0)).collect(), notes)
+        let (first, notes) = lane(4);
+        (std::iter::once(first).chain((1..count).map(|_| lane(4).0)).collect(), notes)
     };
     for (granularity, count, place) in [
         (Granularity::Image, 1, Place::Host),

@@ -4,18 +4,17 @@
 // A test's panic is its report.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../tests/support/device.rs"]
+mod device;
+
 use std::any::Any;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf};
+use foveate_core::{BatchMemory, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf, error_chain};
 use foveate_decode::{Capability, DecodeError, DecodeHint, Decoded, Decoder, ImageFormat};
-use foveate_encode::{
-    Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderSpec, Overlap, Place,
-    Pooling, Resident, host_allocator,
-};
+use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Place, Resident, host_allocator};
 use foveate_pipeline::{Cancel, Config, FailurePolicy, Pipeline, Progress, RunError, RunReport};
 use foveate_preprocess::{
     CpuPreprocessor, Granularity, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, PreprocessorOpener,
@@ -24,6 +23,8 @@ use foveate_preprocess::{
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
 use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+
+use device::{Device, spec};
 
 const SIDE: Size = Size::square(2);
 
@@ -125,18 +126,7 @@ struct NumberEncoder {
 
 impl NumberEncoder {
     fn new() -> Self {
-        let spec = EncoderSpec {
-            input: SIDE,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            dim: 2,
-            pooling: Pooling::Cls,
-            device: "cpu".to_owned(),
-            dtype: DType::F32,
-            max_batch: 64,
-            batch_invariant: true,
-        };
-        Self { spec, fails_at: None, infinite_at: None, on_batch: Box::new(|| ()) }
+        Self { spec: spec((SIDE, 2, 64), "cpu"), fails_at: None, infinite_at: None, on_batch: Box::new(|| ()) }
     }
 }
 
@@ -169,74 +159,19 @@ impl Encoder for NumberEncoder {
     }
 }
 
-/// The same, on a device that works beside the host: batches go in and come out through channels.
-struct DeviceEncoder {
-    spec: EncoderSpec,
-    to_device: mpsc::Sender<Batch>,
-    from_device: mpsc::Receiver<(Batch, VectorBuf)>,
-    under_way: usize,
-    most: Arc<AtomicUsize>,
-}
-
-impl DeviceEncoder {
-    /// Creates a device that takes a while for each batch; `most` is the largest number of batches it had in flight.
-    fn new(most: Arc<AtomicUsize>) -> Self {
-        let (to_device, batches) = mpsc::channel::<Batch>();
-        let (done, from_device) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut encoder = NumberEncoder::new();
-            for batch in batches {
-                std::thread::sleep(Duration::from_millis(1));
-                let on_device = batch.memory.as_any().downcast_ref::<DeviceMemory>().map(|memory| &memory.0[..]);
-                let samples = &on_device.or(batch.memory.host()).unwrap()[..batch.images * 12];
-                let mut rows = VectorBuf::new();
-                encoder.encode(PixelBatch::new(samples, SIDE).unwrap(), &mut rows).unwrap();
-                let _ = done.send((batch, rows));
-            }
-        });
-        let spec = EncoderSpec { device: "cuda:0".to_owned(), ..NumberEncoder::new().spec };
-        Self { spec, to_device, from_device, under_way: 0, most }
-    }
-}
-
-impl Encoder for DeviceEncoder {
-    fn spec(&self) -> &EncoderSpec {
-        &self.spec
-    }
-    fn encode(&mut self, _: PixelBatch<'_>, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        unreachable!("the engine overlaps where it can")
-    }
-    fn resident(&mut self) -> Option<&mut dyn Resident> {
-        None
-    }
-    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        Some(self)
-    }
-}
-
-impl Overlap for DeviceEncoder {
-    fn depth(&mut self) -> usize {
-        3
-    }
-    fn allocator(&mut self, place: Place) -> Allocate {
-        match place {
-            Place::Host => host_allocator(),
-            Place::Device => Arc::new(|bytes| Ok(Box::new(DeviceMemory(vec![0; bytes])))),
-        }
-    }
-    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
-        self.under_way += 1;
-        assert!(self.under_way <= self.depth());
-        self.most.fetch_max(self.under_way, SeqCst);
-        self.to_device.send(batch).map_err(|_| EncodeError::Engine("the device is gone".into()))
-    }
-    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
-        let started = Instant::now();
-        let (batch, rows) = self.from_device.recv().map_err(|_| EncodeError::Engine("the device is gone".into()))?;
-        self.under_way -= 1;
-        *out = rows;
-        Ok(Collected { batch, spans: EncodeSpans::in_turn(started, EncodeTimes::forward_since(started)) })
-    }
+/// The same, on a device that takes a while for each batch.
+fn device() -> Device {
+    let mut encoder = NumberEncoder::new();
+    let device = Device::new((SIDE, 2, 64), move |batch, out| {
+        std::thread::sleep(Duration::from_millis(1));
+        let on_device = batch.memory.as_any().downcast_ref::<DeviceMemory>().map(|memory| &memory.0[..]);
+        let samples = &on_device.or(batch.memory.host()).unwrap()[..batch.images * 12];
+        encoder.encode(PixelBatch::new(samples, SIDE).unwrap(), out).map(drop)
+    });
+    device.with_allocator(|place| match place {
+        Place::Host => host_allocator(),
+        Place::Device => Arc::new(|bytes| Ok(Box::new(DeviceMemory(vec![0; bytes])))),
+    })
 }
 
 /// Memory that only code that knows the device can reach.
@@ -436,15 +371,17 @@ fn every_item_has_one_outcome_in_order_for_any_workers_and_batch() {
 #[test]
 fn several_encoders_and_batches_under_way_change_nothing() {
     for (devices, workers, batch) in [(1, 2, 8), (2, 3, 5), (3, 4, 1), (2, 0, 7)] {
-        let most = Arc::new(AtomicUsize::new(0));
         let mut job = Job::new(403);
         (job.config.workers, job.config.batch) = (workers, batch);
-        job.devices = (0..devices).map(|_| Box::new(DeviceEncoder::new(Arc::clone(&most))) as _).collect();
+        let devices: Vec<Device> = (0..devices).map(|_| device()).collect();
+        let notes: Vec<_> = devices.iter().map(Device::notes).collect();
+        job.devices = devices.into_iter().map(|device| Box::new(device) as _).collect();
         let disk = Arc::clone(&job.disk);
         let report = job.run().unwrap();
         check_stored(&disk.lock().unwrap(), 0..403);
         assert_eq!(report.rows + report.failures, 403);
-        assert_eq!(most.load(SeqCst), if workers == 0 { 1 } else { 3 }, "{devices} devices, {workers} workers");
+        let most = notes.iter().map(|notes| notes.lock().unwrap().most).max();
+        assert_eq!(most, Some(if workers == 0 { 1 } else { 3 }), "{} devices, {workers} workers", notes.len());
     }
 }
 
@@ -475,7 +412,7 @@ fn a_fault_of_one_of_two_encoders_stops_the_run_and_keeps_what_was_done() {
     let failing = || Box::new(NumberEncoder { fails_at: Some(102), ..NumberEncoder::new() });
     job.devices = vec![failing(), failing()];
     let disk = Arc::clone(&job.disk);
-    assert_eq!(job.run().unwrap_err().to_string(), "encode: encoder failed: out of device memory");
+    assert_eq!(error_chain(&job.run().unwrap_err()), "encode: encoder failed: out of device memory");
     let stored = disk.lock().unwrap().clone();
     let kept = stored.watermark.unwrap_or(0);
     assert!(kept <= 96 && kept.is_multiple_of(8), "{kept}");
@@ -486,10 +423,9 @@ fn a_fault_of_one_of_two_encoders_stops_the_run_and_keeps_what_was_done() {
 #[test]
 fn whole_batches_come_out_as_single_images_do() {
     for (devices, workers, batch) in [(1, 1, 8), (1, 3, 5), (2, 2, 16), (1, 0, 8)] {
-        let most = Arc::new(AtomicUsize::new(0));
         let mut job = Job::new(403);
         (job.config.workers, job.config.batch, job.granularity) = (workers, batch, Granularity::Batch);
-        job.devices = (0..devices).map(|_| Box::new(DeviceEncoder::new(Arc::clone(&most))) as _).collect();
+        job.devices = (0..devices).map(|_| Box::new(device()) as _).collect();
         let disk = Arc::clone(&job.disk);
         job.run().unwrap();
         check_stored(&disk.lock().unwrap(), 0..403);
@@ -563,7 +499,7 @@ fn an_encoder_fault_stops_the_run_and_keeps_what_was_done() {
         job.encoder.fails_at = Some(102);
         let disk = Arc::clone(&job.disk);
         let error = job.run().unwrap_err();
-        assert_eq!(error.to_string(), "encode: encoder failed: out of device memory");
+        assert_eq!(error_chain(&error), "encode: encoder failed: out of device memory");
         let stored = disk.lock().unwrap().clone();
         assert_eq!(stored.watermark, Some(96), "whole batches below the fault");
         check_stored(&stored, 0..96);

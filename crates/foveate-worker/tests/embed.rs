@@ -2,32 +2,23 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+#[path = "../../../tests/support/device.rs"]
+mod device;
+
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use foveate_core::{BatchMemory, PixelBatch, Size, VectorBuf};
-use foveate_encode::{
-    Allocate, Batch, Collected, DType, EncodeError, EncodeSpans, EncodeTimes, Encoder, EncoderSpec, Overlap, Place,
-    Pooling, Resident, host_allocator,
-};
+use foveate_core::{BatchMemory, Size};
+use foveate_encode::EncodeError;
 use foveate_lane::Normalize;
 use foveate_preprocess::{Granularity, ItemFault, PreprocessError, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_worker::{Batching, Done, Embed, Engine, EngineError, Image, Outcome, Output, Probe, Request, Stage};
 
+use device::{Device, Notes};
+
 const INPUT: Size = Size::new(1, 1);
 const MAX_BATCH: usize = 4;
-
-/// A device that accepts batches, and finishes none before its gate opens. An image's vector is its first sample.
-struct Device {
-    spec: EncoderSpec,
-    under_way: VecDeque<Batch>,
-    gate: Gate,
-    /// The maximum number of batches that were under way.
-    most: Arc<AtomicUsize>,
-}
 
 /// A last byte for which the device fails.
 const BROKEN: u8 = b'B';
@@ -51,63 +42,20 @@ impl Gate {
     }
 }
 
-impl Device {
-    fn new(gate: &Gate, most: &Arc<AtomicUsize>) -> Self {
-        let spec = EncoderSpec {
-            input: INPUT,
-            mean: [0.0; 3],
-            std: [1.0; 3],
-            dim: 1,
-            pooling: Pooling::Cls,
-            device: "cuda:0".to_owned(),
-            dtype: DType::F32,
-            max_batch: MAX_BATCH,
-            batch_invariant: true,
-        };
-        Self { spec, under_way: VecDeque::new(), gate: gate.clone(), most: Arc::clone(most) }
-    }
-}
-
-impl Encoder for Device {
-    fn spec(&self) -> &EncoderSpec {
-        &self.spec
-    }
-    fn encode(&mut self, _: PixelBatch<'_>, _: &mut VectorBuf) -> Result<EncodeTimes, EncodeError> {
-        unreachable!("the engine overlaps where it can")
-    }
-    fn resident(&mut self) -> Option<&mut dyn Resident> {
-        None
-    }
-    fn overlap(&mut self) -> Option<&mut dyn Overlap> {
-        Some(self)
-    }
-}
-
-impl Overlap for Device {
-    fn depth(&mut self) -> usize {
-        3
-    }
-    fn allocator(&mut self, _: Place) -> Allocate {
-        host_allocator()
-    }
-    fn submit(&mut self, batch: Batch) -> Result<(), EncodeError> {
-        self.under_way.push_back(batch);
-        self.most.fetch_max(self.under_way.len(), SeqCst);
-        Ok(())
-    }
-    fn collect(&mut self, out: &mut VectorBuf) -> Result<Collected, EncodeError> {
-        let batch = self.under_way.pop_front().ok_or_else(|| EncodeError::Batch("none under way".to_owned()))?;
-        self.gate.pass();
-        let (started, samples) = (Instant::now(), batch.memory.host().unwrap());
+/// A device that finishes no batch before its gate opens. An image's vector is its first sample.
+fn device(gate: &Gate) -> Device {
+    let gate = gate.clone();
+    Device::new((INPUT, 1, MAX_BATCH), move |batch, out| {
+        gate.pass();
+        let samples = batch.memory.host().unwrap();
         for (row, image) in out.reset(batch.images, 1).iter_mut().zip(samples.chunks_exact(3)) {
             if image[0] == BROKEN {
-                self.under_way.clear();
                 return Err(EncodeError::Engine("an illegal address".into()));
             }
             *row = if image[0] == NAN { f32::NAN } else { f32::from(image[0]) };
         }
-        Ok(Collected { batch, spans: EncodeSpans::in_turn(started, EncodeTimes::forward_since(started)) })
-    }
+        Ok(())
+    })
 }
 
 /// A file's pixels are its last byte.
@@ -134,17 +82,19 @@ impl Preprocessor for Last {
 struct Rig {
     engine: Engine,
     gate: Gate,
-    most: Arc<AtomicUsize>,
+    notes: Arc<Mutex<Notes>>,
 }
 
 impl Rig {
     fn new(granularity: Granularity) -> Self {
-        let (gate, most) = (Gate::default(), Arc::default());
+        let gate = Gate::default();
+        let device = device(&gate);
+        let notes = device.notes();
         let opener = PreprocessorOpener::new(granularity, INPUT, || Ok(Box::new(Last)));
-        let embed = Embed::new(opener, vec![Box::new(Device::new(&gate, &most))], Normalize::Off).unwrap();
+        let embed = Embed::new(opener, vec![Box::new(device)], Normalize::Off).unwrap();
         let batching = Batching { max: MAX_BATCH, delay: Duration::from_millis(1), lanes: 1 };
         let engine = Engine::builder().workers(2).max_bytes_in_flight(64).task("embed", embed, batching);
-        Self { engine: engine.build().unwrap(), gate, most }
+        Self { engine: engine.build().unwrap(), gate, notes }
     }
 
     fn submit(&self, last: u8) -> Receiver<Outcome> {
@@ -206,14 +156,14 @@ fn batches_are_submitted_while_others_are_under_way() {
         }
         rig.gate.set_closed(false);
         told.iter().for_each(|(last, told)| check(wait(told), *last));
-        assert_eq!(rig.most.load(SeqCst), 3, "{granularity:?}");
+        assert_eq!(rig.notes.lock().unwrap().most, 3, "{granularity:?}");
     }
 }
 
 #[test]
 fn a_task_has_as_many_lanes_as_encoders() {
     let opener = PreprocessorOpener::new(Granularity::Image, INPUT, || Ok(Box::new(Last)));
-    let embed = Embed::new(opener, vec![Box::new(Device::new(&Gate::default(), &Arc::default()))], Normalize::Off);
+    let embed = Embed::new(opener, vec![Box::new(device(&Gate::default()))], Normalize::Off);
     let batching = Batching { lanes: 2, ..Batching::default() };
     let refused = Engine::builder().task("embed", embed.unwrap(), batching).build().unwrap_err();
     assert!(matches!(refused, EngineError::Options(_)));

@@ -99,7 +99,7 @@ impl CudaEncoder {
         let refused = |error| unavailable(&options.device, error);
         let device = Device::open(number(&options.device)?).map_err(refused)?;
         let element = element(&device, options)?;
-        let spec = EncoderSpec { batch_invariant: false, ..crate::encoder::spec(model, options) };
+        let spec = crate::encoder::spec(model, options);
         let geometry = Geometry::new(model, spec.max_batch, options.pooling)?;
         let network = Network::new(&device, model, geometry, element, settings, &spec)?;
         let slots = (0..DEPTH).map(|_| Slot::new(&device, &geometry, spec.max_batch)).collect::<Result<_, _>>();

@@ -13,11 +13,9 @@ use foveate_dinov2::Model;
 use foveate_encode::{DType, Encoder, EncoderOptions, EncoderRegistry, Graph, GraphFormat, GraphSource, Pooling};
 use foveate_testkit::Resource;
 
-pub(crate) use encoder::{Goldens, HALF, STRICT, Tier, encode, fixtures};
+pub(crate) use encoder::{Goldens, HALF, STRICT, TINY, Tier, encode, fixtures, said};
 
 use encoder::{crops, distance, worse};
-
-pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
 
 pub(crate) fn registry() -> EncoderRegistry<()> {
     let mut registry = EncoderRegistry::new("encoder", &["ort"]);

@@ -12,13 +12,10 @@ use foveate_core::Size;
 use foveate_dinov2::Model;
 use foveate_encode::{Encoder, Graph, GraphFormat, GraphSource};
 
-pub(crate) use encoder::{Goldens, HALF, STRICT, check, crops, encode, fixtures, keys};
-
-pub(crate) const TINY: [&str; 3] = ["tiny", "tiny-reg", "tiny-swiglu"];
-
-pub(crate) fn tiny(name: &str) -> Model {
-    Model::from_folder(&fixtures().join("models").join(name)).unwrap()
-}
+pub(crate) use encoder::{
+    Goldens, HALF, SEEDED, STRICT, TINY, check, check_seeded, check_tiny, crops, encode, fixtures, golden_trials, keys,
+    said, tiny,
+};
 
 /// The same model as TorchScript; the number of its registers is inferred.
 pub(crate) fn tiny_script(name: &str) -> Graph {
