@@ -1,7 +1,7 @@
 //! The driver's functions, loaded once.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{CudaError, Version, one_line};
 use crate::library::{self, functions};
@@ -97,8 +97,9 @@ impl Driver {
     fn load() -> Result<Self, CudaError> {
         let names = ["libcuda.so.1", "libcuda.so"].map(str::to_owned);
         let (library, _) = library::load(&names, &[]).map_err(|reason| CudaError::NoDriver { reason })?;
-        let functions = Functions::of(library)
-            .map_err(|missing| CudaError::NoDriver { reason: format!("libcuda.so.1 has no {missing}") })?;
+        let functions = Functions::of(library).map_err(|missing| CudaError::NoDriver {
+            reason: library::text(format!("libcuda.so.1 has no {missing}")),
+        })?;
         let mut number = 0;
         // SAFETY: `number` is a valid place for the number, and this call needs no prior initialization.
         let status = unsafe { (functions.cuDriverGetVersion)(&mut number) };
@@ -114,7 +115,7 @@ impl Driver {
             CudaError::Call { name, .. } if name == "CUDA_ERROR_NO_DEVICE" => {
                 CudaError::NoDevice { ordinal: 0, devices: Vec::new() }
             }
-            error => CudaError::NoDriver { reason: format!("libcuda.so.1 does not start: {error}") },
+            error => CudaError::NoDriver { reason: Arc::new(error) },
         })?;
         Ok(driver)
     }

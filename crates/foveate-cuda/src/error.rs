@@ -1,4 +1,9 @@
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
+
+/// The error beneath another, or a text if there is none. Shared, because a later call returns the same error.
+pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// Why the GPU cannot be used, or an error that it reported. Every message is one line.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -7,8 +12,9 @@ pub enum CudaError {
     /// There is no driver, or it does not start.
     #[error("no CUDA driver: {reason}; install NVIDIA's driver, version 525 or newer")]
     NoDriver {
-        /// The loader's or the driver's message.
-        reason: String,
+        /// The loader's or the driver's error.
+        #[source]
+        reason: Cause,
     },
     /// The driver's release is not supported.
     #[error("the CUDA driver is of CUDA {found}; {needed} is the least (driver 525)")]
@@ -31,8 +37,9 @@ pub enum CudaError {
     Library {
         /// The library's name.
         name: &'static str,
-        /// The paths that were tried.
-        reason: String,
+        /// The paths that were tried, or the loader's error.
+        #[source]
+        reason: Cause,
         /// The remedy.
         remedy: &'static str,
     },

@@ -29,7 +29,7 @@ mod toolkit;
 
 pub use buffer::{Buffer, Plain};
 pub use device::{Device, health, ordinal};
-pub use error::CudaError;
+pub use error::{Cause, CudaError};
 pub use graph::Graph;
 pub use module::{Arg, Kernel, Module};
 pub use pinned::Pinned;

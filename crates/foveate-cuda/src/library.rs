@@ -1,10 +1,11 @@
 //! Shared libraries loaded at run time, so that programs start without them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use libloading::Library;
 
-use crate::error::one_line;
+use crate::error::{Cause, one_line};
 
 /// A table of a library's functions. Loading looks up every one, so each of them can be called.
 macro_rules! functions {
@@ -40,8 +41,8 @@ pub(crate) use functions;
 /// release in a folder comes before an older one on the path.
 ///
 /// # Errors
-/// The paths that were tried.
-pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, String), String> {
+/// The loader's error, or the paths that were tried.
+pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, String), Cause> {
     let in_folders = |name| folders.iter().map(move |folder| folder.join(name)).filter(|path| path.is_file());
     let mut refused = None;
     for path in names.iter().flat_map(|name| [PathBuf::from(name)].into_iter().chain(in_folders(name))) {
@@ -49,19 +50,29 @@ pub(crate) fn load(names: &[String], folders: &[PathBuf]) -> Result<(Library, St
         match unsafe { Library::new(&path) } {
             Ok(library) => return Ok((library, path.display().to_string())),
             // The error of a file that exists but cannot be loaded is more useful than that of a missing one.
-            Err(error) if path.is_absolute() => refused = Some(reason(&error)),
+            Err(error) if path.is_absolute() => refused = Some(Arc::new(Refused(error)) as Cause),
             Err(_) => {}
         }
     }
     Err(refused.unwrap_or_else(|| {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         let places = if folders.is_empty() { String::new() } else { format!(" and in {}", folders.join(", ")) };
-        format!("looked for {} on the loader's path{places}", names.join(", "))
+        text(format!("looked for {} on the loader's path{places}", names.join(", ")))
     }))
 }
 
+/// A cause without an error beneath it.
+pub(crate) fn text(text: String) -> Cause {
+    Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
+}
+
+/// The system's loader refuses a file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", message(.0))]
+struct Refused(#[source] libloading::Error);
+
 /// The system loader's message.
-fn reason(error: &libloading::Error) -> String {
+fn message(error: &libloading::Error) -> String {
     one_line(&std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string))
 }
 
@@ -72,7 +83,7 @@ mod tests {
     #[test]
     fn what_was_tried_is_said() {
         let names = ["libnothing.so.2".to_owned(), "libnothing.so.1".to_owned()];
-        let error = load(&names, &[PathBuf::from("/nonexistent")]).unwrap_err();
+        let error = load(&names, &[PathBuf::from("/nonexistent")]).unwrap_err().to_string();
         assert_eq!(error, "looked for libnothing.so.2, libnothing.so.1 on the loader's path and in /nonexistent");
     }
 
@@ -81,7 +92,9 @@ mod tests {
     fn a_file_that_cannot_be_loaded_is_named() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("libnothing.so.1"), "text").unwrap();
-        let error = load(&["libnothing.so.1".to_owned()], &[root.path().to_owned()]).unwrap_err();
+        let cause = load(&["libnothing.so.1".to_owned()], &[root.path().to_owned()]).unwrap_err();
+        let error = cause.to_string();
+        assert!(cause.source().is_some_and(|error| error.is::<libloading::Error>()));
         assert!(error.contains("libnothing.so.1") && !error.contains("looked for"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use libloading::Library;
 
 use crate::driver::Driver;
 use crate::error::CudaError;
-use crate::library::load;
+use crate::library::{load, text};
 
 /// Finds a CUDA library, whose files are called `stem` (`libcublasLt.so`). Returns the result of `functions`, and the
 /// path the library was loaded as.
@@ -20,7 +20,7 @@ pub(crate) fn find<T>(
     let driver = Driver::get()?.version.major;
     let missing = |reason| CudaError::Library { name, reason, remedy };
     let (library, path) = load(&names(stem, driver), &folders()).map_err(missing)?;
-    let functions = functions(library).map_err(|function| missing(format!("{path} has no {function}")))?;
+    let functions = functions(library).map_err(|function| missing(text(format!("{path} has no {function}"))))?;
     Ok((functions, path))
 }
 

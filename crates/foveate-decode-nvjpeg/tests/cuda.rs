@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foveate_core::{BatchMemory, ImageViewMut, PixelBuf, Size};
+use foveate_core::{BatchMemory, ImageViewMut, PixelBuf, Size, error_chain};
 use foveate_cuda::{Device, DevicePixels};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
@@ -183,7 +183,7 @@ fn batches_are_those_of_the_cpu() {
 fn what_it_cannot_do_is_said_when_it_is_opened() {
     let geometry = |filter| Geometry::Stretch { output: Size::square(8), filter };
     let refused = |filter, backend| {
-        nvjpeg(PreprocessOptions::new(geometry(filter)), backend).err().map(|error| error.to_string())
+        nvjpeg(PreprocessOptions::new(geometry(filter)), backend).err().map(|error| error_chain(&error))
     };
     in_every_order(|| {
         assert!(refused(Filter::Lanczos3, "hardware").is_none_or(|said| said.contains("no JPEG engines")));

@@ -6,7 +6,7 @@ use foveate_core::Size;
 use crate::HubError;
 
 /// Why a model could not be opened. Every message is one line with the file or address, the problem and, if there is
-/// one, the remedy.
+/// one and no cause follows, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -24,11 +24,12 @@ pub enum ModelError {
         found: Vec<usize>,
     },
     /// A file of the model cannot be read.
-    #[error("cannot read {}: {cause}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// The operating system's error.
+        #[source]
         cause: io::Error,
     },
     /// A file of the model is malformed.

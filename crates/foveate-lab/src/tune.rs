@@ -11,6 +11,8 @@ mod runs;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use foveate_core::error_chain;
+
 use self::runs::{LabRuns, Runs};
 use crate::stats::{Spread, mean};
 use crate::{Calibration, Lab, LabError, PhotoSet, Setting, Table, Watch, schema};
@@ -163,7 +165,7 @@ impl<'a> Tuner<'a> {
         let calibration = match runs.calibrate(&all) {
             // The requested batch size may still work: a larger one can exceed a device's memory.
             Err(LabError::Encode(error)) => {
-                notes.push(format!("no other batch than {}: {error}", base.batch));
+                notes.push(format!("no other batch than {}: {}", base.batch, error_chain(&error)));
                 batches = BTreeSet::from([base.batch]);
                 runs.calibrate(&settings(base.batch))?
             }

@@ -16,13 +16,13 @@ pub struct ItemFault {
 #[non_exhaustive]
 pub enum PreprocessError {
     /// The decoder is unusable.
-    #[error("decode: {0}")]
+    #[error("decode")]
     Decode(#[from] DecodeError),
     /// The resizer is unusable.
-    #[error("resize: {0}")]
+    #[error("resize")]
     Resize(#[from] ResizeError),
     /// The device or its library is missing. There is no silent fallback to another device.
-    #[error("preprocess: device {device} unavailable: {source}")]
+    #[error("preprocess: device {device} unavailable")]
     Device {
         /// The requested device.
         device: String,
@@ -36,6 +36,6 @@ pub enum PreprocessError {
     #[error("preprocess: {0}")]
     Unsupported(String),
     /// The device failed.
-    #[error("preprocess: {0}")]
+    #[error("preprocess")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foveate_core::{Backend, Health, Registry};
+use foveate_core::{Backend, Health, Registry, error_chain};
 use foveate_decode::{DecodeError, Decoder};
 use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{EncodeError, Encoder, EncoderBackend};
@@ -149,11 +149,11 @@ impl foveate_lab::Rig for Rig {
     }
 
     fn open_encoder(&self, setting: &Setting) -> Result<Box<dyn Encoder>, EncodeError> {
-        let options = self.options(setting).map_err(|error| EncodeError::Unsupported(error.to_string()))?;
+        let options = self.options(setting).map_err(|error| EncodeError::Unsupported(error_chain(&error)))?;
         let opened = options.open_encoders(&setting.encoder, &self.model, &self.backends);
         let mut encoders = opened.map_err(|error| match error {
             EmbedError::Encode(error) => error,
-            other => EncodeError::Unsupported(other.to_string()),
+            other => EncodeError::Unsupported(error_chain(&other)),
         })?;
         encoders.pop().ok_or_else(|| EncodeError::Unsupported("an experiment without a device".to_owned()))
     }

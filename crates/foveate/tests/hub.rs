@@ -54,7 +54,7 @@ fn a_model_is_fetched_once_and_equals_the_folder_it_came_from() {
     let vectors = |name: &str| fs::read(hub.folder.path().join(name)).unwrap();
     assert_eq!(vectors("first.npy"), vectors("local.npy"));
     assert_eq!(vectors("second.npy"), vectors("local.npy"));
-    let manifest = fs::read_to_string(hub.folder.path().join("first.manifest.json")).unwrap();
+    let manifest = fs::read_to_string(hub.folder.path().join("first.npy.manifest.json")).unwrap();
     assert!(manifest.contains(&hub.server.commit), "the manifest names the commit: {manifest}");
 }
 
@@ -70,7 +70,9 @@ fn what_cannot_be_had_is_one_clear_line() {
     };
     assert!(line(hub.embed("x.npy", &[("HF_HUB_OFFLINE", "1")])).contains("HF_HUB_OFFLINE"));
     // Nothing listens on port 1.
-    assert!(line(hub.embed("x.npy", &[("HF_ENDPOINT", "http://127.0.0.1:1")])).contains("out of reach"));
+    let unreachable = line(hub.embed("x.npy", &[("HF_ENDPOINT", "http://127.0.0.1:1")]));
+    let (_, cause) = unreachable.split_once("is out of reach: ").unwrap();
+    assert!(cause.contains("Connection refused") && cause.contains("; set HF_ENDPOINT to a mirror"), "{unreachable}");
     hub.server.behave(Behaviour { flip: true, ..Behaviour::default() });
     assert!(line(hub.embed("x.npy", &[])).contains("sha256"));
     assert!(!hub.folder.path().join("x.npy").exists());

@@ -2,6 +2,7 @@ use std::fs;
 use std::io::Read;
 use std::sync::Arc;
 
+use foveate_core::BoxError;
 use ureq::http::{HeaderMap, Request, Response, Uri};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
@@ -38,7 +39,7 @@ pub(crate) struct Content {
 /// Why content is not available.
 pub(crate) enum Refusal {
     /// A retry may succeed.
-    Transient(String),
+    Transient(BoxError),
     Final(HubError),
 }
 
@@ -97,7 +98,7 @@ impl Client {
             })
             .map_err(unreachable)?;
         if is_overload(answer.status()) {
-            return Err(unreachable(format!("HTTP {}", answer.status())));
+            return Err(unreachable(format!("HTTP {}", answer.status()).into()));
         }
         let is_described = described.contains_key("x-linked-etag");
         if !answer.response.status().is_success() && !is_described {
@@ -137,9 +138,9 @@ impl Client {
         let start = match answer.status() {
             200 => 0,
             206 if range.is_some() && range_start(&answer) == range => start,
-            206 => return Err(Refusal::Transient("the answer is of another range than the one asked for".to_owned())),
+            206 => return Err(Refusal::Transient("the answer is of another range than the one asked for".into())),
             status if is_overload(status) || status == 416 => {
-                return Err(Refusal::Transient(format!("HTTP {status}")));
+                return Err(Refusal::Transient(format!("HTTP {status}").into()));
             }
             _ => return Err(Refusal::Final(self.refusal(repository, revision, file, &answer))),
         };
@@ -153,7 +154,7 @@ impl Client {
         url: &str,
         range_start: Option<u64>,
         mut enough: impl FnMut(&HeaderMap) -> bool,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, BoxError> {
         let mut url = url.to_owned();
         for _ in 0..MAX_HOPS {
             let response = self.send_once(method, &url, range_start)?;
@@ -164,10 +165,10 @@ impl Client {
             }
             url = next.and_then(Result::ok).flatten().ok_or("a redirect leads nowhere")?;
         }
-        Err(format!("more than {MAX_HOPS} redirects"))
+        Err(format!("more than {MAX_HOPS} redirects").into())
     }
 
-    fn send_once(&self, method: &str, url: &str, range_start: Option<u64>) -> Result<Response<Body>, String> {
+    fn send_once(&self, method: &str, url: &str, range_start: Option<u64>) -> Result<Response<Body>, BoxError> {
         // Byte counts and checksums are those of the file itself, so the transfer must not be compressed.
         let mut request = Request::builder().method(method).uri(url).header("accept-encoding", "identity");
         if let Some(start) = range_start {
@@ -176,8 +177,7 @@ impl Client {
         if let Some(token) = self.token.as_ref().filter(|_| same_origin(url, &self.endpoint)) {
             request = request.header("authorization", format!("Bearer {}", token.secret()));
         }
-        let request = request.body(()).map_err(|e| e.to_string())?;
-        self.agent.run(request).map_err(|e| one_line(&e.to_string()))
+        Ok(self.agent.run(request.body(())?)?)
     }
 
     /// Converts an unsuccessful response.
@@ -200,16 +200,16 @@ impl Client {
 
 fn root_certificates(options: &HubOptions) -> Result<RootCerts, HubError> {
     let Some(path) = &options.ca_bundle else { return Ok(RootCerts::WebPki) };
-    let error = |problem: String| HubError::Certificates { path: path.clone(), problem };
-    let pem = fs::read(path).map_err(|e| error(e.to_string()))?;
+    let error = |problem: BoxError| HubError::Certificates { path: path.clone(), problem };
+    let pem = fs::read(path).map_err(|e| error(e.into()))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|e| error(e.to_string()))? {
+        if let PemItem::Certificate(certificate) = item.map_err(|e| error(e.into()))? {
             certificates.push(certificate);
         }
     }
     match certificates.is_empty() {
-        true => Err(error("there is none".to_owned())),
+        true => Err(error("there is none".into())),
         false => Ok(RootCerts::Specific(Arc::new(certificates))),
     }
 }
@@ -256,10 +256,6 @@ fn escape(segment: &str) -> String {
         _ => format!("%{byte:02X}"),
     };
     segment.bytes().map(escape).collect()
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

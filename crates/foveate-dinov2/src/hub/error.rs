@@ -1,22 +1,23 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a model could not be fetched from the hub. Every message is one line with the attempted action and the remedy.
+use foveate_core::BoxError;
+
+/// Why a model could not be fetched from the hub. Every message is one line with the attempted action. It has the
+/// remedy too, unless a cause follows: then [`HubError::remedy`] has it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
     /// The endpoint did not answer.
-    #[error(
-        "cannot fetch {repository}: {url} is out of reach ({reason}); set HF_ENDPOINT to a mirror, \
-         or use a local folder or seeded:dinov2-small as the model"
-    )]
+    #[error("cannot fetch {repository}: {url} is out of reach")]
     Unreachable {
         /// The requested repository.
         repository: String,
         /// The requested address.
         url: String,
-        /// The connection's error.
-        reason: String,
+        /// The connection's error, or the server's status.
+        #[source]
+        reason: BoxError,
     },
     /// The hub requires a token, or rejects the one it got.
     #[error("cannot fetch {repository}: the hub answered {status} to {url}; {}", token_remedy(*token_sent))]
@@ -53,7 +54,7 @@ pub enum HubError {
         problem: String,
     },
     /// A download ended early, repeatedly. The bytes received so far are kept.
-    #[error("download of {url} stopped at {done} bytes{}: {reason}; run again to resume", of_total(*total))]
+    #[error("download of {url} stopped at {done} bytes{}", of_total(*total))]
     Interrupted {
         /// The file's address.
         url: String,
@@ -62,7 +63,8 @@ pub enum HubError {
         /// The file's size in bytes, if the hub reported it.
         total: Option<u64>,
         /// The last attempt's error.
-        reason: String,
+        #[source]
+        reason: BoxError,
     },
     /// The downloaded file does not have the checksum that the hub reports. It has been deleted.
     #[error(
@@ -103,26 +105,40 @@ pub enum HubError {
         cache: PathBuf,
     },
     /// The cache cannot be read or written.
-    #[error("cannot use {} in the model cache: {cause}; set HF_HOME or HF_HUB_CACHE to another folder", path.display())]
+    #[error("cannot use {} in the model cache", path.display())]
     Cache {
         /// The file or folder.
         path: PathBuf,
         /// The operating system's error.
+        #[source]
         cause: io::Error,
     },
     /// The file of additional certificates cannot be used.
-    #[error("cannot use the certificates in {}: {problem}", path.display())]
+    #[error("cannot use the certificates in {}", path.display())]
     Certificates {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        problem: String,
+        #[source]
+        problem: BoxError,
     },
 }
 
 impl HubError {
     pub(crate) fn cache(path: impl Into<PathBuf>, cause: io::Error) -> Self {
         Self::Cache { path: path.into(), cause }
+    }
+
+    /// What helps, for errors whose message does not say so because their cause follows it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Unreachable { .. } => {
+                Some("set HF_ENDPOINT to a mirror, or use a local folder or seeded:dinov2-small as the model")
+            }
+            Self::Interrupted { .. } => Some("run again to resume"),
+            Self::Cache { .. } => Some("set HF_HOME or HF_HUB_CACHE to another folder"),
+            _ => None,
+        }
     }
 
     /// Whether a later retry may succeed, so that a cached copy is acceptable until then.

@@ -18,6 +18,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use foveate_core::BoxError;
+
 use cache::RepoCache;
 use checksum::Checksum;
 use client::{Client, Content, Metadata, Refusal};
@@ -206,7 +208,7 @@ struct Transfer<'a> {
 /// Why a request did not return the rest of a file.
 enum Stop {
     /// The connection failed; another request may return more.
-    Transient(String),
+    Transient(BoxError),
     /// No retry can succeed.
     Final(HubError),
 }
@@ -263,7 +265,7 @@ impl Transfer<'_> {
             self.output.set_len(content.start).and_then(|()| self.output.seek(SeekFrom::Start(content.start)));
         rewound.map_err(|cause| HubError::cache(self.partial, cause))?;
         match (self.copy(content)?, size) {
-            (done, Some(size)) if done < size => Err(Stop::Transient("the connection was closed early".to_owned())),
+            (done, Some(size)) if done < size => Err(Stop::Transient("the connection was closed early".into())),
             _ => Ok(()),
         }
     }
@@ -283,7 +285,7 @@ impl Transfer<'_> {
                 Ok(0) => return Ok(done),
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(Stop::Transient(e.to_string())),
+                Err(e) => return Err(Stop::Transient(e.into())),
             };
             self.output.write_all(&buffer[..n]).map_err(|cause| HubError::cache(self.partial, cause))?;
             done += n as u64;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use foveate_core::error_chain;
 use foveate_dinov2::{HubOptions, Model, ModelError, NoProgress, OpenOptions, Progress, Token};
 use foveate_testkit::{Resource, program, run, trials};
 use server::{Behaviour, HubServer, Request};
@@ -84,7 +85,10 @@ impl Bench {
     }
 
     fn failure(&self, spec: &str) -> String {
-        let message = self.open(spec).expect_err("it should not open").to_string();
+        let error = self.open(spec).expect_err("it should not open");
+        let remedy = if let ModelError::Hub(error) = &error { error.remedy() } else { None };
+        let message = [Some(error_chain(&error)), remedy.map(str::to_owned)].into_iter().flatten();
+        let message = message.collect::<Vec<_>>().join("; ");
         assert!(!message.contains('\n'), "more than one line: {message}");
         message
     }
@@ -343,7 +347,7 @@ fn an_endpoint_out_of_reach_is_one_line_with_the_remedies() {
 fn a_server_in_trouble_is_out_of_reach_and_a_strange_one_is_not() {
     let bench = Bench::new();
     bench.server.behave(Behaviour { status: Some(503), ..Behaviour::default() });
-    assert!(bench.failure(REPOSITORY).contains("out of reach (HTTP 503)"));
+    assert!(bench.failure(REPOSITORY).contains("out of reach: HTTP 503"));
     bench.server.behave(Behaviour { status: Some(418), ..Behaviour::default() });
     assert!(bench.failure(REPOSITORY).contains("unexpected answer"), "{}", bench.failure(REPOSITORY));
 }

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 
 use foveate::core::error_chain;
+use foveate::dinov2::ModelError;
 use foveate::embed::EmbedError;
 use foveate::pipeline::RunError;
 use foveate::sink::SinkError;
@@ -58,6 +59,7 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
         EmbedError::Extension { .. } => Some("name a folder (`-o out/`) or a format (`--sink NAME`)"),
         EmbedError::ShardCount { .. } => Some("choose another output, or remove the other run's files"),
         EmbedError::OtherFormat { .. } => Some("give -o that extension, a folder (`-o out/`), or leave out --sink"),
+        EmbedError::Model(ModelError::Hub(error)) => error.remedy(),
         EmbedError::NoDevice(_) => Some("give --device a name such as cpu or cuda:0"),
         EmbedError::Sink(error) => of_sink(error),
         EmbedError::Source(error) => of_source(error),
