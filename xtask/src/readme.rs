@@ -13,7 +13,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let command = command(root, "quickstart")?;
     let output = output_of(&command)?;
     // Output of an earlier run would be mistaken for this run's.
-    for ending in ["", ".failures.csv"] {
+    for ending in ["", ".failures.csv", ".inputs.csv", ".manifest.json"] {
         let left = root.join(format!("{output}{ending}"));
         if left.exists() {
             fs::remove_file(&left)?;

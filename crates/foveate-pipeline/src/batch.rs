@@ -3,16 +3,24 @@
 use std::sync::{Mutex, PoisonError};
 
 use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
-use foveate_sink::{Failure, Rows};
+use foveate_sink::{Failure, InputRecord, Rows, Stamp};
 
 /// An item's outcome on its way to the encoder.
 pub(crate) enum Outcome {
     /// Its pixels are in its slot of the batch.
     Ready(ItemInfo),
     /// It has no pixels, for this reason.
-    Failed(Failure),
+    Failed(Failure, Seen),
     /// It could not be read, perhaps because its disk is gone.
-    Unreadable(Failure),
+    Unreadable(Failure, Seen),
+}
+
+/// What reading an item showed of it, for the record of the inputs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) stamp: Option<Stamp>,
+    /// Hash of its bytes, if they were read.
+    pub(crate) xxh3: Option<u64>,
 }
 
 /// The metadata stored beside an image's vector.
@@ -22,6 +30,7 @@ pub(crate) struct ItemInfo {
     /// Size after orientation.
     pub(crate) size: Size,
     pub(crate) xxh3: u64,
+    pub(crate) stamp: Option<Stamp>,
 }
 
 /// A batch's pixels, `[slots, h, w, 3]`, and the outcome of each slot's item. Reused from batch to batch.
@@ -79,10 +88,10 @@ impl Pixels {
                     kept += 1;
                     encoded.push(info);
                 }
-                Some(Outcome::Failed(failure)) => encoded.failures.push(failure),
-                Some(Outcome::Unreadable(failure)) => {
+                Some(Outcome::Failed(failure, seen)) => encoded.fail(failure, seen),
+                Some(Outcome::Unreadable(failure, seen)) => {
                     encoded.unreadable.push(failure.index);
-                    encoded.failures.push(failure);
+                    encoded.fail(failure, seen);
                 }
                 None => {}
             }
@@ -164,6 +173,8 @@ pub(crate) struct Encoded {
     pub(crate) failures: Vec<Failure>,
     /// The failures that concern reading, by index.
     unreadable: Vec<u64>,
+    /// Every item of the batch.
+    pub(crate) inputs: Vec<InputRecord>,
     index: Vec<u64>,
     id: Vec<String>,
     width: Vec<u32>,
@@ -173,6 +184,7 @@ pub(crate) struct Encoded {
 
 impl Encoded {
     fn push(&mut self, info: ItemInfo) {
+        self.inputs.push(InputRecord { id: info.id.clone(), stamp: info.stamp, xxh3: Some(info.xxh3) });
         self.index.push(info.index);
         self.id.push(info.id);
         self.width.push(info.size.width);
@@ -180,10 +192,16 @@ impl Encoded {
         self.xxh3.push(info.xxh3);
     }
 
+    fn fail(&mut self, failure: Failure, seen: Seen) {
+        self.inputs.push(InputRecord { id: failure.id.clone(), stamp: seen.stamp, xxh3: seen.xxh3 });
+        self.failures.push(failure);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.vectors.reset(0, 0);
         self.failures.clear();
         self.unreadable.clear();
+        self.inputs.clear();
         self.index.clear();
         self.id.clear();
         self.width.clear();
@@ -249,17 +267,18 @@ mod tests {
     use super::*;
 
     fn ready(index: u64) -> Outcome {
-        Outcome::Ready(ItemInfo { index, id: index.to_string(), size: Size::square(9), xxh3: index })
+        Outcome::Ready(ItemInfo { index, id: index.to_string(), size: Size::square(9), xxh3: index, stamp: None })
     }
 
     fn failed(index: u64) -> Outcome {
-        Outcome::Failed(Failure { index, id: index.to_string(), stage: Stage::Decode, reason: "x".into(), bytes: None })
+        let (id, reason) = (index.to_string(), "x".to_owned());
+        Outcome::Failed(Failure { index, id, stage: Stage::Decode, reason, bytes: None }, Seen::default())
     }
 
     #[test]
     fn a_streak_is_what_is_unreadable_at_the_end() {
         let unreadable = |index| match failed(index) {
-            Outcome::Failed(failure) => Outcome::Unreadable(failure),
+            Outcome::Failed(failure, seen) => Outcome::Unreadable(failure, seen),
             other => other,
         };
         let streak = |outcomes: Vec<Outcome>| {

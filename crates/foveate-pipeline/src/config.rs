@@ -27,6 +27,8 @@ pub struct Config {
     pub max_unreadable: Option<u64>,
     /// How often finished rows are made durable.
     pub commit_every: Duration,
+    /// Whether the inputs of an output that is already complete are compared by hash, not by size and time.
+    pub by_content: bool,
 }
 
 impl Default for Config {
@@ -44,6 +46,7 @@ impl Default for Config {
             failures: FailurePolicy::Unlimited,
             max_unreadable: Some(Self::MAX_UNREADABLE),
             commit_every: Duration::from_secs(2),
+            by_content: false,
         }
     }
 }

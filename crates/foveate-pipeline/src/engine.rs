@@ -11,7 +11,7 @@ use foveate_source::Source;
 use crate::flow::{Items, Run};
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
-use crate::{Cancel, Config, RunError, RunReport};
+use crate::{Cancel, Config, RunError, RunReport, inputs};
 
 /// A run's stages, one implementation each. The engine knows them only by their traits.
 pub struct Pipeline {
@@ -40,7 +40,10 @@ impl Pipeline {
         progress: &Progress,
     ) -> Result<RunReport, RunError> {
         self.check()?;
-        let done = self.sink.begin(manifest, existing)?;
+        let done = match self.sink.begin(manifest, existing) {
+            Ok(done) => done,
+            Err(error) => return Err(inputs::explain(error, self.source.as_mut(), self.config.by_content)?.into()),
+        };
         let range = self.source.range();
         let first = done.0.clamp(range.start, range.end);
         self.source.seek(first)?;

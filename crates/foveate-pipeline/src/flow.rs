@@ -119,8 +119,8 @@ impl Run<'_> {
         spare: &SpareBytes,
     ) -> Result<ReadItem, RunError> {
         let mut bytes = spare.take();
-        let fault = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress)?;
-        Ok(ReadItem { item, batch, bytes, fault })
+        let (stamp, fault) = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress)?;
+        Ok(ReadItem { item, batch, bytes, fault, stamp })
     }
 
     /// Runs every stage in turn on this thread; several encoders take turns.

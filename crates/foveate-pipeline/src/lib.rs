@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod flow;
 mod forward;
+mod inputs;
 mod queue;
 mod report;
 mod stages;

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use foveate_core::{FaultScope, Stage, error_chain};
 use foveate_profile::{StageProfiler, Trace};
-use foveate_sink::{Failure, Rows, VectorSink, Watermark};
+use foveate_sink::{Failure, InputRecord, Rows, Stamp, VectorSink, Watermark};
 use foveate_source::{Fetch, Item};
 
-use crate::batch::{Encoded, Outcome};
-use crate::{Config, RunError};
+use crate::batch::{Encoded, Outcome, Seen};
+use crate::{Config, RunError, inputs};
 
 /// Counters for a progress display, updated during the run.
 #[derive(Debug, Default)]
@@ -55,25 +55,26 @@ pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64
     Failure { index: item.index, id: item.id.clone(), stage, reason, bytes }
 }
 
-/// Reads `item` into `bytes`, or returns its outcome.
+/// Reads `item` into `bytes`, or returns its outcome. Its stamp is taken first.
 pub(crate) fn read(
     fetch: &mut dyn Fetch,
     item: &Item,
     bytes: &mut Vec<u8>,
     profiler: &StageProfiler,
     progress: &Progress,
-) -> Result<Option<Outcome>, RunError> {
+) -> Result<(Option<Stamp>, Option<Outcome>), RunError> {
     if let Some(reason) = &item.fault {
-        return Ok(Some(Outcome::Failed(failure(item, Stage::List, reason, None))));
+        let failure = failure(item, Stage::List, reason, None);
+        return Ok((None, Some(Outcome::Failed(failure, Seen::default()))));
     }
-    let read = timed(profiler, Stage::Read, || fetch.fetch(item, bytes));
+    let (stamp, read) = timed(profiler, Stage::Read, || (inputs::stamp(fetch, item), fetch.fetch(item, bytes)));
     progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
-    let Err(error) = read else { return Ok(None) };
-    let failure = || failure(item, Stage::Read, &error_chain(&error), None);
+    let Err(error) = read else { return Ok((stamp, None)) };
+    let (failure, seen) = (failure(item, Stage::Read, &error_chain(&error), None), Seen { stamp, xxh3: None });
     match error.scope() {
         FaultScope::Run => Err(error.into()),
-        FaultScope::Item if error.suspects_storage() => Ok(Some(Outcome::Unreadable(failure()))),
-        FaultScope::Item => Ok(Some(Outcome::Failed(failure()))),
+        FaultScope::Item if error.suspects_storage() => Ok((stamp, Some(Outcome::Unreadable(failure, seen)))),
+        FaultScope::Item => Ok((stamp, Some(Outcome::Failed(failure, seen)))),
     }
 }
 
@@ -94,6 +95,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) failures: u64,
     /// The latest items, if none of them could be read. They are stored once a later item shows that the disk is there.
     streak: Vec<Failure>,
+    /// The record of these items.
+    streak_inputs: Vec<InputRecord>,
     last_failure: Option<Failure>,
 }
 
@@ -125,6 +128,7 @@ impl<'a> Writer<'a> {
             rows: 0,
             failures: 0,
             streak: Vec::new(),
+            streak_inputs: Vec::new(),
             last_failure: None,
         };
         writer.check_failures(&[], first, first == items.end)?;
@@ -134,11 +138,13 @@ impl<'a> Writer<'a> {
     pub(crate) fn write(&mut self, encoded: &Encoded, at_end: bool) -> Result<(), RunError> {
         self.check_failures(&encoded.failures, encoded.end, at_end)?;
         let (failures, streak) = encoded.failures_and_streak();
+        let (inputs, later) = encoded.inputs.split_at(encoded.inputs.len() - streak.len());
         if encoded.len() + failures.len() > 0 {
             self.end_streak()?;
-            self.store(Some(encoded.rows()), failures)?;
+            self.store(Some(encoded.rows()), failures, inputs)?;
         }
         self.streak.extend_from_slice(streak);
+        self.streak_inputs.extend_from_slice(later);
         self.stored = encoded.end - self.streak.len() as u64;
         self.check_streak()?;
         if at_end {
@@ -148,7 +154,7 @@ impl<'a> Writer<'a> {
         if self.last_commit.elapsed() >= self.config.commit_every { self.commit() } else { Ok(()) }
     }
 
-    fn store(&mut self, rows: Option<Rows<'_>>, failures: &[Failure]) -> Result<(), RunError> {
+    fn store(&mut self, rows: Option<Rows<'_>>, failures: &[Failure], inputs: &[InputRecord]) -> Result<(), RunError> {
         let rows = rows.filter(|rows| !rows.index.is_empty());
         timed(self.profiler, Stage::Write, || -> Result<(), RunError> {
             if let Some(rows) = &rows {
@@ -157,7 +163,7 @@ impl<'a> Writer<'a> {
             if !failures.is_empty() {
                 self.sink.fail(failures)?;
             }
-            Ok(())
+            Ok(self.sink.record(inputs)?)
         })?;
         self.rows += rows.map_or(0, |rows| rows.index.len() as u64);
         self.failures += failures.len() as u64;
@@ -168,8 +174,8 @@ impl<'a> Writer<'a> {
 
     /// Stores the items that could not be read: each is at fault itself.
     fn end_streak(&mut self) -> Result<(), RunError> {
-        let streak = std::mem::take(&mut self.streak);
-        if streak.is_empty() { Ok(()) } else { self.store(None, &streak) }
+        let (streak, inputs) = (std::mem::take(&mut self.streak), std::mem::take(&mut self.streak_inputs));
+        if streak.is_empty() { Ok(()) } else { self.store(None, &streak, &inputs) }
     }
 
     /// Makes everything stored so far durable.

@@ -218,6 +218,6 @@ impl VectorSink for CountingSink {
     }
 
     fn finish(&mut self) -> Result<Published, SinkError> {
-        Ok(Published { files: Vec::new(), rows: self.stored.load(Relaxed), failures: self.failures })
+        Ok(Published { rows: self.stored.load(Relaxed), failures: self.failures, ..Published::default() })
     }
 }

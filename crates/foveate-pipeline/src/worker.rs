@@ -7,11 +7,12 @@ use std::time::Duration;
 use foveate_core::{Size, Stage};
 use foveate_preprocess::{Granularity, ItemFault, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_profile::StageProfiler;
+use foveate_sink::Stamp;
 use foveate_source::Item;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::RunError;
-use crate::batch::{FullBatch, ItemInfo, OpenBatch, Outcome};
+use crate::batch::{FullBatch, ItemInfo, OpenBatch, Outcome, Seen};
 use crate::stages::{failure, stage_number, timed};
 
 /// An item with its bytes, or with the reason why it could not be read.
@@ -21,6 +22,8 @@ pub(crate) struct ReadItem {
     pub(crate) bytes: Vec<u8>,
     /// Its outcome, if it could not be read.
     pub(crate) fault: Option<Outcome>,
+    /// Taken before the bytes were read, so that a change in between is noticed later.
+    pub(crate) stamp: Option<Stamp>,
 }
 
 /// Read buffers that are free for reuse.
@@ -128,16 +131,16 @@ fn outcome(
     read: &mut ReadItem,
     prepared: &mut dyn Iterator<Item = Result<Size, ItemFault>>,
 ) -> Result<Outcome, RunError> {
+    let stamp = read.stamp;
     if let Some(fault) = read.fault.take() {
         return Ok(fault);
     }
-    let (item, bytes) = (&read.item, &read.bytes);
+    let (item, bytes, xxh3) = (&read.item, &read.bytes, xxh3_64(&read.bytes));
     match prepared.next() {
-        Some(Ok(size)) => {
-            Ok(Outcome::Ready(ItemInfo { index: item.index, id: item.id.clone(), size, xxh3: xxh3_64(bytes) }))
-        }
+        Some(Ok(size)) => Ok(Outcome::Ready(ItemInfo { index: item.index, id: item.id.clone(), size, xxh3, stamp })),
         Some(Err(ItemFault { stage, reason })) => {
-            Ok(Outcome::Failed(failure(item, stage, &reason, Some(bytes.len() as u64))))
+            let failure = failure(item, stage, &reason, Some(bytes.len() as u64));
+            Ok(Outcome::Failed(failure, Seen { stamp, xxh3: Some(xxh3) }))
         }
         None => Err(RunError::Accounting(format!("the preprocessor said nothing about {}", item.id))),
     }

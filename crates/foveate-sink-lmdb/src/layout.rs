@@ -16,7 +16,12 @@ pub(crate) const META: &str = "meta";
 pub(crate) const MANIFEST: &[u8] = b"manifest";
 pub(crate) const WATERMARK: &[u8] = b"watermark";
 pub(crate) const COMPLETE: &[u8] = b"complete";
-/// Present only while a run is being published: every file is complete and synced, only the renames remain.
+/// The committed length of the record of inputs beside the database. Not in a finished file.
+pub(crate) const INPUTS_LEN: &[u8] = b"inputs_len";
+/// Present only until the output that the run replaces is removed.
+pub(crate) const REPLACES: &[u8] = b"replaces";
+/// Present only while a run is being published: the files that are complete and synced, so that only the renames
+/// remain, as JSON.
 pub(crate) const STAGED: &[u8] = b"staged";
 
 /// Longest key in LMDB's default build.

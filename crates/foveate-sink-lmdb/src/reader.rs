@@ -49,8 +49,12 @@ impl Vectors {
 
     /// Every source item below this is stored, or recorded as failed.
     pub fn watermark(&self) -> Result<u64, SinkError> {
-        let text = self.store.meta(WATERMARK)?;
-        let number = text.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        self.watermark_in(&self.store.read()?)
+    }
+
+    fn watermark_in(&self, snapshot: &RoTransaction<'_>) -> Result<u64, SinkError> {
+        let text = snapshot.get(self.store.meta, &WATERMARK).ok();
+        let number = text.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         number.ok_or_else(|| self.damaged("it has no watermark"))
     }
 
@@ -61,7 +65,11 @@ impl Vectors {
 
     /// Number of vectors.
     pub fn count(&self) -> Result<u64, SinkError> {
-        self.store.count(self.store.vectors)
+        let snapshot = self.store.read()?;
+        let all = snapshot.stat(self.store.order).map_err(|error| self.failed(error))?.entries() as u64;
+        let from = self.watermark_in(&snapshot)?.to_be_bytes();
+        let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;
+        Ok(all - cursor.iter_from(from).count() as u64) // the rest is written ahead of its commit
     }
 
     /// The vectors of this id, in source order: none, one, or several if the source had the id more than once.
@@ -84,6 +92,8 @@ impl Vectors {
             }
             rows.push(self.row(key, value)?);
         }
+        let watermark = self.watermark_in(&snapshot)?;
+        rows.retain(|row| row.index < watermark);
         Ok(rows)
     }
 
@@ -91,8 +101,12 @@ impl Vectors {
     pub fn for_each<E: From<SinkError>>(&self, mut act: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
         let snapshot = self.store.read()?;
         let mut cursor = snapshot.open_ro_cursor(self.store.order).map_err(|error| self.failed(error))?;
+        let end = self.watermark_in(&snapshot)?.to_be_bytes();
         for entry in cursor.iter_start() {
-            let (_, key) = entry.map_err(|error| self.failed(error))?;
+            let (place, key) = entry.map_err(|error| self.failed(error))?;
+            if place >= end.as_slice() {
+                break;
+            }
             act(self.row_at(&snapshot, key)?)?;
         }
         Ok(())

@@ -7,30 +7,34 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use foveate_core::error_chain;
 use foveate_sink::staging::{
-    self, FAILURES_HEADER, Phase, Staging, Steps, Taken, parent_of, push_failure, remove_if_there,
+    self, DATABASE, FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, Ledger, Phase, Staging, Steps, Taken, parent_of,
+    push_failure, remove_if_there,
 };
 use foveate_sink::{
-    Element, Existing, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Published, Rows,
-    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sync_file, sync_folder,
+    Element, Existing, Failure, InputRecord, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames,
+    Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sync_file, sync_folder,
 };
 use lmdb::{Cursor, Error, RwTransaction, Transaction, WriteFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{COMPLETE, MANIFEST, STAGED, WATERMARK, is_key, push_value, stand_in, with_id};
+use crate::layout::{
+    COMPLETE, INPUTS_LEN, MANIFEST, REPLACES, STAGED, WATERMARK, is_key, push_value, stand_in, with_id,
+};
 use crate::store::{ROOMY_MAP, Store, copy_sorted, failed};
 
 const FORMAT: &str = "lmdb";
-/// LMDB's own name for the database in the staging folder. It exists if and only if a run was begun.
-const DATA: &str = "data.mdb";
 /// Files of the staging folder that are incomplete, or do not have their final name yet.
 const NEW_DATA: &str = "new.data";
 const NEW_VECTORS: &str = "new.lmdb";
-const NEW_FAILURES: &str = "new.failures.csv";
 const NEW_MANIFEST: &str = "new.manifest.json";
+const MANIFEST_FILE: &str = "manifest.json";
 /// Initial map size of the finished file. It doubles when full, so that the size recorded in the file follows from the
 /// content.
 const FINISHED_MAP: usize = 16 << 20;
+/// Bytes of rows held in memory between commits; more are written ahead of their commit.
+const MOST_PENDING: usize = 64 << 20;
 /// Map size of a database that holds only a manifest.
 const FRESH_MAP: usize = 1 << 20;
 
@@ -41,8 +45,9 @@ const FRESH_MAP: usize = 1 << 20;
 /// to the single file `x.lmdb`. That file is as small as possible, complete as soon as it appears, and has the same
 /// bytes for the same rows, regardless of commits.
 ///
-/// Between commits, rows stay in memory. After any error but [`SinkError::Misuse`] the sink accepts no more calls; drop
-/// it and begin again with a new one.
+/// Between commits, up to 64 MiB of rows stay in memory. More are written ahead of their commit, beyond the watermark,
+/// where neither readers nor a resumed run take notice of them. After any error but [`SinkError::Misuse`] the sink
+/// accepts no more calls; drop it and begin again with a new one.
 pub struct LmdbSink {
     options: SinkOptions,
     map_size: usize,
@@ -58,8 +63,11 @@ struct Run {
     names: OutputNames,
     settings: RunManifest,
     watermark: u64,
-    /// Every file is complete and synced; only the renames remain.
-    staged: bool,
+    /// The record of what was read; it grows beside the database. `None` once it is complete.
+    inputs: Option<Ledger>,
+    inputs_len: u64,
+    /// The files to publish, once every one is complete and synced: only the renames remain.
+    staged: Option<Vec<ManifestFile>>,
     taken: Taken,
     pending: Pending,
     /// The greatest key among the vectors; a greater key can be appended at the end.
@@ -85,7 +93,10 @@ struct PendingRow {
 struct Found {
     settings: RunManifest,
     watermark: u64,
-    staged: bool,
+    inputs_len: u64,
+    /// An output that the run replaces may still be there.
+    must_clear: bool,
+    staged: Option<Vec<ManifestFile>>,
 }
 
 /// The value of a failure.
@@ -124,37 +135,32 @@ impl LmdbSink {
         staging::check(&self.options, manifest)?;
         let names = OutputNames::new(&self.options);
         let settings = staging::settings(&self.options, FORMAT, manifest);
-        let main = names.main();
-        if existing != Existing::Overwrite && main.exists() && !names.staging().exists() {
-            return Err(self.finished(&names, &settings, existing));
+        let is_complete = || existing != Existing::Overwrite && names.main().exists();
+        if is_complete() && !names.staging().exists() {
+            return Err(staging::finished(&self.options, &names, &settings, existing));
         }
         self.steps.step("create staging folder");
-        let staging = Staging::take(&self.options, &names)?;
-        let found = if existing == Existing::Overwrite { None } else { Found::read(&staging.join(DATA))? };
+        let staging = Staging::take(&self.options, &names, DATABASE)?;
+        let found = if existing == Existing::Overwrite { None } else { Found::read(&staging.join(DATABASE))? };
+        // Another run may have finished while this one waited for the lock.
+        let is_complete = is_complete();
         match (found, existing) {
             (Some(found), Existing::Resume) => self.resume(names, staging, found, &settings),
-            (Some(_), Existing::Refuse) if !main.exists() => Err(SinkError::Interrupted(self.options.output.clone())),
-            (_, Existing::Resume | Existing::Refuse) if main.exists() => {
-                staging.discard_unused(DATA);
-                Err(self.finished(&names, &settings, existing))
+            (Some(_), Existing::Refuse) if !is_complete => Err(SinkError::Interrupted(self.options.output.clone())),
+            _ if is_complete => {
+                staging.discard_unused();
+                Err(staging::finished(&self.options, &names, &settings, existing))
             }
             _ => match self.start(&names, &staging, &settings, existing) {
-                Ok(store) => Ok(Run::new(store, staging, names, settings, self.options.first_index)),
+                Ok((store, inputs)) => {
+                    Ok(Run::new(store, Some(inputs), staging, names, settings, self.options.first_index))
+                }
                 Err(error) => {
-                    staging.discard_unused(DATA);
+                    staging.discard_unused();
                     Err(error)
                 }
             },
         }
-    }
-
-    fn finished(&self, names: &OutputNames, settings: &RunManifest, existing: Existing) -> SinkError {
-        let main = names.main();
-        let done = match self.options.layout {
-            Layout::Folder => staging::read_manifest(&main),
-            Layout::File => Found::read(&main).ok().flatten().map(|found| found.settings),
-        };
-        staging::finished(main, done, settings, existing)
     }
 
     /// Creates a fresh run's database. It gets its name once it holds its manifest.
@@ -164,23 +170,40 @@ impl LmdbSink {
         staging: &Staging,
         settings: &RunManifest,
         existing: Existing,
-    ) -> Result<Store, SinkError> {
-        self.steps.step("empty staging folder");
-        staging.clear(DATA)?;
-        if self.options.layout == Layout::Folder {
-            staging::clear_folder(&self.options.output, names, &[FORMAT.to_owned()], existing, &mut self.steps)?;
+    ) -> Result<(Store, Ledger), SinkError> {
+        let replaces = existing == Existing::Overwrite && self.options.layout == Layout::Folder;
+        if existing != Existing::Overwrite {
+            staging::check_folder(&self.options, names, staging)?;
         }
+        self.steps.step("empty staging folder");
+        staging.clear()?;
+        let inputs = Ledger::create(staging.join(INPUTS), INPUTS_HEADER)?;
         self.steps.step("create database");
         let fresh = staging.join(NEW_DATA);
         let store = Store::create_private(&fresh, FRESH_MAP)?;
         put_meta(&store, settings, self.options.first_index, false)?;
+        if replaces {
+            store.write(|transaction| transaction.put(store.meta, &REPLACES, b"true", WriteFlags::empty()))?;
+        }
         store.sync()?;
         drop(store);
         self.steps.step("begin");
-        publish(&fresh, &staging.join(DATA))?;
+        publish(&fresh, &staging.join(DATABASE))?;
         sync_folder(parent_of(staging.folder()))?;
         self.steps.step("open database");
-        Store::open_shared(staging.folder(), self.map_size)
+        let store = Store::open_shared(staging.folder(), self.map_size)?;
+        if replaces {
+            self.clear_replaced(names, &store)?;
+        }
+        Ok((store, inputs))
+    }
+
+    /// Removes the output that the run replaces. The database exists by then, so that a run that is killed here goes on
+    /// with the plain command.
+    fn clear_replaced(&mut self, names: &OutputNames, store: &Store) -> Result<(), SinkError> {
+        staging::clear_folder(&self.options, names, &mut self.steps)?;
+        self.steps.step("record cleared");
+        store.write(|transaction| transaction.del(store.meta, &REPLACES, None))
     }
 
     fn resume(
@@ -190,15 +213,22 @@ impl LmdbSink {
         found: Found,
         settings: &RunManifest,
     ) -> Result<Run, SinkError> {
-        if let Some(difference) = found.settings.difference(settings) {
-            return Err(SinkError::OtherRun { path: self.options.output.clone(), difference });
-        }
+        staging::check_same_job(&staging, &names, (&found.settings, found.inputs_len), settings)?;
         self.steps.step("open database");
         let store = Store::open_shared(staging.folder(), self.map_size)?;
-        let mut run = Run::new(store, staging, names, found.settings, found.watermark);
+        if found.must_clear {
+            self.clear_replaced(&names, &store)?;
+        }
+        store.remove_from(found.watermark)?;
+        let inputs = match found.staged {
+            None => Some(Ledger::reopen(staging.join(INPUTS), found.inputs_len)?),
+            Some(_) => None,
+        };
+        let mut run = Run::new(store, inputs, staging, names, found.settings, found.watermark);
+        run.inputs_len = found.inputs_len;
         run.last_key = run.store.last_key(run.store.vectors)?.unwrap_or_default();
-        if found.staged {
-            run.close();
+        if let Some(files) = found.staged {
+            run.close(files);
         }
         Ok(run)
     }
@@ -209,7 +239,11 @@ impl LmdbSink {
             run.pending.push_row(rows, at, self.options.element, run.settings.dim);
         }
         run.taken.rows(rows);
-        Ok(())
+        if run.pending.bytes.len() < MOST_PENDING {
+            return Ok(());
+        }
+        self.steps.step("write ahead");
+        run.put_pending(None)
     }
 
     fn take_failures(&mut self, run: &mut Run, failures: &[Failure]) -> Result<(), SinkError> {
@@ -225,8 +259,10 @@ impl LmdbSink {
             return Ok(());
         }
         self.steps.step("commit");
-        run.last_key = run.store.write(|transaction| run.put_pending(transaction, watermark))?;
-        run.pending.clear();
+        if let Some(inputs) = &mut run.inputs {
+            run.inputs_len = inputs.sync()?;
+        }
+        run.put_pending(Some(watermark))?;
         run.watermark = watermark;
         run.taken.commit(watermark);
         Ok(())
@@ -234,63 +270,59 @@ impl LmdbSink {
 
     fn finish_run(&mut self, run: &mut Run) -> Result<Published, SinkError> {
         run.taken.check_finish()?;
-        if !run.staged {
-            self.stage(run)?;
+        if run.staged.is_none() {
+            let files = self.stage(run)?;
             self.steps.step("record staged");
             sync_folder(run.staging.folder())?;
-            run.store.write(|transaction| transaction.put(run.store.meta, &STAGED, b"true", WriteFlags::empty()))?;
-            run.close();
+            let json = serde_json::to_vec(&files).expect("names and numbers always have a JSON form");
+            run.store.write(|transaction| transaction.put(run.store.meta, &STAGED, &json, WriteFlags::empty()))?;
+            run.close(files);
         }
-        let has_output = run.has_output()?;
-        let moves = self.publication(run, has_output);
-        if !has_output {
+        let moves = self.publication(run)?;
+        if !run.has_output()? {
             staging::remove_overwritten(&run.names, &[], &mut self.steps)?;
             remove_if_there(&reader_lock(&run.names.main()))?;
         }
         self.remove_reader_lock(run, &moves)?;
-        staging::publish_all(&moves, &mut self.steps)?;
-        let mut files: Vec<PathBuf> = moves.into_iter().map(|(_, file)| file).collect();
-        files.rotate_left(1); // the failures come last
+        staging::publish_all(&moves, run.staged.as_deref().unwrap_or_default(), &mut self.steps)?;
         Ok(Published {
-            files,
+            files: reported(moves.into_iter().map(|(_, file)| file), &run.vectors(self.options.layout)),
             rows: run.store.count(run.store.vectors)?,
             failures: run.store.count(run.store.failures)?,
+            leftover: None,
         })
     }
 
-    /// Prepares all output files.
-    fn stage(&mut self, run: &Run) -> Result<(), SinkError> {
+    /// Prepares all output files, and describes them in the order of their renames.
+    fn stage(&mut self, run: &Run) -> Result<Vec<ManifestFile>, SinkError> {
         self.steps.step("write failures file");
-        write_failures(&run.store, &run.staging.join(NEW_FAILURES))?;
-        if !run.has_output()? {
-            return Ok(());
-        }
-        self.steps.step("write vectors in order");
-        let vectors = run.staging.join(NEW_VECTORS);
-        remove_if_there(&vectors)?;
-        let store = Store::create_private(&vectors, FINISHED_MAP)?;
-        copy_sorted(&run.store, &store)?;
-        put_meta(&store, &run.settings, run.watermark, true)?;
-        store.sync()?;
-        drop(store);
-        sync_file(&vectors)?;
-        if self.options.layout == Layout::Folder {
+        write_failures(&run.store, &run.staging.join(FAILURES))?;
+        if run.has_output()? {
+            self.steps.step("write vectors in order");
+            let vectors = run.staging.join(NEW_VECTORS);
+            remove_if_there(&vectors)?;
+            let store = Store::create_private(&vectors, FINISHED_MAP)?;
+            copy_sorted(&run.store, &store)?;
+            put_meta(&store, &run.settings, run.watermark, true)?;
+            store.sync()?;
+            drop(store);
+            sync_file(&vectors)?;
             self.steps.step("write manifest");
             let path = run.staging.join(NEW_MANIFEST);
-            fs::write(&path, self.output_manifest(run, &vectors)?.to_json()).map_err(SinkError::io("write", &path))?;
+            fs::write(&path, self.output_manifest(run)?.to_json()).map_err(SinkError::io("write", &path))?;
             sync_file(&path)?;
         }
-        Ok(())
+        self.publication(run)?.iter().map(|(from, to)| ManifestFile::describe(from, to)).collect()
     }
 
-    fn output_manifest(&self, run: &Run, vectors: &Path) -> Result<OutputManifest, SinkError> {
-        let target = run.vectors(self.options.layout);
+    fn output_manifest(&self, run: &Run) -> Result<OutputManifest, SinkError> {
+        let (vectors, manifest) = (run.vectors(self.options.layout), run.names.beside(MANIFEST_FILE));
+        let (mut files, mut records) = (Vec::new(), Vec::new());
+        for (from, to) in self.publication(run)?.iter().rev().filter(|(_, to)| *to != manifest) {
+            let of_its_kind = if *to == vectors { &mut files } else { &mut records };
+            of_its_kind.push(ManifestFile::describe(from, to)?);
+        }
         let rows = run.store.count(run.store.vectors)?;
-        let file = ManifestFile {
-            name: target.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            bytes: fs::metadata(vectors).map_err(SinkError::io("inspect", vectors))?.len(),
-            xxh3: Some(staging::hash_file(vectors)?),
-        };
         Ok(OutputManifest {
             version: OutputManifest::VERSION,
             complete: true,
@@ -300,22 +332,29 @@ impl LmdbSink {
             rows,
             failures: run.store.count(run.store.failures)?,
             watermark: run.watermark,
-            parts: vec![ManifestPart { part: 0, rows, files: vec![file] }],
+            parts: vec![ManifestPart { part: 0, rows, files }],
+            records,
             fingerprint: run.settings.fingerprint.clone(),
             info: run.settings.info.clone(),
         })
     }
 
     /// The final renames, in order: the file that means "complete" is the last.
-    fn publication(&self, run: &Run, has_output: bool) -> Vec<(PathBuf, PathBuf)> {
-        let mut moves = vec![(run.staging.join(NEW_FAILURES), run.names.beside("failures.csv"))];
-        if has_output {
-            moves.push((run.staging.join(NEW_VECTORS), run.vectors(self.options.layout)));
+    fn publication(&self, run: &Run) -> Result<Vec<(PathBuf, PathBuf)>, SinkError> {
+        let mut moves = vec![(run.staging.join(FAILURES), run.names.beside(FAILURES))];
+        if !run.has_output()? {
+            return Ok(moves);
         }
-        if has_output && self.options.layout == Layout::Folder {
-            moves.push((run.staging.join(NEW_MANIFEST), run.names.beside("manifest.json")));
+        if run.inputs_len > INPUTS_HEADER.len() as u64 {
+            moves.push((run.staging.join(INPUTS), run.names.beside(INPUTS)));
         }
-        moves
+        let manifest = (run.staging.join(NEW_MANIFEST), run.names.beside(MANIFEST_FILE));
+        let vectors = (run.staging.join(NEW_VECTORS), run.vectors(self.options.layout));
+        moves.extend(match self.options.layout {
+            Layout::File => [manifest, vectors],
+            Layout::Folder => [vectors, manifest],
+        });
+        Ok(moves)
     }
 
     /// Removes the lock file that readers left beside an output that is being overwritten. It describes the old file's
@@ -331,12 +370,13 @@ impl LmdbSink {
         Ok(())
     }
 
-    fn remove_staging(&mut self, run: Run) -> Result<(), SinkError> {
+    /// Removes the work in progress, every file of it closed. The output is complete by now, so an error is a note.
+    fn remove_staging(&mut self, run: Run) -> Option<String> {
         self.steps.step("remove staging folder");
-        let Run { store, staging, names, .. } = run;
-        drop(store); // some systems do not remove open files
-        staging.remove(DATA)?;
-        sync_folder(parent_of(&names.main()))
+        let Run { store, inputs, staging, names, .. } = run;
+        drop((store, inputs));
+        let removed = staging.remove().and_then(|()| sync_folder(parent_of(&names.main())));
+        removed.err().map(|error| error_chain(&error))
     }
 
     /// Runs one call on the open run; an error that may have left files half-written ends the run.
@@ -372,6 +412,10 @@ impl VectorSink for LmdbSink {
         self.on_run("fail", |sink, run| sink.take_failures(run, failures))
     }
 
+    fn record(&mut self, inputs: &[InputRecord]) -> Result<(), SinkError> {
+        self.on_run("record", |_, run| run.record(inputs))
+    }
+
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
         self.on_run("commit", |sink, run| sink.commit_run(run, watermark.0))
     }
@@ -379,9 +423,9 @@ impl VectorSink for LmdbSink {
     fn finish(&mut self) -> Result<Published, SinkError> {
         let published = self.on_run("finish", Self::finish_run)?;
         let run = self.phase.take("finish")?;
-        self.remove_staging(*run)?;
+        let leftover = self.remove_staging(*run);
         self.phase = Phase::Done;
-        Ok(published)
+        Ok(Published { leftover, ..published })
     }
 }
 
@@ -392,7 +436,14 @@ impl fmt::Debug for LmdbSink {
 }
 
 impl Run {
-    fn new(store: Store, staging: Staging, names: OutputNames, settings: RunManifest, watermark: u64) -> Self {
+    fn new(
+        store: Store,
+        inputs: Option<Ledger>,
+        staging: Staging,
+        names: OutputNames,
+        settings: RunManifest,
+        watermark: u64,
+    ) -> Self {
         let taken = Taken::up_to(watermark, settings.dim, false);
         Self {
             store,
@@ -400,7 +451,9 @@ impl Run {
             names,
             settings,
             watermark,
-            staged: false,
+            inputs,
+            inputs_len: INPUTS_HEADER.len() as u64,
+            staged: None,
             taken,
             pending: Pending::default(),
             last_key: Vec::new(),
@@ -408,9 +461,17 @@ impl Run {
     }
 
     /// Accepts no more rows: the files exist.
-    fn close(&mut self) {
-        self.staged = true;
+    fn close(&mut self, files: Vec<ManifestFile>) {
+        self.staged = Some(files);
+        self.inputs = None;
         self.taken.close();
+    }
+
+    fn record(&mut self, inputs: &[InputRecord]) -> Result<(), SinkError> {
+        let Some(ledger) = &mut self.inputs else { return Ok(()) };
+        let mut lines = String::new();
+        inputs.iter().for_each(|input| input.push_line(&mut lines));
+        ledger.append(&lines)
     }
 
     /// Whether any file but the failures is published; see [`staging::remove_overwritten`].
@@ -426,8 +487,23 @@ impl Run {
         }
     }
 
+    /// Writes the pending rows in one transaction, with the watermark if they are committed.
+    fn put_pending(&mut self, watermark: Option<u64>) -> Result<(), SinkError> {
+        self.last_key = self.store.write(|transaction| {
+            let last = self.put_rows(transaction)?;
+            if let Some(watermark) = watermark {
+                let meta = self.store.meta;
+                transaction.put(meta, &INPUTS_LEN, &self.inputs_len.to_string(), WriteFlags::empty())?;
+                transaction.put(meta, &WATERMARK, &watermark.to_string(), WriteFlags::empty())?;
+            }
+            Ok(last)
+        })?;
+        self.pending.clear();
+        Ok(())
+    }
+
     /// Puts the pending rows into a transaction, and returns the greatest key after them.
-    fn put_pending(&self, transaction: &mut RwTransaction<'_>, watermark: u64) -> lmdb::Result<Vec<u8>> {
+    fn put_rows(&self, transaction: &mut RwTransaction<'_>) -> lmdb::Result<Vec<u8>> {
         let (pending, store) = (&self.pending, &self.store);
         let mut last = self.last_key.as_slice();
         for row in &pending.rows {
@@ -450,7 +526,6 @@ impl Run {
                 WriteFlags::APPEND,
             )?;
         }
-        transaction.put(store.meta, &WATERMARK, &watermark.to_string(), WriteFlags::empty())?;
         Ok(last.to_owned())
     }
 }
@@ -510,11 +585,26 @@ impl Found {
         let settings = store.meta(MANIFEST)?.and_then(|json| serde_json::from_slice(&json).ok());
         match (settings, watermark) {
             (Some(settings), Some(watermark)) => {
-                Ok(Some(Self { settings, watermark, staged: store.meta(STAGED)?.is_some() }))
+                let inputs_len = store.meta(INPUTS_LEN)?.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+                let staged = store.meta(STAGED)?.and_then(|json| serde_json::from_slice(&json).ok());
+                Ok(Some(Self {
+                    settings,
+                    watermark,
+                    inputs_len: inputs_len.unwrap_or(INPUTS_HEADER.len() as u64),
+                    must_clear: store.meta(REPLACES)?.is_some(),
+                    staged,
+                }))
             }
             _ => Err(SinkError::damaged(file, "it does not say which run wrote it")),
         }
     }
+}
+
+/// Renamed files as a run reports them: the one with the vectors first, the failures last.
+fn reported(renamed: impl DoubleEndedIterator<Item = PathBuf>, vectors: &Path) -> Vec<PathBuf> {
+    let (mut files, others): (Vec<_>, Vec<_>) = renamed.rev().partition(|file| file == vectors);
+    files.extend(others);
+    files
 }
 
 /// The lock file that LMDB's readers leave beside a finished file.

@@ -1,6 +1,7 @@
 //! An LMDB environment with the sink's four databases.
 
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use foveate_sink::SinkError;
@@ -24,6 +25,9 @@ const MODEST_MAPS: [usize; 3] = [1 << 26, 1 << 23, 1 << 20];
 
 /// Length of LMDB's lock file for its default 126 readers.
 const LOCK_LEN: u64 = 8192;
+
+/// A key and its value.
+type Entry = (Vec<u8>, Vec<u8>);
 
 /// An open environment and its databases.
 #[derive(Debug)]
@@ -50,12 +54,14 @@ impl Store {
     /// Opens a folder's environment for writing, with LMDB's lock file, so that other processes can read it.
     pub(crate) fn open_shared(folder: &Path, map_size: usize) -> Result<Self, SinkError> {
         reserve_lock_file(&folder.join("lock.mdb"))?;
+        check_length(&folder.join("data.mdb"))?;
         let env = open(folder, EnvironmentFlags::NO_TLS, map_size)?;
         Self::with_databases(env, &folder.join("data.mdb"), |env, name| env.open_db(Some(name)))
     }
 
     /// Opens a database file that no process is writing, for reading, without creating or touching a lock file.
     pub(crate) fn open_quiet(file: &Path) -> Result<Self, SinkError> {
+        check_length(file)?;
         let flags = EnvironmentFlags::NO_SUB_DIR | EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_LOCK;
         Self::open_to_read(file, flags | EnvironmentFlags::NO_TLS)
     }
@@ -97,22 +103,54 @@ impl Store {
             });
             match attempt {
                 Err(Error::MapFull) => self.grow()?,
-                Err(error) => return Err(self.write_failed(error)),
-                Ok(result) => return Ok(result),
+                Err(error) => return Err(write_failed("write", &self.path)(error)),
+                Ok(result) => return self.cover_last_page().map(|()| result),
             }
         }
     }
 
-    /// LMDB reports "input/output error" after a short write, which is how a disk that fills up first shows.
-    fn write_failed(&self, error: Error) -> SinkError {
-        let error = failed("write", &self.path)(error);
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        match &error {
-            SinkError::Io { .. } if is_full(folder) => {
-                SinkError::NoSpace { path: self.path.clone(), source: io::ErrorKind::StorageFull.into() }
-            }
-            _ => error,
+    /// Makes the file as long as its pages say. LMDB does not write the last ones if they are free, and then the file
+    /// would look cut to [`check_length`].
+    fn cover_last_page(&self) -> Result<(), SinkError> {
+        let info = self.env.info().map_err(failed("inspect", &self.path))?;
+        let page = self.env.stat().map_err(failed("inspect", &self.path))?.page_size();
+        let len = (info.last_pgno() as u64 + 1) * u64::from(page);
+        if fs::metadata(&self.path).map_err(SinkError::io("inspect", &self.path))?.len() >= len {
+            return Ok(());
         }
+        let file = File::options().write(true).open(&self.path).map_err(SinkError::io("open", &self.path))?;
+        file.set_len(len).map_err(SinkError::io("extend", &self.path))
+    }
+
+    /// Removes the rows and failures from place `first` in the source on, which were written ahead of their commit.
+    pub(crate) fn remove_from(&self, first: u64) -> Result<(), SinkError> {
+        for database in [self.order, self.failures] {
+            loop {
+                let entries = self.entries_from(database, first)?;
+                if entries.is_empty() {
+                    break;
+                }
+                self.write(|transaction| {
+                    entries.iter().try_for_each(|(index, key)| {
+                        if database == self.order {
+                            transaction.del(self.vectors, key, None)?;
+                        }
+                        transaction.del(database, index, None)
+                    })
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk of the entries of `order` or `failures` from place `first` on.
+    fn entries_from(&self, database: Database, first: u64) -> Result<Vec<Entry>, SinkError> {
+        const MOST: usize = 10_000;
+        let snapshot = self.read()?;
+        let mut cursor = snapshot.open_ro_cursor(database).map_err(failed("read", &self.path))?;
+        let entries = cursor.iter_from(first.to_be_bytes()).take(MOST);
+        let owned = entries.map(|entry| entry.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        owned.collect::<lmdb::Result<_>>().map_err(failed("read", &self.path))
     }
 
     /// Doubles the map; no transaction may be open.
@@ -163,7 +201,7 @@ impl Store {
 
     /// Makes a private database durable.
     pub(crate) fn sync(&self) -> Result<(), SinkError> {
-        self.env.sync(true).map_err(failed("sync", &self.path))
+        self.env.sync(true).map_err(write_failed("sync", &self.path))
     }
 }
 
@@ -177,7 +215,65 @@ fn open(path: &Path, flags: EnvironmentFlags, map_size: usize) -> Result<Environ
             _ => break,
         }
     }
-    result.map_err(failed("open", path))
+    result.map_err(write_failed("open", path))
+}
+
+/// Checks that a database file is as long as its newest meta page says. LMDB maps the file, and the system would kill
+/// the process at the first page that is missing.
+#[cfg(target_pointer_width = "64")]
+fn check_length(file: &Path) -> Result<(), SinkError> {
+    let mut data = File::open(file).map_err(SinkError::io("open", file))?;
+    let found = data.metadata().map_err(SinkError::io("inspect", file))?.len();
+    let mut meta = |page: u64| -> io::Result<Meta> {
+        let mut bytes = [0; Meta::LEN];
+        data.seek(SeekFrom::Start(page))?;
+        data.read_exact(&mut bytes)?;
+        Ok(Meta::parse(&bytes))
+    };
+    let metas = meta(0).and_then(|first| Ok([meta(u64::from(first.page_size))?, first]));
+    // LMDB itself says what is wrong with a file that has no meta pages.
+    let Ok(metas) = metas else { return Ok(()) };
+    let newest = metas.into_iter().filter(|meta| meta.is_valid).max_by_key(|meta| meta.transaction);
+    let Some(newest) = newest else { return Ok(()) };
+    let len = newest.last_page.saturating_add(1).saturating_mul(u64::from(newest.page_size));
+    if found < len {
+        return Err(SinkError::damaged(file, format!("{found} bytes long, but its pages take {len}")));
+    }
+    Ok(())
+}
+
+/// With 32 bits the fields have other places.
+#[cfg(not(target_pointer_width = "64"))]
+fn check_length(_file: &Path) -> Result<(), SinkError> {
+    Ok(())
+}
+
+/// The fields of LMDB's meta pages that say how long the file is.
+#[cfg(target_pointer_width = "64")]
+struct Meta {
+    is_valid: bool,
+    page_size: u32,
+    last_page: u64,
+    transaction: u64,
+}
+
+#[cfg(target_pointer_width = "64")]
+impl Meta {
+    /// The page's header (16 bytes), magic and version, address, map size, two databases of 48 bytes, last page,
+    /// transaction. The page size is the first field of the first database.
+    const LEN: usize = 152;
+    const MAGIC: u32 = 0xBEEF_C0DE;
+
+    fn parse(bytes: &[u8; Self::LEN]) -> Self {
+        let u32_at = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Self {
+            is_valid: u32_at(16) == Self::MAGIC,
+            page_size: u32_at(40),
+            last_page: u64_at(136),
+            transaction: u64_at(144),
+        }
+    }
 }
 
 fn is_out_of_memory(code: i32) -> bool {
@@ -187,22 +283,33 @@ fn is_out_of_memory(code: i32) -> bool {
 /// Whether the disk has less than a megabyte left.
 fn is_full(folder: &Path) -> bool {
     let probe = folder.join("probe");
-    let full = match std::fs::write(&probe, vec![1; 1 << 20]) {
+    let full = match fs::write(&probe, vec![1; 1 << 20]) {
         Ok(()) => false,
         Err(error) => matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded),
     };
-    let _ = std::fs::remove_file(&probe); // clearing the folder removes it too
+    let _ = fs::remove_file(&probe); // clearing the folder removes it too
     full
 }
 
 /// Allocates the lock file's blocks. LMDB itself makes it sparse and writes to it through memory, so a full disk would
 /// kill the process with a bus error instead of returning an error.
 fn reserve_lock_file(path: &Path) -> Result<(), SinkError> {
-    let len = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let len = fs::metadata(path).map_or(0, |metadata| metadata.len());
     if len >= LOCK_LEN {
         return Ok(());
     }
-    std::fs::write(path, [0; LOCK_LEN as usize]).map_err(SinkError::io("write", path))
+    fs::write(path, [0; LOCK_LEN as usize]).map_err(SinkError::io("write", path))
+}
+
+/// Converts LMDB's errors of writing, for `map_err`. LMDB reports "input/output error" after a short write, which is
+/// how a disk that fills up first shows.
+fn write_failed(action: &'static str, path: &Path) -> impl Fn(Error) -> SinkError {
+    move |error| match failed(action, path)(error) {
+        SinkError::Io { .. } if is_full(if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) }) => {
+            SinkError::NoSpace { path: path.to_owned(), source: io::ErrorKind::StorageFull.into() }
+        }
+        error => error,
+    }
 }
 
 /// Converts LMDB's errors, for `map_err`.

@@ -156,6 +156,48 @@ fn a_file_that_is_no_database_is_respected_and_named() {
     assert!(error.to_string().contains("y.lmdb.partial/data.mdb"), "{error}");
 }
 
+/// The system would kill a process that reads the missing pages of a mapped file.
+#[test]
+fn a_file_that_was_cut_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.lmdb");
+    let mut sink = LmdbSink::new(SinkOptions::new(&path));
+    sink.begin(&manifest(), Existing::Resume).unwrap();
+    store(&mut sink, 0, &["a", "b", "c", "d"].map(str::to_owned));
+    sink.finish().unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for pages in (0..file.metadata().unwrap().len() / 4096).rev() {
+        file.set_len(pages * 4096 + 9).unwrap();
+        assert!(Vectors::open(&path).is_err(), "{pages} pages");
+    }
+}
+
+/// Memory is bounded however rare commits are, and what was written ahead of one does not count.
+#[test]
+fn rows_ahead_of_their_commit_are_on_disk_and_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.lmdb");
+    let ids: Vec<String> = (0..45_000).map(|n| n.to_string()).collect(); // 72 MB of rows
+    let mut sink = LmdbSink::new(SinkOptions::new(&path));
+    sink.begin(&manifest(), Existing::Resume).unwrap();
+    store(&mut sink, 0, &ids[..2]);
+    let index: Vec<u64> = (2..ids.len() as u64).collect();
+    let (side, vectors) = (vec![9; index.len()], vec![0.5; index.len() * DIM]);
+    let rows = Rows { index: &index, id: &ids[2..], vectors: &vectors, width: &side, height: &side, xxh3: &index };
+    sink.append(&rows).unwrap();
+    let staging = dir.path().join("x.lmdb.partial");
+    assert!(std::fs::metadata(staging.join("data.mdb")).unwrap().len() > 64 << 20, "they are on disk");
+    let vectors = Vectors::open(&staging).unwrap();
+    assert_eq!((vectors.count().unwrap(), vectors.get("3").unwrap().len()), (2, 0));
+    drop((vectors, sink)); // as if the process had been killed
+
+    let mut sink = LmdbSink::new(SinkOptions::new(&path));
+    assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark(2));
+    store(&mut sink, 2, &ids[2..4]);
+    assert_eq!(sink.finish().unwrap().rows, 4);
+    assert_eq!(self::rows(&path).into_iter().map(|row| row.id).collect::<Vec<_>>(), ids[..4]);
+}
+
 /// A lock file describes the transactions of its own file; LMDB would apply it to another one.
 #[test]
 fn an_overwritten_output_loses_its_readers_lock_file() {

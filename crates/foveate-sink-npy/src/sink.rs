@@ -18,7 +18,6 @@ const BLOCK: usize = 4096;
 /// Because the rows of a `.npy` file are raw, the file that collects them during the run *becomes* the output: its
 /// header is filled in at the end and it gets its final name. Vectors are written once and never copied, except on a
 /// file system without hard links, where they are copied once.
-/// on a file system without hard links, where they are copied once).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NpyFormat;
 
@@ -33,14 +32,6 @@ impl PartFormat for NpyFormat {
 
     fn sidecars(&self) -> &'static [&'static str] {
         &["ids.csv"]
-    }
-
-    fn embeds_manifest(&self) -> bool {
-        false
-    }
-
-    fn read_manifest(&self, _file: &Path) -> Option<RunManifest> {
-        None
     }
 
     fn free_bytes(&self) -> u64 {
@@ -83,7 +74,7 @@ fn link_or_copy(from: &Path, to: &Path) -> Result<(), SinkError> {
 fn write_ids(part: &StoredPart<'_>, path: &Path) -> Result<(), SinkError> {
     let mut file = File::create(path).map_err(SinkError::io("create", path))?;
     let mut lines = String::from("id,width,height,xxh3\n");
-    let mut rows = part.labels()?;
+    let mut rows = part.reader()?;
     while let Some(block) = rows.next_block(BLOCK)? {
         push_lines(&mut lines, block);
         file.write_all(lines.as_bytes()).map_err(SinkError::io("write", path))?;

@@ -1,12 +1,11 @@
 //! The columns and their storage.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use foveate_sink::{Element, RunManifest, SinkError};
 use parquet::basic::Compression;
-use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
@@ -48,14 +47,6 @@ pub(crate) fn metadata(manifest: &RunManifest) -> Vec<KeyValue> {
     let pair = |key: &str, value: &str| KeyValue::new(format!("foveate.{key}"), value.to_owned());
     let settings = manifest.fingerprint.iter().map(|(key, value)| pair(key, value));
     std::iter::once(pair("manifest", &json)).chain(settings).collect()
-}
-
-/// Reads back the manifest that [`metadata`] wrote.
-pub(crate) fn manifest_of(file: &File) -> Option<RunManifest> {
-    let metadata = ParquetMetaDataReader::new().parse_and_finish(file).ok()?;
-    let pairs = metadata.file_metadata().key_value_metadata()?;
-    let json = pairs.iter().find(|pair| pair.key == "foveate.manifest")?.value.as_deref()?;
-    serde_json::from_str(json).ok()
 }
 
 /// Vectors have noise as mantissas, so neither a dictionary nor statistics help; paths compress well, and sizes repeat.

@@ -15,7 +15,7 @@ use parquet::errors::ParquetError;
 
 use crate::compression::{COMPRESSION, codec};
 use crate::error::failed;
-use crate::schema::{element_field, manifest_of, metadata, properties, rows_per_group, schema};
+use crate::schema::{element_field, metadata, properties, rows_per_group, schema};
 use crate::splice::splice;
 
 /// Rows passed to the writer at a time.
@@ -53,14 +53,6 @@ impl PartFormat for ParquetFormat {
 
     fn sidecars(&self) -> &'static [&'static str] {
         &[]
-    }
-
-    fn embeds_manifest(&self) -> bool {
-        true
-    }
-
-    fn read_manifest(&self, file: &Path) -> Option<RunManifest> {
-        manifest_of(&File::open(file).ok()?)
     }
 
     fn free_bytes(&self) -> u64 {

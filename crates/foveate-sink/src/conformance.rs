@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use foveate_core::{Stage, error_chain};
 
 use crate::{
-    Element, Existing, Failure, Layout, OutputNames, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink,
-    Watermark,
+    Element, Existing, Failure, InputRecord, Layout, OutputNames, Published, Rows, RunManifest, RunState, SinkError,
+    SinkOptions, Stamp, VectorSink, Watermark,
 };
 
 /// Called with a step's name before every step that changes the disk.
@@ -260,13 +260,14 @@ fn crashes(
         let at = format!("{layout:?}, crash {number} before '{step}'");
         assert!(!main.exists() || complete(&without_staging(&copy)), "{at}: the main file stands beside others' files");
         if number % 2 == 1 {
-            lose_power(&OutputNames::new(&options).staging());
+            let is_staged = steps[..number].iter().any(|step| step.ends_with("staged"));
+            lose_power(&OutputNames::new(&options).staging(), is_staged);
         }
         let again = job.finish(&mut *open(&options, quiet()), Existing::Resume, &Calls::default());
         match again {
             Ok(_) => {}
             Err(SinkError::AlreadyComplete(_)) if snapshot(&copy) == expected => {}
-            Err(SinkError::Exists(_) | SinkError::AlreadyComplete(_)) if overwrites => {
+            Err(SinkError::OtherRun(other)) if overwrites && other.state == RunState::Complete => {
                 job.finish(&mut *open(&options, quiet()), Existing::Overwrite, &Calls::default()).unwrap();
             }
             Err(error) => panic!("{at}: {error}"),
@@ -295,12 +296,14 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A power failure may leave any bytes beyond the synced ones; this appends noise to every file that grows.
-fn lose_power(staging: &Path) {
+/// A power failure may leave any bytes beyond the synced ones; this appends noise to every file that grows. Once all is
+/// staged, only the journal does.
+fn lose_power(staging: &Path, is_staged: bool) {
     let Ok(entries) = fs::read_dir(staging) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name == "journal" || name == "failures.csv" || name.ends_with(".vectors") || name.ends_with(".rows") {
+        let is_log = name.ends_with(".vectors") || name.ends_with(".rows");
+        if name == "journal" || !is_staged && (is_log || ["failures.csv", "inputs.csv"].contains(&name.as_str())) {
             fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"0123456789abcdef {noise").unwrap();
         }
     }
@@ -425,10 +428,22 @@ impl SampleRun {
 
     fn take(&self, sink: &mut dyn VectorSink, step: &Step) -> Result<(), SinkError> {
         match *step {
-            Step::Append(from, to) => self.append(sink, from, to),
+            Step::Append(from, to) => {
+                self.append(sink, from, to)?;
+                sink.record(&self.inputs(from, to))
+            }
             Step::Fail(from, to) => self.fail(sink, from, to),
             Step::Commit(watermark) => sink.commit(Watermark(watermark)),
         }
+    }
+
+    fn inputs(&self, from: u64, to: u64) -> Vec<InputRecord> {
+        let record = |index: u64| InputRecord {
+            id: self.outcomes[(index - self.first) as usize].0.clone(),
+            stamp: Some(Stamp { bytes: index, modified_ns: -1 }),
+            xxh3: index.is_multiple_of(2).then_some(index),
+        };
+        (from..to).map(record).collect()
     }
 
     fn range(&self, from: u64, to: u64, stored: bool) -> (Vec<u64>, Vec<String>) {
@@ -630,7 +645,7 @@ impl Bench<'_> {
         let before = snapshot(&folder);
         job.manifest.fingerprint.insert("model".into(), "large".into());
         let error = self.sink(&folder).begin(&job.manifest, Existing::Resume).unwrap_err();
-        assert!(matches!(error, SinkError::OtherRun { .. }), "{error}");
+        assert!(matches!(&error, SinkError::OtherRun(other) if other.state == RunState::Interrupted), "{error}");
         assert!(error.to_string().contains("model: tiny → large"), "{error}");
         assert!(!error.to_string().contains("recipe"), "{error}");
         let half = SinkOptions { element: Element::F16, ..self.options(&folder) };
@@ -661,10 +676,15 @@ impl Bench<'_> {
         self.complete(&folder, &job, &Calls::default());
         let complete = snapshot(&folder);
         assert!(matches!(begin(Existing::Refuse), Err(SinkError::Exists(_))));
-        assert!(matches!(begin(Existing::Resume), Err(SinkError::AlreadyComplete(_))));
+        let Err(SinkError::AlreadyComplete(done)) = begin(Existing::Resume) else { panic!("it is complete") };
+        assert_eq!((done.published.rows, done.published.failures), (job.rows().len() as u64, job.failures()));
+        assert!(done.published.files.iter().all(|file| file.is_file()), "{:?}", done.published.files);
+        let inputs: Vec<_> = done.inputs.unwrap().read().unwrap().map(Result::unwrap).collect();
+        assert_eq!(inputs, job.inputs(0, job.end()));
         let mut other = job.manifest.clone();
         other.fingerprint.insert("model".to_owned(), "another".to_owned());
-        assert!(matches!(self.sink(&folder).begin(&other, Existing::Resume), Err(SinkError::Exists(_))));
+        let refused = self.sink(&folder).begin(&other, Existing::Resume).unwrap_err();
+        assert!(refused.to_string().contains("model: tiny → another"), "{refused}");
         same(&complete, &snapshot(&folder), "after a complete output was kept");
         let shorter = SampleRun { outcomes: SampleRun::new().outcomes[..6].to_vec(), ..SampleRun::new() };
         let published = shorter.finish(&mut *self.sink(&folder), Existing::Overwrite, &Calls::default()).unwrap();
@@ -757,8 +777,9 @@ impl Bench<'_> {
         };
         match self.layout {
             Layout::File => {
-                let output = folder.join(format!("no/such/x.{}", self.subject.extension));
-                assert!(begin(output).contains("there is no folder"));
+                fs::write(folder.join("file"), "").unwrap();
+                assert!(begin(folder.join(format!("file/x.{}", self.subject.extension))).contains("is not a folder"));
+                fs::remove_file(folder.join("file")).unwrap();
                 let taken = folder.join(format!("taken.{}", self.subject.extension));
                 fs::create_dir(&taken).unwrap();
                 assert!(begin(taken).contains("it is a folder"));

@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 
 use foveate_core::{BoxError, FaultScope};
 
+use crate::{Finished, OtherRun};
+
 /// Why storing failed. Always a run fault; committed data stays.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -11,19 +13,14 @@ pub enum SinkError {
     #[error("{} already exists", .0.display())]
     Exists(PathBuf),
     /// The output is complete and belongs to this same job, so nothing is left to do.
-    #[error("{} is already complete", .0.display())]
-    AlreadyComplete(PathBuf),
+    #[error("{} is already complete", .0.path.display())]
+    AlreadyComplete(Box<Finished>),
     /// An interrupted run exists, and resuming was not requested.
     #[error("{} holds an interrupted run", .0.display())]
     Interrupted(PathBuf),
-    /// The interrupted run belongs to another job.
-    #[error("cannot resume {}: it was started with other settings: {difference}", .path.display())]
-    OtherRun {
-        /// The output.
-        path: PathBuf,
-        /// Each setting that differs, as `name: then → now`.
-        difference: String,
-    },
+    /// The output belongs to another job.
+    #[error("{} {} of another job: {}", .0.path.display(), .0.state.is(), .0.difference)]
+    OtherRun(Box<OtherRun>),
     /// Another process is writing there.
     #[error("{} is being written by another process", .0.display())]
     Locked(PathBuf),

@@ -2,23 +2,27 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod csv;
+mod csv_field;
 mod error;
+mod inputs;
 mod manifest;
 mod names;
 pub mod parts;
 mod publish;
+mod runs;
 pub mod staging;
 
 use std::collections::BTreeMap;
 
 use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
-pub use csv::push_csv_field;
+pub use csv_field::push_csv_field;
 pub use error::SinkError;
+pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
 pub use names::{OutputNames, shard_suffix, sidecar};
-pub use publish::{AtomicFile, publish, sync_file, sync_folder};
+pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
+pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
 
 /// Every source item with an index below this is stored as a row or recorded as failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +43,12 @@ pub trait VectorSink: Send {
     /// Records failed items, in source order. Not durable before [`commit`](Self::commit).
     fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError>;
 
+    /// Records what was read, in source order, each item once. Not durable before [`commit`](Self::commit). A sink that
+    /// keeps no such record ignores it.
+    fn record(&mut self, _inputs: &[InputRecord]) -> Result<(), SinkError> {
+        Ok(())
+    }
+
     /// Makes all rows and failures so far durable, atomically: after a crash either all of them or none are there.
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError>;
 
@@ -51,7 +61,8 @@ pub trait VectorSink: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Continues an interrupted run of the same job. A complete output is [`SinkError::AlreadyComplete`] if it belongs
-    /// to this same job, otherwise [`SinkError::Exists`].
+    /// to this same job, [`SinkError::OtherRun`] if it belongs to another one, and [`SinkError::Exists`] if no run
+    /// wrote it.
     Resume,
     /// Removes an existing output and starts over.
     Overwrite,
@@ -91,17 +102,6 @@ pub struct Failure {
     pub bytes: Option<u64>,
 }
 
-/// A finished run's output.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Published {
-    /// Files, the main one first, the failures file last.
-    pub files: Vec<std::path::PathBuf>,
-    /// Vectors in the output, including earlier sessions of a resumed run.
-    pub rows: u64,
-    /// Recorded failures, including earlier sessions.
-    pub failures: u64,
-}
-
 /// Where and how to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SinkOptions {
@@ -121,6 +121,8 @@ pub struct SinkOptions {
     /// Settings that only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They
     /// affect the output's bytes, so the run's fingerprint contains them as `sink.NAME`.
     pub settings: BTreeMap<String, String>,
+    /// Whether the contents of an output that is already complete are compared with their hashes. Lengths always are.
+    pub check: bool,
 }
 
 impl SinkOptions {
@@ -138,6 +140,7 @@ impl SinkOptions {
             first_index: 0,
             shard: None,
             settings: BTreeMap::new(),
+            check: false,
         }
     }
 

@@ -1,6 +1,10 @@
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::{Difference, Published, SinkError, hash_file};
 
 /// A run's description, written into the output's metadata and compared when a run is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,31 +20,40 @@ pub struct RunManifest {
 }
 
 impl RunManifest {
-    /// Each fingerprint entry that differs (`name: was → now`), separated by commas; `None` if the runs are the same.
-    pub fn difference(&self, now: &Self) -> Option<String> {
-        let mut differences: Vec<String> = Vec::new();
+    /// The fingerprint entry with the digest of all ids, if the inputs are a listing.
+    pub const LISTING: &str = "listing_sha256";
+    /// The fingerprint entry with the run's range of the listing.
+    pub const ITEMS: &str = "items";
+
+    /// What differs between this run and another one, `now`; `None` if they are the same job.
+    pub fn difference(&self, now: &Self) -> Option<Difference> {
+        let mut difference = Difference::default();
         if self.dim != now.dim {
-            differences.push(format!("dim: {} → {}", self.dim, now.dim));
+            difference.settings.push(format!("dim: {} → {}", self.dim, now.dim));
         }
-        let absent = || "(none)".to_owned();
-        let names =
-            self.fingerprint.keys().chain(now.fingerprint.keys().filter(|k| !self.fingerprint.contains_key(*k)));
-        for name in names {
+        let added = now.fingerprint.keys().filter(|name| !self.fingerprint.contains_key(*name));
+        for name in self.fingerprint.keys().chain(added) {
             let (was, is) = (self.fingerprint.get(name), now.fingerprint.get(name));
-            if was != is {
-                let show = |value: Option<&String>| value.cloned().unwrap_or_else(absent);
-                differences.push(format!("{name}: {} → {}", show(was), show(is)));
+            match (name.as_str(), name.strip_suffix("_sha256")) {
+                _ if was == is => {}
+                (Self::LISTING | Self::ITEMS, _) => difference.inputs = Some("other inputs".to_owned()),
+                // Two digests tell a reader nothing.
+                (_, Some(what)) => difference.settings.push(format!("other {what}")),
+                _ => difference.settings.push(format!("{name}: {} → {}", shown(was), shown(is))),
             }
         }
-        (!differences.is_empty()).then(|| differences.join(", "))
+        (difference != Difference::default()).then_some(difference)
     }
 }
 
-/// A complete output's description: `manifest.json` in a folder, `x.manifest.json` beside a file whose format has no
-/// room for it.
+fn shown(value: Option<&String>) -> &str {
+    value.map_or("(none)", String::as_str)
+}
+
+/// A complete output's description: `manifest.json` in a folder, `x.parquet.manifest.json` beside a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputManifest {
-    /// Format of this file; 1.
+    /// Format of this file; 2.
     pub version: u32,
     /// Always true: the file appears when the output is complete.
     pub complete: bool,
@@ -58,6 +71,8 @@ pub struct OutputManifest {
     pub watermark: u64,
     /// The files that hold the vectors, in row order.
     pub parts: Vec<ManifestPart>,
+    /// The files that belong to the whole output: the failures, and the inputs if they were recorded.
+    pub records: Vec<ManifestFile>,
     /// Settings that affected the bytes.
     pub fingerprint: BTreeMap<String, String>,
     /// Informative facts that did not.
@@ -82,14 +97,40 @@ pub struct ManifestFile {
     pub name: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// XXH3-64 of the file, 16 lower-case hexadecimal digits; absent for single-file outputs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub xxh3: Option<String>,
+    /// XXH3-64 of the file, 16 lower-case hexadecimal digits.
+    pub xxh3: String,
+}
+
+impl ManifestFile {
+    /// Describes the finished file at `path`, which gets the name of `target`.
+    pub fn describe(path: &Path, target: &Path) -> Result<Self, SinkError> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let bytes = fs::metadata(path).map_err(SinkError::io("inspect", path))?.len();
+        Ok(Self { name, bytes, xxh3: hash_file(path)? })
+    }
+
+    /// Checks that the file at `path` has the recorded length and, with `contents`, the recorded hash.
+    pub fn check(&self, path: &Path, contents: bool) -> Result<(), SinkError> {
+        let found = match fs::metadata(path) {
+            Ok(data) if data.len() == self.bytes => None,
+            Ok(data) => {
+                Some(format!("it was {} bytes long when it was completed and has {} now", self.bytes, data.len()))
+            }
+            Err(error) => Some(format!("it was {} bytes long when it was completed: {error}", self.bytes)),
+        };
+        match found {
+            Some(reason) => Err(SinkError::damaged(path, reason)),
+            None if contents && hash_file(path)? != self.xxh3 => {
+                Err(SinkError::damaged(path, "its contents are not those that were written"))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl OutputManifest {
-    /// The only version so far.
-    pub const VERSION: u32 = 1;
+    /// The version that this program writes and reads.
+    pub const VERSION: u32 = 2;
 
     /// The run that wrote the output.
     pub fn run(self) -> RunManifest {
@@ -106,11 +147,36 @@ impl OutputManifest {
         if rows != Some(manifest.rows) {
             return Err(format!("the parts' rows do not add up to {}", manifest.rows));
         }
-        let names = manifest.parts.iter().flat_map(|part| &part.files).map(|file| &file.name);
-        match names.into_iter().find(|name| !is_plain_name(name)) {
+        let stray = manifest.files().find(|file| !is_plain_name(&file.name)).map(|file| file.name.clone());
+        match stray {
             Some(name) => Err(format!("{name:?} is not a plain file name")),
             None => Ok(manifest),
         }
+    }
+
+    /// Reads the file at `path`; `None` if there is none.
+    pub fn read(path: &Path) -> Result<Option<Self>, SinkError> {
+        match fs::read(path) {
+            Ok(bytes) => Self::parse(&bytes).map(Some).map_err(|reason| SinkError::damaged(path, reason)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SinkError::io("read", path)(error)),
+        }
+    }
+
+    /// All files but the manifest: those with vectors first, the failures last.
+    pub fn files(&self) -> impl Iterator<Item = &ManifestFile> {
+        self.parts.iter().flat_map(|part| &part.files).chain(&self.records)
+    }
+
+    /// Checks the length of every file in `folder` and, with `contents`, its hash.
+    pub fn check(&self, folder: &Path, contents: bool) -> Result<(), SinkError> {
+        self.files().try_for_each(|file| file.check(&folder.join(&file.name), contents))
+    }
+
+    /// The output in `folder`, as its run reported it.
+    pub fn published(&self, folder: &Path) -> Published {
+        let files = self.files().map(|file| folder.join(&file.name)).collect();
+        Published { files, rows: self.rows, failures: self.failures, ..Published::default() }
     }
 
     /// The file's bytes: indented JSON, keys in a fixed order.
@@ -129,7 +195,7 @@ mod tests {
     use super::*;
 
     fn manifest() -> OutputManifest {
-        let file = ManifestFile { name: "part-00000.npy".into(), bytes: 9, xxh3: Some("0123456789abcdef".into()) };
+        let file = |name: &str| ManifestFile { name: name.into(), bytes: 9, xxh3: "0123456789abcdef".into() };
         OutputManifest {
             version: OutputManifest::VERSION,
             complete: true,
@@ -139,7 +205,8 @@ mod tests {
             rows: 2,
             failures: 1,
             watermark: 3,
-            parts: vec![ManifestPart { part: 0, rows: 2, files: vec![file] }],
+            parts: vec![ManifestPart { part: 0, rows: 2, files: vec![file("part-00000.npy")] }],
+            records: vec![file("failures.csv")],
             fingerprint: BTreeMap::from([("model".into(), "tiny".into())]),
             info: BTreeMap::new(),
         }
@@ -154,10 +221,10 @@ mod tests {
     fn a_manifest_that_does_not_add_up_is_refused() {
         let wrong = OutputManifest { rows: 3, ..manifest() };
         assert!(OutputManifest::parse(wrong.to_json().as_bytes()).unwrap_err().contains("add up"));
-        let newer = OutputManifest { version: 2, ..manifest() };
-        assert!(OutputManifest::parse(newer.to_json().as_bytes()).unwrap_err().contains("version 2"));
+        let newer = OutputManifest { version: 3, ..manifest() };
+        assert!(OutputManifest::parse(newer.to_json().as_bytes()).unwrap_err().contains("version 3"));
         let mut outside = manifest();
-        outside.parts[0].files[0].name = "../x".into();
+        outside.records[0].name = "../x".into();
         assert!(OutputManifest::parse(outside.to_json().as_bytes()).unwrap_err().contains("plain"));
     }
 
@@ -169,8 +236,18 @@ mod tests {
             info: BTreeMap::from([("host".into(), model.into())]),
         };
         assert_eq!(run("a").difference(&run("a")), None);
-        assert_eq!(run("a").difference(&run("b")).unwrap(), "model: a → b");
+        assert_eq!(run("a").difference(&run("b")).unwrap().to_string(), "model: a → b");
         let wider = RunManifest { dim: 5, fingerprint: BTreeMap::new(), ..run("a") };
-        assert_eq!(run("a").difference(&wider).unwrap(), "dim: 4 → 5, model: a → (none)");
+        assert_eq!(run("a").difference(&wider).unwrap().to_string(), "dim: 4 → 5, model: a → (none)");
+    }
+
+    #[test]
+    fn digests_are_not_shown() {
+        let run = |digest: &str| {
+            let names = [RunManifest::LISTING, RunManifest::ITEMS, "weights_sha256"];
+            let fingerprint = names.map(|name| (name.to_owned(), digest.to_owned())).into();
+            RunManifest { dim: 4, fingerprint, ..RunManifest::default() }
+        };
+        assert_eq!(run("0a").difference(&run("1b")).unwrap().to_string(), "other weights, other inputs");
     }
 }

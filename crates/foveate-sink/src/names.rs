@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::{Layout, SinkOptions};
 
+/// The folder within an output folder that holds each run's staging folder.
+pub(crate) const STAGING: &str = ".foveate";
+
 /// The suffix for shards: `-0000i-of-0000n` goes before the extension of every name, so that any number of array jobs
 /// can write to one folder. Empty without a shard.
 pub fn shard_suffix(shard: Option<(u32, u32)>) -> String {
@@ -67,17 +70,18 @@ impl OutputNames {
         folder.join(format!("part{}-{number:05}.{extension}", self.suffix))
     }
 
-    /// Whether [`part`](Self::part) could return `name` for one of `extensions`.
-    pub fn is_part(&self, name: &str, extensions: &[String]) -> bool {
+    /// Whether [`part`](Self::part) could return `name` for some format, or `name` is such a file's sidecar.
+    pub fn is_part(&self, name: &str) -> bool {
         let Some(rest) = name.strip_prefix("part").and_then(|rest| rest.strip_prefix(self.suffix.as_str())) else {
             return false;
         };
-        let Some((number, extension)) = rest.strip_prefix('-').and_then(|rest| rest.split_once('.')) else {
-            return false;
-        };
-        number.len() >= 5
-            && number.bytes().all(|b| b.is_ascii_digit())
-            && extensions.iter().any(|known| known == extension)
+        let number = rest.strip_prefix('-').and_then(|rest| rest.split_once('.')).map_or("", |(number, _)| number);
+        number.len() >= 5 && number.bytes().all(|b| b.is_ascii_digit())
+    }
+
+    /// The output as the user named it.
+    pub fn output(&self) -> &Path {
+        &self.output
     }
 
     /// The folder for work in progress, on the output's own file system.
@@ -86,9 +90,22 @@ impl OutputNames {
             Layout::File => sidecar(&self.main(), "partial"),
             Layout::Folder => {
                 let run = self.suffix.strip_prefix('-').filter(|name| !name.is_empty()).unwrap_or("run");
-                self.output.join(".foveate").join(run)
+                self.output.join(STAGING).join(run)
             }
         }
+    }
+}
+
+/// The number of shards that a name in an output folder speaks of: `Some(None)` for a file of a whole run, and `None`
+/// for a file that no run wrote.
+pub(crate) fn shards_of(name: &str) -> Option<Option<u32>> {
+    let rest = name.strip_prefix("part").or_else(|| name.strip_prefix("manifest"))?;
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|b| b.is_ascii_digit());
+    match rest.strip_prefix('-').and_then(|rest| rest.split_once("-of-")) {
+        Some((shard, rest)) if is_number(shard) => rest.split(['-', '.']).next()?.parse().ok().map(Some),
+        Some(_) => None,
+        None if rest == ".json" => Some(None),
+        None => rest.strip_prefix('-')?.split('.').next().is_some_and(is_number).then_some(None),
     }
 }
 
@@ -142,17 +159,26 @@ mod tests {
     }
 
     #[test]
+    fn names_tell_the_number_of_shards() {
+        for name in ["part-00000.parquet", "part-00012.npy.ids.csv", "manifest.json"] {
+            assert_eq!(shards_of(name), Some(None), "{name}");
+        }
+        for name in ["part-00001-of-00004-00000.npy", "manifest-00003-of-00004.json"] {
+            assert_eq!(shards_of(name), Some(Some(4)), "{name}");
+        }
+        for name in ["particle.parquet", "part-one.npy", "manifest.yaml", "part-a-of-b.npy", "failures.csv"] {
+            assert_eq!(shards_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn only_a_runs_own_parts_are_recognized() {
         let (plain, shard) = (names("out/", None), names("out/", Some((2, 8))));
-        assert!(plain.is_part("part-00000.parquet", &["parquet".to_owned()]));
-        assert!(plain.is_part("part-123456.npy.ids.csv", &["npy".to_owned(), "npy.ids.csv".to_owned()]));
-        assert!(!plain.is_part("part-00000.npy", &["parquet".to_owned()]));
-        assert!(!plain.is_part("part-00002-of-00008-00000.parquet", &["parquet".to_owned()]));
-        assert!(shard.is_part("part-00002-of-00008-00000.parquet", &["parquet".to_owned()]));
-        assert!(!shard.is_part("part-00003-of-00008-00000.parquet", &["parquet".to_owned()]));
-        assert!(
-            !plain.is_part("part-1.parquet", &["parquet".to_owned()])
-                && !plain.is_part("particle.parquet", &["parquet".to_owned()])
-        );
+        assert!(plain.is_part("part-00000.parquet"));
+        assert!(plain.is_part("part-123456.npy.ids.csv"));
+        assert!(!plain.is_part("part-00002-of-00008-00000.parquet"));
+        assert!(shard.is_part("part-00002-of-00008-00000.parquet"));
+        assert!(!shard.is_part("part-00003-of-00008-00000.parquet"));
+        assert!(!plain.is_part("part-1.parquet") && !plain.is_part("particle.parquet"));
     }
 }

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::SinkError;
 
@@ -105,6 +107,21 @@ pub fn sync_folder(_folder: &Path) -> Result<(), SinkError> {
     Ok(()) // elsewhere folders cannot be opened; the file system journals names itself
 }
 
+/// Creates a folder and its missing parents. Each is durable: its own parent is synced.
+pub fn create_folders(folder: &Path) -> Result<(), SinkError> {
+    let missing: Vec<&Path> =
+        folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+    for folder in missing.into_iter().rev() {
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(SinkError::io("create", folder)(error));
+            }
+            _ => sync_folder(parent_of(folder))?,
+        }
+    }
+    Ok(())
+}
+
 /// A path's folder; `.` for a bare name.
 pub fn parent_of(path: &Path) -> &Path {
     match path.parent() {
@@ -118,6 +135,20 @@ pub fn remove_if_there(path: &Path) -> Result<(), SinkError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SinkError::io("remove", path)(error)),
         _ => Ok(()),
+    }
+}
+
+/// XXH3-64 of a file, 16 lower-case hexadecimal digits.
+pub fn hash_file(path: &Path) -> Result<String, SinkError> {
+    let mut file = File::open(path).map_err(SinkError::io("open", path))?;
+    let (mut hash, mut buffer) = (Xxh3::new(), vec![0; 1 << 18]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(format!("{:016x}", hash.digest())),
+            Ok(read) => hash.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SinkError::io("read", path)(error)),
+        }
     }
 }
 

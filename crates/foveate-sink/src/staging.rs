@@ -4,15 +4,17 @@
 //! the same checks, the same refusals and the same order in which files appear.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use xxhash_rust::xxh3::Xxh3;
-
+pub use crate::inputs::INPUTS_HEADER;
+use crate::names::{STAGING, shards_of};
 pub use crate::publish::{parent_of, remove_if_there};
 use crate::{
-    Existing, Failure, Layout, OutputManifest, OutputNames, Rows, RunManifest, SinkError, SinkOptions, publish,
-    push_csv_field, sync_folder,
+    Difference, Existing, Failure, Finished, Layout, ManifestFile, OtherRun, OutputManifest, OutputNames,
+    RecordedInputs, Rows, RunManifest, RunState, SinkError, SinkOptions, create_folders, publish, push_csv_field,
+    sync_folder,
 };
 
 /// First line of a failures file.
@@ -70,19 +72,43 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
     check_place(options)
 }
 
-/// Checks that the output can be where the options put it: no folder where a file is requested, no file where a folder
-/// is requested, and an existing folder for the file. Creates nothing, so a program may call it long before it begins.
+/// Checks that the output can be where the options put it: no folder where a file is requested, and no file where a
+/// folder is requested. Missing folders are created when the run begins; this creates nothing, so a program may call it
+/// long before.
 pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
     let output = &options.output;
     let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), source: reason.into() });
+    if let Some(above) = output.ancestors().skip(1).find(|above| above.exists()).filter(|above| !above.is_dir()) {
+        return bad(&format!("{} is not a folder", above.display()));
+    }
     match options.layout {
         Layout::File if output.is_dir() => bad("it is a folder; name a file in it"),
-        Layout::File if !parent_of(output).is_dir() => {
-            bad(&format!("there is no folder {}; create it first", parent_of(output).display()))
-        }
         Layout::Folder if output.exists() && !output.is_dir() => bad("a folder is needed there, but it is a file"),
-        _ => Ok(()),
+        Layout::Folder => check_division(options),
+        Layout::File => Ok(()),
     }
+}
+
+/// Checks that a folder's other runs, complete or interrupted, divide the inputs as this one does. Otherwise readers of
+/// the whole folder would find inputs twice.
+fn check_division(options: &SinkOptions) -> Result<(), SinkError> {
+    let ours = options.shard.map(|(_, count)| count);
+    let mut other = file_names(&options.output).filter(|name| shards_of(name).is_some_and(|shards| shards != ours));
+    let staging = options.output.join(STAGING);
+    let mut begun = file_names(&staging).filter(|name| {
+        let shards = name.split_once("-of-").and_then(|(_, count)| count.parse().ok());
+        shards != ours && [JOURNAL, DATABASE].iter().any(|first| staging.join(name).join(first).exists())
+    });
+    let Some(name) = other.next().or_else(|| begun.next()) else { return Ok(()) };
+    let own = ours.map_or_else(|| "a whole run".to_owned(), |count| format!("one of {count} shards"));
+    let source = format!("it holds a run that divides the inputs otherwise ({name}), and {own} would mix with it");
+    Err(SinkError::BadOutput { path: options.output.clone(), source: source.into() })
+}
+
+/// The names in a folder; none if it cannot be read.
+fn file_names(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 /// The caller's settings plus the options that must not change within a run.
@@ -99,16 +125,62 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     settings
 }
 
-/// The error for a complete output: this same job is `done`, or another output is in the way.
-pub fn finished(main: PathBuf, done: Option<RunManifest>, settings: &RunManifest, existing: Existing) -> SinkError {
-    let is_this_job = done.is_some_and(|done| done.difference(settings).is_none());
-    if existing == Existing::Resume && is_this_job { SinkError::AlreadyComplete(main) } else { SinkError::Exists(main) }
+/// The error for a complete output: this same job is done, another job's output is in the way, or files of it are
+/// missing.
+pub fn finished(options: &SinkOptions, names: &OutputNames, settings: &RunManifest, existing: Existing) -> SinkError {
+    let path = names.main();
+    if existing != Existing::Resume {
+        return SinkError::Exists(path);
+    }
+    if options.layout == Layout::Folder {
+        // A run that was killed at its very end leaves this folder empty. Fails while other shards are running.
+        let _ = fs::remove_dir(options.output.join(STAGING));
+    }
+    let manifest = match OutputManifest::read(&names.beside("manifest.json")) {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => return SinkError::Exists(path),
+        Err(error) => return error,
+    };
+    let folder = parent_of(&path);
+    // Names are compared, because a path in the current folder may be written with and without it.
+    let record = names.beside(INPUTS);
+    let recorded = manifest.records.iter().find(|file| record.ends_with(&file.name));
+    let inputs = recorded.and_then(|file| RecordedInputs::new(record, file.bytes, true));
+    let published = manifest.published(folder);
+    if let Err(error) = manifest.check(folder, options.check) {
+        return error;
+    }
+    match manifest.run().difference(settings) {
+        Some(difference) => other_run(path, RunState::Complete, difference, inputs),
+        None => SinkError::AlreadyComplete(Box::new(Finished { path, published, inputs })),
+    }
 }
 
-/// The run described by a `manifest.json`; `None` if the file is missing or unreadable.
-pub fn read_manifest(path: &Path) -> Option<RunManifest> {
-    OutputManifest::parse(&fs::read(path).ok()?).ok().map(OutputManifest::run)
+/// Checks that an interrupted run is of the same job. `inputs_len` is the length of its record of inputs.
+pub fn check_same_job(
+    staging: &Staging,
+    names: &OutputNames,
+    (was, inputs_len): (&RunManifest, u64),
+    now: &RunManifest,
+) -> Result<(), SinkError> {
+    let Some(difference) = was.difference(now) else { return Ok(()) };
+    let state = if names.main().exists() { RunState::Replacing } else { RunState::Interrupted };
+    let inputs = RecordedInputs::new(staging.join(INPUTS), inputs_len, false);
+    Err(other_run(names.output().to_owned(), state, difference, inputs))
 }
+
+fn other_run(path: PathBuf, state: RunState, difference: Difference, inputs: Option<RecordedInputs>) -> SinkError {
+    SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs }))
+}
+
+/// Name of the failures file while it grows in the staging folder, and ending of its final name.
+pub const FAILURES: &str = "failures.csv";
+/// The same for the record of the inputs.
+pub const INPUTS: &str = "inputs.csv";
+/// The files that mark a staging folder as a run's, by sink: without its own, the rest is meaningless.
+pub const JOURNAL: &str = "journal";
+/// The same for LMDB.
+pub const DATABASE: &str = "data.mdb";
 
 /// A folder for one run's work in progress, locked by this process for the value's lifetime.
 #[derive(Debug)]
@@ -116,20 +188,30 @@ pub struct Staging {
     folder: PathBuf,
     /// The folder that holds all shards' staging folders.
     common: Option<PathBuf>,
-    lock: File,
+    /// The file without which the rest is meaningless: it is created last and removed first.
+    first: &'static str,
+    lock: Lock,
 }
 
 impl Staging {
     const LOCK: &str = "lock";
 
     /// Creates the folder ([`OutputNames::staging`]) if needed and locks it; an error says that another process holds
-    /// it.
-    pub fn take(options: &SinkOptions, names: &OutputNames) -> Result<Self, SinkError> {
+    /// it. `first` is [`JOURNAL`] or [`DATABASE`].
+    pub fn take(options: &SinkOptions, names: &OutputNames, first: &'static str) -> Result<Self, SinkError> {
         let folder = names.staging();
-        fs::create_dir_all(&folder).map_err(SinkError::io("create", &folder))?;
-        let lock = lock(&folder, &options.output)?;
         let common = (options.layout == Layout::Folder).then(|| parent_of(&folder).to_owned());
-        Ok(Self { folder, common, lock })
+        // A run that finishes at this moment may remove the folder or the lock file at any point.
+        for _ in 0..RETRIES {
+            match create_folders(&folder) {
+                Err(SinkError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                created => created?,
+            }
+            if let Some(lock) = Lock::take(&folder.join(Self::LOCK), &options.output)? {
+                return Ok(Self { folder, common, first, lock });
+            }
+        }
+        Err(SinkError::Locked(options.output.clone()))
     }
 
     /// The folder's path.
@@ -142,9 +224,14 @@ impl Staging {
         self.folder.join(name)
     }
 
-    /// Removes everything in it but the lock. `first`, without which the rest is meaningless, is removed first.
-    pub fn clear(&self, first: &str) -> Result<(), SinkError> {
-        remove_if_there(&self.join(first))?;
+    /// Whether a run was begun in it by a sink of another kind, whose work [`clear`](Self::clear) would remove.
+    pub fn has_foreign_run(&self) -> bool {
+        [JOURNAL, DATABASE].iter().any(|&name| name != self.first && self.join(name).exists())
+    }
+
+    /// Removes everything in it but the lock.
+    pub fn clear(&self) -> Result<(), SinkError> {
+        remove_if_there(&self.join(self.first))?;
         for entry in fs::read_dir(&self.folder).map_err(SinkError::io("list", &self.folder))? {
             let path = entry.map_err(SinkError::io("list", &self.folder))?.path();
             if path.file_name().is_some_and(|name| name != Self::LOCK) {
@@ -154,90 +241,187 @@ impl Staging {
         Ok(())
     }
 
-    /// Removes a finished run's folder. `first` as in [`clear`](Self::clear).
-    pub fn remove(&self, first: &str) -> Result<(), SinkError> {
-        self.clear(first)?;
-        remove_if_there(&self.join(Self::LOCK))?;
-        fs::remove_dir(&self.folder).map_err(SinkError::io("remove", &self.folder))?;
-        self.remove_common();
-        Ok(())
-    }
-
-    /// Removes the folder if no run was begun in it (there is no `first`). Ignores its own errors, because the error at
-    /// hand matters more.
-    pub fn discard_unused(&self, first: &str) {
-        if !self.join(first).exists() {
-            let _ = self.clear(first);
-            let _ = remove_if_there(&self.join(Self::LOCK));
-            let _ = fs::remove_dir(&self.folder);
-            self.remove_common();
-        }
-    }
-
-    fn remove_common(&self) {
-        if let Some(common) = &self.common {
+    /// Removes a finished run's folder. No file in it may be open any more: FUSE and NFS keep a removed file under
+    /// another name until it is closed, and so the folder with it.
+    pub fn remove(self) -> Result<(), SinkError> {
+        self.clear()?;
+        let Self { folder, common, lock, .. } = self;
+        let path = folder.join(Self::LOCK);
+        remove_if_there(&path)?; // while it is locked, so that it is nobody else's
+        drop(lock);
+        remove_emptied(&folder, &path)?;
+        if let Some(common) = common {
             // Fails while other shards are running, which is fine.
             let _ = fs::remove_dir(common);
         }
+        Ok(())
+    }
+
+    /// Removes the folder if no run was begun in it. Ignores its own errors, because the error at hand matters more.
+    pub fn discard_unused(self) {
+        if ![JOURNAL, DATABASE].iter().any(|name| self.join(name).exists()) {
+            let _ = self.remove();
+        }
     }
 }
 
-impl Drop for Staging {
+const RETRIES: u32 = 50;
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// Removes a folder without files. FUSE forgets a closed file a moment after `close` returns.
+fn remove_emptied(folder: &Path, lock: &Path) -> Result<(), SinkError> {
+    let mut retries = 0..RETRIES;
+    loop {
+        match fs::remove_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // Another process has begun in it.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && lock.exists() => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && retries.next().is_some() => {
+                std::thread::sleep(RETRY_AFTER);
+            }
+            result => return result.map_err(SinkError::io("remove", folder)),
+        }
+    }
+}
+
+/// A locked file.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    /// Locks the file at `path`; `None` if it was removed meanwhile.
+    fn take(path: &Path, output: &Path) -> Result<Option<Self>, SinkError> {
+        let file = match File::options().create(true).truncate(false).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(SinkError::io("create", path))?,
+        };
+        match file.try_lock() {
+            Ok(()) if is_file_at(&file, path) => Ok(Some(Self(file))),
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Err(SinkError::Locked(output.to_owned())),
+            Err(TryLockError::Error(error)) => Err(SinkError::io("lock", path)(error)),
+        }
+    }
+}
+
+impl Drop for Lock {
     /// Closing the file is not enough: a child process that is being started at this moment has it open, too, and would
     /// hold the lock until it executes its own program.
     fn drop(&mut self) {
-        let _ = self.lock.unlock();
+        let _ = self.0.unlock();
     }
 }
 
-/// Locks the staging folder for this process.
-fn lock(staging: &Path, output: &Path) -> Result<File, SinkError> {
-    let path = staging.join(Staging::LOCK);
-    let file =
-        File::options().create(true).truncate(false).write(true).open(&path).map_err(SinkError::io("create", &path))?;
-    match file.try_lock() {
-        // The run that held the lock may have finished and removed the folder between our opening and our locking it.
-        Ok(()) if !path.exists() => Err(SinkError::Locked(output.to_owned())),
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(SinkError::Locked(output.to_owned())),
-        Err(TryLockError::Error(error)) => Err(SinkError::io("lock", &path)(error)),
+/// Whether the open file is still the one at `path`: the previous owner of the lock may have removed it, and a third
+/// process may have created the next one.
+#[cfg(unix)]
+fn is_file_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |data: fs::Metadata| (data.dev(), data.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => identity(open) == identity(named),
+        _ => false,
     }
 }
 
-/// Removes an earlier run's files from an output folder, or returns an error if there are any. `extensions` are those
-/// of the sink's own part files.
-pub fn clear_folder(
-    folder: &Path,
-    names: &OutputNames,
-    extensions: &[String],
-    existing: Existing,
-    steps: &mut Steps,
-) -> Result<(), SinkError> {
-    let mut old = list_parts(folder, names, extensions)?;
-    if existing != Existing::Overwrite {
-        return old.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path)));
+/// Elsewhere an open file cannot be removed.
+#[cfg(not(unix))]
+fn is_file_at(_file: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// A text file that grows in the staging folder. Only the length that a commit recorded counts.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    dirty: bool,
+}
+
+impl Ledger {
+    /// Starts a file with its first line.
+    pub fn create(path: PathBuf, header: &str) -> Result<Self, SinkError> {
+        let mut file = File::create(&path).map_err(SinkError::io("create", &path))?;
+        file.write_all(header.as_bytes()).map_err(SinkError::io("write", &path))?;
+        file.sync_all().map_err(SinkError::io("sync", &path))?;
+        Ok(Self { path, file, len: header.len() as u64, dirty: false })
     }
-    // Another format's parts are known only from the old manifest.
-    if let Some(manifest) = fs::read(names.main()).ok().and_then(|bytes| OutputManifest::parse(&bytes).ok()) {
-        let files = manifest.parts.into_iter().flat_map(|part| part.files);
-        old.extend(files.map(|file| folder.join(file.name)));
+
+    /// Continues a file at its last commit and cuts off later bytes.
+    pub fn reopen(path: PathBuf, len: u64) -> Result<Self, SinkError> {
+        let file = open_at(&path, len)?;
+        Ok(Self { path, file, len, dirty: false })
     }
+
+    /// Appends lines.
+    pub fn append(&mut self, lines: &str) -> Result<(), SinkError> {
+        self.dirty = true;
+        self.file.write_all(lines.as_bytes()).map_err(SinkError::io("write", &self.path))?;
+        self.len += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the appended lines durable, and returns the length to record.
+    pub fn sync(&mut self) -> Result<u64, SinkError> {
+        if std::mem::take(&mut self.dirty) {
+            self.file.sync_data().map_err(SinkError::io("sync", &self.path))?;
+        }
+        Ok(self.len)
+    }
+}
+
+/// Opens a file for appending at `len`; bytes beyond it were never committed.
+pub fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
+    let mut file = match File::options().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(SinkError::damaged(path, format!("it is gone, but {len} bytes were committed")));
+        }
+        opened => opened.map_err(SinkError::io("open", path))?,
+    };
+    let found = file.metadata().map_err(SinkError::io("inspect", path))?.len();
+    if found < len {
+        return Err(SinkError::damaged(path, format!("{found} bytes long, but {len} bytes were committed")));
+    }
+    file.set_len(len).map_err(SinkError::io("truncate", path))?;
+    file.seek(SeekFrom::End(0)).map_err(SinkError::io("seek in", path))?;
+    Ok(file)
+}
+
+/// Returns an error if a fresh run would mix with what an output folder holds: parts of an earlier run, whatever their
+/// format, or an interrupted run of another kind of sink.
+pub fn check_folder(options: &SinkOptions, names: &OutputNames, staging: &Staging) -> Result<(), SinkError> {
+    if staging.has_foreign_run() {
+        let difference = Difference { settings: vec!["another format".to_owned()], inputs: None };
+        return Err(other_run(options.output.clone(), RunState::Interrupted, difference, None));
+    }
+    match options.layout {
+        Layout::File => Ok(()),
+        Layout::Folder => list_parts(&options.output, names)?.pop().map_or(Ok(()), |path| Err(SinkError::Exists(path))),
+    }
+}
+
+/// Removes an earlier run's files from an output folder, whatever their format.
+pub fn clear_folder(options: &SinkOptions, names: &OutputNames, steps: &mut Steps) -> Result<(), SinkError> {
+    let folder = &options.output;
     steps.step("remove old manifest");
     remove_if_there(&names.main())?;
     sync_folder(folder)?;
-    for path in old {
+    for path in list_parts(folder, names)? {
         steps.step("remove old part");
         remove_if_there(&path)?;
     }
-    remove_if_there(&names.beside("failures.csv"))
+    [FAILURES, INPUTS].iter().try_for_each(|record| remove_if_there(&names.beside(record)))?;
+    // Nothing names these files any more, so they must not come back.
+    sync_folder(folder)
 }
 
 /// This run's part files in an output folder.
-fn list_parts(folder: &Path, names: &OutputNames, extensions: &[String]) -> Result<Vec<PathBuf>, SinkError> {
+fn list_parts(folder: &Path, names: &OutputNames) -> Result<Vec<PathBuf>, SinkError> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder).map_err(SinkError::io("list", folder))? {
         let path = entry.map_err(SinkError::io("list", folder))?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.is_part(name, extensions)) {
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.is_part(name)) {
             parts.push(path);
         }
     }
@@ -247,21 +431,20 @@ fn list_parts(folder: &Path, names: &OutputNames, extensions: &[String]) -> Resu
 
 /// Gives complete, synced files (`from`, `to`) their final names, in order. The last one means "complete", so an output
 /// that is being overwritten is removed first and its main file never stands beside new sidecars. Files that already
-/// have their final name are left alone (a crash may have happened in between).
-pub fn publish_all(moves: &[(PathBuf, PathBuf)], steps: &mut Steps) -> Result<(), SinkError> {
+/// have their final name are left alone (a crash may have happened in between). Each must be as long as `files` says.
+pub fn publish_all(moves: &[(PathBuf, PathBuf)], files: &[ManifestFile], steps: &mut Steps) -> Result<(), SinkError> {
     let Some((main_staged, main)) = moves.last() else { return Ok(()) };
+    for ((staged, target), file) in moves.iter().zip(files) {
+        file.check(if staged.exists() { staged } else { target }, false)?;
+    }
     if main_staged.exists() {
         steps.step("remove old output");
         remove_if_there(main)?;
         sync_folder(parent_of(main))?;
     }
-    for (staged, target) in moves {
-        if staged.exists() {
-            steps.step("publish");
-            publish(staged, target)?;
-        } else if !target.exists() {
-            return Err(SinkError::damaged(target, "it was being published and is gone"));
-        }
+    for (staged, target) in moves.iter().filter(|(staged, _)| staged.exists()) {
+        steps.step("publish");
+        publish(staged, target)?;
     }
     Ok(())
 }
@@ -269,27 +452,9 @@ pub fn publish_all(moves: &[(PathBuf, PathBuf)], steps: &mut Steps) -> Result<()
 /// Removes an overwritten single-file output's files. Needed if the run that replaces it has no rows and so publishes
 /// nothing in its place. The main file goes first, because without it the others are meaningless.
 pub fn remove_overwritten(names: &OutputNames, sidecars: &[&str], steps: &mut Steps) -> Result<(), SinkError> {
-    let main = names.main();
-    if !main.exists() {
-        return Ok(());
-    }
     steps.step("remove old output");
-    remove_if_there(&main)?;
-    sidecars.iter().try_for_each(|sidecar| remove_if_there(&names.beside(sidecar)))
-}
-
-/// XXH3-64 of a file, 16 lower-case hexadecimal digits.
-pub fn hash_file(path: &Path) -> Result<String, SinkError> {
-    let mut file = File::open(path).map_err(SinkError::io("open", path))?;
-    let (mut hash, mut buffer) = (Xxh3::new(), vec![0; 1 << 18]);
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(format!("{:016x}", hash.digest())),
-            Ok(read) => hash.update(&buffer[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(SinkError::io("read", path)(error)),
-        }
-    }
+    remove_if_there(&names.main())?;
+    ["manifest.json", INPUTS].iter().chain(sidecars).try_for_each(|name| remove_if_there(&names.beside(name)))
 }
 
 /// What a run has accepted so far, to refuse calls that do not follow from it.

@@ -1,6 +1,7 @@
 use std::fs::{self, FileType};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::id::to_path;
 use crate::{Fetch, FetchError, Item};
@@ -50,6 +51,11 @@ impl Fetch for FileFetch {
             out.clear();
         }
         result
+    }
+
+    fn stamp(&mut self, item: &Item) -> Option<(u64, SystemTime)> {
+        let data = fs::metadata(Self::path(item)).ok()?;
+        Some((data.len(), data.modified().ok()?))
     }
 }
 

@@ -15,6 +15,7 @@ mod walk;
 
 use std::fmt;
 use std::ops::Range;
+use std::time::SystemTime;
 
 use foveate_core::FaultScope;
 
@@ -67,6 +68,11 @@ pub trait Fetch: Send {
     /// Replaces the content of `out` with the item's bytes. `out` keeps its memory from item to item and is empty after
     /// an error.
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError>;
+
+    /// The item's length in bytes and its time of modification, without reading it; `None` if they cannot be known.
+    fn stamp(&mut self, _item: &Item) -> Option<(u64, SystemTime)> {
+        None
+    }
 }
 
 /// The listing broke: a run fault.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::walk::readable;
 use crate::{Fetch, FetchError, FileFetch, Item};
@@ -42,5 +43,9 @@ impl Fetch for ListedFetch {
             true => self.roots.gone(&FileFetch::path(item)).unwrap_or(error),
             false => error,
         })
+    }
+
+    fn stamp(&mut self, item: &Item) -> Option<(u64, SystemTime)> {
+        self.files.stamp(item)
     }
 }

@@ -74,7 +74,7 @@ impl VectorSink for MemorySink {
     fn finish(&mut self) -> Result<Published, SinkError> {
         let counts = |all: &mut Collected| (all.rows.len() as u64, all.failures.len() as u64);
         let (rows, failures) = self.with(counts);
-        Ok(Published { files: Vec::new(), rows, failures })
+        Ok(Published { rows, failures, ..Published::default() })
     }
 }
 

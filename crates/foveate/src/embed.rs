@@ -173,6 +173,10 @@ pub struct EmbedOptions {
     pub max_unreadable: Option<u64>,
     /// Interval between commits, which make finished rows durable.
     pub commit_every: std::time::Duration,
+    /// Whether the inputs of an output that is already complete are compared by hash, not by size and time.
+    pub by_content: bool,
+    /// Whether the contents of an output that is already complete are compared with their hashes.
+    pub check: bool,
 }
 
 impl EmbedOptions {
@@ -219,6 +223,8 @@ impl EmbedOptions {
             failures: FailurePolicy::default(),
             max_unreadable: Some(Config::MAX_UNREADABLE),
             commit_every: std::time::Duration::from_secs(2),
+            by_content: false,
+            check: false,
         }
     }
 
@@ -450,6 +456,7 @@ impl EmbedOptions {
             first_index,
             shard: self.shard.map(|shard| (shard.index, shard.count)),
             settings: self.sink_settings.clone(),
+            check: self.check,
             ..SinkOptions::new(&self.output)
         }
     }
@@ -466,6 +473,7 @@ impl EmbedOptions {
             failures: self.failures,
             max_unreadable: self.max_unreadable,
             commit_every: self.commit_every,
+            by_content: self.by_content,
         }
     }
 
@@ -529,11 +537,6 @@ impl EmbedRun {
         self.pipeline.source.range()
     }
 
-    /// Returns the path of the output's failures file, unless the sink is the caller's own.
-    pub fn failures_file(&self) -> Option<PathBuf> {
-        self.names.as_ref().map(|names| names.beside("failures.csv"))
-    }
-
     /// Looks at the output's place as [`Self::run`] does, and leaves an output as it is.
     ///
     /// # Errors
@@ -558,7 +561,6 @@ impl EmbedRun {
         self.pipeline.source = Box::new(Sample::draw(self.pipeline.source, size, 0)?);
         self.pipeline.sink = Box::new(MemorySink::default());
         self.pipeline.config.failures = FailurePolicy::Unlimited;
-        self.pipeline.config.max_unreadable = None;
         self.pipeline.run(&self.manifest, Existing::Refuse, cancel, &Progress::default())
     }
 
@@ -667,8 +669,8 @@ impl Description<'_> {
         let (options, range) = (self.options, source.range());
         let mut manifest = self.embedding();
         let mut set = |name: &str, value: String| manifest.fingerprint.insert(name.to_owned(), value);
-        set("listing_sha256", source.listing_hash());
-        set("items", format!("{}..{}", range.start, range.end));
+        set(RunManifest::LISTING, source.listing_hash());
+        set(RunManifest::ITEMS, format!("{}..{}", range.start, range.end));
         set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
         set("max_bytes", options.max_bytes.to_string());
         manifest

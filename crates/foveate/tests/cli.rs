@@ -184,10 +184,111 @@ fn the_same_command_again_is_content_and_another_job_is_not() {
         let before = tree(folder.path());
         let again = run(embed(&out).args([PHOTOS, "--batch", "3"])).expect(0);
         assert!(again.stdout.contains("already complete"), "{}", again.stdout);
-        run(embed(&out).args([PHOTOS, "--preprocess", "squash"])).expect_error(1, "already exists");
-        run(embed(&out).args([PHOTOS, "--out-dtype", "f16"])).expect_error(1, "already exists");
+        run(embed(&out).args([PHOTOS, "--preprocess", "squash"])).expect_error(1, "recipe: hf → squash");
+        run(embed(&out).args([PHOTOS, "--out-dtype", "f16"])).expect_error(1, "sink.element: f32 → f16");
         assert_eq!(before, tree(folder.path()));
     }
+}
+
+#[test]
+fn a_finished_output_notices_every_change_of_its_inputs() {
+    for name in ["x.npy", "new/folder/x.npy", "folder"] {
+        let folder = tempfile::tempdir().unwrap();
+        let photos = folder.path().join("photos");
+        fs::create_dir(&photos).unwrap();
+        let photo = |name: &str, from: &str| fs::copy(format!("{PHOTOS}/{from}"), photos.join(name)).unwrap();
+        photo("a.jpg", "23_thumb_256.jpg");
+        photo("c.jpg", "01_astronaut_420.jpg");
+        // A name without a folder, as most users type it.
+        let again_with = |more: &[&str]| run(embed(Path::new(name)).current_dir(folder.path()).arg(&photos).args(more));
+        let again = || again_with(&[]);
+        again().expect(0);
+        assert!(again().expect(0).stdout.contains("already complete"));
+
+        photo("b.jpg", "23_thumb_256.jpg");
+        let b = photos.join("b.jpg");
+        again().expect_error(1, &format!("1 photo added: {}", b.display()));
+        fs::remove_file(&b).unwrap();
+        again().expect(0);
+
+        // Another time and the same bytes, then other bytes.
+        photo("a.jpg", "23_thumb_256.jpg");
+        let changed = format!("1 photo changed: {}", photos.join("a.jpg").display());
+        again().expect_error(1, &changed);
+        again_with(&["--by-content"]).expect(0);
+        photo("a.jpg", "01_astronaut_420.jpg");
+        again_with(&["--by-content"]).expect_error(1, &changed);
+        again_with(&["--overwrite"]).expect(0);
+        again().expect(0);
+    }
+}
+
+#[test]
+fn a_damaged_output_is_not_complete() {
+    for format in names(&backends::sinks()) {
+        for layout in ["x", "folder"] {
+            let folder = tempfile::tempdir().unwrap();
+            let out = folder.path().join(if layout == "x" { format!("x.{format}") } else { layout.to_owned() });
+            let part = if layout == "x" { out.clone() } else { out.join(format!("part-00000.{format}")) };
+            let again = |check: &[&str]| run(embed(&out).args([PHOTOS, "--limit", "2", "--sink", &format]).args(check));
+            again(&[]).expect(0);
+            let whole = fs::read(&part).unwrap();
+
+            let mut flipped = whole.clone();
+            flipped[whole.len() / 2] ^= 1;
+            fs::write(&part, flipped).unwrap();
+            again(&[]).expect(0);
+            again(&["--check"]).expect_error(1, "its contents are not those that were written");
+            fs::write(&part, &whole[..whole.len() - 1]).unwrap();
+            again(&[]).expect_error(1, "bytes long when it was completed");
+            if layout == "folder" {
+                fs::remove_file(&part).unwrap();
+                again(&[]).expect_error(1, "bytes long when it was completed");
+            }
+            again(&["--overwrite"]).expect(0);
+            assert!(fs::read(&part).unwrap() == whole);
+            again(&["--check"]).expect(0);
+        }
+    }
+}
+
+#[test]
+fn runs_of_another_division_do_not_mix_in_one_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, shards) = (folder.path().join("whole"), folder.path().join("shards"));
+    run(embed(&whole).args([PHOTOS, "--limit", "4"])).expect(0);
+    run(embed(&shards).args([PHOTOS, "--limit", "4", "--shard", "0/2"])).expect(0);
+    let before = tree(folder.path());
+    for (out, shard) in [(&whole, Some("0/2")), (&shards, None)] {
+        for existing in ["--resume", "--overwrite"] {
+            let mut command = embed(out);
+            command.args([PHOTOS, "--limit", "4", existing]);
+            shard.map(|shard| command.args(["--shard", shard]));
+            run(&mut command).expect_error(2, "divides the inputs otherwise");
+        }
+    }
+    assert_eq!(before, tree(folder.path()));
+    run(embed(&shards).args([PHOTOS, "--limit", "4", "--shard", "1/2"])).expect(0);
+}
+
+/// Another format's parts would stay beside the new ones, and be read with them.
+#[test]
+fn overwriting_removes_what_another_format_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jpg");
+    fs::write(&empty, "").unwrap();
+    let out = folder.path().join("out");
+    let job = |sink: &str| {
+        let mut command = embed(&out);
+        command.arg(PHOTOS).arg(&empty).args(["--part-items", "8", "--batch", "8", "--sink", sink]);
+        command
+    };
+    run(job("npy").arg("--strict")).expect(3);
+    assert!(out.join("part-00000.npy").exists(), "it was interrupted after complete parts");
+    run(&mut job("parquet")).expect_error(1, "sink.format: npy → parquet");
+    run(job("parquet").arg("--overwrite")).expect(0);
+    let names: Vec<_> = tree(&out).into_keys().map(|path| path.display().to_string()).collect();
+    assert!(names.iter().all(|name| !name.contains("npy")), "{names:?}");
 }
 
 #[test]

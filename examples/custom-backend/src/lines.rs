@@ -32,15 +32,6 @@ impl PartFormat for Lines {
         &[]
     }
 
-    /// Lines have no room for a manifest, so it is written to a file beside them.
-    fn embeds_manifest(&self) -> bool {
-        false
-    }
-
-    fn read_manifest(&self, _: &Path) -> Option<RunManifest> {
-        None
-    }
-
     fn free_bytes(&self) -> u64 {
         0
     }

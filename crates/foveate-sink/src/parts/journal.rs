@@ -12,45 +12,28 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::log::{LogExtent, open_at};
-use crate::staging::FAILURES_HEADER;
-use crate::{AtomicFile, RunManifest, SinkError};
+use super::log::LogExtent;
+use crate::staging::{FAILURES_HEADER, INPUTS_HEADER, open_at};
+use crate::{AtomicFile, ManifestFile, ManifestPart, RunManifest, SinkError};
 
 /// Incremented when the meaning of the staging folder's files changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// Always the first record.
-    Begin { version: u32, watermark: u64, settings: RunManifest },
+    /// Always the first record. A run that `replaces` a folder's output removes it next.
+    Begin { version: u32, watermark: u64, replaces: bool, settings: RunManifest },
+    /// The replaced output is gone.
+    Cleared,
     /// Everything below `watermark` is in sealed parts, in these logs or in the failures file.
-    Commit { watermark: u64, failures: u64, failures_len: u64, logs: Vec<LogExtent> },
+    Commit { watermark: u64, failures: u64, failures_len: u64, inputs_len: u64, logs: Vec<LogExtent> },
     /// A part was encoded and has its final name; its log is no longer needed.
-    Sealed { part: SealedPart },
+    Sealed { part: ManifestPart },
     /// No more rows will follow.
     Finishing,
-    /// Every file is complete and synced; only the renames remain.
-    Staged,
-}
-
-/// A complete part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SealedPart {
-    pub(crate) part: u64,
-    pub(crate) rows: u64,
-    /// Name, length and hash of each file, the one with the vectors first.
-    pub(crate) files: Vec<SealedFile>,
-}
-
-/// One file of a part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SealedFile {
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
-    /// XXH3-64 of the file, 16 lower-case hexadecimal digits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) xxh3: Option<String>,
+    /// Every file is complete and synced; only the renames of these files remain.
+    Staged { files: Vec<ManifestFile> },
 }
 
 /// The state that the records add up to.
@@ -60,15 +43,25 @@ pub(crate) struct State {
     pub(crate) watermark: u64,
     pub(crate) failures: u64,
     pub(crate) failures_len: u64,
+    pub(crate) inputs_len: u64,
     pub(crate) logs: BTreeMap<u64, LogExtent>,
-    pub(crate) sealed: Vec<SealedPart>,
+    pub(crate) sealed: Vec<ManifestPart>,
+    /// An output that the run replaces may still be there.
+    pub(crate) must_clear: bool,
     pub(crate) finishing: bool,
-    pub(crate) staged: bool,
+    /// The files to publish, once all of them are complete.
+    pub(crate) staged: Option<Vec<ManifestFile>>,
     /// Length in bytes of the journal's valid records.
     pub(crate) len: u64,
 }
 
 impl State {
+    /// A run that has begun.
+    pub(crate) fn begun(settings: RunManifest, watermark: u64, must_clear: bool) -> Self {
+        let (failures_len, inputs_len) = (FAILURES_HEADER.len() as u64, INPUTS_HEADER.len() as u64);
+        Self { settings, watermark, failures_len, inputs_len, must_clear, ..Self::default() }
+    }
+
     /// Parses a journal; `None` if not even its first record was written.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, String> {
         let mut state: Option<Self> = None;
@@ -117,8 +110,8 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
 
 fn advance(state: Option<State>, record: Record, len: u64) -> Result<State, String> {
     let mut state = match (state, record) {
-        (None, Record::Begin { version: VERSION, watermark, settings }) => {
-            State { settings, watermark, failures_len: FAILURES_HEADER.len() as u64, ..State::default() }
+        (None, Record::Begin { version: VERSION, watermark, replaces, settings }) => {
+            State::begun(settings, watermark, replaces)
         }
         (None, Record::Begin { version, .. }) => {
             return Err(format!("written by another version of this program (layout {version}, not {VERSION})"));
@@ -133,10 +126,13 @@ fn advance(state: Option<State>, record: Record, len: u64) -> Result<State, Stri
 fn apply(mut state: State, record: Record) -> Result<State, String> {
     match record {
         Record::Begin { .. } => return Err("records are out of order".to_owned()),
-        Record::Commit { watermark, failures, failures_len, logs } => {
-            if watermark < state.watermark || failures < state.failures || failures_len < state.failures_len {
+        Record::Cleared => state.must_clear = false,
+        Record::Commit { watermark, failures, failures_len, inputs_len, logs } => {
+            let is_less = failures < state.failures || failures_len < state.failures_len;
+            if watermark < state.watermark || is_less || inputs_len < state.inputs_len {
                 return Err("a commit goes backwards".to_owned());
             }
+            state.inputs_len = inputs_len;
             state.watermark = watermark;
             state.failures = failures;
             state.failures_len = failures_len;
@@ -150,7 +146,7 @@ fn apply(mut state: State, record: Record) -> Result<State, String> {
             state.sealed.push(part);
         }
         Record::Finishing => state.finishing = true,
-        Record::Staged => state.staged = true,
+        Record::Staged { files } => state.staged = Some(files),
     }
     Ok(state)
 }
@@ -165,10 +161,11 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Starts a fresh run's journal; the file appears with its first record in it.
-    pub(crate) fn create(path: &Path, settings: &RunManifest, watermark: u64) -> Result<Self, SinkError> {
+    pub(crate) fn create(path: &Path, state: &State) -> Result<Self, SinkError> {
         let mut file = AtomicFile::create(path)?;
         let mut line = Vec::new();
-        write_line(&mut line, &Record::Begin { version: VERSION, watermark, settings: settings.clone() });
+        let State { watermark, must_clear: replaces, settings, .. } = state.clone();
+        write_line(&mut line, &Record::Begin { version: VERSION, watermark, replaces, settings });
         file.write_all(&line).map_err(SinkError::io("write", path))?;
         file.publish()?;
         Ok(Self { path: path.to_owned(), file: open_at(path, line.len() as u64)?, line })
@@ -209,12 +206,13 @@ mod tests {
     }
 
     fn begin() -> Record {
-        Record::Begin { version: VERSION, watermark: 0, settings: RunManifest { dim: 4, ..RunManifest::default() } }
+        let settings = RunManifest { dim: 4, ..RunManifest::default() };
+        Record::Begin { version: VERSION, watermark: 0, replaces: false, settings }
     }
 
     fn commit(watermark: u64) -> Record {
         let log = LogExtent { part: 0, rows: watermark, vectors_len: watermark * 16, frames_len: 9 };
-        Record::Commit { watermark, failures: 0, failures_len: 99, logs: vec![log] }
+        Record::Commit { watermark, failures: 0, failures_len: 99, inputs_len: 99, logs: vec![log] }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use half::slice::HalfFloatSliceExt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::staging::open_at;
 use crate::{Element, Rows, SinkError};
 
 /// The committed length of one part's log.
@@ -103,18 +104,6 @@ impl PartLog {
     pub(crate) fn extent(&self) -> &LogExtent {
         &self.extent
     }
-}
-
-/// Opens a file for appending at `len`; bytes beyond it were never committed.
-pub(crate) fn open_at(path: &Path, len: u64) -> Result<File, SinkError> {
-    let mut file = File::options().write(true).open(path).map_err(SinkError::io("open", path))?;
-    let found = file.metadata().map_err(SinkError::io("inspect", path))?.len();
-    if found < len {
-        return Err(SinkError::damaged(path, format!("{found} bytes long, but {len} bytes were committed")));
-    }
-    file.set_len(len).map_err(SinkError::io("truncate", path))?;
-    file.seek(SeekFrom::End(0)).map_err(SinkError::io("seek in", path))?;
-    Ok(file)
 }
 
 /// The appended rows that belong to one part.
@@ -242,8 +231,7 @@ impl RowBlock {
         &self.height
     }
 
-    /// The vectors' bytes: little-endian elements, `[len, dim]`, row-major; empty from
-    /// [`StoredPart::labels`](super::StoredPart::labels).
+    /// The vectors' bytes: little-endian elements, `[len, dim]`, row-major.
     pub fn vectors(&self) -> &[u8] {
         &self.vectors
     }
@@ -273,7 +261,7 @@ impl RowBlock {
 /// Reads a part's rows back, in blocks whose size does not depend on how they were appended.
 pub struct RowReader {
     frames: Frames<BufReader<File>>,
-    vectors: Option<BufReader<File>>,
+    vectors: BufReader<File>,
     paths: LogPaths,
     row_bytes: usize,
     /// Number of the current frame's rows already returned.
@@ -283,18 +271,11 @@ pub struct RowReader {
 }
 
 impl RowReader {
-    pub(crate) fn open(
-        paths: &LogPaths,
-        extent: &LogExtent,
-        free: u64,
-        row_bytes: usize,
-        with_vectors: bool,
-    ) -> Result<Self, SinkError> {
+    pub(crate) fn open(paths: &LogPaths, extent: &LogExtent, free: u64, row_bytes: usize) -> Result<Self, SinkError> {
         let frames = File::open(&paths.frames).map_err(SinkError::io("open", &paths.frames))?;
-        let vectors = with_vectors.then(|| open_vectors(&paths.vectors, free)).transpose()?;
         Ok(Self {
             frames: Frames::new(BufReader::new(frames), extent.frames_len),
-            vectors,
+            vectors: open_vectors(&paths.vectors, free)?,
             paths: paths.clone(),
             row_bytes,
             used: 0,
@@ -325,11 +306,10 @@ impl RowReader {
     }
 
     fn read_vectors(&mut self, rows: usize) -> Result<(), SinkError> {
-        let Some(file) = &mut self.vectors else { return Ok(()) };
         let from = self.block.vectors.len();
         self.block.vectors.resize(from + rows * self.row_bytes, 0);
         let read = &mut self.block.vectors[from..];
-        file.read_exact(read).map_err(SinkError::io("read", &self.paths.vectors))?;
+        self.vectors.read_exact(read).map_err(SinkError::io("read", &self.paths.vectors))?;
         self.hash.update(read);
         if self.used == self.frames.current.len() && self.hash.digest() != self.frames.vectors_hash {
             return Err(SinkError::damaged(&self.paths.vectors, "vectors do not match their checksum"));

@@ -41,13 +41,6 @@ pub trait PartFormat: Send {
     /// Name endings of each part's further files (`ids.csv`).
     fn sidecars(&self) -> &'static [&'static str];
 
-    /// Whether the vector file itself contains the manifest; if not, a single-file output gets one beside it.
-    fn embeds_manifest(&self) -> bool;
-
-    /// Reads the manifest inside a finished vector file, if it is readable and the format
-    /// [embeds](Self::embeds_manifest) one.
-    fn read_manifest(&self, file: &Path) -> Option<RunManifest>;
-
     /// Bytes to leave free at the start of [`StoredPart::vector_file`]. A format whose rows are raw can put its header
     /// there and link the file instead of copying it.
     fn free_bytes(&self) -> u64;
@@ -107,14 +100,10 @@ impl StoredPart<'_> {
         self.element
     }
 
-    /// Reads the rows.
+    /// Reads the rows and verifies their checksums. A format that takes [`vector_file`](Self::vector_file) as it is
+    /// reads them, too, or it would publish what a disk has damaged.
     pub fn reader(&self) -> Result<RowReader, SinkError> {
-        RowReader::open(self.paths, self.extent, self.free, self.dim * self.element.bytes(), true)
-    }
-
-    /// Reads everything but the vectors, at no cost for the vectors.
-    pub fn labels(&self) -> Result<RowReader, SinkError> {
-        RowReader::open(self.paths, self.extent, self.free, self.dim * self.element.bytes(), false)
+        RowReader::open(self.paths, self.extent, self.free, self.dim * self.element.bytes())
     }
 
     /// The file with only the vectors: [`PartFormat::free_bytes`], then little-endian elements, `[rows, dim]`,

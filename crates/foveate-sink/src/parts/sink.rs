@@ -1,22 +1,23 @@
 //! [`PartSink`]: the store itself.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::journal::{Journal, Record, SealedFile, SealedPart, State};
-use super::log::{Block, LogExtent, LogPaths, PartLog, Scratch, open_at};
+use foveate_core::error_chain;
+
+use super::journal::{Journal, Record, State};
+use super::log::{Block, LogExtent, LogPaths, PartLog, Scratch};
 use super::{PartFiles, PartFormat, StoredPart};
 use crate::publish::{parent_of, remove_if_there};
-use crate::staging::{self, FAILURES_HEADER, Phase, Staging, Steps, Taken, push_failure};
-use crate::{
-    Element, Existing, Failure, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames, Published, Rows,
-    RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sidecar, sync_file, sync_folder,
+use crate::staging::{
+    self, FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger, Phase, Staging, Steps, Taken, push_failure,
 };
-
-/// The file without which the rest of a staging folder is meaningless.
-const JOURNAL: &str = "journal";
+use crate::{
+    Element, Existing, Failure, InputRecord, Layout, ManifestFile, ManifestPart, OutputManifest, OutputNames,
+    Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark, publish, sidecar, sync_file,
+    sync_folder,
+};
 
 /// A crash-safe [`VectorSink`] that stores parts of format `F`.
 ///
@@ -35,19 +36,20 @@ struct Run {
     journal: Journal,
     state: State,
     logs: BTreeMap<u64, PartLog>,
-    failures: FailureFile,
+    /// `None` once every file is staged.
+    records: Option<Records>,
     taken: Taken,
     new_files: bool,
     scratch: Scratch,
 }
 
-/// The failures file, which grows in the staging folder.
-struct FailureFile {
-    path: PathBuf,
-    file: File,
-    len: u64,
-    count: u64,
-    dirty: bool,
+/// The files that grow beside the logs.
+struct Records {
+    failures: Ledger,
+    /// Failures so far.
+    failed: u64,
+    inputs: Ledger,
+    /// Lines to append; reused.
     lines: String,
 }
 
@@ -96,49 +98,34 @@ impl<F: PartFormat> PartSink<F> {
         part.saturating_add(1).saturating_mul(self.part_items()).saturating_add(self.options.first_index)
     }
 
-    fn extensions(&self) -> Vec<String> {
-        let extension = self.format.extension();
-        let sidecars = self.format.sidecars().iter().map(|name| format!("{extension}.{name}"));
-        std::iter::once(extension.to_owned()).chain(sidecars).collect()
-    }
-
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
         let names = OutputNames::new(&self.options);
-        let main = names.main();
-        if existing != Existing::Overwrite && main.exists() && !names.staging().exists() {
-            return Err(self.finished(&names, existing, manifest));
+        let settings = self.settings(manifest);
+        let is_complete = existing != Existing::Overwrite && names.main().exists();
+        if is_complete && !names.staging().exists() {
+            return Err(staging::finished(&self.options, &names, &settings, existing));
         }
         self.step("create staging folder");
-        let staging = Staging::take(&self.options, &names)?;
-        let settings = self.settings(manifest);
+        let staging = Staging::take(&self.options, &names, JOURNAL)?;
         let found = if existing == Existing::Overwrite { None } else { State::read(&staging.join(JOURNAL))? };
+        // Another run may have finished while this one waited for the lock.
+        let is_complete = existing != Existing::Overwrite && names.main().exists();
         match (found, existing) {
             (Some(state), Existing::Resume) => self.resume(names, staging, state, &settings),
-            (Some(_), Existing::Refuse) if !main.exists() => Err(SinkError::Interrupted(self.options.output.clone())),
-            (_, Existing::Resume | Existing::Refuse) if main.exists() => {
-                staging.discard_unused(JOURNAL);
-                Err(self.finished(&names, existing, manifest))
+            (Some(_), Existing::Refuse) if !is_complete => Err(SinkError::Interrupted(self.options.output.clone())),
+            _ if is_complete => {
+                staging.discard_unused();
+                Err(staging::finished(&self.options, &names, &settings, existing))
             }
             _ => match self.start(&names, &staging, settings, existing) {
-                Ok((journal, state, failures)) => Ok(Run::new(names, staging, journal, state, failures)),
+                Ok((journal, state, records)) => Ok(Run::new(names, staging, journal, state, Some(records))),
                 Err(error) => {
-                    staging.discard_unused(JOURNAL);
+                    staging.discard_unused();
                     Err(error)
                 }
             },
         }
-    }
-
-    /// The error for an existing output: this same job is complete, or another output is in the way.
-    fn finished(&self, names: &OutputNames, existing: Existing, manifest: &RunManifest) -> SinkError {
-        let main = names.main();
-        let done = if self.writes_manifest() {
-            staging::read_manifest(&names.beside("manifest.json"))
-        } else {
-            self.format.read_manifest(&main)
-        };
-        staging::finished(main, done, &self.settings(manifest), existing)
     }
 
     fn start(
@@ -147,46 +134,67 @@ impl<F: PartFormat> PartSink<F> {
         staging: &Staging,
         settings: RunManifest,
         existing: Existing,
-    ) -> Result<(Journal, State, FailureFile), SinkError> {
-        self.step("empty staging folder");
-        staging.clear(JOURNAL)?;
-        if self.options.layout == Layout::Folder {
-            let extensions = self.extensions();
-            staging::clear_folder(&self.options.output, names, &extensions, existing, &mut self.steps)?;
+    ) -> Result<(Journal, State, Records), SinkError> {
+        let replaces = existing == Existing::Overwrite && self.options.layout == Layout::Folder;
+        if existing != Existing::Overwrite {
+            staging::check_folder(&self.options, names, staging)?;
         }
-        self.step("start failures file");
-        let failures = FailureFile::create(staging.join("failures.csv"))?;
+        self.step("empty staging folder");
+        staging.clear()?;
+        self.step("start records");
+        let records = Records::create(staging)?;
         self.step("start journal");
-        let first = self.options.first_index;
-        let journal = Journal::create(&staging.join(JOURNAL), &settings, first)?;
+        let mut state = State::begun(settings, self.options.first_index, replaces);
+        let mut journal = Journal::create(&staging.join(JOURNAL), &state)?;
         sync_folder(parent_of(staging.folder()))?;
-        Ok((journal, State { settings, watermark: first, ..State::default() }, failures))
+        self.clear_replaced(names, &mut journal, &mut state)?;
+        Ok((journal, state, records))
+    }
+
+    /// Removes the output that the run replaces. The journal exists by then, so that a run that is killed here goes on
+    /// with the plain command.
+    fn clear_replaced(
+        &mut self,
+        names: &OutputNames,
+        journal: &mut Journal,
+        state: &mut State,
+    ) -> Result<(), SinkError> {
+        if !state.must_clear {
+            return Ok(());
+        }
+        staging::clear_folder(&self.options, names, &mut self.steps)?;
+        self.step("journal cleared");
+        journal.append(&Record::Cleared)?;
+        state.must_clear = false;
+        Ok(())
     }
 
     fn resume(
         &mut self,
         names: OutputNames,
         staging: Staging,
-        state: State,
+        mut state: State,
         settings: &RunManifest,
     ) -> Result<Run, SinkError> {
-        if let Some(difference) = state.settings.difference(settings) {
-            return Err(SinkError::OtherRun { path: self.options.output.clone(), difference });
-        }
-        if !state.staged {
-            self.check_parts(staging.folder(), &state)?;
-        }
+        staging::check_same_job(&staging, &names, (&state.settings, state.inputs_len), settings)?;
         self.step("reopen journal");
-        let journal = Journal::reopen(&staging.join(JOURNAL), &state)?;
-        let failures = FailureFile::reopen(staging.folder(), &names, &state)?;
-        let mut run = Run::new(names, staging, journal, state, failures);
+        let mut journal = Journal::reopen(&staging.join(JOURNAL), &state)?;
+        if state.staged.is_some() {
+            // A folder's parts have their final names already; a file's are compared when they get theirs.
+            if self.options.layout == Layout::Folder {
+                self.check_parts(staging.folder(), &state)?;
+            }
+            return Ok(Run::new(names, staging, journal, state, None));
+        }
+        self.clear_replaced(&names, &mut journal, &mut state)?;
+        self.check_parts(staging.folder(), &state)?;
+        let records = Records::reopen(&staging, &state)?;
+        let mut run = Run::new(names, staging, journal, state, Some(records));
         for extent in run.state.logs.values() {
             self.step("reopen log");
             run.logs.insert(extent.part, PartLog::reopen(run.staging.folder(), extent.clone())?);
         }
-        if !run.state.staged {
-            self.remove_uncommitted(&run)?;
-        }
+        self.remove_uncommitted(&run)?;
         // A crash may have happened between a commit and the sealing of the parts that it completed.
         self.seal_complete(&mut run)?;
         Ok(run)
@@ -194,16 +202,12 @@ impl<F: PartFormat> PartSink<F> {
 
     /// Checks that every sealed part exists with its recorded length.
     fn check_parts(&self, staging: &Path, state: &State) -> Result<(), SinkError> {
-        for file in state.sealed.iter().flat_map(|part| &part.files) {
-            let path = self.part_folder(staging).join(&file.name);
-            let found = fs::metadata(&path).map(|metadata| metadata.len());
-            if found.as_ref().ok() != Some(&file.bytes) {
-                let what = found.map_or_else(|error| error.to_string(), |bytes| format!("{bytes} bytes long"));
-                let reason = format!("it was completed with {} bytes and is now: {what}", file.bytes);
-                return Err(SinkError::damaged(&path, reason));
-            }
-        }
-        Ok(())
+        let folder = self.part_folder(staging);
+        state
+            .sealed
+            .iter()
+            .flat_map(|part| &part.files)
+            .try_for_each(|file| file.check(&folder.join(&file.name), false))
     }
 
     /// Removes logs of parts that were never committed.
@@ -270,9 +274,17 @@ impl<F: PartFormat> PartSink<F> {
             return Ok(());
         }
         self.step("append failures");
-        run.failures.append(failures)?;
+        let Some(records) = &mut run.records else { return Ok(()) };
+        records.fail(failures)?;
         run.taken.failures(failures);
         Ok(())
+    }
+
+    fn take_inputs(run: &mut Run, inputs: &[InputRecord]) -> Result<(), SinkError> {
+        let Some(Records { inputs: ledger, lines, .. }) = &mut run.records else { return Ok(()) };
+        lines.clear();
+        inputs.iter().for_each(|input| input.push_line(lines));
+        ledger.append(lines)
     }
 
     fn commit_run(&mut self, run: &mut Run, watermark: u64) -> Result<(), SinkError> {
@@ -284,7 +296,10 @@ impl<F: PartFormat> PartSink<F> {
         for log in run.logs.values_mut() {
             log.sync()?;
         }
-        run.failures.sync()?;
+        if let Some(records) = &mut run.records {
+            (run.state.failures, run.state.failures_len) = (records.failed, records.failures.sync()?);
+            run.state.inputs_len = records.inputs.sync()?;
+        }
         if std::mem::take(&mut run.new_files) {
             sync_folder(run.staging.folder())?;
         }
@@ -310,9 +325,9 @@ impl<F: PartFormat> PartSink<F> {
         self.step("encode part");
         let staged = self.encode(run, &paths, &extent)?;
         let files = self.part_files(run, self.part_folder(run.staging.folder()), part);
-        let mut sealed = SealedPart { part, rows: extent.rows, files: Vec::new() };
+        let mut sealed = ManifestPart { part, rows: extent.rows, files: Vec::new() };
         for (from, to) in staged.publishing_order().zip(files.publishing_order()) {
-            sealed.files.push(self.describe(from, to)?);
+            sealed.files.push(ManifestFile::describe(from, to)?);
             self.step("publish part");
             publish(from, to)?;
         }
@@ -347,18 +362,6 @@ impl<F: PartFormat> PartSink<F> {
         Ok(staged)
     }
 
-    /// Describes a part's file for the journal. Hashing costs a pass over the data, so it is done only if a manifest
-    /// will list the file beside other parts.
-    fn describe(&self, staged: &Path, target: &Path) -> Result<SealedFile, SinkError> {
-        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let bytes = fs::metadata(staged).map_err(SinkError::io("inspect", staged))?.len();
-        let xxh3 = match self.options.layout {
-            Layout::File => None,
-            Layout::Folder => Some(staging::hash_file(staged)?),
-        };
-        Ok(SealedFile { name, bytes, xxh3 })
-    }
-
     fn finish_run(&mut self, run: &mut Run) -> Result<Published, SinkError> {
         run.taken.check_finish()?;
         if !run.state.finishing {
@@ -367,21 +370,19 @@ impl<F: PartFormat> PartSink<F> {
             run.state.finishing = true;
             run.taken.close();
         }
-        if !run.state.staged {
+        if run.state.staged.is_none() {
             self.seal_rest(run)?;
-            self.stage(run)?;
+            run.records = None;
+            let files = self.stage(run)?;
             self.step("journal staged");
             sync_folder(run.staging.folder())?;
-            run.journal.append(&Record::Staged)?;
-            run.state.staged = true;
+            run.journal.append(&Record::Staged { files: files.clone() })?;
+            run.state.staged = Some(files);
         }
         if !run.has_output() {
-            let sidecars = [self.format.sidecars(), &["manifest.json"]].concat();
-            staging::remove_overwritten(&run.names, &sidecars, &mut self.steps)?;
+            staging::remove_overwritten(&run.names, self.format.sidecars(), &mut self.steps)?;
         }
-        staging::publish_all(&self.publication(run), &mut self.steps)?;
-        self.step("remove staging folder");
-        self.remove_staging(run)?;
+        staging::publish_all(&self.publication(run), run.state.staged.as_deref().unwrap_or_default(), &mut self.steps)?;
         Ok(self.published(run))
     }
 
@@ -399,8 +400,8 @@ impl<F: PartFormat> PartSink<F> {
         Ok(())
     }
 
-    /// Prepares all files that do not have their final name yet.
-    fn stage(&mut self, run: &mut Run) -> Result<(), SinkError> {
+    /// Prepares all files that do not have their final name yet, and describes them in the order of their renames.
+    fn stage(&mut self, run: &mut Run) -> Result<Vec<ManifestFile>, SinkError> {
         if self.options.layout == Layout::File && run.state.sealed.len() > 1 {
             self.step("assemble");
             let parts: Vec<PathBuf> = run
@@ -414,27 +415,35 @@ impl<F: PartFormat> PartSink<F> {
             self.format.assemble(&parts, &run.state.settings, &whole)?;
             sync_file(&whole)?;
         }
-        if self.writes_manifest() && run.has_output() {
-            self.step("write manifest");
-            let path = run.staging.join("manifest.json");
-            let mut file = File::create(&path).map_err(SinkError::io("create", &path))?;
-            let json = self.output_manifest(run).to_json();
-            file.write_all(json.as_bytes()).map_err(SinkError::io("write", &path))?;
-            file.sync_all().map_err(SinkError::io("sync", &path))?;
-        }
-        Ok(())
+        let moves = self.publication(run);
+        let manifest = run.names.beside("manifest.json");
+        let describe = |moves: &[(PathBuf, PathBuf)]| {
+            moves.iter().map(|(from, to)| ManifestFile::describe(from, to)).collect::<Result<Vec<_>, _>>()
+        };
+        let Some(at) = moves.iter().position(|(_, to)| *to == manifest) else { return describe(&moves) };
+        let (records, vectors) = (describe(&moves[..at])?, describe(&moves[at + 1..])?);
+        self.step("write manifest");
+        let json = self.output_manifest(run, &records, &vectors).to_json();
+        let path = run.staging.join("manifest.json");
+        fs::write(&path, json).map_err(SinkError::io("write", &path))?;
+        sync_file(&path)?;
+        Ok([records, vec![ManifestFile::describe(&path, &manifest)?], vectors].concat())
     }
 
     fn assembled(&self, run: &Run) -> PathBuf {
         run.staging.join(&format!("whole.{}", self.format.extension()))
     }
 
-    fn writes_manifest(&self) -> bool {
-        self.options.layout == Layout::Folder || !self.format.embeds_manifest()
-    }
-
-    fn output_manifest(&self, run: &Run) -> OutputManifest {
+    /// `records` and `vectors` are in the order of their renames; parts of a folder have their final names already.
+    fn output_manifest(&self, run: &Run, records: &[ManifestFile], vectors: &[ManifestFile]) -> OutputManifest {
         let state = &run.state;
+        let parts = match self.options.layout {
+            Layout::Folder => state.sealed.clone(),
+            Layout::File => {
+                let files = vectors.iter().rev().cloned().collect();
+                vec![ManifestPart { part: 0, rows: state.rows(), files }]
+            }
+        };
         OutputManifest {
             version: OutputManifest::VERSION,
             complete: true,
@@ -444,39 +453,24 @@ impl<F: PartFormat> PartSink<F> {
             rows: state.rows(),
             failures: state.failures,
             watermark: state.watermark,
-            parts: state.sealed.iter().map(|part| self.manifest_part(run, part)).collect(),
+            parts,
+            records: records.iter().rev().cloned().collect(),
             fingerprint: state.settings.fingerprint.clone(),
             info: state.settings.info.clone(),
         }
     }
 
-    fn manifest_part(&self, run: &Run, part: &SealedPart) -> ManifestPart {
-        let finals = match self.options.layout {
-            Layout::Folder => part.files.iter().map(|file| file.name.clone()).collect(),
-            Layout::File => self.final_names(run),
-        };
-        let files = part.files.iter().zip(finals);
-        let files = files.map(|(file, name)| ManifestFile { name, bytes: file.bytes, xxh3: file.xxh3.clone() });
-        ManifestPart { part: part.part, rows: part.rows, files: files.collect() }
-    }
-
-    /// Names of the vector file and its sidecars in a single-file output.
-    fn final_names(&self, run: &Run) -> Vec<String> {
-        let main = run.names.main();
-        let sidecars = self.format.sidecars().iter().map(|name| sidecar(&main, name));
-        let paths = std::iter::once(main.clone()).chain(sidecars);
-        paths.map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect()
-    }
-
-    /// The final renames, in order: the file that means "complete" is the last.
+    /// The final renames, in order: records, manifest, and the file that means "complete" as the last.
     fn publication(&self, run: &Run) -> Vec<(PathBuf, PathBuf)> {
-        let mut moves = vec![(run.failures.path.clone(), run.names.beside("failures.csv"))];
+        let staged = |name: &str| (run.staging.join(name), run.names.beside(name));
+        let mut moves = vec![staged(FAILURES)];
         if !run.has_output() {
             return moves;
         }
-        if self.writes_manifest() {
-            moves.push((run.staging.join("manifest.json"), run.names.beside("manifest.json")));
+        if run.state.inputs_len > INPUTS_HEADER.len() as u64 {
+            moves.push(staged(INPUTS));
         }
+        moves.push(staged("manifest.json"));
         if self.options.layout == Layout::File {
             let first = run.state.sealed.first().map_or(0, |part| part.part);
             let files = self.part_files(run, run.staging.folder(), first);
@@ -488,9 +482,13 @@ impl<F: PartFormat> PartSink<F> {
         moves
     }
 
-    fn remove_staging(&self, run: &Run) -> Result<(), SinkError> {
-        run.staging.remove(JOURNAL)?;
-        sync_folder(parent_of(&run.names.main()))
+    /// Removes the work in progress, every file of it closed. The output is complete by now, so an error is a note.
+    fn remove_staging(&mut self, run: Run) -> Option<String> {
+        self.step("remove staging folder");
+        let Run { staging, names, journal, logs, records, .. } = run;
+        drop((journal, logs, records));
+        let removed = staging.remove().and_then(|()| sync_folder(parent_of(&names.main())));
+        removed.err().map(|error| error_chain(&error))
     }
 
     fn published(&self, run: &Run) -> Published {
@@ -503,7 +501,7 @@ impl<F: PartFormat> PartSink<F> {
         };
         let published = self.publication(run).into_iter().rev().map(|(_, path)| path);
         files.extend(published);
-        Published { files, rows: run.state.rows(), failures: run.state.failures }
+        Published { files, rows: run.state.rows(), failures: run.state.failures, leftover: None }
     }
 
     /// Runs one call on the open run; an error that may have left files half-written ends the run.
@@ -539,14 +537,20 @@ impl<F: PartFormat> VectorSink for PartSink<F> {
         self.on_run("fail", |sink, run| sink.take_failures(run, failures))
     }
 
+    fn record(&mut self, inputs: &[InputRecord]) -> Result<(), SinkError> {
+        self.on_run("record", |_, run| Self::take_inputs(run, inputs))
+    }
+
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
         self.on_run("commit", |sink, run| sink.commit_run(run, watermark.0))
     }
 
     fn finish(&mut self) -> Result<Published, SinkError> {
         let published = self.on_run("finish", Self::finish_run)?;
+        let run = self.phase.take("finish")?;
+        let leftover = self.remove_staging(*run);
         self.phase = Phase::Done;
-        Ok(published)
+        Ok(Published { leftover, ..published })
     }
 }
 
@@ -557,7 +561,7 @@ impl<F: PartFormat> std::fmt::Debug for PartSink<F> {
 }
 
 impl Run {
-    fn new(names: OutputNames, staging: Staging, journal: Journal, state: State, failures: FailureFile) -> Self {
+    fn new(names: OutputNames, staging: Staging, journal: Journal, state: State, records: Option<Records>) -> Self {
         Self {
             names,
             staging,
@@ -565,7 +569,7 @@ impl Run {
             taken: Taken::up_to(state.watermark, state.settings.dim, state.finishing),
             state,
             logs: BTreeMap::new(),
-            failures,
+            records,
             new_files: false,
             scratch: Scratch::default(),
         }
@@ -578,53 +582,34 @@ impl Run {
     }
 
     fn journal_commit(&mut self, watermark: u64) -> Result<(), SinkError> {
-        let logs: Vec<LogExtent> = self.logs.values().map(|log| log.extent().clone()).collect();
         self.state.watermark = watermark;
-        self.state.failures = self.failures.count;
-        self.state.failures_len = self.failures.len;
         self.taken.commit(watermark);
-        self.journal.append(&Record::Commit {
-            watermark,
-            failures: self.failures.count,
-            failures_len: self.failures.len,
-            logs,
-        })
+        let State { failures, failures_len, inputs_len, .. } = self.state;
+        let logs = self.logs.values().map(|log| log.extent().clone()).collect();
+        self.journal.append(&Record::Commit { watermark, failures, failures_len, inputs_len, logs })
     }
 }
 
-impl FailureFile {
-    fn create(path: PathBuf) -> Result<Self, SinkError> {
-        let mut file = File::create(&path).map_err(SinkError::io("create", &path))?;
-        file.write_all(FAILURES_HEADER.as_bytes()).map_err(SinkError::io("write", &path))?;
-        file.sync_all().map_err(SinkError::io("sync", &path))?;
-        Ok(Self { path, file, len: FAILURES_HEADER.len() as u64, count: 0, dirty: false, lines: String::new() })
+impl Records {
+    fn create(staging: &Staging) -> Result<Self, SinkError> {
+        let failures = Ledger::create(staging.join(FAILURES), FAILURES_HEADER)?;
+        let inputs = Ledger::create(staging.join(INPUTS), INPUTS_HEADER)?;
+        Ok(Self { failures, failed: 0, inputs, lines: String::new() })
     }
 
-    fn reopen(staging: &Path, names: &OutputNames, state: &State) -> Result<Self, SinkError> {
-        let path = staging.join("failures.csv");
-        // Once everything is staged, the file may already have its final name.
-        let there = if state.staged && !path.exists() { names.beside("failures.csv") } else { path.clone() };
-        let file = open_at(&there, state.failures_len)?;
-        Ok(Self { path, file, len: state.failures_len, count: state.failures, dirty: false, lines: String::new() })
+    fn reopen(staging: &Staging, state: &State) -> Result<Self, SinkError> {
+        let failures = Ledger::reopen(staging.join(FAILURES), state.failures_len)?;
+        let inputs = Ledger::reopen(staging.join(INPUTS), state.inputs_len)?;
+        Ok(Self { failures, failed: state.failures, inputs, lines: String::new() })
     }
 
-    fn append(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
         self.lines.clear();
         for Failure { id, stage, reason, bytes, .. } in failures {
             push_failure(&mut self.lines, id, stage.name(), reason, *bytes);
         }
-        self.dirty = true;
-        self.file.write_all(self.lines.as_bytes()).map_err(SinkError::io("write", &self.path))?;
-        self.len += self.lines.len() as u64;
-        self.count += failures.len() as u64;
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), SinkError> {
-        if std::mem::take(&mut self.dirty) {
-            self.file.sync_data().map_err(SinkError::io("sync", &self.path))?;
-        }
-        Ok(())
+        self.failed += failures.len() as u64;
+        self.failures.append(&self.lines)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, EmbedRun};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
-use foveate::sink::{Existing, Published, SinkError};
+use foveate::sink::{Existing, Finished, Published, SinkError};
 use serde_json::json;
 
 use super::args::EmbedArgs;
@@ -46,7 +46,6 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     if !args.quiet {
         console::say!("{}", plan(&options, &job));
     }
-    let (inputs, failures) = (job.inputs(), job.failures_file());
     let outcome = watch(args, job, &cancel);
     if let (Some(path), Some(trace)) = (&args.trace, &options.trace) {
         let written = trace::write(path, trace)?;
@@ -55,9 +54,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         }
     }
     match outcome {
-        Err(RunError::Sink(SinkError::AlreadyComplete(file))) => {
-            Ok(already_complete(args, &file, inputs.end - inputs.start, failures.as_deref()))
-        }
+        Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &done)),
         outcome => finish(args, outcome),
     }
 }
@@ -86,6 +83,8 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         failures: failure_policy(args),
         max_unreadable: args.max_unreadable.0,
         commit_every: args.commit_every,
+        by_content: args.by_content,
+        check: args.check,
         trace: trace::new(args.trace.as_deref()),
         ..job::options(&args.job, &args.output)
     }
@@ -138,6 +137,9 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
     } else if !args.quiet {
         console::summary(summary::text(&report, &args.output).trim_end());
     }
+    if let Some(why) = report.published.as_ref().and_then(|published| published.leftover.as_ref()) {
+        console::say!("warning: the output is complete, but something is left of the work in progress: {why}");
+    }
     Ok(match &report.published {
         None => Exit::Interrupted,
         Some(published) if published.rows == 0 => {
@@ -165,37 +167,28 @@ fn failures_file(published: &Published) -> std::path::Display<'_> {
 }
 
 /// Handles a repeated command after a finished run: counts and exit code are those of the first time.
-fn already_complete(args: &EmbedArgs, file: &Path, inputs: u64, failures_file: Option<&Path>) -> Exit {
-    // Every input is a vector or a failure. The counts are unknown if the failures file was taken away.
-    let failed = failures_file.and_then(count_records);
+fn already_complete(args: &EmbedArgs, done: &Finished) -> Exit {
+    let Published { rows, failures, .. } = done.published;
+    let inputs = rows + failures;
     if args.json {
         console::summary(json!({
             "status": "already complete",
-            "output": file.display().to_string(),
+            "output": done.path.display().to_string(),
             "inputs": inputs,
             "settled": inputs,
-            "vectors": failed.map(|failed| inputs.saturating_sub(failed)),
-            "failures": failed,
+            "vectors": rows,
+            "failures": failures,
         }));
     } else if !args.quiet {
-        let counts = failed.map_or_else(String::new, |failed| {
-            format!(": {inputs} inputs = {} vectors + {failed} failures", inputs.saturating_sub(failed))
-        });
         console::summary(format_args!(
-            "{} is already complete{counts}; pass --overwrite to replace it",
-            file.display()
+            "{} is already complete: {inputs} inputs = {rows} vectors + {failures} failures; pass --overwrite to replace it",
+            done.path.display()
         ));
     }
     let limit = failure_policy(args);
-    match failed.filter(|&failed| limit.is_exceeded(failed, inputs, true)) {
-        Some(failed) => {
-            console::say!("error: {failed} of {inputs} inputs failed, more than the limit of {limit}");
-            Exit::Failures
-        }
-        None => Exit::Complete,
+    if !limit.is_exceeded(failures, inputs, true) {
+        return Exit::Complete;
     }
-}
-
-fn count_records(path: &Path) -> Option<u64> {
-    Some(csv::Reader::from_path(path).ok()?.into_byte_records().count() as u64)
+    console::say!("error: {failures} of {inputs} inputs failed, more than the limit of {limit}");
+    Exit::Failures
 }

@@ -1,0 +1,134 @@
+//! What changed among the inputs since an earlier run recorded them.
+
+use std::collections::HashMap;
+
+use foveate_sink::{Difference, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
+use foveate_source::{Fetch, Item, Source};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::RunError;
+
+/// The ids of a larger listing are not compared: that would take memory for all of them.
+const MOST_COMPARED: u64 = 1 << 20;
+
+/// Ids named in a message; the others are counted.
+const MOST_NAMED: usize = 3;
+
+pub(crate) fn stamp(fetch: &mut dyn Fetch, item: &Item) -> Option<Stamp> {
+    let (bytes, modified) = fetch.stamp(item)?;
+    Stamp::new(bytes, modified)
+}
+
+/// Adds to a sink's refusal what only the source knows. An output is not complete for this job if an input changed, and
+/// a listing that differs is named input by input.
+pub(crate) fn explain(error: SinkError, source: &mut dyn Source, by_content: bool) -> Result<SinkError, RunError> {
+    match error {
+        SinkError::AlreadyComplete(done) => {
+            let changed = done.inputs.as_ref().map(|recorded| changed(recorded, source, by_content)).transpose()?;
+            let Some(inputs) = changed.flatten() else { return Ok(SinkError::AlreadyComplete(done)) };
+            let difference = Difference { settings: Vec::new(), inputs: Some(inputs) };
+            let (path, state) = (done.path, RunState::Complete);
+            Ok(SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs: done.inputs })))
+        }
+        SinkError::OtherRun(mut other) => {
+            if let (Some(words), Some(recorded)) = (&mut other.difference.inputs, &other.inputs)
+                && let Some(named) = listed_otherwise(recorded, source)?
+            {
+                *words = named;
+            }
+            Ok(SinkError::OtherRun(other))
+        }
+        error => Ok(error),
+    }
+}
+
+/// Names the inputs whose file is another one than when it was recorded; `None` if there are none.
+fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool) -> Result<Option<String>, RunError> {
+    let (mut fetch, mut changed, mut bytes) = (source.open_fetch()?, Names::default(), Vec::new());
+    source.seek(source.range().start)?;
+    for record in recorded.read()? {
+        let (record, Some(item)) = (record?, source.next_item()?) else { break };
+        let is_same = match (&item.fault, by_content) {
+            (Some(_), _) => record.stamp.is_none(),
+            (None, true) => record.xxh3 == fetch.fetch(&item, &mut bytes).ok().map(|()| xxh3_64(&bytes)),
+            (None, false) => record.stamp == stamp(fetch.as_mut(), &item),
+        };
+        if !is_same {
+            changed.add(record.id);
+        }
+    }
+    Ok(changed.describe("changed"))
+}
+
+/// How often an id occurs.
+#[derive(Default)]
+struct Counts {
+    listed: u32,
+    recorded: u32,
+}
+
+/// Names the inputs that were added or removed since they were recorded; `None` if these alone do not tell the listings
+/// apart.
+fn listed_otherwise(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<Option<String>, RunError> {
+    let range = source.range();
+    if range.end - range.start > MOST_COMPARED {
+        return Ok(None);
+    }
+    let mut counts: HashMap<u64, Counts> = HashMap::new();
+    source.seek(range.start)?;
+    while let Some(item) = source.next_item()? {
+        counts.entry(xxh3_64(item.id.as_bytes())).or_default().listed += 1;
+    }
+    let (mut added, mut removed, mut kept) = (Names::default(), Names::default(), 0_u64);
+    for record in recorded.read()? {
+        let InputRecord { id, .. } = record?;
+        match counts.get_mut(&xxh3_64(id.as_bytes())) {
+            Some(count) if count.recorded < count.listed => {
+                count.recorded += 1;
+                kept += 1;
+            }
+            _ => removed.add(id),
+        }
+    }
+    source.seek(range.start)?;
+    // Of an interrupted run, what follows the last recorded input is not known.
+    while let Some(item) = source.next_item()?.filter(|_| recorded.is_complete() || kept > 0) {
+        match counts.get_mut(&xxh3_64(item.id.as_bytes())) {
+            Some(count) if count.recorded > 0 => {
+                count.recorded -= 1;
+                kept -= 1;
+            }
+            _ => added.add(item.id),
+        }
+    }
+    let named: Vec<String> = added.describe("added").into_iter().chain(removed.describe("removed")).collect();
+    Ok((!named.is_empty()).then(|| named.join(", ")))
+}
+
+/// Ids for a message.
+#[derive(Default)]
+struct Names {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Names {
+    fn add(&mut self, id: String) {
+        self.count += 1;
+        if self.first.len() < MOST_NAMED {
+            self.first.push(id);
+        }
+    }
+
+    fn describe(&self, what: &str) -> Option<String> {
+        let names = self.first.join(", ");
+        match self.count {
+            0 => None,
+            1 => Some(format!("1 photo {what}: {names}")),
+            count if count > MOST_NAMED => {
+                Some(format!("{count} photos {what}: {names} and {} more", count - MOST_NAMED))
+            }
+            count => Some(format!("{count} photos {what}: {names}")),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The record of what a run read, by which a later run notices that its inputs changed.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{RecordedInputs, SinkError, push_csv_field};
+
+/// First line of the record.
+pub const INPUTS_HEADER: &str = "id,bytes,modified_ns,xxh3\n";
+
+/// What a file system says about a file without reading it. A change of the content nearly always changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Time of the last modification, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+impl Stamp {
+    /// The stamp of a file of this length and time; `None` for a time centuries away.
+    pub fn new(bytes: u64, modified: SystemTime) -> Option<Self> {
+        let modified_ns = match modified.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).ok()?,
+            Err(before) => -i64::try_from(before.duration().as_nanos()).ok()?,
+        };
+        Some(Self { bytes, modified_ns })
+    }
+}
+
+/// An input as the run read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputRecord {
+    /// The item's id.
+    pub id: String,
+    /// Its size and time just before it was read; `None` if they could not be known.
+    pub stamp: Option<Stamp>,
+    /// XXH3-64 of its bytes; `None` if they could not be read.
+    pub xxh3: Option<u64>,
+}
+
+impl InputRecord {
+    /// Appends one line to `lines`, in the format of the record.
+    pub fn push_line(&self, lines: &mut String) {
+        push_csv_field(lines, &self.id);
+        let stamp = self.stamp.map_or_else(|| ",".to_owned(), |stamp| format!("{},{}", stamp.bytes, stamp.modified_ns));
+        let xxh3 = self.xxh3.map_or_else(String::new, |xxh3| format!("{xxh3:016x}"));
+        writeln!(lines, ",{stamp},{xxh3}").expect("text in memory takes any line");
+    }
+
+    fn parse(fields: &csv::StringRecord) -> Option<Self> {
+        let [id, bytes, modified, xxh3] = [fields.get(0)?, fields.get(1)?, fields.get(2)?, fields.get(3)?];
+        let stamp = match (bytes, modified) {
+            ("", "") => None,
+            _ => Some(Stamp { bytes: bytes.parse().ok()?, modified_ns: modified.parse().ok()? }),
+        };
+        let xxh3 = match xxh3 {
+            "" => None,
+            digits => Some(u64::from_str_radix(digits, 16).ok()?),
+        };
+        Some(Self { id: id.to_owned(), stamp, xxh3 })
+    }
+}
+
+impl RecordedInputs {
+    /// The first `len` bytes of the file at `path`; `None` if they hold no input.
+    pub fn new(path: PathBuf, len: u64, is_complete: bool) -> Option<Self> {
+        (len > INPUTS_HEADER.len() as u64).then_some(Self { path, len, is_complete })
+    }
+
+    /// Reads the inputs, in source order.
+    pub fn read(&self) -> Result<impl Iterator<Item = Result<InputRecord, SinkError>> + use<>, SinkError> {
+        let file = File::open(&self.path).map_err(SinkError::io("open", &self.path))?;
+        let lines = csv::Reader::from_reader(BufReader::new(file).take(self.len)).into_records();
+        let path = self.path.clone();
+        Ok(lines.map(move |line| parse(&path, line)))
+    }
+}
+
+fn parse(path: &Path, line: csv::Result<csv::StringRecord>) -> Result<InputRecord, SinkError> {
+    let fields = line.map_err(|error| SinkError::damaged(path, error))?;
+    InputRecord::parse(&fields).ok_or_else(|| {
+        let line = fields.position().map_or(0, csv::Position::line);
+        SinkError::damaged(path, format!("line {line} is no input"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_come_back_as_far_as_they_were_committed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("inputs.csv");
+        let stamp = Some(Stamp { bytes: 7, modified_ns: -3 });
+        let inputs = [("a,\"b\"\n.jpg", stamp, Some(9)), ("", None, None), ("ż", stamp, None)]
+            .map(|(id, stamp, xxh3)| InputRecord { id: id.to_owned(), stamp, xxh3 });
+        let mut text = INPUTS_HEADER.to_owned();
+        inputs.iter().for_each(|input| input.push_line(&mut text));
+        std::fs::write(&path, format!("{text}torn,1,")).unwrap();
+        assert_eq!(RecordedInputs::new(path.clone(), INPUTS_HEADER.len() as u64, true), None);
+        let recorded = RecordedInputs::new(path, text.len() as u64, false).unwrap();
+        let read: Vec<_> = recorded.read().unwrap().map(Result::unwrap).collect();
+        assert_eq!(read, inputs);
+    }
+}

@@ -1,0 +1,93 @@
+//! What is known of other runs: those that wrote an output, or began to.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A finished run's output.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Files, the main one first, the failures file last.
+    pub files: Vec<PathBuf>,
+    /// Vectors in the output, including earlier sessions of a resumed run.
+    pub rows: u64,
+    /// Recorded failures, including earlier sessions.
+    pub failures: u64,
+    /// Why something is left of the work in progress. It does no harm, and the next run removes it.
+    pub leftover: Option<String>,
+}
+
+/// A complete output of the same job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The file that marks the output as complete.
+    pub path: PathBuf,
+    /// The output, as its run reported it.
+    pub published: Published,
+    /// The inputs of its run, if they were recorded.
+    pub inputs: Option<RecordedInputs>,
+}
+
+/// An output of another job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherRun {
+    /// The output.
+    pub path: PathBuf,
+    /// How far its run has come.
+    pub state: RunState,
+    /// What differs between its run and this one.
+    pub difference: Difference,
+    /// The inputs of its run, if they were recorded.
+    pub inputs: Option<RecordedInputs>,
+}
+
+/// How far an output's run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// The output is complete.
+    Complete,
+    /// The run was interrupted.
+    Interrupted,
+    /// The run was interrupted while it replaced a complete output.
+    Replacing,
+}
+
+impl RunState {
+    pub(crate) fn is(self) -> &'static str {
+        match self {
+            Self::Complete => "is the complete output",
+            Self::Interrupted => "holds an interrupted run",
+            Self::Replacing => "is being replaced by an interrupted run",
+        }
+    }
+}
+
+/// What differs between two runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Each setting that differs, in words: `pooling: cls → mean`.
+    pub settings: Vec<String>,
+    /// How the inputs differ, in words: `1 photo added: b.jpg`.
+    pub inputs: Option<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<&str> = self.settings.iter().chain(&self.inputs).map(String::as_str).collect();
+        f.write_str(&all.join(", "))
+    }
+}
+
+/// Where an output's inputs are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedInputs {
+    pub(crate) path: PathBuf,
+    pub(crate) len: u64,
+    pub(crate) is_complete: bool,
+}
+
+impl RecordedInputs {
+    /// Whether all of the run's inputs are recorded. An interrupted run has recorded those below its watermark.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
