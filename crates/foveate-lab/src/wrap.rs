@@ -300,7 +300,7 @@ impl VectorSink for CheckedSink {
     fn finish(&mut self) -> Result<Published, SinkError> {
         let mut checked = lock(&self.0);
         let (rows, failures) = (checked.rows, checked.failures.len() as u64);
-        let nowhere = Published { files: Vec::new(), rows, failures };
+        let nowhere = Published { rows, failures, ..Published::default() };
         checked.inner.as_mut().map_or(Ok(nowhere), |inner| inner.finish())
     }
 }

@@ -15,12 +15,32 @@ pub struct NetError {
     pub transient: bool,
     /// The pause before a retry that the server asked for, at most an hour.
     pub retry_after: Option<Duration>,
+    /// The client's rule that refuses the address, if one does. Other options may allow it.
+    pub rule: Option<Rule>,
+}
+
+/// A rule of [`ClientOptions`](crate::ClientOptions) that refuses addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// `https_only`.
+    HttpsOnly,
+    /// `only_hosts`.
+    OnlyHosts,
+    /// `ports`.
+    Ports,
+    /// `allow_private`.
+    AllowPrivate,
 }
 
 impl NetError {
     /// A failure that every retry would repeat.
     pub(crate) fn permanent(reason: impl Display) -> Self {
-        Self { reason: one_line(&reason.to_string()), transient: false, retry_after: None }
+        Self { reason: one_line(&reason.to_string()), transient: false, retry_after: None, rule: None }
+    }
+
+    /// An address that `rule` refuses.
+    pub(crate) fn refused(rule: Rule, reason: impl Display) -> Self {
+        Self { rule: Some(rule), ..Self::permanent(reason) }
     }
 
     /// A failure that a retry may not meet.

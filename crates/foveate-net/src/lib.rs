@@ -14,6 +14,6 @@ mod turns;
 pub mod webhook;
 
 pub use client::{Client, Reply};
-pub use error::{NetError, OptionsError};
+pub use error::{NetError, OptionsError, Rule};
 pub use options::ClientOptions;
-pub use target::server;
+pub use target::{check, server};

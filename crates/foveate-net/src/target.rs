@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ureq::http::Uri;
 use url::{Host, Url};
 
-use crate::{ClientOptions, NetError, OptionsError, address};
+use crate::{ClientOptions, NetError, OptionsError, Rule, address};
 
 /// Longest URL; servers refuse longer ones.
 const LONGEST: usize = 8 << 10;
@@ -19,6 +19,14 @@ pub(crate) struct Target {
     /// The URL's host in lower case, without IPv6 brackets and final dot.
     host: String,
     port: u16,
+}
+
+/// Checks that any client could request `url`, whatever its options: http or https, a host, no user name.
+///
+/// # Errors
+/// [`NetError`], always permanent.
+pub fn check(url: &str) -> Result<(), NetError> {
+    Target::parse(url).map(drop)
 }
 
 /// The server of a URL as `host:port`, or `None` if the URL would be refused.
@@ -123,14 +131,13 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn of(options: &ClientOptions) -> Result<Self, OptionsError> {
-        let names = |names: &[String]| names.iter().map(|name| Name::parse(name)).collect::<Result<_, _>>();
-        let exempt: Vec<Name> = names(&options.allow_private)?;
+        let names = |what, names: &[String]| names.iter().map(|name| Name::parse(what, name)).collect::<Result<_, _>>();
+        let exempt: Vec<Name> = names("hosts with private addresses", &options.allow_private)?;
         if let Some(name) = exempt.iter().find(|name| name.below) {
-            let message =
-                format!("*.{} is not one host, so it cannot be allowed to be private; name each host", name.host);
+            let message = format!("hosts with private addresses: *.{} is not one host; name each host", name.host);
             return Err(OptionsError::Setting(message));
         }
-        let only = names(&options.only_hosts)?;
+        let only = names("allowed hosts", &options.only_hosts)?;
         Ok(Self { exempt, only, ports: options.ports.clone(), https_only: options.https_only })
     }
 
@@ -140,9 +147,10 @@ impl Rules {
     pub(crate) fn check_addresses(&self, host: &str, port: u16, addresses: &[IpAddr]) -> Result<(), NetError> {
         let is_exempt = self.exempt.iter().any(|name| name.covers(host, port));
         match addresses.iter().find_map(|address| address::special(*address)) {
-            Some(kind) if !is_exempt => Err(NetError::permanent(format!(
-                "{host}: has {kind} address, which may not be asked unless this host is allowed by name"
-            ))),
+            Some(kind) if !is_exempt => {
+                let reason = format!("{host}: has {kind} address, which may not be asked");
+                Err(NetError::refused(Rule::AllowPrivate, reason))
+            }
             _ => Ok(()),
         }
     }
@@ -150,14 +158,16 @@ impl Rules {
     pub(crate) fn check(&self, target: &Target) -> Result<(), NetError> {
         let (host, port) = (target.host(), target.port());
         if self.https_only && !target.is_https() {
-            return Err(NetError::permanent(format!("{target}: only https may be asked")));
+            return Err(NetError::refused(Rule::HttpsOnly, format!("{target}: only https may be asked")));
         }
         if !self.only.is_empty() && !self.only.iter().any(|name| name.covers(host, port)) {
-            return Err(NetError::permanent(format!("{target}: not among the hosts that may be asked")));
+            let reason = format!("{target}: not among the hosts that may be asked");
+            return Err(NetError::refused(Rule::OnlyHosts, reason));
         }
         let by_name = || self.exempt.iter().chain(&self.only).any(|name| name.covers(host, port));
         if !self.ports.is_empty() && !self.ports.contains(&port) && !by_name() {
-            return Err(NetError::permanent(format!("{target}: port {port} is not among those that may be asked")));
+            let reason = format!("{target}: port {port} is not among those that may be asked");
+            return Err(NetError::refused(Rule::Ports, reason));
         }
         match host.parse() {
             Ok(address) => self.check_addresses(host, port, &[address]),
@@ -178,8 +188,9 @@ struct Name {
 }
 
 impl Name {
-    fn parse(name: &str) -> Result<Self, OptionsError> {
-        let bad = || OptionsError::Setting(format!("\"{name}\" is not a host; write host, host:port or [IPv6]:port"));
+    fn parse(what: &str, name: &str) -> Result<Self, OptionsError> {
+        let bad =
+            || OptionsError::Setting(format!("{what}: \"{name}\" is not a host; write host, host:port or [IPv6]:port"));
         let (below, rest) = name.strip_prefix("*.").map_or((false, name), |rest| (true, rest));
         let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let (host, port) = match rest.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']')) {
@@ -302,7 +313,7 @@ mod tests {
 
     #[test]
     fn names_cover_hosts_and_ports() {
-        let covers = |name: &str, host: &str, port| Name::parse(name).unwrap().covers(host, port);
+        let covers = |name: &str, host: &str, port| Name::parse("x", name).unwrap().covers(host, port);
         assert!(covers("example.com", "example.com", 1) && covers("EXAMPLE.com.", "example.com", 1));
         assert!(covers("example.com:8080", "example.com", 8080) && !covers("example.com:8080", "example.com", 80));
         assert!(!covers("example.com", "a.example.com", 1) && !covers("example.com", "badexample.com", 1));
@@ -317,11 +328,11 @@ mod tests {
     fn names_that_are_no_hosts_are_told() {
         for name in ["", "*", "*.", "a b", "http://a", "a/b", "a:b", "a:99999", "*.1.2.3.4", "u@a", "[::1", "a,b:1/"] {
             let options = ClientOptions { only_hosts: names(&[name]), ..ClientOptions::default() };
-            let message = format!("\"{name}\" is not a host; write host, host:port or [IPv6]:port");
+            let message = format!("allowed hosts: \"{name}\" is not a host; write host, host:port or [IPv6]:port");
             assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
         }
         let options = ClientOptions { allow_private: names(&["*.internal"]), ..ClientOptions::default() };
-        let message = "*.internal is not one host, so it cannot be allowed to be private; name each host";
+        let message = "hosts with private addresses: *.internal is not one host; name each host";
         assert_eq!(Rules::of(&options).unwrap_err().to_string(), message);
     }
 

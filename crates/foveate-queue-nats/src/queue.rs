@@ -2,13 +2,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::consumer::pull::Batch;
+use async_nats::jetstream::consumer::pull::{self, Batch};
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, AckKind};
 use async_nats::{HeaderMap, RequestError, RequestErrorKind, header};
-use foveate_queue::{DeadLetter, Delivery, Depth, Job, JobQueue, Message, QueueError, QueueOptions, Receipt, one_line};
+use foveate_queue::{
+    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, Message, QueueError, QueueOptions, Receipt, Sent,
+    one_line,
+};
 use futures_util::{StreamExt, stream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -17,8 +20,9 @@ use crate::connect::{ANSWER, Connection};
 use crate::options::NatsOptions;
 use crate::setup::{Target, set_up};
 
-/// Headers of a dead letter.
+/// A message's id where `Nats-Msg-Id` names a copy: in dead letters, and in messages that were put back.
 const ID: &str = "Foveate-Id";
+/// Headers of a dead letter.
 const STAGE: &str = "Foveate-Stage";
 const REASON: &str = "Foveate-Reason";
 /// The body's full size, if it is truncated.
@@ -78,13 +82,13 @@ impl NatsQueue {
     }
 
     /// Makes a request for every item, several at once.
-    fn each<'a, T, F>(&'a self, items: &'a [T], ask: impl Fn(&'a T) -> F) -> Vec<Result<(), QueueError>>
+    fn each<'a, T, R, F>(&'a self, items: &'a [T], ask: impl Fn(&'a T) -> F) -> Vec<Result<R, QueueError>>
     where
-        F: Future<Output = Result<(), QueueError>>,
+        F: Future<Output = Result<R, QueueError>>,
     {
         self.block_on(async {
             if let Err(error) = self.connection.ready().await {
-                return vec![Err(error); items.len()];
+                return items.iter().map(|_| Err(error.clone())).collect();
             }
             let asked = items.iter().map(|item| {
                 let asked = ask(item);
@@ -95,15 +99,17 @@ impl NatsQueue {
     }
 
     /// Stores a message durably, unless one with its id was stored within the duplicate window.
-    async fn publish(&self, to: &Target, headers: HeaderMap, body: &[u8]) -> Result<(), QueueError> {
+    async fn publish(&self, to: &Target, headers: HeaderMap, body: &[u8]) -> Result<Sent, QueueError> {
         let (bytes, limit) = (size(&headers) + body.len(), to.largest);
         if bytes > limit {
             return Err(QueueError::TooLarge { bytes, limit });
         }
         let message = PublishMessage::build().headers(headers).payload(body.to_vec().into());
-        let published =
-            async { self.connection.context.send_publish(to.subject.clone(), message).await?.await.map(drop) };
-        published.await.map_err(|error| self.not_published(to, error))
+        let published = async { self.connection.context.send_publish(to.subject.clone(), message).await?.await };
+        match published.await {
+            Ok(stored) => Ok(if stored.duplicate { Sent::Duplicate } else { Sent::Stored }),
+            Err(error) => Err(self.not_published(to, error)),
+        }
     }
 
     fn not_published(&self, to: &Target, error: PublishError) -> QueueError {
@@ -117,7 +123,7 @@ impl NatsQueue {
         queue_error.because(error)
     }
 
-    async fn send_one(&self, message: &Message) -> Result<(), QueueError> {
+    async fn send_one(&self, message: &Message) -> Result<Sent, QueueError> {
         if !Job::is_id(&message.id) || message.id.trim() != message.id {
             let rule = "no control characters, no spaces at its ends, 1 to 256 characters";
             return Err(self.connection.refused(format!("it cannot carry the id {:?}: {rule}", message.id)));
@@ -125,6 +131,22 @@ impl NatsQueue {
         let mut headers = self.headers_for(&self.jobs);
         headers.insert(header::NATS_MESSAGE_ID, message.id.as_str());
         self.publish(&self.jobs, headers, &message.body).await
+    }
+
+    /// Puts a message on the queue once more. `copy` names the copy, so that a repetition of this call adds no other
+    /// one.
+    async fn put_back(&self, id: &str, copy: &str, body: &[u8]) -> Result<(), QueueError> {
+        let mut headers = self.headers_for(&self.jobs);
+        headers.insert(header::NATS_MESSAGE_ID, copy);
+        headers.insert(ID, id);
+        self.publish(&self.jobs, headers, body).await.map(drop)
+    }
+
+    async fn replace(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        self.connection.ready().await?;
+        let put_back = self.put_back(&delivery.id, &delivery.key, &delivery.body);
+        self.connection.answered(put_back).await??;
+        self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
 
     /// Headers of a publication that only this stream may take.
@@ -228,6 +250,51 @@ impl NatsQueue {
         (headers, &body[..room.min(body.len())])
     }
 
+    async fn go_through(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        self.connection.ready().await?;
+        let told = self.connection.answered(self.dead.stream.get_info()).await?;
+        // A letter that is put back and dies again comes after this one.
+        let last = told.map_err(|error| self.connection.failed(error))?.state.last_sequence;
+        let reading = self.connection.answered(self.dead.stream.create_consumer(reader())).await?;
+        let reader = reading.map_err(|error| self.connection.failed(error))?;
+        loop {
+            let letters = self.read(&reader).await?;
+            if letters.is_empty() {
+                return Ok(());
+            }
+            for (sequence, copy, letter) in letters {
+                let fate = if sequence > last { Fate::End } else { judge(&letter) };
+                if fate == Fate::PutBack {
+                    let putting = self.put_back(&letter.id, &copy, &letter.body);
+                    self.connection.answered(putting).await??;
+                }
+                match fate {
+                    Fate::Keep => {}
+                    Fate::PutBack | Fate::Remove => self.remove_dead(sequence).await?,
+                    Fate::End => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// The next dead letters with their sequence numbers and keys; none at the end.
+    async fn read(&self, reader: &PullConsumer) -> Result<Vec<(u64, String, Buried)>, QueueError> {
+        let fetching = reader.fetch().max_messages(self.at_most(MAX_PULL)).messages();
+        let mut batch = self.connection.answered(fetching).await?.map_err(|error| self.connection.failed(error))?;
+        let mut letters = Vec::new();
+        let silent = |_| self.connection.unreachable(format!("no answer within {ANSWER:?}"));
+        while let Some(message) = self.connection.answered(timeout(ANSWER, batch.next())).await?.map_err(silent)? {
+            let message = message.map_err(|error| self.connection.failed(error))?;
+            letters.extend(buried(&message));
+        }
+        Ok(letters)
+    }
+
+    async fn remove_dead(&self, sequence: u64) -> Result<(), QueueError> {
+        let removed = self.connection.answered(self.dead.stream.delete_message(sequence)).await?;
+        removed.map(drop).map_err(|error| self.connection.failed(error))
+    }
+
     async fn count(&self) -> Result<Depth, QueueError> {
         self.connection.ready().await?;
         let name = &self.consumer.cached_info().name;
@@ -239,6 +306,21 @@ impl NatsQueue {
         let dead = dead.map_err(|error| self.connection.failed(error))?;
         Ok(Depth { waiting: jobs.num_pending, leased: jobs.num_ack_pending as u64, dead: dead.state.messages })
     }
+}
+
+/// A consumer that reads a stream once, from its beginning, and is forgotten soon.
+fn reader() -> pull::Config {
+    pull::Config { ack_policy: AckPolicy::None, inactive_threshold: Duration::from_secs(60), ..pull::Config::default() }
+}
+
+/// A dead letter with its sequence number and key.
+fn buried(message: &jetstream::Message) -> Option<(u64, String, Buried)> {
+    let sequence = message.info().ok()?.stream_sequence;
+    let Delivery { id, key, body, sent, .. } = delivery(message)?;
+    let header = |name: &str| message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned());
+    let text = |name| header(name).unwrap_or_default();
+    let why = DeadLetter { stage: text(STAGE), reason: text(REASON) };
+    Some((sequence, key, Buried { id, body, why, since: sent, is_whole: header(BODY_BYTES).is_none() }))
 }
 
 /// Adds the headers of a dead letter that fit in `largest` bytes, with the reason truncated.
@@ -269,11 +351,9 @@ fn line(name: &str, value: &str) -> usize {
 fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     let info = message.info().ok()?;
     let receipt = Receipt(message.reply.as_ref()?.to_string());
-    let given = message.headers.as_ref().and_then(|headers| headers.get_last(header::NATS_MESSAGE_ID));
-    let id = match given {
-        Some(id) if !id.as_str().is_empty() => id.as_str().to_owned(),
-        _ => format!("{}:{}", info.stream, info.stream_sequence),
-    };
+    let given = |name: &str| message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned());
+    let given = given(ID).or_else(|| given(header::NATS_MESSAGE_ID.as_ref())).filter(|id| !id.is_empty());
+    let id = given.unwrap_or_else(|| format!("{}:{}", info.stream, info.stream_sequence));
     let sent = SystemTime::from(info.published);
     // A recreated stream counts from 1 again, so only the time makes the key unique.
     let since_epoch = sent.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -300,7 +380,7 @@ impl JobQueue for NatsQueue {
         self.max_receive
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
         self.each(messages, |message| self.send_one(message))
     }
 
@@ -321,8 +401,16 @@ impl JobQueue for NatsQueue {
         self.each(receipts, |receipt| self.tell(receipt, AckKind::Nak(delay)))
     }
 
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        self.block_on(self.replace(delivery))
+    }
+
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.block_on(self.bury(delivery, why))
+    }
+
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        self.block_on(self.go_through(judge))
     }
 
     fn depth(&self) -> Result<Depth, QueueError> {

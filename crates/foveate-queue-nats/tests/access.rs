@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use brokers::{NatsServer, free_port};
-use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
+use foveate_queue::{JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_nats::NatsQueue;
 use foveate_testkit::{Resource, program, run, trials};
 
@@ -137,7 +137,7 @@ fn a_stream_of_many_subjects_needs_one_to_be_named() {
 
     let message = [Message { id: "a".to_owned(), body: b"{}".to_vec() }];
     let named = NatsQueue::open(&options(&server.address(), &[("subject", "jobs.photos")])).unwrap();
-    assert_eq!(named.send(&message), [Ok(())]);
+    assert_eq!(named.send(&message), [Ok(Sent::Stored)]);
     assert_eq!(named.receive(1, Duration::from_secs(5)).unwrap()[0].id, "a");
     let elsewhere = NatsQueue::open(&options(&server.address(), &[("subject", "sounds")])).unwrap();
     let error = elsewhere.send(&message)[0].clone().unwrap_err();

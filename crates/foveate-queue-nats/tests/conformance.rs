@@ -103,6 +103,7 @@ fn it_is_a_queue() {
             tells_lost_leases: false,
             tells_lost_acknowledgements: false,
             drops_doubles: true,
+            tells_doubles: true,
             any_bytes: true,
             largest: Some(MAX_PAYLOAD),
         },

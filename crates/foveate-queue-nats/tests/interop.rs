@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brokers::{NatsServer, printed};
-use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueOptions};
+use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueOptions, Sent};
 use foveate_queue_nats::NatsQueue;
 use foveate_testkit::{python, run, trials};
 
@@ -50,7 +50,7 @@ fn other_clients_send_read_and_work() {
     assert!(letters[0].contains(r#""Foveate-Id": "named""#) && letters[1].contains(r#""Foveate-Id": "JOBS:2""#));
 
     let sent = Message { id: "ours".to_owned(), body: br#"{"version": 1}"#.to_vec() };
-    assert_eq!(queue.send(&[sent]), [Ok(())]);
+    assert_eq!(queue.send(&[sent]), [Ok(Sent::Stored)]);
     let taken = other(&server, "take");
     assert!(taken.contains(r#""Nats-Msg-Id": "ours""#) && taken.contains(r#""body": {"version": 1}"#), "{taken}");
     assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 2 });

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brokers::NatsServer;
-use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
+use foveate_queue::{JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_nats::NatsQueue;
 use foveate_testkit::{run, trials};
 
@@ -122,7 +122,7 @@ fn calls_are_bounded_while_it_is_away() {
     let mut server = NatsServer::start();
     let queue = open(&server);
     let sent = ["a", "b"].map(|id| Message { id: id.to_owned(), body: b"{}".to_vec() });
-    assert_eq!(queue.send(&sent), [Ok(()), Ok(())]);
+    assert_eq!(queue.send(&sent), [Ok(Sent::Stored), Ok(Sent::Stored)]);
     let received = queue.receive(1, BOUND).unwrap();
     let is_waiting = AtomicBool::new(true);
     thread::scope(|scope| {

@@ -36,9 +36,8 @@ fn wrong(message: impl Into<String>) -> QueueError {
 
 impl SqsOptions {
     pub(crate) fn read(options: &QueueOptions) -> Result<Self, QueueError> {
-        let named = options.address.strip_prefix("sqs://").filter(|name| !name.is_empty());
-        let named = named.ok_or_else(|| wrong("that is no address; it looks like sqs://QUEUE"))?;
         let settings = options.settings(&SETTINGS)?;
+        let Address { name: named, url, region, endpoint } = Address::parse(&options.address)?;
         let get = |setting: &str| settings.get(setting).cloned();
         for setting in ["url", "endpoint"] {
             if let Some(url) = settings.get(setting) {
@@ -47,9 +46,9 @@ impl SqsOptions {
         }
         Ok(Self {
             name: name("queue", named)?,
-            url: get("url"),
-            endpoint: get("endpoint"),
-            region: get("region"),
+            url: get("url").or(url),
+            endpoint: get("endpoint").or(endpoint),
+            region: get("region").or(region),
             dead_letter: get("dead-letter").map(|given| name("dead-letter", &given)).transpose()?,
             credentials: get("credentials").map(PathBuf::from),
             profile: get("profile"),
@@ -65,6 +64,32 @@ impl SqsOptions {
             Some(stem) => format!("{stem}-dead{FIFO}"),
             None => format!("{}-dead", self.name),
         }
+    }
+}
+
+/// What an address says: `sqs://QUEUE`, or the URL by which SQS knows the queue.
+struct Address<'a> {
+    name: &'a str,
+    url: Option<String>,
+    region: Option<String>,
+    endpoint: Option<String>,
+}
+
+impl<'a> Address<'a> {
+    fn parse(address: &'a str) -> Result<Self, QueueError> {
+        let bad =
+            || wrong("that is no address; it looks like sqs://QUEUE or https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE");
+        if let Some(name) = address.strip_prefix("sqs://").filter(|name| !name.is_empty()) {
+            return Ok(Self { name, url: None, region: None, endpoint: None });
+        }
+        check_url("url", address).map_err(|_| bad())?;
+        let (scheme, rest) = address.split_once("://").ok_or_else(bad)?;
+        let (host, path) = rest.split_once('/').ok_or_else(bad)?;
+        let name = path.rsplit('/').next().filter(|name| !name.is_empty()).ok_or_else(bad)?;
+        let region = host.strip_prefix("sqs.").and_then(|rest| rest.split_once(".amazonaws.com"));
+        let region = region.map(|(region, _)| region.to_owned());
+        let endpoint = region.is_none().then(|| format!("{scheme}://{host}"));
+        Ok(Self { name, url: Some(address.to_owned()), region, endpoint })
     }
 }
 
@@ -118,13 +143,28 @@ mod tests {
         let dead = |address| read(address, &[], None).map(|options| options.usual_dead_letter());
         assert_eq!(dead("sqs://jobs_1"), Ok("jobs_1-dead".to_owned()));
         assert_eq!(dead("sqs://jobs.fifo"), Ok("jobs-dead.fifo".to_owned()));
-        for address in ["sqs://", "jobs", "https://sqs.eu-central-1.amazonaws.com/1/jobs"] {
-            assert_eq!(dead(address).unwrap_err(), "that is no address; it looks like sqs://QUEUE");
+        for address in ["sqs://", "jobs", "https://u:geheim@host/1/jobs", "https://host", "https://host/1/"] {
+            assert!(
+                dead(address).unwrap_err().starts_with("that is no address; it looks like sqs://QUEUE or https://")
+            );
         }
         for address in ["sqs://a/b", "sqs://user:geheim@host", "sqs://.fifo", "sqs://a.b"] {
             let reason = dead(address).unwrap_err();
             assert!(reason.starts_with("queue: a queue's name has") && !reason.contains("geheim"), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_queue_has_a_url_too() {
+        let read = |address| {
+            let SqsOptions { name, url, region, endpoint, .. } = read(address, &[], None).unwrap();
+            assert_eq!(url.as_deref(), Some(address));
+            (name, region, endpoint)
+        };
+        let [jobs, region] = ["jobs", "eu-central-1"].map(str::to_owned);
+        assert_eq!(read("https://sqs.eu-central-1.amazonaws.com/1/jobs"), (jobs.clone(), Some(region), None));
+        let endpoint = Some("http://localhost:4566".to_owned());
+        assert_eq!(read("http://localhost:4566/000000000000/jobs"), (jobs, None, endpoint));
     }
 
     #[test]

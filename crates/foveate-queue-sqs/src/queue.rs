@@ -1,3 +1,4 @@
+use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -6,12 +7,14 @@ use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
     Message as SdkMessage, MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry,
 };
-use foveate_queue::{DeadLetter, Delivery, Depth, Job, JobQueue, Message, QueueError, QueueOptions, Receipt};
+use foveate_queue::{
+    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, Message, QueueError, QueueOptions, Receipt, Sent,
+};
 use futures_util::{StreamExt, stream};
 use tokio::runtime::Runtime;
 
 use crate::client::Service;
-use crate::message::{Attributes, ID, dead_attributes, parts, receipt, size, text, to_sdk, token};
+use crate::message::{Attributes, ID, REASON, STAGE, dead_attributes, parts, receipt, size, text, to_sdk, token};
 use crate::options::{LONGEST, SqsOptions};
 use crate::setup::{Target, set_up};
 
@@ -21,6 +24,8 @@ const BATCH: usize = 10;
 const BATCH_BYTES: usize = 256 << 10;
 /// Most requests at once in one call.
 const AT_ONCE: usize = 16;
+/// How long dead letters are hidden from others while they are reviewed.
+const REVIEW: Duration = Duration::from_secs(600);
 /// Longest polling time of one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
@@ -171,18 +176,23 @@ impl SqsQueue {
         self.block_on(stream::iter(asked).buffered(AT_ONCE).concat())
     }
 
-    async fn delete(&self, handles: Vec<(String, &str)>) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
+    async fn delete(
+        &self,
+        from: &Target,
+        handles: Vec<(String, &str)>,
+    ) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
         let entries = handles
             .into_iter()
             .map(|(id, handle)| DeleteMessageBatchRequestEntry::builder().id(id).receipt_handle(handle).build());
         let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|error| self.malformed(&error))?;
-        let deleting = self.service.client.delete_message_batch().queue_url(&self.jobs.url).set_entries(Some(entries));
+        let deleting = self.service.client.delete_message_batch().queue_url(&from.url).set_entries(Some(entries));
         Ok(self.service.answered("acknowledging", Duration::ZERO, deleting.send()).await?.failed)
     }
 
     /// Hides messages from others for `time` from now.
     async fn hide(
         &self,
+        of: &Target,
         handles: Vec<(String, &str)>,
         time: Duration,
     ) -> Result<Vec<BatchResultErrorEntry>, QueueError> {
@@ -192,7 +202,7 @@ impl SqsQueue {
             entry.visibility_timeout(seconds).build()
         });
         let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|error| self.malformed(&error))?;
-        let changing = self.service.client.change_message_visibility_batch().queue_url(&self.jobs.url);
+        let changing = self.service.client.change_message_visibility_batch().queue_url(&of.url);
         let changing = changing.set_entries(Some(entries)).send();
         Ok(self.service.answered("changing the lease", Duration::ZERO, changing).await?.failed)
     }
@@ -203,7 +213,7 @@ impl SqsQueue {
         if received.len() == BATCH && max > BATCH {
             let sizes =
                 std::iter::successors(Some(max - BATCH), |left| left.checked_sub(BATCH)).filter(|&left| left > 0);
-            let more = sizes.map(|left| self.ask(left.min(BATCH), Duration::ZERO));
+            let more = sizes.map(|left| self.ask_jobs(left.min(BATCH), Duration::ZERO));
             let more: Vec<_> = stream::iter(more).buffer_unordered(AT_ONCE).collect().await;
             received.extend(more.into_iter().flat_map(Result::unwrap_or_default));
         }
@@ -215,27 +225,40 @@ impl SqsQueue {
         let since = Instant::now();
         loop {
             let left = wait.saturating_sub(since.elapsed());
-            let received = self.ask(max, left.min(LONGEST_WAIT)).await?;
+            let received = self.ask_jobs(max, left.min(LONGEST_WAIT)).await?;
             if !received.is_empty() || since.elapsed() >= wait {
                 return Ok(received);
             }
         }
     }
 
-    async fn ask(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+    async fn ask_jobs(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let messages = self.ask(&self.jobs, max, wait, self.lease).await?;
+        messages.into_iter().map(|message| self.delivery(message)).collect()
+    }
+
+    /// Receives messages, and hides them from others for `lease`.
+    async fn ask(
+        &self,
+        queue: &Target,
+        max: usize,
+        wait: Duration,
+        lease: Duration,
+    ) -> Result<Vec<SdkMessage>, QueueError> {
+        let names = [ID, STAGE, REASON].map(str::to_owned).to_vec();
         let asking = self
             .service
             .client
             .receive_message()
-            .queue_url(&self.jobs.url)
+            .queue_url(&queue.url)
             .max_number_of_messages(i32::try_from(max).unwrap_or(i32::MAX))
             .wait_time_seconds(seconds(wait))
-            .visibility_timeout(seconds(self.lease))
+            .visibility_timeout(seconds(lease))
             .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
             .message_system_attribute_names(MessageSystemAttributeName::SentTimestamp)
-            .message_attribute_names(ID);
+            .set_message_attribute_names(Some(names));
         let answer = self.service.answered("receiving", wait, asking.send()).await?;
-        answer.messages.unwrap_or_default().into_iter().map(|message| self.delivery(message)).collect()
+        Ok(answer.messages.unwrap_or_default())
     }
 
     fn delivery(&self, message: SdkMessage) -> Result<Delivery, QueueError> {
@@ -256,6 +279,25 @@ impl SqsQueue {
         })
     }
 
+    /// Puts a message on the queue once more. `copy` names the copy, so that a FIFO queue takes it, but not twice.
+    async fn put_back(&self, id: &str, copy: &str, body: &[u8]) -> Result<(), QueueError> {
+        let body = text(body).map_err(|reason| self.service.refused(reason))?;
+        let attributes = to_sdk(&vec![(ID, id.to_owned())]).map_err(|error| self.malformed(&error))?;
+        let sending = self.service.client.send_message().queue_url(&self.jobs.url).message_body(body);
+        let sending = sending
+            .set_message_attributes(Some(attributes))
+            .set_message_deduplication_id(self.jobs.is_fifo().then(|| token(copy)))
+            .set_message_group_id(self.jobs.is_fifo().then(|| token(id)));
+        self.service.answered("putting back", Duration::ZERO, sending.send()).await.map(drop)
+    }
+
+    async fn replace(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        let (_, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
+        self.put_back(&delivery.id, &delivery.key, &delivery.body).await?;
+        let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
+        self.results(1, "removing a copied message", deleted).remove(0)
+    }
+
     async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         let (message_id, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
         let body = text(&delivery.body).map_err(|reason| self.service.refused(reason))?;
@@ -268,8 +310,66 @@ impl SqsQueue {
         }
         let doing = format!("sending to {}", self.dead.name);
         self.service.answered(&doing, Duration::ZERO, sending.send()).await?;
-        let deleted = self.delete(vec![("0".to_owned(), handle)]).await;
+        let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
         self.results(1, "removing a dead letter", deleted).remove(0)
+    }
+
+    async fn go_through(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        let mut kept = BTreeMap::new();
+        let reviewed = self.judge_all(judge, &mut kept).await;
+        let handles: Vec<_> = kept.values().enumerate().map(|(at, handle)| (at.to_string(), handle.as_str())).collect();
+        for ten in handles.chunks(BATCH) {
+            // They also come into view by themselves.
+            let _ = self.hide(&self.dead, ten.to_vec(), Duration::ZERO).await;
+        }
+        reviewed
+    }
+
+    /// Judges dead letters until no other one comes. Those that stay, and with `kept` their handles, are hidden until
+    /// the end: otherwise they would come again and again.
+    async fn judge_all(
+        &self,
+        judge: &mut dyn FnMut(&Buried) -> Fate,
+        kept: &mut BTreeMap<String, String>,
+    ) -> Result<(), QueueError> {
+        let mut put_back = HashSet::new();
+        loop {
+            let letters = self.ask(&self.dead, BATCH, Duration::from_secs(1), REVIEW).await?;
+            let letters = letters.into_iter().map(|message| self.buried(message)).collect::<Result<Vec<_>, _>>()?;
+            if letters.is_empty() {
+                return Ok(());
+            }
+            let before = kept.len();
+            kept.extend(letters.iter().map(|(key, handle, _)| (key.clone(), handle.clone())));
+            if kept.len() == before {
+                return Ok(()); // The first ones came into view again: this takes longer than they were hidden.
+            }
+            for (key, handle, letter) in letters {
+                // One that was put back may be dead again already.
+                let fate = if put_back.contains(&letter.id) { Fate::Keep } else { judge(&letter) };
+                match fate {
+                    Fate::Keep => continue,
+                    Fate::End => return Ok(()),
+                    Fate::Remove => {}
+                    Fate::PutBack => {
+                        self.put_back(&letter.id, &key, &letter.body).await?;
+                        put_back.insert(letter.id);
+                    }
+                }
+                let deleted = self.delete(&self.dead, vec![("0".to_owned(), &handle)]).await;
+                self.results(1, "removing a dead letter", deleted).remove(0)?;
+                kept.remove(&key);
+            }
+        }
+    }
+
+    /// A dead letter, with SQS' id of it and the handle of this delivery.
+    fn buried(&self, message: SdkMessage) -> Result<(String, String, Buried), QueueError> {
+        let text = |name| Some(message.message_attributes()?.get(name)?.string_value()?.to_owned());
+        let why = DeadLetter { stage: text(STAGE).unwrap_or_default(), reason: text(REASON).unwrap_or_default() };
+        let handle = message.receipt_handle().unwrap_or_default().to_owned();
+        let Delivery { id, key, body, sent, .. } = self.delivery(message)?;
+        Ok((key, handle, Buried { id, body, why, since: sent, is_whole: true }))
     }
 
     async fn count(&self) -> Result<Depth, QueueError> {
@@ -332,8 +432,10 @@ impl JobQueue for SqsQueue {
         self.max_receive
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
-        self.block_on(self.send_all(messages))
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+        // SQS does not say which messages it drops as duplicates.
+        let results = self.block_on(self.send_all(messages)).into_iter();
+        results.map(|result| result.map(|()| Sent::Stored)).collect()
     }
 
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
@@ -341,19 +443,27 @@ impl JobQueue for SqsQueue {
     }
 
     fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.each_ten("acknowledging", receipts, |handles| self.delete(handles))
+        self.each_ten("acknowledging", receipts, |handles| self.delete(&self.jobs, handles))
     }
 
     fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.each_ten("extending the lease", receipts, |handles| self.hide(handles, self.lease))
+        self.each_ten("extending the lease", receipts, |handles| self.hide(&self.jobs, handles, self.lease))
     }
 
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
-        self.each_ten("releasing", receipts, |handles| self.hide(handles, delay))
+        self.each_ten("releasing", receipts, |handles| self.hide(&self.jobs, handles, delay))
+    }
+
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        self.block_on(self.replace(delivery))
     }
 
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.block_on(self.bury(delivery, why))
+    }
+
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        self.block_on(self.go_through(judge))
     }
 
     fn depth(&self) -> Result<Depth, QueueError> {

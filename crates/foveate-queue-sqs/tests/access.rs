@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foveate_queue::{JobQueue, Message, QueueError, QueueOptions};
+use foveate_queue::{JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_sqs::SqsQueue;
 use foveate_testkit::{run, trials};
 use support::brokers::{AwsServer, free_port};
@@ -162,7 +162,7 @@ fn a_queue_of_another_account_is_found_by_its_address() {
     let mut options = options(&server, "jobs");
     options.settings.insert("url".to_owned(), format!("{}/123456789012/theirs", server.endpoint()));
     let queue = SqsQueue::open(&options).unwrap();
-    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body: b"{}".to_vec() }]), [Ok(())]);
+    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body: b"{}".to_vec() }]), [Ok(Sent::Stored)]);
     assert_eq!(queue.receive(1, Duration::from_secs(20)).unwrap()[0].id, "a");
 }
 
@@ -170,7 +170,7 @@ fn a_service_that_goes_away_is_transient() {
     let mut server = AwsServer::start();
     let queue = SqsQueue::open(&options(&server, "jobs")).unwrap();
     let message = [Message { id: "a".to_owned(), body: b"{}".to_vec() }];
-    assert_eq!(queue.send(&message), [Ok(())]);
+    assert_eq!(queue.send(&message), [Ok(Sent::Stored)]);
     let receipts = [queue.receive(1, Duration::from_secs(20)).unwrap().remove(0).receipt];
     thread::scope(|scope| {
         let waiting = scope.spawn(|| queue.receive(1, Duration::from_secs(60)));
@@ -178,7 +178,7 @@ fn a_service_that_goes_away_is_transient() {
         server.kill();
         let since = Instant::now();
         let results = [
-            queue.send(&message).remove(0),
+            queue.send(&message).remove(0).map(drop),
             queue.acknowledge(&receipts).remove(0),
             queue.release(&receipts, Duration::ZERO).remove(0),
             queue.depth().map(drop),

@@ -61,6 +61,7 @@ fn conforms(server: &AwsServer, suffix: &str, drops_doubles: bool) {
             tells_lost_leases: false,
             tells_lost_acknowledgements: false,
             drops_doubles,
+            tells_doubles: false,
             any_bytes: false,
             largest: Some(LARGEST),
         },

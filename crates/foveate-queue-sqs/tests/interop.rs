@@ -8,7 +8,7 @@ mod support;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions};
+use foveate_queue::{DeadLetter, Depth, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions, Sent};
 use foveate_queue_sqs::SqsQueue;
 use foveate_testkit::{run, trials};
 use support::brokers::AwsServer;
@@ -44,7 +44,7 @@ fn other_clients_send_read_and_work() {
     assert_eq!(letters, [expected]);
 
     let sent = Message { id: "ours".to_owned(), body: body.into() };
-    assert_eq!(queue.send(&[sent]), [Ok(())]);
+    assert_eq!(queue.send(&[sent]), [Ok(Sent::Stored)]);
     let taken = boto3(&server.endpoint(), &["take", "jobs"]);
     assert_eq!(taken, [serde_json::json!({"attributes": {"foveate-id": "ours"}, "body": body})]);
     assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 1 });
@@ -63,7 +63,7 @@ fn a_redrive_policy_must_leave_giving_up_to_workers() {
     );
     // Dead letters go to the policy's target.
     let queue = SqsQueue::open(&QueueOptions { max_receive: 2, ..options(&server, "jobs") }).unwrap();
-    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body: b"{}".to_vec() }]), [Ok(())]);
+    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body: b"{}".to_vec() }]), [Ok(Sent::Stored)]);
     let received = queue.receive(1, WAIT).unwrap();
     queue.dead_letter(&received[0], &DeadLetter { stage: "s".to_owned(), reason: "r".to_owned() }).unwrap();
     assert_eq!(boto3(&server.endpoint(), &["read", "lost"]).len(), 1);
@@ -83,7 +83,7 @@ fn dead_letters_need_as_much_room_as_messages() {
     boto3(&server.endpoint(), &["limit", "jobs", "2048"]);
     let queue = SqsQueue::open(&options).unwrap();
     let body = vec![b'x'; 2048 - "foveate-idStringa".len()];
-    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body }]), [Ok(())]);
+    assert_eq!(queue.send(&[Message { id: "a".to_owned(), body }]), [Ok(Sent::Stored)]);
     let received = queue.receive(1, WAIT).unwrap();
     let why = DeadLetter { stage: "decode".to_owned(), reason: "no image; ".repeat(100) };
     assert_eq!(queue.dead_letter(&received[0], &why), Ok(()));

@@ -43,12 +43,15 @@ impl QueueOptions {
     /// # Errors
     /// [`QueueError::Options`] if it has none.
     pub fn scheme(&self) -> Result<&str, QueueError> {
-        self.address.split_once("://").map(|(scheme, _)| scheme).ok_or_else(|| {
-            QueueError::Options(format!(
+        match self.address.split_once("://") {
+            // Amazon's tools show the URLs of SQS queues.
+            Some(("http" | "https", _)) => Ok("sqs"),
+            Some((scheme, _)) => Ok(scheme),
+            None => Err(QueueError::Options(format!(
                 "'{}' names no queue; it looks like nats://host/stream or sqs://queue",
                 self.address
-            ))
-        })
+            ))),
+        }
     }
 
     /// The settings, after checking that the backend knows (`known`) each of them.

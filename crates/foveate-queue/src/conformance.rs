@@ -5,11 +5,15 @@
 #![expect(clippy::unwrap_used, reason = "a suite of tests: what goes wrong must panic")]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Debug;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::{DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions, Receipt};
+use crate::{
+    Buried, DeadLetter, Delivery, Depth, Fate, ImageRef, Job, JobQueue, Message, QueueError, QueueOptions, Receipt,
+    Sent,
+};
 
 /// A kind of queue under test.
 pub struct Harness<'a> {
@@ -57,6 +61,8 @@ pub struct Capability {
     pub tells_lost_acknowledgements: bool,
     /// The broker drops the second of two messages with the same id.
     pub drops_doubles: bool,
+    /// [`JobQueue::send`] reports these as [`Sent::Duplicate`].
+    pub tells_doubles: bool,
     /// Bodies may be any bytes, not only text.
     pub any_bytes: bool,
     /// Most bytes of a message, id included.
@@ -76,7 +82,7 @@ type Check<'a> = fn(&Harness<'a>);
 
 /// Runs the whole suite. The checks run concurrently, each on a queue of its own.
 pub fn check<'a>(harness: &Harness<'a>) {
-    let checks: [(&str, Check<'a>); 19] = [
+    let checks: [(&str, Check<'a>); 21] = [
         ("messages_arrive_and_go_for_good", Harness::messages_arrive_and_go_for_good),
         ("batches_have_any_size", Harness::batches_have_any_size),
         ("nothing_is_asked_for", Harness::nothing_is_asked_for),
@@ -86,9 +92,11 @@ pub fn check<'a>(harness: &Harness<'a>) {
         ("an_extended_lease_goes_on", Harness::an_extended_lease_goes_on),
         ("released_at_once", Harness::released_at_once),
         ("released_with_delay", Harness::released_with_delay),
+        ("a_renewed_message_starts_anew", Harness::a_renewed_message_starts_anew),
         ("a_lost_lease_is_told", Harness::a_lost_lease_is_told),
         ("results_are_in_the_order_given", Harness::results_are_in_the_order_given),
         ("dead_letters_say_why", Harness::dead_letters_say_why),
+        ("dead_letters_are_reviewed", Harness::dead_letters_are_reviewed),
         ("messages_are_counted", Harness::messages_are_counted),
         ("receivers_share_nothing", Harness::receivers_share_nothing),
         ("an_empty_queue_waits_as_told", Harness::an_empty_queue_waits_as_told),
@@ -282,6 +290,24 @@ impl Harness<'_> {
         }
     }
 
+    fn a_renewed_message_starts_anew(&self) {
+        let queue = self.fixture(LONG).queue;
+        send(&*queue, &[message("only")]);
+        all_ok(&queue.release(&[receive_one(&*queue).receipt], Duration::ZERO));
+        // Twice, because a broker that drops doubles must not take the second copy for the first.
+        for _ in 0..2 {
+            let before = receive_one(&*queue);
+            queue.renew(&before).unwrap();
+            let after = receive_one(&*queue);
+            assert_eq!((&after.id, &after.body, after.received), (&before.id, &before.body, 1));
+            assert_ne!(after.key, before.key);
+            all_ok(&queue.release(&[after.receipt], Duration::ZERO));
+        }
+        // Some brokers count a released message as leased until its next delivery.
+        let Depth { waiting, leased, dead } = queue.depth().unwrap();
+        assert_eq!((waiting + leased, dead), (1, 0), "one message, however often it was copied");
+    }
+
     fn results_are_in_the_order_given(&self) {
         let queue = self.fixture(LONG).queue;
         send(&*queue, &["a", "b"].map(message));
@@ -314,6 +340,43 @@ impl Harness<'_> {
         all_ok(&queue.acknowledge(&[left.receipt]));
         assert_eq!(queue.receive(2, Duration::ZERO).unwrap(), [], "the dead stay dead");
         assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 1 });
+    }
+
+    fn dead_letters_are_reviewed(&self) {
+        let queue = self.fixture(LONG).queue;
+        let sent = ["back", "gone", "stays"].map(message);
+        send(&*queue, &sent);
+        for delivery in receive(&*queue, 3) {
+            queue.dead_letter(&delivery, &why(&delivery.id)).unwrap();
+        }
+        let fate = |letter: &Buried| match letter.id.as_str() {
+            "back" => Fate::PutBack,
+            "gone" => Fate::Remove,
+            _ => Fate::Keep,
+        };
+        let mut seen = Vec::new();
+        let mut judge = |letter: &Buried| {
+            assert!(letter.is_whole && letter.why == why(&letter.id), "{letter:?}");
+            seen.push(Message { id: letter.id.clone(), body: letter.body.clone() });
+            fate(letter)
+        };
+        queue.review(&mut judge).unwrap();
+        assert_eq!(sorted(&seen), sorted(&sent));
+        assert_eq!(queue.depth().unwrap(), Depth { waiting: 1, leased: 0, dead: 1 });
+        let back = receive_one(&*queue);
+        assert_eq!((back.id.as_str(), &back.body, back.received), ("back", &sent[0].body, 1));
+        // It dies once more, and comes back once more.
+        queue.dead_letter(&back, &why("back")).unwrap();
+        let mut shown = 0;
+        queue
+            .review(&mut |_| {
+                shown += 1;
+                Fate::End
+            })
+            .unwrap();
+        assert_eq!((shown, queue.depth().unwrap().dead), (1, 2));
+        queue.review(&mut |letter| fate(letter)).unwrap();
+        assert_eq!((receive_one(&*queue).id.as_str(), queue.depth().unwrap().dead), ("back", 1));
     }
 
     fn messages_are_counted(&self) {
@@ -395,7 +458,9 @@ impl Harness<'_> {
         assert_eq!(job_again, Some(job));
 
         if self.capability.drops_doubles {
-            send(&*queue, &sent);
+            let again = queue.send(&sent);
+            let told = if self.capability.tells_doubles { Sent::Duplicate } else { Sent::Stored };
+            assert!(again.iter().all(|result| *result == Ok(told)), "{again:?}");
             assert_eq!(queue.receive(1, Duration::ZERO).unwrap(), [], "the second of one id is dropped");
         }
     }
@@ -447,15 +512,14 @@ fn why(reason: &str) -> DeadLetter {
 }
 
 #[track_caller]
-fn all_ok(results: &[Result<(), QueueError>]) {
+fn all_ok<T: Debug>(results: &[Result<T, QueueError>]) {
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 }
 
 #[track_caller]
 fn send(queue: &dyn JobQueue, messages: &[Message]) {
     let results = queue.send(messages);
-    assert_eq!(results.len(), messages.len());
-    all_ok(&results);
+    assert_eq!(results, vec![Ok(Sent::Stored); messages.len()]);
 }
 
 /// Receives until `count` messages have come, in any number of calls.

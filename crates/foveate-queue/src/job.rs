@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-/// One image to be processed, as a message: JSON, version 1, described by `schema/job.v1.json`.
+/// One image to be processed, as a message: JSON, described by `schema/job.v2.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The caller's own id, which callbacks and rows carry. Without it, the message's id is used.
@@ -15,6 +15,8 @@ pub struct Job {
     pub image: ImageRef,
     /// Where the result is posted.
     pub callback: Option<Callback>,
+    /// Whether the callback is also told if the job ends in the dead letters.
+    pub callback_failures: bool,
     /// The caller's own JSON, which the task receives and the callback returns unchanged.
     pub metadata: Option<String>,
     /// The trace that the work belongs to, as [W3C Trace Context](https://www.w3.org/TR/trace-context/) writes it.
@@ -64,7 +66,7 @@ pub enum JobError {
     #[error("the metadata are not JSON: {0}")]
     Metadata(#[source] Box<dyn Error + Send + Sync>),
     /// The version is unknown to this program.
-    #[error("job of version {0}; this worker knows version {known}", known = Job::VERSION)]
+    #[error("job of version {0}; this worker knows versions 1 to {known}", known = Job::VERSION)]
     Version(String),
 }
 
@@ -79,6 +81,8 @@ struct Wire<'a> {
     image: ImageRef,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     callback: Option<WireCallback>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    callback_failures: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
     metadata: Option<&'a RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,8 +97,8 @@ enum WireCallback {
 }
 
 impl Job {
-    /// The version of the messages that this crate writes.
-    pub const VERSION: u64 = 1;
+    /// The latest version of messages. Jobs without its fields are written as version 1, for older workers.
+    pub const VERSION: u64 = 2;
     /// The task of a job that names none.
     pub const DEFAULT_TASK: &str = "embed";
     /// Most characters of an id.
@@ -103,7 +107,7 @@ impl Job {
     /// A job for the default task, without id, callback or metadata.
     pub fn new(image: ImageRef) -> Self {
         let task = Self::DEFAULT_TASK.to_owned();
-        Self { id: None, task, image, callback: None, metadata: None, traceparent: None }
+        Self { id: None, task, image, callback: None, callback_failures: false, metadata: None, traceparent: None }
     }
 
     /// Parses a message. Unknown fields are refused, because a misspelt field would be lost silently.
@@ -122,10 +126,10 @@ impl Job {
         }
         // The version first: a later version may have other fields.
         let Versioned { version } = serde_json::from_slice(body).map_err(schema)?;
-        if version.as_f64() != Some(Self::VERSION as f64) {
+        if !(1..=Self::VERSION).any(|known| version.as_f64() == Some(known as f64)) {
             return Err(JobError::Version(version.to_string()));
         }
-        let Wire { version: _, id, task, image, callback, metadata, traceparent } =
+        let Wire { version: _, id, task, image, callback, callback_failures, metadata, traceparent } =
             serde_json::from_slice(body).map_err(schema)?;
         if id.as_deref().is_some_and(|id| !Self::is_id(id)) {
             return Err(JobError::Id);
@@ -135,6 +139,7 @@ impl Job {
             task: task.unwrap_or_else(|| Self::DEFAULT_TASK.to_owned()),
             image,
             callback: callback.map(|WireCallback::Url(url)| Callback { url }),
+            callback_failures: callback_failures.unwrap_or_default(),
             metadata: metadata.map(|json| json.get().to_owned()),
             traceparent,
         })
@@ -152,10 +157,11 @@ impl Job {
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
         let failed = |error: serde_json::Error| JobError::Metadata(error.into());
         let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(failed)?;
-        let Self { id, task, image, callback, traceparent, .. } = self.clone();
+        let Self { id, task, image, callback, callback_failures, traceparent, .. } = self.clone();
         let callback = callback.map(|Callback { url }| WireCallback::Url(url));
-        let version = Self::VERSION.into();
-        let wire = Wire { version, id, task: Some(task), image, callback, metadata, traceparent };
+        let version = if callback_failures { 2 } else { 1 }.into();
+        let callback_failures = callback_failures.then_some(true);
+        let wire = Wire { version, id, task: Some(task), image, callback, callback_failures, metadata, traceparent };
         serde_json::to_vec(&wire).map_err(failed)
     }
 }
@@ -171,12 +177,18 @@ mod tests {
         let job = Job::parse(FULL.as_bytes()).unwrap();
         assert_eq!(job.metadata.as_deref(), Some(r#"{"k":[1,2.50]}"#));
         assert_eq!(String::from_utf8(job.to_json().unwrap()).unwrap(), FULL);
+        let text = String::from_utf8(Job { callback_failures: true, ..job.clone() }.to_json().unwrap()).unwrap();
+        assert!(text.starts_with(r#"{"version":2,"#), "{text}");
+        assert_eq!(Job::parse(text.as_bytes()).unwrap(), Job { callback_failures: true, ..job });
     }
 
     #[test]
     fn what_is_no_job_is_told_why() {
         let refused = |body: &str| Job::parse(body.as_bytes()).unwrap_err().to_string();
-        assert_eq!(refused(r#"{"version":2,"image":{"sound":"x"}}"#), "job of version 2; this worker knows version 1");
+        assert_eq!(
+            refused(r#"{"version":3,"image":{"sound":"x"}}"#),
+            "job of version 3; this worker knows versions 1 to 2"
+        );
         assert!(refused("").starts_with("not a job: EOF"));
         assert_eq!(refused(r#" [1, "id", "embed", {"url": "u"}]"#), "not a job: a list instead of an object");
         assert!(refused(r#"{"version":1}"#).contains("missing field `image`"));

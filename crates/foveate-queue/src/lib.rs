@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod buried;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
@@ -11,6 +12,7 @@ mod text;
 use std::time::{Duration, SystemTime};
 
 pub use backend::{QueueBackend, QueueOptions, QueueRegistry};
+pub use buried::{Buried, DeadLetter, Fate};
 pub use error::{Cause, QueueError};
 pub use job::{Callback, ImageRef, Job, JobError};
 pub use memory::MemoryQueue;
@@ -35,7 +37,7 @@ pub trait JobQueue: Send + Sync {
 
     /// Sends messages. Returns once the broker has stored them durably. A broker that deduplicates by id drops a second
     /// message with the same id for a while.
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>>;
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>>;
 
     /// Receives up to `max` messages. Waits for about `wait` for the first one, and returns none if none came.
     ///
@@ -52,6 +54,14 @@ pub trait JobQueue: Send + Sync {
     /// Releases messages: the broker delivers them again after `delay`.
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
 
+    /// Replaces a message by a copy of the same id that was never delivered, so that its deliveries so far do not
+    /// count.
+    /// The copy is durable before the message is removed.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the broker fails. The message then comes back when its lease ends, perhaps beside its copy.
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError>;
+
     /// Moves a message to the dead letters, with its id, stage and reason. The dead letter is durable before the
     /// message is removed. Fields that do not fit beside the body are left out; a body that leaves no room for them is
     /// truncated.
@@ -59,6 +69,13 @@ pub trait JobQueue: Send + Sync {
     /// # Errors
     /// [`QueueError`] if the broker fails. The message then comes back when its lease ends.
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError>;
+
+    /// Shows `judge` each dead letter that is there, oldest first if the broker keeps an order, and does what it says.
+    /// Dead letters that come meanwhile may be shown or not. `judge` must not use the queue.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the broker fails; dead letters whose fate was decided may be there still.
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError>;
 
     /// Counts the messages. Brokers may answer approximately.
     ///
@@ -74,6 +91,15 @@ pub struct Message {
     pub id: String,
     /// The [`Job`] as UTF-8. Some brokers refuse other bytes.
     pub body: Vec<u8>,
+}
+
+/// How a broker took a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on the queue.
+    Stored,
+    /// The broker dropped it: it stored a message with this id not long ago.
+    Duplicate,
 }
 
 /// A message that was received.
@@ -97,15 +123,6 @@ pub struct Delivery {
 /// Identifies one delivery of one message to the queue that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt(pub String);
-
-/// Why a message goes to the dead letters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetter {
-    /// The stage that failed.
-    pub stage: String,
-    /// The reason in one line.
-    pub reason: String,
-}
 
 /// The number of messages in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

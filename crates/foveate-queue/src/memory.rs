@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::{DeadLetter, Delivery, Depth, JobQueue, Message, QueueError, Receipt};
+use crate::{Buried, DeadLetter, Delivery, Depth, Fate, JobQueue, Message, QueueError, Receipt, Sent};
 
 /// A queue within one process, for programs that embed a worker and for tests. It has leases by the clock, delivery
 /// counts, delays and dead letters like a broker, but nothing outlives the process. A clone is the same queue.
@@ -82,7 +82,7 @@ impl MemoryQueue {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send_one(&self, state: &mut State, message: &Message) -> Result<(), QueueError> {
+    fn send_one(&self, state: &mut State, message: &Message) -> Result<Sent, QueueError> {
         let bytes = message.body.len();
         if bytes > self.max_bytes {
             return Err(QueueError::TooLarge { bytes, limit: self.max_bytes });
@@ -91,10 +91,8 @@ impl MemoryQueue {
             let reason = format!("it is full: it holds {} messages", self.max_messages);
             return Err(QueueError::unreachable(self.name.as_str(), reason));
         }
-        let (message, key) = (message.clone(), state.number());
-        let held = Held { message, key, sent: SystemTime::now(), received: 0, receipt: None };
-        state.put(Instant::now(), held);
-        Ok(())
+        state.put_new(message.clone());
+        Ok(Sent::Stored)
     }
 
     /// Applies `deal` to the message of every live receipt; the other leases are lost.
@@ -113,6 +111,12 @@ impl State {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// Adds a message that was never delivered.
+    fn put_new(&mut self, message: Message) {
+        let held = Held { message, key: self.number(), sent: SystemTime::now(), received: 0, receipt: None };
+        self.put(Instant::now(), held);
     }
 
     fn put(&mut self, at: Instant, held: Held) {
@@ -172,7 +176,7 @@ impl JobQueue for MemoryQueue {
         self.max_receive
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
         let mut state = self.state();
         let results = messages.iter().map(|message| self.send_one(&mut state, message)).collect();
         drop(state);
@@ -210,10 +214,38 @@ impl JobQueue for MemoryQueue {
         self.each(receipts, |state, held| state.put(at, Held { receipt: None, ..held }))
     }
 
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        let mut state = self.state();
+        let held = state.take(&delivery.receipt, Instant::now())?;
+        state.put_new(held.message);
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         let mut state = self.state();
         state.take(&delivery.receipt, Instant::now())?;
         state.dead.push((delivery.clone(), why.clone()));
+        Ok(())
+    }
+
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        let mut state = self.state();
+        let mut has_ended = false;
+        for (delivery, why) in std::mem::take(&mut state.dead) {
+            let Delivery { id, body, sent: since, .. } = delivery.clone();
+            let buried = Buried { id, body, why: why.clone(), since, is_whole: true };
+            let fate = if has_ended { Fate::Keep } else { judge(&buried) };
+            has_ended |= fate == Fate::End;
+            match fate {
+                Fate::Remove => {}
+                Fate::Keep | Fate::End => state.dead.push((delivery, why)),
+                Fate::PutBack => state.put_new(Message { id: buried.id, body: buried.body }),
+            }
+        }
+        drop(state);
+        self.shared.changed.notify_all();
         Ok(())
     }
 
@@ -243,7 +275,7 @@ mod tests {
     fn a_full_queue_asks_for_patience() {
         let queue = MemoryQueue::new("small", LONG, 5).with_max_messages(2);
         let sent = queue.send(&[message("a"), message("b"), message("c")]);
-        assert_eq!(sent[..2], [Ok(()), Ok(())]);
+        assert_eq!(sent[..2], [Ok(Sent::Stored), Ok(Sent::Stored)]);
         let refused = sent[2].clone().unwrap_err();
         assert!(refused.is_transient());
         assert_eq!(refused.to_string(), "queue small: it is full: it holds 2 messages");
@@ -251,7 +283,7 @@ mod tests {
         let received = queue.receive(1, Duration::ZERO).unwrap();
         assert!(queue.send(&[message("c")])[0].is_err(), "leased messages are held too");
         assert_eq!(queue.acknowledge(&[received[0].receipt.clone()]), [Ok(())]);
-        assert_eq!(queue.send(&[message("c")]), [Ok(())]);
+        assert_eq!(queue.send(&[message("c")]), [Ok(Sent::Stored)]);
     }
 
     #[test]
@@ -262,7 +294,7 @@ mod tests {
             move || queue.receive(10, LONG).unwrap()
         });
         std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(queue.send(&[message("a")]), [Ok(())]);
+        assert_eq!(queue.send(&[message("a")]), [Ok(Sent::Stored)]);
         let received = receiver.join().unwrap();
         assert_eq!(received[0].id, "a");
         assert_eq!(queue.depth(), Ok(Depth { waiting: 0, leased: 1, dead: 0 }));

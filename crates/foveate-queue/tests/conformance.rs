@@ -26,6 +26,7 @@ fn it_is_a_queue() {
             tells_lost_leases: true,
             tells_lost_acknowledgements: true,
             drops_doubles: false,
+            tells_doubles: false,
             any_bytes: true,
             largest: Some(LARGEST),
         },

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use foveate_queue::{Callback, ImageRef, Job, Message, QueueError};
+use foveate_queue::{Callback, ImageRef, Job, Message, QueueError, Sent};
 use foveate_worker::{Done, Engine, Failure, Image, Outcome, Request as Work, Stage};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -246,7 +246,7 @@ fn messages(
 }
 
 /// The answer after queueing: accepted if every image is queued, a problem otherwise.
-fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<(), QueueError>>) -> Result<Response, Problem> {
+fn queued(id: &str, model: &str, ids: Vec<String>, sent: Vec<Result<Sent, QueueError>>) -> Result<Response, Problem> {
     let failed: Vec<(usize, &QueueError)> =
         sent.iter().enumerate().filter_map(|(i, sent)| Some((i, sent.as_ref().err()?))).collect();
     let Some((_, first)) = failed.first() else {

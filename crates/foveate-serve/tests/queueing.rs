@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use foveate_queue::{DeadLetter, Delivery, Depth, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt};
+use foveate_queue::{
+    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt, Sent,
+};
 use foveate_worker::Probe;
 use serde_json::{Value, json};
 use support::{Answer, Gate, get, post, post_with, receive, request, send, serve, until};
@@ -35,7 +37,7 @@ impl JobQueue for Slow {
     fn max_receive(&self) -> u32 {
         self.queue.max_receive()
     }
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
         self.gate.wait();
         self.queue.send(messages)
     }
@@ -51,8 +53,14 @@ impl JobQueue for Slow {
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         self.queue.release(receipts, delay)
     }
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        self.queue.renew(delivery)
+    }
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.queue.dead_letter(delivery, why)
+    }
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        self.queue.review(judge)
     }
     fn depth(&self) -> Result<Depth, QueueError> {
         self.queue.depth()

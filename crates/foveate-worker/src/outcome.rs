@@ -4,7 +4,7 @@ use base64::Engine as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::Stage;
+use crate::{Setting, Stage};
 
 /// The one outcome of a request.
 pub type Outcome = Result<Output, Failure>;
@@ -107,17 +107,24 @@ pub struct Failure {
     pub transient: bool,
     /// The pause before a retry that the server asked for.
     pub retry_after: Option<Duration>,
+    /// The worker's own setting that caused the failure, if one did.
+    pub setting: Option<Setting>,
 }
 
 impl Failure {
     /// A failure that every retry would repeat.
     pub fn permanent(stage: Stage, reason: impl Into<String>) -> Self {
-        Self { stage, reason: reason.into(), transient: false, retry_after: None }
+        Self { stage, reason: reason.into(), transient: false, retry_after: None, setting: None }
+    }
+
+    /// A failure that the worker's own setting causes.
+    pub fn of_setting(setting: Setting, stage: Stage, reason: impl Into<String>) -> Self {
+        Self { setting: Some(setting), ..Self::permanent(stage, reason) }
     }
 
     /// A failure that a retry may not meet.
     pub fn transient(stage: Stage, reason: impl Into<String>) -> Self {
-        Self { stage, reason: reason.into(), transient: true, retry_after: None }
+        Self { transient: true, ..Self::permanent(stage, reason) }
     }
 }
 

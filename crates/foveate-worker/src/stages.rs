@@ -15,7 +15,7 @@ use foveate_source::{Fetch, Item as Object};
 use crate::erased::AnyLane;
 use crate::shared::{Form, Item, NamedTask, Shared};
 use crate::watchdog::ThreadWatch;
-use crate::{EngineError, Failure, File, Received, Stage, TaskError};
+use crate::{EngineError, Failure, File, Received, Setting, Stage, TaskError};
 
 /// One thread of the engine, with its own state.
 pub(crate) struct Stages {
@@ -161,23 +161,25 @@ impl Stages {
         match reference {
             ImageRef::Url(url) => {
                 let mut admit = |most| share = Some(self.watch.pause(|| self.shared.bytes.take(most)));
-                let client = self.shared.client.as_ref().ok_or_else(|| no("URLs"))?;
+                let client = self.shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
                 client.get(url, &mut admit, &mut bytes).map_err(|error| Failure {
                     stage: Stage::Download,
                     reason: error.reason,
                     transient: error.transient,
                     retry_after: error.retry_after,
+                    setting: error.rule.map(|_| Setting::ImageHost),
                 })?;
             }
             ImageRef::Object(key) => {
                 share = Some(self.watch.pause(|| self.shared.bytes.take(self.shared.max_bytes)));
-                let objects = self.objects.as_mut().ok_or_else(|| no("objects"))?;
+                let objects = self.objects.as_mut().ok_or_else(|| no(Setting::Objects, "objects"))?;
                 let object = Object { index: 0, id: key.clone(), locator: key.clone().into_bytes(), fault: None };
                 objects.fetch(&object, &mut bytes).map_err(|error| Failure {
                     stage: Stage::Download,
                     transient: error.is_transient(),
                     reason: error_chain(&error),
                     retry_after: None,
+                    setting: None,
                 })?;
             }
         }
@@ -212,13 +214,13 @@ impl Stages {
     }
 }
 
-fn no(what: &str) -> Failure {
-    Failure::permanent(Stage::Download, format!("this worker reads no {what}"))
+fn no(setting: Setting, what: &str) -> Failure {
+    Failure::of_setting(setting, Stage::Download, format!("this worker reads no {what}"))
 }
 
 fn failure(error: TaskError, stage: Stage) -> Failure {
     let TaskError { stage: within, reason, transient } = error;
-    Failure { stage: within.map_or(stage, Stage::Within), reason, transient, retry_after: None }
+    Failure { stage: within.map_or(stage, Stage::Within), reason, transient, retry_after: None, setting: None }
 }
 
 /// A batch that is being filled.

@@ -12,14 +12,15 @@ use foveate_net::webhook::{Secrets, message_id};
 use foveate_net::{Client, ClientOptions};
 use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{
-    Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError, Receipt,
+    Buried, Callback, DeadLetter, Delivery, Depth, Fate, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError,
+    Receipt, Sent,
 };
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_sink_npy::NpyFormat;
 use foveate_worker::{
-    Backoff, Batching, Callbacks, Embedding, Engine, InFlightLimit, Output, Picture, Probe, Segments, Task, TaskError,
-    Traces, Worker, WorkerOptions,
+    Backoff, Batching, Callbacks, Embedding, Engine, InFlightLimit, Output, Picture, Probe, Segments, Setting, Task,
+    TaskError, Traces, Worker, WorkerOptions,
 };
 
 const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
@@ -95,7 +96,8 @@ impl Setup {
         let callbacks = Callbacks { secrets, ..Callbacks::new(Some(self.client())) };
         let brief = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(100) };
         let queue: Arc<dyn JobQueue> = self.queue.clone();
-        WorkerOptions { backoff: brief, callback_backoff: brief, ..WorkerOptions::new(vec![queue], callbacks) }
+        let options = WorkerOptions::new(vec![queue], callbacks);
+        WorkerOptions { backoff: brief, callback_backoff: brief, refused: brief, ..options }
     }
 
     fn send(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) {
@@ -149,15 +151,9 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
     setup.send(numbered("photo", 40));
     setup.send(["/flaky/1/1", "/flaky/2/2", "/missing/1", "/error/1", "/bomb/1", "/bomb/2"]);
     setup.send_body("nonsense", b"{}".to_vec());
-    setup.send_body("no callback", br#"{"version":1,"image":{"url":"http://example.com/x"}}"#.to_vec());
-    setup.send_body("other task", br#"{"version":1,"task":"sing","image":{"url":"http://example.com/x"},"callback":{"url":"https://example.com"}}"#.to_vec());
     setup.send_body(
         "inside",
         br#"{"version":1,"image":{"url":"http://10.0.0.1/x"},"callback":{"url":"https://example.com"}}"#.to_vec(),
-    );
-    setup.send_body(
-        "object",
-        br#"{"version":1,"image":{"object":"s3://b/k"},"callback":{"url":"https://example.com"}}"#.to_vec(),
     );
     setup.wait();
 
@@ -168,14 +164,12 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
 
     let dead = setup.dead();
     let stages: BTreeMap<_, _> = dead.iter().map(|(id, (stage, _))| (id.as_str(), stage.as_str())).collect();
-    let download = ["/missing/1", "/error/1", "inside", "object"].map(|id| (id, "download"));
+    let download = ["/missing/1", "/error/1", "inside"].map(|id| (id, "download"));
     let decode = ["/bomb/1", "/bomb/2"].map(|id| (id, "decode"));
-    let parse = ["nonsense", "no callback", "other task"].map(|id| (id, "parse"));
-    assert_eq!(stages, download.into_iter().chain(decode).chain(parse).collect());
+    assert_eq!(stages, download.into_iter().chain(decode).chain([("nonsense", "parse")]).collect());
     assert!(dead["/error/1"].1.contains("503") && dead["/error/1"].1.ends_with("(the last of 3 tries)"), "{dead:?}");
     assert_eq!(setup.server.requests("/error/1"), 3);
     assert_eq!(setup.server.requests("/missing/1"), 1, "404 is not tried again");
-    assert!(dead["other task"].1.contains("there is embed"), "{dead:?}");
 
     let metrics = worker.metrics();
     for line in [
@@ -189,6 +183,34 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
     }
     assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+}
+
+/// A message that a worker's settings refuse keeps its tries for workers that can finish it.
+#[test]
+fn what_settings_refuse_is_given_back_for_other_workers() {
+    let setup = Setup::new(Duration::from_secs(20), 2);
+    setup.send(numbered("photo", 2));
+    let job = r#"{"version":1,"image":{"object":"s3://b/k"},"callback":{"url":"https://example.com"}}"#;
+    setup.send_body("object", job.into());
+    setup.send_body("other task", job.replace("1,", r#"1,"task":"sing","#).into());
+
+    let mut options = setup.options();
+    options.callbacks.client = None;
+    options.remedy = |setting| (setting == Setting::Callbacks).then_some("allow them");
+    let worker = Worker::start(setup.engine(), options).unwrap();
+    // More deliveries than a message has tries, and fewer in all than slow the worker down.
+    wait_until(Duration::from_secs(20), || worker.totals().refused >= 4 * 7);
+    let refusal = worker.refusal().unwrap();
+    assert!(refusal.ends_with("the job names a callback, and this worker posts none; allow them"), "{refusal}");
+    assert_eq!((worker.ready(), worker.live(), worker.refused() <= 4), (Err(refusal), Ok(()), true));
+    worker.stop(Duration::ZERO);
+
+    let worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    wait_until(Duration::from_secs(20), || worker.totals().done == 2 && worker.refused() == 2);
+    assert_eq!((worker.refusal(), worker.ready()), (None, Ok(())));
+    worker.stop(Duration::ZERO);
+    let depth = setup.queue.depth().unwrap();
+    assert_eq!((setup.called().len(), setup.dead().len(), depth.waiting), (2, 0, 2));
 }
 
 #[test]
@@ -224,6 +246,34 @@ fn a_callback_is_signed_and_carries_what_the_caller_needs() {
         ("00-ours-01", &["00-theirs-01".to_owned()][..])
     );
     assert_eq!(calls[0].signature, secrets.sign(&calls[0].id, calls[0].timestamp.parse().unwrap(), &calls[0].body));
+}
+
+/// The failure is posted before the message dies, and once the callback works again.
+#[test]
+fn a_failure_is_posted_if_the_job_asks_for_it() {
+    let setup = Setup::new(Duration::from_secs(20), 3);
+    for (id, callback_failures) in [("told", true), ("untold", false)] {
+        let mut job = Job { callback_failures, ..Job::new(ImageRef::Url(setup.server.url("/missing/1"))) };
+        job.callback = Some(Callback { url: setup.server.url("/callback") });
+        setup.send_body(id, job.to_json().unwrap());
+    }
+    setup.server.callbacks().set_down(true);
+    let _worker = Worker::start(setup.engine(), setup.options()).unwrap();
+    wait_until(Duration::from_secs(20), || setup.dead().len() == 1 && !setup.server.callbacks().calls().is_empty());
+    assert!(setup.dead().contains_key("untold"));
+    setup.server.callbacks().set_down(false);
+    setup.wait();
+    assert_eq!(setup.dead()["told"].0, "download");
+    let calls = setup.server.callbacks().calls();
+    let told = calls.last().unwrap();
+    let body = String::from_utf8(told.body.clone()).unwrap();
+    assert!(
+        body.starts_with(r#"{"version":1,"id":"told","task":"embed","error":{"stage":"download","reason":"#),
+        "{body}"
+    );
+    let secrets = Secrets::parse(SECRET).unwrap();
+    assert_eq!(told.signature, secrets.sign(&told.id, told.timestamp.parse().unwrap(), &told.body));
+    assert!(told.id != message_id("told") && calls.iter().all(|call| call.id == told.id), "one key, not the result's");
 }
 
 /// At 5 images a second, 100 take 20 s; a message that is held longer than its lease of 1 s comes back.
@@ -565,7 +615,7 @@ impl JobQueue for Forgetful {
     fn max_receive(&self) -> u32 {
         self.queue.max_receive()
     }
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
         self.queue.send(messages)
     }
     fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
@@ -584,8 +634,14 @@ impl JobQueue for Forgetful {
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         self.queue.release(receipts, delay)
     }
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        self.queue.renew(delivery)
+    }
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.queue.dead_letter(delivery, why)
+    }
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        self.queue.review(judge)
     }
     fn depth(&self) -> Result<Depth, QueueError> {
         self.queue.depth()

@@ -161,19 +161,28 @@ fn services_are_checked_before_a_model_is_looked_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     fs::write(path.join("file"), "").unwrap();
-    let nats = ["worker", "--queue", "nats://127.0.0.1:1/jobs"];
+    let bare = ["worker", "--queue", "nats://127.0.0.1:1/jobs"];
+    let nats = [&bare[..], &["--callback-host", "example.com"]].concat();
     let refuse = |words: &[&str], says: &[&str]| refused(path, &mut in_folder(path, words, &OUT_OF_REACH), says);
     refuse(&[&nats[..], &["--device", "tpu"]].concat(), &["device tpu unavailable"]);
     refuse(&[&nats[..], &["-o", "file"]].concat(), &["cannot write to file"]);
     refuse(&[&nats[..], &["-o", "out", "--sink", "csv"]].concat(), &["there is no sink 'csv'"]);
     refuse(&[&nats[..], &["-o", "v.parquet"]].concat(), &["writes a folder of segments", "-o out/ --sink parquet"]);
+    refuse(&bare, &["results have nowhere to go", "--callback-host", "-o"]);
+    refuse(&[&bare[..], &["--callback-host", "http://x"]].concat(), &["--callback-host", "\"http://x\" is not a host"]);
     refuse(&["worker", "--queue", "amqp://host/jobs"], &["there is no queue 'amqp'"]);
     refuse(&["serve", "--encoder", "onnx"], &["there is no encoder 'onnx'"]);
     refuse(&["serve", "--api-keys", "absent"], &["cannot read absent"]);
     let enqueue = ["enqueue", "--queue", "nats://127.0.0.1:1/jobs", "photoz", "--base", "https://example.com"];
     refused(path, &mut in_folder(path, &enqueue, &[]), &["photoz", "No such file"]);
-    let metadata = ["enqueue", "--queue", "nats://127.0.0.1:1/jobs", "https://a/b.jpg", "--metadata", "{not json"];
-    refused(path, &mut in_folder(path, &metadata, &[]), &["--metadata is not JSON"]);
+    let enqueue = |words: &[&str], says: &[&str]| {
+        let words = [&["enqueue", "--queue", "nats://127.0.0.1:1/jobs"], words].concat();
+        refused(path, &mut in_folder(path, &words, &[]), says);
+    };
+    enqueue(&["https://x/y", "--callback", "ftp://x/"], &["--callback ftp://x/: ftp: is neither http nor https"]);
+    enqueue(&["https://x/y", "--callback", "x/y"], &["--callback x/y: not an address of the web"]);
+    enqueue(&["gopher://x/y?key=secret"], &["gopher://x/y?…: no worker reads gopher://"]);
+    enqueue(&["https://x/y", "--metadata", "{"], &["--metadata is not JSON"]);
     // If these are compiled in, no backend is missing.
     if backends::queues().get("sqs").is_err() {
         refuse(&["worker", "--queue", "sqs://jobs"], &["queue 'sqs' is not compiled", "rebuild with `-F sqs`"]);
@@ -222,7 +231,7 @@ fn an_overwritten_output_is_not_left_beside_the_failures_of_the_next() {
     fs::copy(format!("{PHOTOS}/23_thumb_256.jpg"), &photo).unwrap();
     run(embed(&out).arg(&photo)).expect(0);
     fs::write(&photo, "no photo").unwrap();
-    assert!(run(embed(&out).arg(&photo)).expect(0).stdout.contains("already complete"));
+    run(embed(&out).arg(&photo)).expect_error(1, "1 photo changed");
     run(embed(&out).arg(&photo).arg("--overwrite")).expect(3);
     let left: Vec<_> = tree(folder.path()).into_keys().collect();
     assert_eq!(left, [Path::new("photo.jpg"), Path::new("x.npy.failures.csv")]);

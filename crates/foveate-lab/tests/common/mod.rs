@@ -595,6 +595,11 @@ impl VectorSink for FakeSink {
         let folder = self.path.parent().unwrap();
         let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&self.path, &self.bytes));
         written.map_err(|error| SinkError::BadOutput { path: self.path.clone(), source: error.into() })?;
-        Ok(Published { files: vec![self.path.clone()], rows: self.rows, failures: self.failures })
+        Ok(Published {
+            files: vec![self.path.clone()],
+            rows: self.rows,
+            failures: self.failures,
+            ..Published::default()
+        })
     }
 }

@@ -197,7 +197,10 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(refused(&|o| o.timeout = Duration::ZERO), message);
     assert!(refused(&|o| o.connect_timeout = Duration::MAX).starts_with("connect_timeout is "));
     assert!(refused(&|o| o.dns_ttl = Duration::MAX).starts_with("dns_ttl is "));
-    assert!(refused(&|o| o.allow_private = vec!["http://a/".to_owned()]).contains("allow_private: \"http://a/\""));
+    assert!(
+        refused(&|o| o.allow_private = vec!["http://a/".to_owned()])
+            .contains("hosts with private addresses: \"http://a/\"")
+    );
     let message = "certificates in /does/not/exist: No such file or directory (os error 2)";
     assert_eq!(refused(&|o| o.ca_file = Some("/does/not/exist".into())), message);
     assert!(refused(&|o| o.ca_file = Some("/dev/null".into())).ends_with("/dev/null: there is none"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foveate_net::webhook::{self, Secrets, message_id};
-use foveate_net::{Client, NetError};
+use foveate_net::{Client, NetError, Rule};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -15,7 +15,7 @@ use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::metrics::ResultLabel;
 use crate::watchdog::ThreadWatch;
-use crate::{Encoding, Failure, Output, Stage, Traces};
+use crate::{Encoding, Failure, Output, Setting, Stage, Traces};
 
 /// How results are posted.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub struct Callbacks {
     pub threads: usize,
     /// How vectors are written.
     pub encoding: Encoding,
+    /// Whether failures of all jobs with a callback are posted, too. Otherwise those of jobs that ask for it.
+    pub failures: bool,
     /// How long the worker retries a callback before it releases the message.
     pub patience: Duration,
 }
@@ -37,7 +39,7 @@ impl Callbacks {
     /// Unsigned callbacks by 16 threads, retried for two minutes.
     pub fn new(client: Option<Arc<Client>>) -> Self {
         let patience = Duration::from_secs(120);
-        Self { client, secrets: None, threads: 16, encoding: Encoding::Float, patience }
+        Self { client, secrets: None, threads: 16, encoding: Encoding::Float, failures: false, patience }
     }
 }
 
@@ -52,10 +54,12 @@ pub(super) struct Caller {
     pub(super) due: DelayQueue<Call>,
 }
 
-/// A result to be posted.
+/// A result or a failure to be posted.
 pub(super) struct Call {
     ticket: Box<Ticket>,
     body: Vec<u8>,
+    /// The failure, with which the message then goes to the dead letters.
+    failure: Option<Failure>,
     first: Instant,
     tries: u32,
 }
@@ -63,9 +67,11 @@ pub(super) struct Call {
 impl Caller {
     /// Whether a job may name this callback.
     pub(super) fn check(&self, url: &str) -> Result<(), Failure> {
-        let refused = |reason: &str| Failure::permanent(Stage::Callback, reason);
-        let client = self.callbacks.client.as_ref().ok_or_else(|| refused("this worker makes no callbacks"))?;
-        client.check(url).map_err(|error| refused(&error.reason))
+        let Some(client) = &self.callbacks.client else {
+            let reason = "the job names a callback, and this worker posts none";
+            return Err(Failure::of_setting(Setting::Callbacks, Stage::Callback, reason));
+        };
+        client.check(url).map_err(failure)
     }
 
     /// Posts a result if its job names a callback. The message is settled in either case.
@@ -73,13 +79,30 @@ impl Caller {
         if ticket.callback.is_none() {
             return self.settler.acknowledge(*ticket);
         }
-        let body = match body(&ticket, output, self.callbacks.encoding) {
-            Ok(body) => body,
-            Err(error) => {
-                return self.settler.fail(*ticket, Failure::permanent(Stage::Callback, error.to_string()));
+        match result_body(&ticket, output, self.callbacks.encoding) {
+            Ok(body) => self.begin(Call { ticket, body, failure: None, first: Instant::now(), tries: 0 }),
+            Err(error) => self.settler.fail(*ticket, Failure::permanent(Stage::Callback, error.to_string())),
+        }
+    }
+
+    /// Fails a message. If its job ends with that, and asks for it, the failure is posted first.
+    pub(super) fn fail(&self, ticket: Box<Ticket>, failure: Failure) {
+        match failure_body(&ticket, &failure).ok().filter(|_| self.posts(&ticket, &failure)) {
+            Some(body) => {
+                self.begin(Call { ticket, body, failure: Some(failure), first: Instant::now(), tries: 0 });
             }
-        };
-        let call = Call { ticket, body, first: Instant::now(), tries: 0 };
+            None => self.settler.fail(*ticket, failure),
+        }
+    }
+
+    /// Whether a failure is posted. What a callback did not take would fail there again.
+    fn posts(&self, ticket: &Ticket, failure: &Failure) -> bool {
+        let is_asked = ticket.callback_failures || self.callbacks.failures;
+        let can_post = ticket.callback.as_ref().is_some_and(|url| self.check(url).is_ok());
+        is_asked && can_post && failure.stage != Stage::Callback && self.settler.is_final(ticket, failure)
+    }
+
+    fn begin(&self, call: Call) {
         match self.callbacks.threads {
             0 => self.post(call),
             // Refused once the worker has ended: the message has already been given back.
@@ -111,28 +134,44 @@ impl Caller {
         let result = if posted.is_ok() { "ok" } else { "failed" };
         self.state.metrics.callbacks.get_or_create(&ResultLabel { result }).inc();
         match posted {
-            Ok(()) => self.settler.acknowledge(*call.ticket),
+            Ok(()) => match call.failure {
+                None => self.settler.acknowledge(*call.ticket),
+                Some(failure) => self.settler.fail(*call.ticket, failure),
+            },
             Err(error) => span.in_scope(|| self.failed(call, error)),
         }
     }
 
     /// Retries the callback, or gives it up.
-    fn failed(&self, mut call: Call, NetError { reason, transient, retry_after, .. }: NetError) {
+    fn failed(&self, mut call: Call, error: NetError) {
         call.tries += 1;
-        let wait = self.backoff.after(call.tries, retry_after);
-        if transient && call.first.elapsed() + wait < self.callbacks.patience {
-            tracing::warn!(reason, tries = call.tries, "the callback failed; it is retried");
+        let wait = self.backoff.after(call.tries, error.retry_after);
+        if error.transient && call.first.elapsed() + wait < self.callbacks.patience {
+            tracing::warn!(reason = error.reason, tries = call.tries, "the callback failed; it is retried");
             match self.due.push(Instant::now() + wait, call) {
                 Ok(()) => return,
                 // The worker has ended.
                 Err(closed) => call = closed,
             }
         }
-        self.settler.fail(*call.ticket, Failure { stage: Stage::Callback, reason, transient, retry_after });
+        let failure = self.unposted(&call, failure(error));
+        self.settler.fail(*call.ticket, failure);
+    }
+
+    /// What a message fails with whose callback was not taken. A failure that could not be posted is tried again with
+    /// the whole message as long as it has tries, and then goes to the dead letters as what it is.
+    fn unposted(&self, call: &Call, failed: Failure) -> Failure {
+        match &call.failure {
+            Some(failure) if self.settler.is_final(&call.ticket, &failed) => {
+                let reason = format!("{}; the callback was not told ({})", failure.reason, failed.reason);
+                Failure { reason, ..failure.clone() }
+            }
+            _ => failed,
+        }
     }
 
     fn send(&self, client: &Client, url: &str, call: &Call, traceparent: Option<String>) -> Result<(), NetError> {
-        let id = message_id(&call.ticket.id);
+        let id = call.id();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let timestamp = now.to_string();
         let signature = self.callbacks.secrets.as_deref().map(|secrets| secrets.sign(&id, now, &call.body));
@@ -143,18 +182,59 @@ impl Caller {
     }
 }
 
-/// The result of a job, as `callback.v1.json` describes it.
-fn body(ticket: &Ticket, output: &Output, encoding: Encoding) -> Result<Vec<u8>, serde_json::Error> {
-    #[derive(Serialize)]
-    struct Wire<'a> {
-        version: u64,
-        id: &'a str,
-        task: &'a str,
-        result: &'a RawValue,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        metadata: Option<&'a RawValue>,
+fn failure(NetError { reason, transient, retry_after, rule, .. }: NetError) -> Failure {
+    let setting = rule.map(|rule| match rule {
+        Rule::HttpsOnly => Setting::CallbackHttp,
+        Rule::OnlyHosts | Rule::Ports => Setting::CallbackHost,
+        Rule::AllowPrivate => Setting::CallbackPrivate,
+    });
+    Failure { stage: Stage::Callback, reason, transient, retry_after, setting }
+}
+
+impl Call {
+    /// The idempotency key. A job that failed may be put back and succeed, so each failure has its own.
+    fn id(&self) -> String {
+        let Ticket { id, delivery, .. } = &*self.ticket;
+        match self.failure {
+            None => message_id(id),
+            Some(_) => message_id(&format!("{id} failed as {}", delivery.key)),
+        }
     }
+}
+
+/// A callback's body, as `callback.v1.json` describes it.
+#[derive(Serialize)]
+struct Wire<'a> {
+    version: u64,
+    id: &'a str,
+    task: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<WireError<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct WireError<'a> {
+    stage: &'a str,
+    reason: &'a str,
+}
+
+impl<'a> Wire<'a> {
+    fn of(ticket: &'a Ticket) -> Result<Self, serde_json::Error> {
+        let metadata = ticket.metadata.as_deref().map(serde_json::from_str).transpose()?;
+        Ok(Self { version: 1, id: &ticket.id, task: &ticket.task, result: None, error: None, metadata })
+    }
+}
+
+fn result_body(ticket: &Ticket, output: &Output, encoding: Encoding) -> Result<Vec<u8>, serde_json::Error> {
     let result = RawValue::from_string(output.to_json(encoding))?;
-    let metadata = ticket.metadata.as_deref().map(serde_json::from_str).transpose()?;
-    serde_json::to_vec(&Wire { version: 1, id: &ticket.id, task: &ticket.task, result: &result, metadata })
+    serde_json::to_vec(&Wire { result: Some(&result), ..Wire::of(ticket)? })
+}
+
+fn failure_body(ticket: &Ticket, failure: &Failure) -> Result<Vec<u8>, serde_json::Error> {
+    let error = WireError { stage: failure.stage.name(), reason: &failure.reason };
+    serde_json::to_vec(&Wire { error: Some(error), ..Wire::of(ticket)? })
 }

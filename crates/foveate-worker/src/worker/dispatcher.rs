@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::outcome_handler::OutcomeHandler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::{Done, Engine, Failure, Image, Rejected, Request, Stage};
+use crate::{Done, Engine, Failure, Image, Rejected, Request, Setting, Stage};
 
 /// The pause before another attempt to submit to a full engine.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -34,7 +34,7 @@ impl Dispatcher {
                     *request
                 }
                 Err(rejected @ Rejected::NoTask { .. }) => {
-                    let failure = Failure::permanent(Stage::Parse, rejected.to_string());
+                    let failure = Failure::of_setting(Setting::Task, Stage::Parse, rejected.to_string());
                     return rejected.into_request().done.tell(Err(failure));
                 }
                 // The worker is stopping: dropping the request gives its message back.

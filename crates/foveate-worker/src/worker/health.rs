@@ -8,9 +8,12 @@ use foveate_queue::{JobQueue, QueueError};
 use foveate_sink::SinkError;
 
 use super::circuit_breaker::CircuitBreaker;
-use crate::{Outcome, lock};
+use super::refusals::Refusals;
+use crate::{Outcome, Setting, lock};
 
 pub(super) struct Health {
+    /// What the worker's own settings refuse.
+    pub(super) refusals: Refusals,
     breaker: Mutex<CircuitBreaker>,
     /// The fault of each queue's broker.
     brokers: Mutex<Vec<Option<String>>>,
@@ -19,8 +22,9 @@ pub(super) struct Health {
 
 impl Health {
     /// The health of a worker on `queues` queues whose largest batch is `batch`.
-    pub(super) fn new(queues: usize, batch: usize) -> Self {
+    pub(super) fn new(queues: usize, batch: usize, remedy: fn(Setting) -> Option<&'static str>) -> Self {
         Self {
+            refusals: Refusals::new(remedy),
             breaker: Mutex::new(CircuitBreaker::new(batch)),
             brokers: Mutex::new(vec![None; queues]),
             sink: Mutex::default(),
@@ -32,9 +36,9 @@ impl Health {
         lock(&self.breaker).record(server, outcome);
     }
 
-    /// The pause before the next probe, or `None` while the circuit breaker is closed.
+    /// The pause before the next probe, or `None` while messages may be received at any rate.
     pub(super) fn probe_interval(&self) -> Option<Duration> {
-        lock(&self.breaker).probe_interval()
+        self.refusals.probe_interval().or_else(|| lock(&self.breaker).probe_interval())
     }
 
     /// Records whether the broker of `queue`, which has this `index`, answers.
@@ -65,6 +69,7 @@ impl Health {
     /// Says why the worker cannot work now.
     pub(super) fn ready(&self) -> Result<(), String> {
         lock(&self.breaker).check()?;
+        self.refusals.check()?;
         let broker = lock(&self.brokers).iter().flatten().next().cloned();
         broker.or_else(|| lock(&self.sink).clone()).map_or(Ok(()), Err)
     }

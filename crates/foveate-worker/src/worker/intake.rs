@@ -1,6 +1,7 @@
 //! Turns messages into requests: parses the job, and submits it, quarantines it, or refuses it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use foveate_queue::{Delivery, ImageRef, Job, JobError, QueueOptions};
 
@@ -60,20 +61,23 @@ impl Intake {
             task: job.map(|job| job.task.clone()).unwrap_or_default(),
             server: job.and_then(|job| server(&job.image)),
             callback: job.and_then(|job| job.callback.as_ref()).map(|callback| callback.url.clone()),
+            callback_failures: job.is_some_and(|job| job.callback_failures),
             metadata: job.and_then(|job| job.metadata.clone()),
+            since: Instant::now(),
             span,
         }
     }
 
     /// The message's image, or the reason to refuse it.
     fn admit(&self, ticket: &Ticket, job: Result<Job, JobError>) -> Result<Image, Failure> {
+        let job = job.map_err(|error| Failure::permanent(Stage::Parse, error.to_string()))?;
+        // First: a message that this worker's settings refuse is not this worker's to give up.
+        self.outcomes.check(ticket)?;
         let received = ticket.delivery.received;
         if received > self.state.queues[ticket.queue].max_receive().saturating_add(QueueOptions::CHANCES) {
             let reason = format!("delivered {received} times without an outcome; it may have killed its workers");
             return Err(Failure::permanent(Stage::Receive, reason));
         }
-        let job = job.map_err(|error| Failure::permanent(Stage::Parse, error.to_string()))?;
-        self.outcomes.check(ticket)?;
         Ok(Image::At(job.image))
     }
 }

@@ -25,10 +25,12 @@ mod outcome_handler;
 mod parts;
 mod quarantine;
 mod receiver;
+mod refusals;
 mod segments;
 mod settler;
 mod state;
 mod ticket;
+mod totals;
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -48,6 +50,7 @@ pub use callback::Callbacks;
 pub use in_flight_limit::InFlightLimit;
 pub use options::WorkerOptions;
 pub use segments::{SegmentOpener, Segments};
+pub use totals::Totals;
 
 /// Threads that settle messages.
 const SETTLERS: usize = 4;
@@ -80,6 +83,21 @@ impl Worker {
     /// The number of messages that are held.
     pub fn held(&self) -> usize {
         self.parts.state.leases.held()
+    }
+
+    /// What became of the messages so far.
+    pub fn totals(&self) -> Totals {
+        lock(&self.parts.state.totals).clone()
+    }
+
+    /// The messages that the worker gave back because of its settings, and that may be in their queues still.
+    pub fn refused(&self) -> usize {
+        self.parts.state.health.refusals.outstanding()
+    }
+
+    /// Why the worker's settings refuse every message that it has received, if they do.
+    pub fn refusal(&self) -> Option<String> {
+        self.parts.state.health.refusals.check().err()
     }
 
     /// Receives no more messages, and waits at most `deadline` for those that are held. Then gives the rest back to

@@ -7,7 +7,7 @@ use super::backoff::Backoff;
 use super::callback::Callbacks;
 use super::in_flight_limit::InFlightLimit;
 use super::segments::Segments;
-use crate::Traces;
+use crate::{Setting, Traces};
 
 /// A worker's queues and settings.
 #[derive(Clone)]
@@ -21,6 +21,10 @@ pub struct WorkerOptions {
     pub heartbeat: bool,
     /// The delay before a failed message is delivered again.
     pub backoff: Backoff,
+    /// The delay before a message that this worker's settings refuse is delivered again, to any worker.
+    pub refused: Backoff,
+    /// What allows a message that a setting refuses, for logs and `/readyz`; a library cannot know.
+    pub remedy: fn(Setting) -> Option<&'static str>,
     /// The delay before a failed callback is posted again.
     pub callback_backoff: Backoff,
     /// The delay before another request to a broker or sink that failed.
@@ -41,6 +45,8 @@ impl WorkerOptions {
             in_flight_limit: InFlightLimit::Measured,
             heartbeat: true,
             backoff: Backoff::default(),
+            refused: Backoff { base: Duration::from_secs(20), max: Duration::from_secs(300) },
+            remedy: |_| None,
             callback_backoff: Backoff { base: Duration::from_millis(500), max: Duration::from_secs(15) },
             reconnect: Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) },
             callbacks,

@@ -7,7 +7,7 @@ use super::segments::SegmentWriter;
 use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::{Failure, Outcome, Output, Stage};
+use crate::{Failure, Outcome, Output, Setting, Stage};
 
 /// Takes every outcome and sends its message on: sink, then callback, then settler.
 pub(super) struct OutcomeHandler {
@@ -23,7 +23,10 @@ impl OutcomeHandler {
         match &ticket.callback {
             Some(url) => self.caller.check(url),
             None if self.sink.is_some() => Ok(()),
-            None => Err(Failure::permanent(Stage::Parse, "the job names no callback, and this worker has no sink")),
+            None => {
+                let reason = "the job names no callback, and this worker has no sink";
+                Err(Failure::of_setting(Setting::Sink, Stage::Parse, reason))
+            }
         }
     }
 
@@ -38,14 +41,17 @@ impl OutcomeHandler {
             self.state.leases.limiter().finished();
         }
         match outcome {
-            Ok(output) => self.succeeded(ticket, output),
-            Err(failure) => self.settler.fail(*ticket, failure),
+            Ok(output) => {
+                self.state.health.refusals.image_done();
+                self.succeeded(ticket, output);
+            }
+            Err(failure) => self.caller.fail(ticket, failure),
         }
     }
 
     /// Fails a message that did not reach the engine.
     pub(super) fn refuse(&self, ticket: Ticket, failure: Failure) {
-        self.settler.fail(ticket, failure);
+        self.caller.fail(Box::new(ticket), failure);
     }
 
     fn succeeded(&self, ticket: Box<Ticket>, output: Output) {

@@ -1,6 +1,6 @@
 //! Puts a worker's parts together.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foveate_pipeline::Queue;
@@ -42,7 +42,7 @@ impl Parts {
         let engine = Arc::new(engine);
         let settler = settler(&state, &options);
         let caller = caller(&state, &options, &settler);
-        let sink = sink(&state, &engine, &options, &caller, &settler);
+        let sink = sink(&state, &engine, &options, &caller);
         let outcomes = Arc::new(OutcomeHandler {
             state: Arc::clone(&state),
             sink: sink.clone(),
@@ -85,9 +85,10 @@ fn state(engine: &Engine, options: &WorkerOptions) -> WorkerState {
     let limiter = Limiter::new(options.in_flight_limit, leases, batch, most(engine, options));
     WorkerState {
         leases: Leases::new(limiter),
-        health: Health::new(queues.len(), batch),
+        health: Health::new(queues.len(), batch, options.remedy),
         lifecycle: Lifecycle::default(),
         metrics: Arc::clone(engine.counters()),
+        totals: Mutex::default(),
         queues,
     }
 }
@@ -102,6 +103,7 @@ fn settler(state: &Arc<WorkerState>, options: &WorkerOptions) -> Arc<Settler> {
         state: Arc::clone(state),
         measures_rate: options.sink.is_none(),
         backoff: options.backoff,
+        refused: options.refused,
         reconnect: options.reconnect,
         due: DelayQueue::new(),
     })
@@ -123,7 +125,6 @@ fn sink(
     engine: &Engine,
     options: &WorkerOptions,
     caller: &Arc<Caller>,
-    settler: &Arc<Settler>,
 ) -> Option<Arc<SegmentWriter>> {
     let segments = options.sink.clone()?;
     Some(Arc::new(SegmentWriter {
@@ -132,7 +133,6 @@ fn sink(
         rows: Queue::new("sink", most(engine, options), u64::MAX, None),
         retry: options.reconnect,
         caller: Arc::clone(caller),
-        settler: Arc::clone(settler),
     }))
 }
 

@@ -11,7 +11,6 @@ use foveate_sink::{Existing, Rows, RunManifest, SinkError, VectorSink, Watermark
 
 use super::backoff::Backoff;
 use super::callback::Caller;
-use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::watchdog::ThreadWatch;
@@ -50,7 +49,6 @@ pub(super) struct SegmentWriter {
     /// The delay before a sink that cannot write is tried again.
     pub(super) retry: Backoff,
     pub(super) caller: Arc<Caller>,
-    pub(super) settler: Arc<Settler>,
 }
 
 /// A row to write.
@@ -191,7 +189,7 @@ impl Publisher<'_> {
             1 if !self.has_written => rows,
             1 => {
                 let failure = Failure::permanent(Stage::Sink, error_chain(error));
-                rows.into_iter().for_each(|row| self.writer.settler.fail(*row.ticket, failure.clone()));
+                rows.into_iter().for_each(|row| self.writer.caller.fail(row.ticket, failure.clone()));
                 Vec::new()
             }
             n => {

@@ -12,7 +12,7 @@ use super::leases::Key;
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::watchdog::ThreadWatch;
-use crate::{Failure, Stage};
+use crate::{Failure, Setting, Stage, lock};
 
 /// Receipts that are acknowledged by one call.
 const BATCH: usize = 100;
@@ -24,6 +24,8 @@ pub(super) struct Settler {
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
     pub(super) backoff: Backoff,
+    /// The delay before a message that the worker's settings refuse is delivered again.
+    pub(super) refused: Backoff,
     /// The delay before another request to a broker that does not answer.
     pub(super) reconnect: Backoff,
     pub(super) due: DelayQueue<Settlement>,
@@ -42,6 +44,10 @@ pub(super) struct Settlement {
 enum How {
     Acknowledge,
     Release(Duration),
+    /// Released because of the worker's own settings.
+    GiveBack(Duration),
+    /// The same, but the message has no deliveries left that may fail.
+    Renew,
     DeadLetter(DeadLetter),
 }
 
@@ -51,6 +57,7 @@ impl How {
         match self {
             Self::Acknowledge => "acknowledged",
             Self::Release(_) => "released",
+            Self::GiveBack(_) | Self::Renew => "refused",
             Self::DeadLetter(_) => "dead",
         }
     }
@@ -59,18 +66,23 @@ impl How {
 impl Settler {
     /// Acknowledges a message whose result was delivered.
     pub(super) fn acknowledge(&self, ticket: Ticket) {
-        ticket.span.in_scope(|| tracing::debug!("done"));
+        let ms = ticket.since.elapsed().as_millis() as u64;
+        ticket.span.in_scope(|| tracing::debug!(ms, "done"));
         let stage = if ticket.callback.is_some() { Stage::Callback } else { Stage::Sink };
         self.settle(ticket, stage, How::Acknowledge);
     }
 
-    /// Releases a failed message for a retry, or moves it to the dead letters.
+    /// Releases a failed message for a retry, gives it back, or moves it to the dead letters.
     pub(super) fn fail(&self, ticket: Ticket, failure: Failure) {
         if !ticket.hold.is_held() {
             return;
         }
         let _span = ticket.span.clone().entered();
         let stage = failure.stage;
+        if let Some(setting) = failure.setting.filter(|&setting| self.state.health.refusals.counts(setting)) {
+            let how = self.give_back(&ticket, setting, &failure);
+            return self.settle(ticket, stage, how);
+        }
         let how = match self.retry_delay(&ticket, &failure) {
             Some(delay) => {
                 let Failure { reason, .. } = failure;
@@ -80,6 +92,25 @@ impl Settler {
             None => dead_letter(failure, ticket.delivery.received),
         };
         self.settle(ticket, stage, how);
+    }
+
+    /// Gives back a message that the worker's own settings refuse. Its tries are for workers that can finish it, so a
+    /// message without any left starts anew.
+    fn give_back(&self, ticket: &Ticket, setting: Setting, failure: &Failure) -> How {
+        self.state.health.refusals.refused(setting, &failure.reason, (ticket.queue, &ticket.delivery.key));
+        let Failure { stage, reason, .. } = failure;
+        tracing::debug!(%stage, reason, "given back: this worker's settings refuse it");
+        let received = ticket.delivery.received;
+        match received < self.state.queues[ticket.queue].max_receive() {
+            true => How::GiveBack(self.refused.after(received, None)),
+            false => How::Renew,
+        }
+    }
+
+    /// Whether a message ends with this failure.
+    pub(super) fn is_final(&self, ticket: &Ticket, failure: &Failure) -> bool {
+        let is_given_back = failure.setting.is_some_and(|setting| self.state.health.refusals.counts(setting));
+        !is_given_back && self.retry_delay(ticket, failure).is_none()
     }
 
     /// The delay before a retry, or `None` if there is none left.
@@ -112,7 +143,7 @@ impl Settler {
             for settlement in due {
                 match settlement.how {
                     How::Acknowledge => acknowledged.entry(settlement.queue).or_default().push(settlement),
-                    How::Release(_) | How::DeadLetter(_) => others.push(settlement),
+                    _ => others.push(settlement),
                 }
             }
             acknowledged.into_iter().for_each(|(queue, settlements)| self.acknowledge_batch(queue, settlements, watch));
@@ -150,12 +181,12 @@ impl Settler {
 
     fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
         let queue = &self.state.queues[settlement.queue];
+        let latest = |receipt| Delivery { receipt, ..(*settlement.delivery).clone() };
         let results = match &settlement.how {
             How::Acknowledge => queue.acknowledge(&[receipt]),
-            How::Release(delay) => queue.release(&[receipt], *delay),
-            How::DeadLetter(letter) => {
-                return queue.dead_letter(&Delivery { receipt, ..(*settlement.delivery).clone() }, letter);
-            }
+            How::Release(delay) | How::GiveBack(delay) => queue.release(&[receipt], *delay),
+            How::Renew => return queue.renew(&latest(receipt)),
+            How::DeadLetter(letter) => return queue.dead_letter(&latest(receipt), letter),
         };
         results.into_iter().next().unwrap_or(Ok(()))
     }
@@ -176,6 +207,7 @@ impl Settler {
             }
             Ok(()) => {
                 self.count(&settlement, settlement.how.name());
+                self.note(&settlement);
                 if self.measures_rate {
                     self.state.leases.limiter().finished();
                 }
@@ -195,8 +227,22 @@ impl Settler {
         self.push(Instant::now() + self.reconnect.after(settlement.tries, None), settlement);
     }
 
+    /// Remembers what became of a message.
+    fn note(&self, settlement: &Settlement) {
+        let refusals = &self.state.health.refusals;
+        let message = (settlement.queue, settlement.delivery.key.as_str());
+        match settlement.how {
+            // The broker knows the new copy by another key.
+            How::Renew => refusals.forget(message),
+            How::GiveBack(_) => {}
+            _ if settlement.stage == Stage::Shutdown => {}
+            _ => refusals.worked(message),
+        }
+    }
+
     fn count(&self, settlement: &Settlement, how: &'static str) {
         self.state.metrics.settled(self.state.queues[settlement.queue].name(), how, settlement.stage);
+        lock(&self.state.totals).count(how, settlement.stage);
     }
 }
 

@@ -1,12 +1,13 @@
 //! The state that the parts of a worker share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use foveate_queue::JobQueue;
 
 use super::health::Health;
 use super::leases::Leases;
 use super::lifecycle::Lifecycle;
+use super::totals::Totals;
 use crate::metrics::Metrics;
 
 pub(super) struct WorkerState {
@@ -16,4 +17,5 @@ pub(super) struct WorkerState {
     pub(super) health: Health,
     pub(super) lifecycle: Lifecycle,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) totals: Mutex<Totals>,
 }

@@ -1,6 +1,7 @@
 //! A message on its way through the worker.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use foveate_queue::Delivery;
 
@@ -21,7 +22,11 @@ pub(super) struct Ticket {
     pub(super) server: Option<String>,
     /// The address that takes the result.
     pub(super) callback: Option<String>,
+    /// Whether it takes failures, too.
+    pub(super) callback_failures: bool,
     /// The caller's own JSON.
     pub(super) metadata: Option<String>,
+    /// When the worker received it.
+    pub(super) since: Instant,
     pub(super) span: tracing::Span,
 }

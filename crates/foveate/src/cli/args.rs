@@ -12,7 +12,7 @@ use super::lab_args::{
     ReportArgs, TUNE_EXAMPLES, TuneArgs,
 };
 use super::plan_args::{self, PlanArgs};
-use super::service_args::{self, EnqueueArgs, ServeArgs, WorkerArgs};
+use super::service_args::{self, EnqueueArgs, QueueCommand, ServeArgs, WorkerArgs};
 use super::values::{CountOrOff, parse_count, parse_positive, parse_seconds, parse_setting};
 
 const EXIT_CODES: &str = "\
@@ -93,6 +93,13 @@ pub(crate) enum Command {
     /// Put images on a queue for workers.
     #[command(after_help = service_args::ENQUEUE_EXAMPLES)]
     Enqueue(Box<EnqueueArgs>),
+    /// Count a queue's messages, and look at its dead letters, put them back or remove them.
+    #[command(after_help = service_args::QUEUE_EXAMPLES)]
+    Queue {
+        /// What to do.
+        #[command(subcommand)]
+        command: QueueCommand,
+    },
     /// Embed images on request, over HTTP.
     #[command(after_help = service_args::SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
@@ -144,6 +151,14 @@ pub(crate) struct EmbedArgs {
     /// Replace an existing output, or restart an interrupted run.
     #[arg(long, help_heading = "Output")]
     pub(crate) overwrite: bool,
+
+    /// With an output that is already complete: compare the inputs by hash, not by size and time.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) by_content: bool,
+
+    /// With an output that is already complete: compare its files with their hashes, not by length alone.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) check: bool,
 
     /// Seconds between commits; a crash loses at most this much work.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output")]

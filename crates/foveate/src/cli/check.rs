@@ -35,6 +35,7 @@ pub(crate) fn command(command: &Command) -> Result<(), Usage> {
         Command::Plan(args) => plan(args),
         Command::Worker(args) => worker(args),
         Command::Enqueue(args) => enqueue(args),
+        Command::Queue { command } => queue(&command.queue().queue),
         Command::Serve(args) => serve(args),
         Command::Backends(_) | Command::Doctor(_) | Command::Models(_) | Command::Completions { .. } => Ok(()),
     };
@@ -114,6 +115,10 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
     let backends = Backends::compiled();
     backends.sink(args.storage.sink.as_deref())?;
     optional(args.output.as_deref(), |output| folder_of_segments(output, &backends))?;
+    if args.callbacks.callback_host.is_empty() && args.output.is_none() {
+        bail!("results have nowhere to go; name the hosts of callbacks (--callback-host), a folder (-o), or both");
+    }
+    service::callback_client(&args.callbacks, &args.service.allow_private)?;
     services(&args.service)
 }
 
@@ -125,9 +130,7 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 
 fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
     queue(&args.queue)?;
-    if let Some(metadata) = &args.metadata {
-        serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
-    }
+    super::enqueue::check(args)?;
     let paths = args.inputs.iter().filter(|input| !is_address(input)).map(|path| Input::Path(path.into()));
     let lists = args.from_list.iter().map(|list| Input::List(list.clone(), Separator::Line));
     all_exist(paths.chain(lists))
@@ -135,6 +138,7 @@ fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
 
 fn services(args: &ServiceArgs) -> anyhow::Result<()> {
     backends(&job::embedding(&args.embedding, Path::new("")))?;
+    service::client(args)?;
     service::store(args).map(drop)
 }
 

@@ -1,15 +1,16 @@
 //! `foveate enqueue`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use foveate::net;
 use foveate::net::webhook::message_id;
 use foveate::pipeline::Cancel;
-use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueOptions, one_line};
-use foveate::source::{Input, Listing, Source};
+use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueOptions, Sent, one_line};
+use foveate::source::{Input, ListReader, Listing, Separator, Source};
 use foveate::worker::Backoff;
 
 use super::exit::Exit;
@@ -32,21 +33,31 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
         console::say!("\ninterrupted: the jobs sent so far stay in the queue; a second signal stops at once")
     })?;
     let queue = service::queue(&args.queue, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE)?;
-    let mut feed = Feed { args, queue, patience: PATIENCE, waiting: Vec::new(), sent: 0, failed: 0 };
+    let mut feed = Feed::new(args, queue, PATIENCE);
     let fed = feed.all(&cancel).and_then(|()| feed.flush());
-    let Feed { queue, sent, failed, .. } = feed;
-    let mut out = console::stdout();
-    if args.json {
-        writeln!(out, "{}", serde_json::json!({ "queue": queue.name(), "sent": sent, "failed": failed }))?;
-    } else if !args.quiet {
-        writeln!(out, "{sent} jobs on queue {}, {failed} failed", queue.name())?;
-    }
+    feed.tell()?;
     fed?;
-    Ok(match (cancel.is_cancelled(), failed) {
+    Ok(match (cancel.is_cancelled(), feed.failed) {
         (true, _) => Exit::Interrupted,
         (false, 0) => Exit::Complete,
         (false, _) => Exit::Fault,
     })
+}
+
+/// Checks the addresses of the command line, before anything is sent.
+pub(crate) fn check(args: &EnqueueArgs) -> anyhow::Result<()> {
+    if let Some(url) = &args.callback {
+        net::check(url).with_context(|| format!("--callback {}", named(url)))?;
+    }
+    if let Some(metadata) = &args.metadata {
+        serde_json::from_str::<serde_json::Value>(metadata).context("--metadata is not JSON")?;
+    }
+    let base = args.base.iter().map(|base| ("--base ", base));
+    let addresses = args.inputs.iter().filter(|input| input.contains("://")).map(|input| ("", input));
+    for (option, address) in base.chain(addresses) {
+        image(address).map_err(|reason| anyhow!("{option}{}: {reason}", named(address)))?;
+    }
+    Ok(())
 }
 
 /// Sends jobs to a queue in batches.
@@ -58,10 +69,34 @@ struct Feed<'a> {
     /// Messages to send, with their names for error messages.
     waiting: Vec<(String, Message)>,
     sent: u64,
+    /// Jobs that the broker dropped, because it has had their ids.
+    duplicates: u64,
     failed: u64,
 }
 
-impl Feed<'_> {
+impl<'a> Feed<'a> {
+    fn new(args: &'a EnqueueArgs, queue: Arc<dyn JobQueue>, patience: Duration) -> Self {
+        Self { args, queue, patience, waiting: Vec::new(), sent: 0, duplicates: 0, failed: 0 }
+    }
+
+    /// Prints the counts.
+    fn tell(&self) -> std::io::Result<()> {
+        let Self { sent, duplicates, failed, .. } = self;
+        let (queue, mut out) = (self.queue.name(), console::stdout());
+        if self.args.json {
+            let counts =
+                serde_json::json!({ "queue": queue, "sent": sent, "duplicates": duplicates, "failed": failed });
+            return writeln!(out, "{counts}");
+        }
+        if *duplicates > 0 {
+            console::say!("the queue has had {duplicates} of these ids; another --id-prefix sends their jobs again");
+        }
+        match self.args.quiet {
+            true => Ok(()),
+            false => writeln!(out, "queue {queue}: {sent} new, {duplicates} duplicates dropped, {failed} failed"),
+        }
+    }
+
     fn all(&mut self, cancel: &Cancel) -> anyhow::Result<()> {
         for input in &self.args.inputs {
             match input.contains("://") {
@@ -72,24 +107,22 @@ impl Feed<'_> {
         self.args.from_list.iter().try_for_each(|list| self.list(list, cancel))
     }
 
-    /// Reads a file with one URL, object key or job per line.
+    /// Reads a list of URLs, object keys and jobs.
     fn list(&mut self, list: &Path, cancel: &Cancel) -> anyhow::Result<()> {
-        let failed = || format!("cannot read {}", list.display());
-        let lines: Box<dyn BufRead> = match list.to_str() {
-            Some("-") => Box::new(std::io::stdin().lock()),
-            _ => Box::new(BufReader::new(std::fs::File::open(list).with_context(failed)?)),
-        };
-        for (at, line) in lines.split(b'\n').enumerate() {
-            if cancel.is_cancelled() {
-                return Ok(());
-            }
-            if line.is_err() {
-                // Messages that were read before the error are still sent.
-                self.flush()?;
-            }
-            let line = line.with_context(failed)?;
-            let place = format!("{}:{}", list.display(), at + 1);
-            match std::str::from_utf8(&line).map(str::trim) {
+        let separator = if self.args.null { Separator::Nul } else { Separator::Line };
+        let mut entries = ListReader::open(list, separator)?;
+        while !cancel.is_cancelled() {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) => {
+                    // Messages that were read before the error are still sent.
+                    self.flush()?;
+                    return Err(error.into());
+                }
+            };
+            let place = format!("{}:{}", list.display(), entry.number);
+            match std::str::from_utf8(entry.bytes).map(str::trim) {
                 Ok("") => {}
                 Ok(line) => self.line(line, format!("{place}: {}", named(line)))?,
                 Err(error) => self.fail(&place, &format!("not UTF-8 ({error})")),
@@ -101,7 +134,7 @@ impl Feed<'_> {
     /// Adds a URL, an object key or a job, which error messages call `what`.
     fn line(&mut self, line: &str, what: String) -> anyhow::Result<()> {
         let job = match line.starts_with('{') {
-            true => Job::parse(line.as_bytes()).map_err(|error| error.to_string()),
+            true => whole(line),
             false => image(line).and_then(|image| self.job(image)),
         };
         match job.and_then(|job| message(&job)) {
@@ -145,6 +178,7 @@ impl Feed<'_> {
             id: Some(id),
             task: args.task.clone(),
             callback: args.callback.clone().map(|url| Callback { url }),
+            callback_failures: args.callback_failures,
             metadata: args.metadata.clone(),
             // Set by a program that starts this one within a trace.
             traceparent: std::env::var("TRACEPARENT").ok(),
@@ -162,7 +196,8 @@ impl Feed<'_> {
             let mut last = None;
             for ((what, message), result) in names.into_iter().zip(messages).zip(results) {
                 match result {
-                    Ok(()) => self.sent += 1,
+                    Ok(Sent::Stored) => self.sent += 1,
+                    Ok(Sent::Duplicate) => self.duplicates += 1,
                     Err(error) if error.is_transient() => {
                         self.waiting.push((what, message));
                         last = Some(error);
@@ -206,11 +241,30 @@ fn message(job: &Job) -> Result<Message, String> {
     Ok(Message { id, body })
 }
 
+/// Parses a whole job, and checks its addresses.
+fn whole(line: &str) -> Result<Job, String> {
+    let job = Job::parse(line.as_bytes()).map_err(|error| error.to_string())?;
+    if let Some(Callback { url }) = &job.callback {
+        net::check(url).map_err(|error| format!("its callback: {error}"))?;
+    }
+    match image(job.image.as_str())? {
+        image if image == job.image => Ok(job),
+        ImageRef::Url(_) => Err("its image is a URL, but is called an object".to_owned()),
+        ImageRef::Object(_) => Err("its image is an object, but is called a URL".to_owned()),
+    }
+}
+
 /// Parses the image that a line names.
 fn image(address: &str) -> Result<ImageRef, String> {
     match address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
-        Some("http" | "https") => Ok(ImageRef::Url(address.to_owned())),
-        Some(_) => Ok(ImageRef::Object(address.to_owned())),
+        Some("http" | "https") => match net::check(address) {
+            Ok(()) => Ok(ImageRef::Url(address.to_owned())),
+            Err(error) => Err(error.to_string()),
+        },
+        Some("s3") => Ok(ImageRef::Object(address.to_owned())),
+        Some(scheme) => Err(format!(
+            "no worker reads {scheme}://; it may be https://, http://, or s3:// (workers need a build with -F object-store)"
+        )),
         None => Err("neither a URL (https://…), an object key (s3://bucket/key) nor a job".to_owned()),
     }
 }
@@ -238,7 +292,7 @@ fn join(base: &str, below: &str) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use foveate::queue::{DeadLetter, Delivery, Depth, MemoryQueue, QueueError, Receipt};
+    use foveate::queue::{Buried, DeadLetter, Delivery, Depth, Fate, MemoryQueue, QueueError, Receipt};
 
     use super::*;
 
@@ -246,7 +300,7 @@ mod tests {
     struct Picky(MemoryQueue);
 
     impl Picky {
-        fn send_one(&self, message: &Message) -> Result<(), QueueError> {
+        fn send_one(&self, message: &Message) -> Result<Sent, QueueError> {
             if message.id.trim() != message.id {
                 return Err(QueueError::refused("picky", "a space"));
             }
@@ -267,7 +321,7 @@ mod tests {
             self.0.max_receive()
         }
 
-        fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+        fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
             messages.iter().map(|message| self.send_one(message)).collect()
         }
 
@@ -287,8 +341,16 @@ mod tests {
             self.0.release(receipts, delay)
         }
 
+        fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+            self.0.renew(delivery)
+        }
+
         fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
             self.0.dead_letter(delivery, why)
+        }
+
+        fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+            self.0.review(judge)
         }
 
         fn depth(&self) -> Result<Depth, QueueError> {
@@ -307,8 +369,7 @@ mod tests {
     }
 
     fn feed<'a>(args: &'a EnqueueArgs, queue: &MemoryQueue) -> Feed<'a> {
-        let queue = Arc::new(Picky(queue.clone()));
-        Feed { args, queue, patience: Duration::ZERO, waiting: Vec::new(), sent: 0, failed: 0 }
+        Feed::new(args, Arc::new(Picky(queue.clone())), Duration::ZERO)
     }
 
     #[test]
@@ -367,6 +428,10 @@ mod tests {
     fn a_line_is_an_address() {
         assert_eq!(image("HTTPS://x/y"), Ok(ImageRef::Url("HTTPS://x/y".to_owned())));
         assert_eq!(image("s3://b/k"), Ok(ImageRef::Object("s3://b/k".to_owned())));
-        assert!(image("photo.jpg").is_err());
+        let refused = |address| image(address).unwrap_err();
+        assert!(refused("photo.jpg").contains("nor a job"));
+        assert!(refused("ftp://x/y").starts_with("no worker reads ftp://"));
+        assert!(refused("https://user:secret@x/y").contains("leave it out"));
+        assert!(whole(r#"{"version":1,"image":{"object":"https://x/y"}}"#).unwrap_err().contains("called an object"));
     }
 }

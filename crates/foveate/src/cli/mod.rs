@@ -22,6 +22,7 @@ mod plan;
 mod plan_args;
 mod profile;
 mod progress;
+mod queue;
 mod remedy;
 mod report;
 mod serve;
@@ -65,6 +66,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Plan(args) => plan::run(&args),
         Command::Worker(args) => worker::run(&args),
         Command::Enqueue(args) => enqueue::run(&args),
+        Command::Queue { command } => queue::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Backends(args) => list::backends(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -8,7 +8,7 @@ use foveate::core::error_chain;
 use foveate::dinov2::ModelError;
 use foveate::embed::EmbedError;
 use foveate::pipeline::RunError;
-use foveate::sink::SinkError;
+use foveate::sink::{RunState, SinkError};
 use foveate::source::SourceError;
 use foveate::verify::VerifyError;
 
@@ -83,7 +83,11 @@ fn of_run(error: &RunError) -> Option<&'static str> {
 fn of_sink(error: &SinkError) -> Option<&'static str> {
     match error {
         SinkError::Exists(_) => Some("pass --overwrite to replace it"),
-        SinkError::OtherRun { .. } | SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
+        SinkError::OtherRun(other) if other.state == RunState::Complete => Some("pass --overwrite to replace it"),
+        SinkError::OtherRun(_) => {
+            Some("repeat that job's command to continue it, or pass --overwrite to start this one instead")
+        }
+        SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
         SinkError::NoSpace { .. } => {
             Some("make room and run the same command again: it continues after the last commit")
         }

@@ -57,15 +57,8 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
     if seeded {
         tracing::warn!(model = options.model, "generated weights: the speed is real, but the vectors are meaningless");
     }
-    let client = net::ClientOptions {
-        allow_private: args.allow_private.clone(),
-        max_bytes: args.max_bytes,
-        timeout: args.download_timeout,
-        per_host: args.per_host,
-        ..net::ClientOptions::default()
-    };
     let mut engine = Engine::builder()
-        .client(Arc::new(Client::new(client)?))
+        .client(Arc::new(client(args)?))
         .downloaders(args.downloads)
         .workers(options.workers)
         .max_in_flight(args.max_in_flight)
@@ -77,6 +70,18 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         engine = engine.objects(objects);
     }
     Ok(Service { engine: engine.build()?, manifest, backends, options })
+}
+
+/// The client for downloads.
+pub(crate) fn client(args: &ServiceArgs) -> anyhow::Result<Client> {
+    let options = net::ClientOptions {
+        allow_private: args.allow_private.clone(),
+        max_bytes: args.max_bytes,
+        timeout: args.download_timeout,
+        per_host: args.per_host,
+        ..net::ClientOptions::default()
+    };
+    Client::new(options).context("--allow-private or --download-timeout")
 }
 
 /// Returns the time after which the watchdog reports a busy thread. A download waits for its turn for up to
@@ -98,7 +103,7 @@ pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> 
         https_only: !args.callback_http,
         ..net::ClientOptions::default()
     };
-    Ok(Some(Arc::new(Client::new(options)?)))
+    Ok(Some(Arc::new(Client::new(options).context("--callback-host or --allow-private")?)))
 }
 
 /// The reader of the allowed objects, if any are allowed. Makes no request.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use foveate::queue::{Job, QueueOptions};
 use foveate::serve::Origin;
 use foveate::telemetry::Format;
@@ -29,11 +29,15 @@ On SIGTERM (or Ctrl-C) the worker receives no more messages, finishes those that
 Exit codes:
   0    stopped by a signal, or by --until-empty
   1    could not start, or released unfinished messages
-  2    the command line cannot work";
+  2    the command line cannot work, or it refuses every message that came;
+       they are on the queue again
+  3    --until-empty: messages went to the dead letters, or were given back";
 
 pub(crate) const ENQUEUE_EXAMPLES: &str = "\
 Examples:
-  foveate enqueue --queue nats://localhost/jobs --create --from-list urls.txt \\
+  # for workers with -o
+  foveate enqueue --queue nats://localhost/jobs --create --from-list urls.txt
+  foveate enqueue --queue nats://localhost/jobs --from-list urls.txt \\
       --callback https://api.example.com/vectors
   foveate enqueue --queue sqs://jobs photos/ \\
       --base https://cdn.example.com/photos
@@ -42,6 +46,15 @@ Examples:
   foveate enqueue --queue nats://localhost/jobs --from-list jobs.ndjson
 
 Exit codes: 0 all jobs are queued; 1 some are not; 2 the command line cannot work";
+
+pub(crate) const QUEUE_EXAMPLES: &str = "\
+Examples:
+  # dead letters by stage and reason
+  foveate queue stats --queue nats://localhost/jobs
+  foveate queue peek --queue sqs://jobs --stage download --json  # whole jobs
+  foveate queue redrive --queue nats://localhost/jobs \\
+      --reason '404 Not Found' --dry-run
+  foveate queue purge-dead --queue sqs://jobs --stage decode";
 
 pub(crate) const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -149,13 +162,13 @@ pub(crate) struct QueueArgs {
     pub(crate) create: bool,
 }
 
-/// The hosts that may be called back. Servers that queue jobs need the same list as their workers: a job that workers
-/// refuse goes to the dead letters.
+/// The hosts that may be called back. Servers that queue jobs need the same list as their workers, which give back a
+/// job that they refuse.
 #[derive(Args, Debug)]
 pub(crate) struct CallbackArgs {
     /// A host that may be called back; `*.example.com` allows a domain's hosts. `serve` and its workers need the same
-    /// hosts. Without any, jobs with a callback are refused. Workers sign callbacks with the secrets in the environment
-    /// variable FOVEATE_WEBHOOK_SECRET. Repeatable.
+    /// hosts. Without any, workers give jobs with a callback back. Workers sign callbacks with the secrets in the
+    /// environment variable FOVEATE_WEBHOOK_SECRET. Repeatable.
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
     pub(crate) callback_host: Vec<String>,
 
@@ -207,6 +220,10 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "N", default_value = "16", value_parser = parse_positive, help_heading = "Callbacks")]
     pub(crate) callback_threads: usize,
 
+    /// Also post the failures of jobs that end in the dead letters, even if the jobs do not ask for it.
+    #[arg(long, requires = "callback_host", help_heading = "Callbacks")]
+    pub(crate) callback_failures: bool,
+
     /// How long a failed callback is retried before its message is released for a later retry.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Callbacks")]
     pub(crate) callback_patience: Duration,
@@ -238,6 +255,99 @@ pub(crate) struct WorkerArgs {
     pub(crate) service: ServiceArgs,
 }
 
+/// The commands of `queue`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum QueueCommand {
+    /// Count messages, and dead letters by stage and reason.
+    Stats {
+        #[command(flatten)]
+        queue: QueueNameArgs,
+    },
+    /// Print dead letters, one per line.
+    Peek {
+        #[command(flatten)]
+        queue: QueueNameArgs,
+
+        #[command(flatten)]
+        filter: FilterArgs,
+
+        /// Most dead letters to print.
+        #[arg(long, value_name = "N", default_value = "10", value_parser = parse_positive)]
+        limit: usize,
+    },
+    /// Put dead letters back on the queue, after the fault is repaired. All of their tries are left.
+    Redrive {
+        #[command(flatten)]
+        queue: QueueNameArgs,
+
+        #[command(flatten)]
+        filter: FilterArgs,
+
+        /// Only count them.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Remove dead letters for good.
+    PurgeDead {
+        #[command(flatten)]
+        queue: QueueNameArgs,
+
+        #[command(flatten)]
+        filter: FilterArgs,
+
+        /// Remove all of them.
+        #[arg(long, conflicts_with_all = ["stage", "reason", "id"])]
+        all: bool,
+
+        /// Only count them.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+impl QueueCommand {
+    pub(crate) fn queue(&self) -> &QueueNameArgs {
+        match self {
+            Self::Stats { queue }
+            | Self::Peek { queue, .. }
+            | Self::Redrive { queue, .. }
+            | Self::PurgeDead { queue, .. } => queue,
+        }
+    }
+}
+
+/// A queue that exists.
+#[derive(Args, Debug)]
+pub(crate) struct QueueNameArgs {
+    /// The queue: `nats://host:4222/stream`, `sqs://queue`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) queue: String,
+
+    /// A setting of this kind of queue, such as `region=eu-west-1` of `sqs` (see its README). Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting)]
+    pub(crate) queue_option: Vec<(String, String)>,
+
+    /// Print JSON: one object, or one per dead letter.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which dead letters; without any of these, all.
+#[derive(Args, Debug)]
+pub(crate) struct FilterArgs {
+    /// Those that failed at this stage.
+    #[arg(long, value_name = "STAGE")]
+    pub(crate) stage: Option<String>,
+
+    /// Those whose reason contains this text.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+
+    /// Those of this job. Repeatable.
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Vec<String>,
+}
+
 /// Arguments of `enqueue`.
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
@@ -248,6 +358,10 @@ pub(crate) struct EnqueueArgs {
     /// A file with one URL, object key or JSON job per line; `-` is standard input. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub(crate) from_list: Vec<PathBuf>,
+
+    /// The lists' entries end in NUL, not at the line's end.
+    #[arg(short = '0', long, requires = "from_list")]
+    pub(crate) null: bool,
 
     /// Where workers find the given files: this URL or prefix, followed by a file's path below its folder.
     #[arg(long, value_name = "URL|s3://BUCKET/PREFIX")]
@@ -267,6 +381,10 @@ pub(crate) struct EnqueueArgs {
     /// The URL that results are posted to.
     #[arg(long, value_name = "URL", help_heading = "Jobs")]
     pub(crate) callback: Option<String>,
+
+    /// Also post failures there: stage and reason of a job that ended in the dead letters.
+    #[arg(long, requires = "callback", help_heading = "Jobs")]
+    pub(crate) callback_failures: bool,
 
     /// JSON that callbacks return unchanged.
     #[arg(long, value_name = "JSON", help_heading = "Jobs")]

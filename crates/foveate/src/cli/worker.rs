@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use foveate::net::webhook::Secrets;
 use foveate::queue::JobQueue;
 use foveate::serve::{self, Server};
 use foveate::sink::{SinkError, SinkOptions, VectorSink};
-use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Worker, WorkerOptions};
+use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Setting, Worker, WorkerOptions};
 
-use super::exit::Exit;
+use super::exit::{Exit, Usage};
 use super::service::{self, Lasting, Service};
 use super::service_args::WorkerArgs;
 
@@ -20,6 +20,8 @@ use super::service_args::WorkerArgs;
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
 /// How long the queues must be empty before `--until-empty` stops the worker.
 const EMPTY: Duration = Duration::from_secs(3);
+/// How long a worker whose settings refuse every message waits for another one before it stops.
+const USELESS: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let (_logs, cancel) = service::begin(&args.service, "receiving no more messages, finishing those in flight")?;
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         heartbeat: !args.no_heartbeat,
         backoff: Backoff { base: args.retry, ..Backoff::default() },
         sink,
+        remedy,
         traces: service::TRACES,
         ..WorkerOptions::new(queues.clone(), callbacks)
     };
@@ -42,18 +45,50 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let server = args.listen.map(|listen| watch(listen, &worker)).transpose()?;
     tracing::info!(queues = names.join(", "), model = service.options.model, "receiving messages");
 
-    let mut empty = Lasting::new(EMPTY);
-    service::wait(|| cancel.is_cancelled() || args.until_empty && empty.is_so(is_empty(&worker, &queues)));
+    let (mut empty, mut useless) = (Lasting::new(EMPTY), Lasting::new(USELESS));
+    service::wait(|| {
+        cancel.is_cancelled()
+            || useless.is_so(is_useless(&worker))
+            || args.until_empty && empty.is_so(is_empty(&worker, &queues))
+    });
     let left = worker.stop(args.service.drain);
     if let Some(server) = server {
         server.stop(Duration::from_secs(1));
     }
+    end(args, &worker, left, cancel.is_cancelled())
+}
+
+/// Says what became of the messages. `left` were released unfinished.
+fn end(args: &WorkerArgs, worker: &Worker, left: usize, is_signal: bool) -> anyhow::Result<Exit> {
+    let totals = worker.totals();
     if left > 0 {
-        tracing::warn!(left, "stopped; released the messages that were not done in time");
+        tracing::warn!("stopped: {totals}; released {left} that were not done in time");
         return Ok(Exit::Fault);
     }
-    tracing::info!("stopped; every message that was received is done");
-    Ok(Exit::Complete)
+    tracing::info!("stopped: {totals}");
+    match worker.refusal().filter(|_| !is_signal) {
+        Some(reason) => Err(Usage::from(anyhow!("{reason}; the messages are on the queue again")).into()),
+        None if args.until_empty && totals.dead() + totals.refused > 0 => Ok(Exit::Failures),
+        None => Ok(Exit::Complete),
+    }
+}
+
+/// Tells whether the worker can do nothing with its messages, and no others have come.
+fn is_useless(worker: &Worker) -> bool {
+    worker.held() == 0 && worker.refusal().is_some()
+}
+
+/// The argument that allows a message which the worker refuses.
+fn remedy(setting: Setting) -> Option<&'static str> {
+    Some(match setting {
+        Setting::Callbacks | Setting::CallbackHost => "name the callback's host with --callback-host",
+        Setting::CallbackHttp => "--callback-http allows callbacks over http",
+        Setting::CallbackPrivate | Setting::ImageHost => "--allow-private allows such a host",
+        Setting::Objects => "--object-store allows a bucket",
+        Setting::Sink => "--output stores the vectors",
+        Setting::Task => "--task names the worker's task",
+        _ => return None,
+    })
 }
 
 /// Serves the worker's health and metrics.
@@ -65,10 +100,12 @@ fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<S
     Ok(server)
 }
 
-/// Tells whether the queues and the worker are empty. Brokers count approximately, so the caller asks repeatedly.
+/// Tells whether the worker holds nothing, and the queues only what it gave back because of its settings. Brokers count
+/// approximately, so the caller asks repeatedly.
 fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
-    let nothing = |queue: &Arc<dyn JobQueue>| queue.depth().is_ok_and(|depth| depth.waiting + depth.leased == 0);
-    worker.held() == 0 && queues.iter().all(nothing)
+    let open = |queue: &Arc<dyn JobQueue>| queue.depth().ok().map(|depth| depth.waiting + depth.leased);
+    let open: Option<u64> = queues.iter().map(open).sum();
+    worker.held() == 0 && open.is_some_and(|open| open <= worker.refused() as u64)
 }
 
 fn in_flight_limit(args: &WorkerArgs) -> InFlightLimit {
@@ -90,6 +127,7 @@ fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
         secrets: secrets.map(Arc::new),
         threads: args.callback_threads,
         encoding: args.encoding.into(),
+        failures: args.callback_failures,
         patience: args.callback_patience,
         ..Callbacks::new(client)
     })

@@ -21,12 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use foveate::queue::Depth;
 use foveate_photo_server::{Latency, PhotoServerOptions};
 use foveate_testkit::{python, trials};
 use serde_json::Value;
 
 use brokers::printed;
-use common::run;
+use common::{TINY, run};
 use jobs::{Item, Kind};
 use stage::{Broker, HOLD, Stage, Worker, check_secrets, photos, wait};
 use tally::Tally;
@@ -45,6 +46,9 @@ fn main() -> ExitCode {
         health_metrics_and_logs_tell_all_but_secrets,
         folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more,
         segments_are_whole_and_miss_nobody_though_their_writers_are_killed,
+        a_misconfigured_worker_gives_all_messages_back_and_says_what_it_needs,
+        dead_letters_are_counted_shown_and_put_back_on_nats,
+        dead_letters_are_counted_shown_and_put_back_on_sqs,
     ])
 }
 
@@ -391,7 +395,7 @@ fn folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more() {
     let mut enqueue = stage.foveate("enqueue");
     enqueue.arg(&files).args(["--base", &base, "--callback", &callback, "--id-prefix", "x:", "--metadata", "[1]"]);
     let sent = run(&mut enqueue).expect(0);
-    assert_eq!(sent.stdout, "3 jobs on queue JOBS, 0 failed\n");
+    assert_eq!(sent.stdout, "queue JOBS: 3 new, 0 duplicates dropped, 0 failed\n");
     let output = stage.folder.path().join("ended.log");
     let worker = stage.worker(&["--until-empty"]);
     assert_eq!(worker.ended(seconds(60)), 0);
@@ -468,4 +472,91 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
         let item = Item { kind: Kind::Photo, number };
         assert_eq!(**vectors.entry(stage.photo(item)).or_insert(&row["vector"]), row["vector"], "the same photo");
     }
+}
+
+fn a_misconfigured_worker_gives_all_messages_back_and_says_what_it_needs() {
+    let brokers = [(); 4].map(|()| Broker::nats());
+    let needs = ["--callback-host", "--callback-host", "--callback-http", "--allow-private"];
+    std::thread::scope(|scope| {
+        for (at, broker) in brokers.into_iter().enumerate() {
+            scope.spawn(move || misconfigured(Stage::new(broker, seconds(5), web()), at, needs[at]));
+        }
+    });
+}
+
+/// Runs a worker that lacks the argument `need`, the one on callbacks number `at`.
+fn misconfigured(stage: Stage, at: usize, need: &str) {
+    let items = Item::all(Kind::Photo, 6);
+    stage.enqueue(&items, true);
+    let (host, folder) = (stage.photos.address().to_string(), stage.folder.path().join("vectors"));
+    let mut worker = stage.foveate("worker");
+    worker.args(["--model", TINY, "--until-empty", "-o"]).arg(folder);
+    match at {
+        0 => {}
+        1 => drop(worker.args(["--callback-host", "elsewhere.example", "--callback-http"])),
+        2 => drop(worker.args(["--callback-host", &host])),
+        _ => drop(worker.args(["--callback-host", &host, "--callback-http"])),
+    }
+    let ran = run(&mut worker).expect(2);
+    let last = ran.stderr.lines().last().unwrap();
+    assert!(last.contains("this worker's settings refuse every message, 6 so far") && last.contains(need), "{last}");
+    assert!(!last.contains("only_hosts") && !last.contains("allow_private"), "{last}");
+    assert_eq!((stage.open(), stage.dead_letters().len()), (Some(6), 0));
+    if at == 0 {
+        assert_eq!(stage.worker(&["--until-empty"]).ended(seconds(90)), 0);
+        assert_eq!((stage.photos.callbacks().count(), stage.open()), (6, Some(0)));
+    }
+}
+
+fn dead_letters_are_counted_shown_and_put_back_on_nats() {
+    dead_letters_are_counted_shown_and_put_back(Broker::nats(), 5);
+}
+
+fn dead_letters_are_counted_shown_and_put_back_on_sqs() {
+    dead_letters_are_counted_shown_and_put_back(Broker::sqs(), 0);
+}
+
+/// The broker drops `doubles` of five jobs that are sent a second time.
+fn dead_letters_are_counted_shown_and_put_back(broker: Broker, doubles: u64) {
+    let stage = Stage::new(broker, seconds(5), PhotoServerOptions::default());
+    let items = [Item::all(Kind::Missing, 3), Item::all(Kind::Photo, 2)].concat();
+    stage.enqueue(&items, true);
+    if doubles > 0 {
+        let list = stage.folder.path().join("jobs.ndjson");
+        let text = fs::read_to_string(&list).unwrap().replace('\n', "\r\n\r\n");
+        // As Windows writes it.
+        let utf16 = "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes);
+        fs::write(&list, utf16.collect::<Vec<u8>>()).unwrap();
+        let again = run(stage.foveate("enqueue").arg("--from-list").arg(list)).expect(0);
+        assert_eq!(again.stdout, "queue JOBS: 0 new, 5 duplicates dropped, 0 failed\n");
+        assert!(again.stderr.contains("--id-prefix"), "{}", again.stderr);
+    }
+    let worker = stage.worker(&["--until-empty", "--callback-failures"]);
+    let log = worker.log_path();
+    assert_eq!(worker.ended(seconds(90)), 3);
+    assert!(fs::read_to_string(log).unwrap().contains("stopped: 2 done, 3 dead (3 download)"));
+
+    let calls = stage.photos.callbacks().received().into_iter();
+    let calls: BTreeMap<String, Value> =
+        calls.map(|(key, body)| (key, serde_json::from_slice(&body).unwrap())).collect();
+    let errors: Vec<&Value> = calls.values().map(|call| &call["error"]).filter(|error| !error.is_null()).collect();
+    assert_eq!((calls.len(), errors.len(), &errors[0]["stage"]), (5, 3, &"download".into()), "{calls:?}");
+
+    let stats = stage.queue(&["stats", "--json"], 0).json();
+    let reason = &stats["reasons"][0];
+    assert_eq!((&stats["dead"], &reason["stage"], &reason["count"]), (&3.into(), &"download".into(), &3.into()));
+    assert!(reason["reason"].as_str().unwrap().contains("404"), "{stats}");
+    let peeked = stage.queue(&["peek", "--reason", "404", "--limit", "2", "--json"], 0).stdout;
+    let jobs: Vec<Value> = peeked.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(jobs.len() == 2 && jobs.iter().all(|line| line["job"]["id"] == line["id"]), "{peeked}");
+    let matched = |words: &[&str]| {
+        let told = stage.queue(&[words, &["--json"]].concat(), 0).json();
+        (told["matched"].as_u64().unwrap(), stage.depth().unwrap())
+    };
+    let depth = |waiting, dead| Depth { waiting, leased: 0, dead };
+    assert_eq!(matched(&["redrive", "--dry-run"]), (3, depth(0, 3)));
+    assert_eq!(matched(&["redrive", "--id", "Missing-0"]), (1, depth(1, 2)));
+    assert_eq!(matched(&["redrive", "--stage", "decode"]), (0, depth(1, 2)));
+    assert!(stage.queue(&["purge-dead"], 2).stderr.contains("--all"));
+    assert_eq!(matched(&["purge-dead", "--stage", "download"]), (2, depth(1, 0)));
 }

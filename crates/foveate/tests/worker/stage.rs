@@ -18,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::brokers::{AwsServer, NatsServer, printed};
-use crate::common::{TINY, foveate, run};
+use crate::common::{Ran, TINY, foveate, run};
 use crate::jobs::Item;
 
 /// The secret that signs callbacks, and the query in addresses. Both must stay out of logs.
@@ -148,6 +148,15 @@ impl Stage {
         }
         program.args(["--queue", &self.broker.address(), "--create", "--lease", &self.lease.as_secs_f64().to_string()]);
         program
+    }
+
+    /// Runs a command of `foveate queue`, which must exit with `code`.
+    pub(crate) fn queue(&self, words: &[&str], code: i32) -> Ran {
+        let mut program = foveate();
+        if let Broker::Sqs(server) = &self.broker {
+            program.envs(server.environment());
+        }
+        run(program.arg("queue").args(words).args(["--queue", &self.broker.address()])).expect(code)
     }
 
     /// Puts the items on the queue, as a user would.
@@ -326,6 +335,10 @@ impl Worker {
     /// Returns the first log line with this message.
     pub(crate) fn says(&self, message: &str) -> Option<Value> {
         self.lines(true).into_iter().find(|line| line["message"] == message)
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.log.clone()
     }
 
     pub(crate) fn log_text(&self) -> String {

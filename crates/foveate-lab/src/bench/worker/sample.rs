@@ -105,7 +105,7 @@ fn send(queue: &Watched, server: &PhotoServer, requests: usize) -> Result<(), La
         job.to_json().map(|body| Message { id, body }).map_err(wrong)
     };
     let messages = (0..requests).map(message).collect::<Result<Vec<_>, _>>()?;
-    queue.send(&messages).into_iter().collect::<Result<(), _>>().map_err(wrong)
+    queue.send(&messages).into_iter().try_for_each(|sent| sent.map(drop)).map_err(wrong)
 }
 
 /// Returns the path of a request's photo. The server has the set's photos and repeats them.

@@ -3,7 +3,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foveate_core::lock;
-use foveate_queue::{DeadLetter, Delivery, Depth, JobQueue, MemoryQueue, Message, QueueError, Receipt};
+use foveate_queue::{
+    Buried, DeadLetter, Delivery, Depth, Fate, JobQueue, MemoryQueue, Message, QueueError, Receipt, Sent,
+};
 
 use crate::LabError;
 use crate::bench::cells::wrong;
@@ -98,7 +100,7 @@ impl JobQueue for Watched {
         self.inner.max_receive()
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
+    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
         self.inner.send(messages)
     }
 
@@ -138,9 +140,17 @@ impl JobQueue for Watched {
         results
     }
 
+    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+        self.inner.renew(delivery)
+    }
+
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.fail(format!("request {} failed ({}): {}", delivery.id, why.stage, why.reason));
         self.inner.dead_letter(delivery, why)
+    }
+
+    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+        self.inner.review(judge)
     }
 
     fn depth(&self) -> Result<Depth, QueueError> {
@@ -155,7 +165,7 @@ mod tests {
     fn queue(messages: usize) -> (Watched, Vec<Delivery>) {
         let queue = Watched::new();
         let message = |n: usize| Message { id: n.to_string(), body: Vec::new() };
-        queue.send(&(0..messages).map(message).collect::<Vec<_>>()).into_iter().for_each(Result::unwrap);
+        queue.send(&(0..messages).map(message).collect::<Vec<_>>()).into_iter().for_each(|sent| assert!(sent.is_ok()));
         let deliveries = queue.receive(messages, Duration::ZERO).unwrap();
         (queue, deliveries)
     }

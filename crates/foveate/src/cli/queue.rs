@@ -1,0 +1,159 @@
+//! `foveate queue`: a queue's counts and dead letters.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{anyhow, bail};
+use chrono::{DateTime, Utc};
+use foveate::queue::{Buried, DeadLetter, Fate, JobQueue, one_line};
+use serde_json::{Value, json};
+
+use super::console;
+use super::exit::{Exit, Usage};
+use super::service;
+use super::service_args::{FilterArgs, QueueArgs, QueueCommand, QueueNameArgs};
+
+/// Most kinds of dead letters that `stats` prints.
+const KINDS: usize = 20;
+/// Most bytes of a reason in a line.
+const REASON: usize = 160;
+
+pub(crate) fn run(command: &QueueCommand) -> anyhow::Result<Exit> {
+    match command {
+        QueueCommand::Stats { queue } => stats(queue)?,
+        QueueCommand::Peek { queue, filter, limit } => peek(queue, filter, *limit)?,
+        QueueCommand::Redrive { queue, filter, dry_run } => {
+            change(queue, filter, Fate::PutBack, *dry_run, ["put back", "would put back"])?
+        }
+        QueueCommand::PurgeDead { queue, filter, all, dry_run } => {
+            if filter.is_empty() && !all {
+                return Err(Usage::from(anyhow!(NOTHING_NAMED)).into());
+            }
+            change(queue, filter, Fate::Remove, *dry_run, ["removed", "would remove"])?
+        }
+    }
+    Ok(Exit::Complete)
+}
+
+const NOTHING_NAMED: &str = "name the dead letters to remove (--stage, --reason, --id), or --all";
+
+fn open(args: &QueueNameArgs) -> anyhow::Result<Arc<dyn JobQueue>> {
+    let options = QueueArgs { queue_option: args.queue_option.clone(), lease: None, create: false };
+    // Nothing is received here, so any broker's delivery limit will do.
+    service::queue(&args.queue, &options, 1)
+}
+
+fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
+    let queue = open(args)?;
+    let depth = queue.depth()?;
+    let mut kinds: BTreeMap<(String, String), u64> = BTreeMap::new();
+    queue.review(&mut |Buried { why: DeadLetter { stage, reason }, .. }| {
+        *kinds.entry((stage.clone(), reason.clone())).or_default() += 1;
+        Fate::Keep
+    })?;
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    let (name, mut out) = (queue.name(), console::stdout());
+    if args.json {
+        let kind = |((stage, reason), count)| json!({ "stage": stage, "reason": reason, "count": count });
+        let reasons: Vec<Value> = kinds.into_iter().map(kind).collect();
+        let (waiting, leased, dead) = (depth.waiting, depth.leased, depth.dead);
+        let all = json!({ "queue": name, "waiting": waiting, "leased": leased, "dead": dead, "reasons": reasons });
+        return Ok(writeln!(out, "{all}")?);
+    }
+    writeln!(out, "queue {name}: {} waiting, {} leased, {} dead", depth.waiting, depth.leased, depth.dead)?;
+    for ((stage, reason), count) in kinds.iter().take(KINDS) {
+        writeln!(out, "{count:>8}  {:<10}  {}", or_dash(stage), one_line(reason, REASON))?;
+    }
+    match kinds.len().saturating_sub(KINDS) {
+        0 => Ok(()),
+        others => Ok(writeln!(out, "          … and {others} other reasons")?),
+    }
+}
+
+fn peek(args: &QueueNameArgs, filter: &FilterArgs, limit: usize) -> anyhow::Result<()> {
+    let (queue, mut shown, mut printed) = (open(args)?, 0, Ok(()));
+    queue.review(&mut |letter| {
+        if shown == limit || printed.is_err() {
+            return Fate::End;
+        }
+        if filter.covers(letter) {
+            shown += 1;
+            printed = print(letter, args.json);
+        }
+        Fate::Keep
+    })?;
+    Ok(printed?)
+}
+
+/// Prints a dead letter on one line. Only JSON has the job itself, which may hold secrets.
+fn print(letter: &Buried, is_json: bool) -> std::io::Result<()> {
+    let Buried { id, why: DeadLetter { stage, reason }, since, is_whole, body } = letter;
+    let since = since.map(|since| DateTime::<Utc>::from(since).format("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let mut out = console::stdout();
+    if is_json {
+        let text = || Value::from(String::from_utf8_lossy(body));
+        let job = serde_json::from_slice(body).unwrap_or_else(|_| text());
+        let line = json!({
+            "id": id, "stage": stage, "reason": reason, "since": since, "whole": is_whole, "job": job,
+        });
+        return writeln!(out, "{line}");
+    }
+    let since = since.as_deref().unwrap_or("-");
+    writeln!(out, "{since}  {:<10}  {id}  {}", or_dash(stage), one_line(reason, REASON))
+}
+
+/// Puts back or removes the dead letters that the filter covers.
+fn change(
+    args: &QueueNameArgs,
+    filter: &FilterArgs,
+    fate: Fate,
+    dry_run: bool,
+    [done, would]: [&str; 2],
+) -> anyhow::Result<()> {
+    let queue = open(args)?;
+    let (mut all, mut matched, mut cut) = (0_u64, 0_u64, 0_u64);
+    let reviewed = queue.review(&mut |letter| {
+        all += 1;
+        if !filter.covers(letter) {
+            return Fate::Keep;
+        }
+        if fate == Fate::PutBack && !letter.is_whole {
+            cut += 1;
+            return Fate::Keep;
+        }
+        matched += 1;
+        if dry_run { Fate::Keep } else { fate }
+    });
+    if let Err(error) = reviewed {
+        bail!("{error}; {done} about {matched} of the first {all} dead letters, and the same command goes on");
+    }
+    let (name, verb) = (queue.name(), if dry_run { would } else { done });
+    let mut out = console::stdout();
+    if args.json {
+        let counts = json!({ "queue": name, "dead": all, "matched": matched, "cut": cut, "dry_run": dry_run });
+        return Ok(writeln!(out, "{counts}")?);
+    }
+    writeln!(out, "queue {name}: {verb} {matched} of {all} dead letters")?;
+    match cut {
+        0 => Ok(()),
+        cut => Ok(writeln!(out, "{cut} stay: their jobs were too large, and are cut")?),
+    }
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+impl FilterArgs {
+    fn is_empty(&self) -> bool {
+        self.stage.is_none() && self.reason.is_none() && self.id.is_empty()
+    }
+
+    fn covers(&self, Buried { id, why, .. }: &Buried) -> bool {
+        self.stage.as_ref().is_none_or(|stage| *stage == why.stage)
+            && self.reason.as_ref().is_none_or(|text| why.reason.contains(text.as_str()))
+            && (self.id.is_empty() || self.id.contains(id))
+    }
+}
