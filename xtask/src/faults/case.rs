@@ -99,8 +99,8 @@ impl Case<'_> {
             Attack::Race { .. } => self.race(bench, place)?,
             Attack::Chain { .. } => self.chain(bench, place)?,
             Attack::Damage { .. } => {
-                self.damage(bench, place)?;
-                return self.rerun(bench, place, Rerun::MayRefuse);
+                let what = self.damage(bench, place)?;
+                return self.rerun(bench, place, Rerun::MayRefuse).context(what);
             }
             Attack::OpenFiles(how) => self.treat_open_files(bench, place, how)?,
         }
@@ -112,7 +112,7 @@ impl Case<'_> {
         let mut job = bench.main_job(place, self.scenario);
         inject::hit(&mut job, at, fault);
         let ran = bench.run(place, &mut job)?;
-        let tree = self.check_end(&ran, place, fault)?;
+        let tree = self.check_end(&ran, place, fault, &self.calm.before)?;
         let is_clean_up =
             self.calm.calls.get(at - 1).is_some_and(|call| matches!(call.kind, Kind::Unlink | Kind::Rmdir));
         if is_clean_up && fault != Fault::Kill && self.is_done(&tree) {
@@ -121,9 +121,9 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What holds after every run: a code and a message that fit, and nothing half-made under the final name. Returns
-    /// what the run left.
-    fn check_end(&self, ran: &Ran, place: &Place, fault: Fault) -> Result<Tree> {
+    /// What holds after every run: a code and a message that fit, and nothing half-made under the final name. `found`
+    /// is what the run began with. Returns what it left.
+    fn check_end(&self, ran: &Ran, place: &Place, fault: Fault, found: &Tree) -> Result<Tree> {
         let tree = place.tree()?;
         let outputs = place.outputs.to_string_lossy();
         let says_why = ran.stderr.lines().any(|line| line.starts_with("error: ") && line.contains(&*outputs));
@@ -132,7 +132,7 @@ impl Case<'_> {
             Some(0) => self.check_done(&tree)?,
             Some(1) => ensure!(says_why, "no message that names a file: {ran}"),
             // The same code as for a command line that cannot work.
-            Some(2) if tree == self.calm.before => ensure!(says_why, "no message that names a file: {ran}"),
+            Some(2) if tree == *found => ensure!(says_why, "no message that names a file: {ran}"),
             _ => bail!("the run ends in {ran}"),
         }
         self.check_whole(&tree)?;
@@ -227,6 +227,7 @@ impl Case<'_> {
         // After a map that failed, LMDB records a smaller one: other bytes, but the same rows.
         let is_drawn = |at: &usize| self.calm.calls[at - 1].kind != Kind::Map;
         let calls: Vec<usize> = (1..=self.calm.calls.len()).filter(is_drawn).collect();
+        let mut found = self.calm.before.clone();
         for _ in 0..2 + random.below(4) {
             let at = calls[random.below(calls.len() as u64) as usize];
             let faults = Fault::of(&self.calm.calls[at - 1]);
@@ -234,13 +235,14 @@ impl Case<'_> {
             let mut job = bench.main_job(place, self.scenario);
             inject::hit(&mut job, at, fault);
             let ran = bench.run(place, &mut job)?;
-            self.check_end(&ran, place, fault).with_context(|| format!("after {at}/{fault}"))?;
+            let checked = self.check_end(&ran, place, fault, &found);
+            found = checked.with_context(|| format!("after {at}/{fault}"))?;
         }
         Ok(())
     }
 
-    /// Damages one of the files that the job wrote before it was killed, or ended.
-    fn damage(&self, bench: &Bench, place: &Place) -> Result<()> {
+    /// Damages one of the files that the job wrote before it was killed, or ended. Returns what it did.
+    fn damage(&self, bench: &Bench, place: &Place) -> Result<String> {
         let mut random = Random::named(self.seed, &self.to_string());
         let mut job = bench.main_job(place, self.scenario);
         // One past the last call lets the job end.
@@ -251,24 +253,28 @@ impl Case<'_> {
         let own = tree.iter().filter(|(path, entry)| self.calm.before.get(path) != Some(entry));
         let files: Vec<(&PathBuf, &Vec<u8>)> = own.filter_map(|(path, entry)| Some((path, entry.data()?))).collect();
         if files.is_empty() {
-            return Ok(());
+            return Ok(format!("killed at call {at}"));
         }
-        let (path, data) = files[random.below(files.len() as u64) as usize];
-        let path = place.outputs.join(path);
-        match damaged(&path, data, &mut random) {
-            Some(data) => fs::write(path, data)?,
-            None => fs::remove_file(path)?,
-        }
-        Ok(())
+        let (name, data) = files[random.below(files.len() as u64) as usize];
+        let path = place.outputs.join(name);
+        let what = match damaged(&path, data, &mut random) {
+            Some(left) if left.len() == data.len() => fs::write(path, left).map(|()| "with another bit".to_owned())?,
+            Some(left) => fs::write(path, &left).map(|()| format!("cut to {} bytes", left.len()))?,
+            None => fs::remove_file(path).map(|()| "removed".to_owned())?,
+        };
+        Ok(format!("killed at call {at}, {} {what}", name.display()))
     }
 
     fn treat_open_files(&self, bench: &Bench, place: &Place, how: OpenFiles) -> Result<()> {
         let mut job = bench.main_job(place, self.scenario);
         inject::treat_open_files(&mut job, how);
         bench.run(place, &mut job)?.expect_success()?;
-        match self.calm.after.difference(&place.tree()?) {
-            Some(difference) => bail!("it removes files before it closes them: {difference}"),
-            None => Ok(()),
+        let tree = place.tree()?;
+        match (how, self.calm.after.difference(&tree)) {
+            // Another process may have to find the lock until the end.
+            (OpenFiles::Refuse, _) => self.check_done(&tree),
+            (OpenFiles::Hide, Some(difference)) => bail!("it removes files before it closes them: {difference}"),
+            (OpenFiles::Hide, None) => Ok(()),
         }
     }
 }

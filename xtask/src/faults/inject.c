@@ -6,7 +6,6 @@
  *   FAULTS_DO=short       a write takes only half of its bytes
  *   FAULTS_DO=full        a write takes only half, and from then on whatever takes space fails with ENOSPC
  *   FAULTS_DO=kill        SIGKILL before the call
- *   FAULTS_DO=kill-after  SIGKILL after the call
  *   FAULTS_DO=run CMD     a shell runs CMD to its end before the call, undisturbed
  *
  *   FAULTS_TRACE=FILE     record every call with its data; trace.rs reads it
@@ -31,7 +30,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum action { NONE, ERRNO, SHORT, FULL, KILL, KILL_AFTER, RUN };
+enum action { NONE, ERRNO, SHORT, FULL, KILL, RUN };
 
 static const char *under, *command, *open_files;
 static int trace = -1, action_errno, disk_is_full;
@@ -53,7 +52,7 @@ struct call {
 __attribute__((constructor)) static void read_environment(void)
 {
     static const struct { const char *name; enum action action; } actions[] = {
-        { "short", SHORT }, { "full", FULL }, { "kill", KILL }, { "kill-after", KILL_AFTER },
+        { "short", SHORT }, { "full", FULL }, { "kill", KILL },
     };
     const char *act = getenv("FAULTS_DO"), *file = getenv("FAULTS_TRACE"), *n = getenv("FAULTS_AT");
     for (size_t i = 0; act && i < sizeof actions / sizeof *actions; i++)
@@ -182,8 +181,6 @@ static long end(struct call *call, long result)
     int error = errno;
     if (trace >= 0)
         record(call, result < 0 ? -error : result);
-    if (call->hit && action == KILL_AFTER)
-        die();
     pthread_mutex_unlock(&one_call);
     errno = error;
     return result;

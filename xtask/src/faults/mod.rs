@@ -13,7 +13,6 @@ mod bench;
 mod case;
 mod disk;
 mod inject;
-mod known;
 mod random;
 mod scenario;
 mod trace;
@@ -125,7 +124,10 @@ fn attack_all(root: &Path, bench: &Bench, args: &Args) -> Result<usize> {
     for scenario in SCENARIOS.iter().filter(|scenario| args.takes_scenario(scenario.name)) {
         match bench.calm(scenario) {
             Ok(calm) => calms.push((scenario, calm)),
-            Err(error) => failed += usize::from(is_news(scenario.name, &format!("{error:#}"), args)),
+            Err(error) => {
+                report(scenario.name, &error, args);
+                failed += 1;
+            }
         }
     }
     read_all(root, bench, &calms)?;
@@ -227,9 +229,8 @@ fn run_all(bench: &Bench, cases: &[Case<'_>], args: &Args) -> usize {
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = case.run(bench, !args.only.is_empty())
-                && is_news(&case.to_string(), &format!("{error:#}"), args)
-            {
+            if let Err(error) = case.run(bench, !args.only.is_empty()) {
+                report(&case.to_string(), &error, args);
                 failed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -239,12 +240,7 @@ fn run_all(bench: &Bench, cases: &[Case<'_>], args: &Args) -> usize {
     failed.into_inner()
 }
 
-/// Prints a failure with the command that reproduces it, unless it is known.
-fn is_news(case: &str, message: &str, args: &Args) -> bool {
-    if let Some(reason) = known::reason(case, message) {
-        println!("known {case}: {reason}");
-        return false;
-    }
-    println!("FAILED {case}: {message}\n  cargo xtask faults --seed {} --only {case}", args.seed);
-    true
+/// Prints a failure, and the command that reproduces it.
+fn report(case: &str, error: &anyhow::Error, args: &Args) {
+    println!("FAILED {case}: {error:#}\n  cargo xtask faults --seed {} --only {case}", args.seed);
 }

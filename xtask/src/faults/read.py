@@ -19,8 +19,7 @@ def parquet(file):
 def npy(file):
     import numpy as np
 
-    places = [Path(f"{file}.ids.csv"), file.with_suffix(".ids.csv")]
-    with next(place for place in places if place.exists()).open(newline="", encoding="utf-8") as ids:
+    with open(f"{file}.ids.csv", newline="", encoding="utf-8") as ids:
         rows = list(csv.DictReader(ids))
     vectors = np.load(file)
     assert len(rows) == len(vectors), f"{file}: {len(rows)} ids for {len(vectors)} vectors"
