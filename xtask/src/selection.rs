@@ -12,7 +12,7 @@ use crate::setup;
 use crate::tree::Tree;
 
 /// Every backend in the facade, the parity tests and the benches. Not `--all-features`, which would need nvcc.
-const FEATURES: &str = "foveate/native,foveate/candle,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
+const FEATURES: &str = "foveate/native,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
     foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native";
 /// Profile overrides with which the tests run.
 const CHECKED: &str = "xtask/checked.toml";

@@ -41,7 +41,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let start = Instant::now();
     let mut failed = run_all(programs)?;
     println!("run in {:.0} s", start.elapsed().as_secs_f64());
-    if succeed(cargo()?.arg("--doc")).is_err() {
+    if succeed(cargo()?.args(["--doc", "--no-fail-fast"])).is_err() {
         failed.push("documentation".to_owned());
     }
     ensure!(failed.is_empty(), "{} test programs failed: {}", failed.len(), failed.join(", "));
@@ -57,7 +57,8 @@ struct Program {
     folder: PathBuf,
 }
 
-/// Builds all tests. The largest programs come first: these run longest, and none of them should be left at the end.
+/// Builds all tests. Those that run longest come first, so that none of them is left at the end: the facade's, which
+/// start its binary many times, and then the largest.
 fn build(mut cargo: Command) -> Result<Vec<Program>> {
     cargo.args(["--no-run", "--message-format=json-render-diagnostics"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("cannot start cargo")?;
@@ -69,7 +70,10 @@ fn build(mut cargo: Command) -> Result<Vec<Program>> {
     }
     let status = child.wait()?;
     ensure!(status.success(), "the tests cannot be built ({status})");
-    programs.sort_by_key(|program| std::cmp::Reverse(fs::metadata(&program.path).map_or(0, |file| file.len())));
+    programs.sort_by_key(|program| {
+        let len = fs::metadata(&program.path).map_or(0, |file| file.len());
+        (!program.folder.ends_with("crates/foveate"), std::cmp::Reverse(len))
+    });
     Ok(programs)
 }
 
