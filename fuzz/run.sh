@@ -3,7 +3,8 @@
 #
 # Needs only a Rust toolchain (any channel) and a C++ compiler for libFuzzer: this script passes the flags for coverage
 # instrumentation that `cargo fuzz` would pass. Seeds are the committed samples and fixtures, the larger shared data set
-# if present, and fuzz/seeds/TARGET. libFuzzer's corpus stays in target/fuzz/corpus.
+# if present, and fuzz/seeds/TARGET. libFuzzer's corpus stays in target/fuzz/corpus. Runs of a few seconds are those of
+# CI: they draw the same inputs each time, so that a change fails for its own faults alone.
 set -eu
 
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
@@ -11,6 +12,7 @@ shift
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root/fuzz"
 work=${FUZZ_DIR:-$root/target/fuzz}
+if [ "$seconds" -le 5 ]; then seed=1; else seed=0; fi
 host=$(rustc -vV | sed -n 's/^host: //p')
 if [ $# -eq 0 ]; then
     for file in fuzz_targets/*.rs; do set -- "$@" "$(basename "$file" .rs)"; done
@@ -37,7 +39,7 @@ for target in "$@"; do
     log="$work/$target.log"
     # shellcheck disable=SC2086
     if ! "$work/build/$host/release/$target" "$work/corpus/$target" $seeds -artifact_prefix="$work/artifacts/$target/" \
-        -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -seed="$seed" -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         >"$log" 2>&1; then
         tail -n 60 "$log"
         echo "$target FAILED; the input is in $work/artifacts/$target" >&2
