@@ -193,7 +193,7 @@ mod tests {
         }
         assert_eq!(Device::parse("cuda").unwrap(), Device::Cuda(0));
         for name in ["", "cpu:0", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2", "CUDA:0"] {
-            let error = Device::parse(name).unwrap_err().to_string();
+            let error = foveate_core::error_chain(&Device::parse(name).unwrap_err());
             assert!(error.contains("there is no such device; ort has cpu, cuda:N and tensorrt:N"), "{error}");
         }
     }
