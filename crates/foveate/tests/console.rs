@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{PHOTOS, embed, foveate, long_list, run};
+use common::{PHOTOS, embed, ended, foveate, long_list, run};
 
 #[test]
 fn a_reader_that_went_away_changes_no_exit_code() {
@@ -69,10 +69,10 @@ fn one_signal_stops_a_run_whose_standard_error_is_dead_or_blocked() {
         let mut command = embed(&folder.path().join(name));
         command.arg("--from-list").arg(&list).args(quiet.then_some("-q")).stdout(Stdio::null()).stderr(stderr);
         let mut child = command.spawn().unwrap();
-        wait_for_signal_handler(&child);
+        wait_for_signal_handler(&mut child);
         let sent = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
         assert!(sent.success());
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        assert_eq!(ended(child).code(), Some(130), "{signal}");
         let rest = run(embed(&folder.path().join(name)).arg("--from-list").arg(&list).args(["--dry-run", "--json"]));
         assert!(rest.expect(0).json()["left"].as_u64().unwrap() > 0, "it was stopped on its way");
     }
@@ -80,14 +80,16 @@ fn one_signal_stops_a_run_whose_standard_error_is_dead_or_blocked() {
 }
 
 /// Waits until the process handles SIGHUP, SIGINT and SIGTERM.
-fn wait_for_signal_handler(child: &Child) {
+fn wait_for_signal_handler(child: &mut Child) {
     const HANDLED: u64 = 1 | 1 << 1 | 1 << 14;
+    let status = format!("/proc/{}/status", child.id());
     let caught = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let status = fs::read_to_string(&status).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap()
     };
     while caught() & HANDLED != HANDLED {
+        assert!(child.try_wait().unwrap().is_none(), "it ended without handling signals");
         sleep(Duration::from_millis(2));
     }
 }

@@ -77,16 +77,43 @@ fn has_room(stream: &impl AsFd) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     loop {
         let mut wanted = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
-        match poll(&mut wanted, PollTimeout::from(100_u8)) {
-            Ok(0) | Err(nix::errno::Errno::EINTR) if !STOPPING.load(Ordering::SeqCst) => {}
-            Ok(0) => return false,
-            // The write finds what is wrong with the stream.
-            _ => return true,
+        let polled = poll(&mut wanted, PollTimeout::from(100_u8));
+        if let Some(has_room) = judge(polled, STOPPING.load(Ordering::SeqCst)) {
+            return has_room;
         }
+    }
+}
+
+/// What one poll found, or `None` to poll again. The signal that asks the program to stop also interrupts a poll, which
+/// then tells nothing about room: a write would wait for ever.
+#[cfg(unix)]
+fn judge(polled: nix::Result<i32>, is_stopping: bool) -> Option<bool> {
+    match polled {
+        Ok(0) => is_stopping.then_some(false),
+        Err(nix::errno::Errno::EINTR) => None,
+        // The write finds what is wrong with the stream.
+        _ => Some(true),
     }
 }
 
 #[cfg(not(unix))]
 fn has_room(_: &impl AsFd) -> bool {
     true
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn an_interrupted_poll_tells_nothing_about_room() {
+        for is_stopping in [false, true] {
+            assert_eq!(judge(Err(Errno::EINTR), is_stopping), None);
+            assert_eq!(judge(Ok(1), is_stopping), Some(true));
+            assert_eq!(judge(Err(Errno::EBADF), is_stopping), Some(true));
+        }
+        assert_eq!([false, true].map(|is_stopping| judge(Ok(0), is_stopping)), [None, Some(false)]);
+    }
 }

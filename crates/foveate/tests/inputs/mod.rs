@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::common::{PHOTOS, embed, run};
+use super::common::{PHOTOS, embed, ended, run};
 
 /// Makes `count` files of one photo in `folder`, and returns their paths in order.
 fn copies(folder: &Path, count: usize) -> Vec<PathBuf> {
@@ -130,7 +130,7 @@ fn one_signal_ends_a_listing_that_waits_for_its_list() {
         // More than fits into a pipe, so that the program has begun to read when all is written.
         stdin.write_all("a.jpg\n".repeat(100_000).as_bytes()).unwrap();
         signal(&child, name);
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{name}");
+        assert_eq!(ended(child).code(), Some(130), "{name}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
 }
