@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::cargo::{cargo, forget_package, shell, succeed};
-use crate::{bench_matrix, examples, faults, kernels, new_backend, readme, selection, setup, tidy};
+use crate::{bench_matrix, clock, examples, faults, kernels, new_backend, readme, selection, setup, tidy};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -144,20 +144,30 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         });
         return Ok(());
     }
-    let mut times = Vec::new();
-    for step in STEPS.iter().filter(|step| is_chosen(step, args)) {
-        println!("\n==> {}: {}", step.name, step.about);
-        let (start, cpu) = (Instant::now(), processor_time());
-        let outcome = (step.run)(Ci { root, full: args.full }).with_context(|| format!("step '{}'", step.name))?;
-        let time = Time { step: step.name, wall: start.elapsed(), processor: processor_time() - cpu };
-        match outcome {
-            Outcome::Done => println!("<== {}: ok, {:.1} s", step.name, time.wall.as_secs_f64()),
-            Outcome::NotRun(reason) => println!("<== {}: n/a ({reason})", step.name),
-        }
-        times.push(time);
+    if !args.full {
+        println!("{} of at most {} minutes", clock::elapsed(), clock::BUDGET.as_secs() / 60);
     }
+    let mut times = Vec::new();
+    let done = STEPS.iter().filter(|step| is_chosen(step, args)).try_for_each(|step| {
+        times.push(run_step(step, Ci { root, full: args.full })?);
+        let left = clock::elapsed().left();
+        ensure!(args.full || !left.is_zero(), "the check took longer than {} minutes", clock::BUDGET.as_secs() / 60);
+        Ok(())
+    });
     report(&times);
-    Ok(())
+    done
+}
+
+fn run_step(step: &Step, ci: Ci<'_>) -> Result<Time> {
+    println!("\n{} ==> {}: {}", clock::elapsed(), step.name, step.about);
+    let (start, cpu) = (Instant::now(), processor_time());
+    let outcome = (step.run)(ci).with_context(|| format!("step '{}'", step.name))?;
+    let time = Time { step: step.name, wall: start.elapsed(), processor: processor_time() - cpu };
+    match outcome {
+        Outcome::Done => println!("{} <== {}: ok, {:.1} s", clock::elapsed(), step.name, time.wall.as_secs_f64()),
+        Outcome::NotRun(reason) => println!("{} <== {}: n/a ({reason})", clock::elapsed(), step.name),
+    }
+    Ok(time)
 }
 
 struct Time {
@@ -304,6 +314,7 @@ fn logged(ci: Ci<'_>, command: &str, log: &str) -> Result<Outcome> {
     fs::create_dir_all(&logs)?;
     let mut log = fs::File::create(logs.join(log))?;
     let mut shell = shell(ci.root, command);
+    shell.env(clock::STARTED, clock::started());
     if ci.full {
         shell.env("FOVEATE_TESTS", "full");
     }

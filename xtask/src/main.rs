@@ -6,6 +6,7 @@
 mod bench_matrix;
 mod cargo;
 mod ci;
+mod clock;
 mod examples;
 mod faults;
 mod gpu_bundle;

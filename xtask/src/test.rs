@@ -4,18 +4,19 @@
 //! half of a small machine would be idle. With arguments, `cargo test` runs as usual.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::cargo::{forget_package, succeed};
-use crate::selection;
+use crate::cargo::{forget_package, succeed, target};
+use crate::{clock, selection};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,6 +28,9 @@ pub(crate) struct Args {
     args: Vec<String>,
 }
 
+/// The programs that take a minute or more, longest first. Some wait for most of it, some compute.
+const LONGEST: [&str; 5] =
+    ["tests parity", "foveate-encode-fused cuda", "foveate worker", "foveate lab", "foveate cuda"];
 /// Programs that run at the same time. Each has as many threads as the machine has cores.
 const AT_ONCE: usize = 2;
 
@@ -37,15 +41,30 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     let start = Instant::now();
     let programs = build(cargo()?)?;
-    println!("{} test programs, built in {:.0} s", programs.len(), start.elapsed().as_secs_f64());
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{} {} test programs, built in {seconds:.0} s", clock::elapsed(), programs.len());
     let start = Instant::now();
-    let mut failed = run_all(programs)?;
-    println!("run in {:.0} s", start.elapsed().as_secs_f64());
-    if succeed(cargo()?.args(["--doc", "--no-fail-fast"])).is_err() {
+    let outputs = target(root).join("test-outputs");
+    fs::create_dir_all(&outputs)?;
+    let mut failed = run_all(programs, &outputs)?;
+    println!("{} run in {:.0} s", clock::elapsed(), start.elapsed().as_secs_f64());
+    let mut documentation = cargo()?;
+    documentation.args(["--doc", "--no-fail-fast"]);
+    if !run_program("documentation", &mut documentation, &outputs)? {
         failed.push("documentation".to_owned());
+    }
+    for name in &failed {
+        println!("\nThe end of {name}'s output, once more:\n{}", end_of(&fs::read_to_string(log(&outputs, name))?));
     }
     ensure!(failed.is_empty(), "{} test programs failed: {}", failed.len(), failed.join(", "));
     Ok(())
+}
+
+/// The last lines of a text: the end of CI's log is where failures are looked for.
+fn end_of(text: &str) -> String {
+    const LINES: usize = 50;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 /// A test program, as cargo built it.
@@ -58,7 +77,7 @@ struct Program {
 }
 
 /// Builds all tests. Those that run longest come first, so that none of them is left at the end: the facade's, which
-/// start its binary many times, and then the largest.
+/// start its binary many times, are among them; of the others, the largest.
 fn build(mut cargo: Command) -> Result<Vec<Program>> {
     cargo.args(["--no-run", "--message-format=json-render-diagnostics"]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = cargo.spawn().context("cannot start cargo")?;
@@ -71,8 +90,9 @@ fn build(mut cargo: Command) -> Result<Vec<Program>> {
     let status = child.wait()?;
     ensure!(status.success(), "the tests cannot be built ({status})");
     programs.sort_by_key(|program| {
+        let place = LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len());
         let len = fs::metadata(&program.path).map_or(0, |file| file.len());
-        (!program.folder.ends_with("crates/foveate"), std::cmp::Reverse(len))
+        (place, !program.folder.ends_with("crates/foveate"), std::cmp::Reverse(len))
     });
     Ok(programs)
 }
@@ -88,13 +108,13 @@ fn program(message: &Value) -> Option<Program> {
 }
 
 /// Runs the programs and returns the names of those that failed.
-fn run_all(programs: Vec<Program>) -> Result<Vec<String>> {
+fn run_all(programs: Vec<Program>, outputs: &Path) -> Result<Vec<String>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || -> Result<Vec<String>> {
         let mut failed = Vec::new();
         while let Some(program) = next() {
-            if !program.run()? {
+            if !run_program(&program.name, &mut program.command(), outputs)? {
                 failed.push(program.name);
             }
         }
@@ -111,21 +131,67 @@ fn run_all(programs: Vec<Program>) -> Result<Vec<String>> {
 }
 
 impl Program {
-    /// Runs the program in its package's folder and prints its output at its end, whole. Returns whether it passed.
-    fn run(&self) -> Result<bool> {
-        let start = Instant::now();
+    /// Runs the program in its package's folder.
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        forget_package(command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).stdin(Stdio::null()));
-        let output = command.output().with_context(|| format!("cannot start {}", self.path.display()))?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "\n     Running {} ({:.1} s)", self.name, start.elapsed().as_secs_f64())?;
-        out.write_all(&output.stdout)?;
-        out.write_all(&output.stderr)?;
-        if !output.status.success() {
-            writeln!(out, "{} failed ({})", self.name, output.status)?;
-        }
-        Ok(output.status.success())
+        forget_package(command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder));
+        command
     }
+}
+
+/// Runs tests and prints their output at their end, whole. Returns whether they passed.
+fn run_program(name: &str, command: &mut Command, outputs: &Path) -> Result<bool> {
+    let start = Instant::now();
+    let limit = limit();
+    let path = log(outputs, name);
+    let status = run_limited(command, &path, limit).with_context(|| format!("cannot run {name}"))?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "\n{}      Running {name} ({:.1} s)", clock::elapsed(), start.elapsed().as_secs_f64())?;
+    io::copy(&mut File::open(&path)?, &mut out)?;
+    match status {
+        Some(status) if status.success() => return Ok(true),
+        Some(status) => writeln!(out, "{name} failed ({status})")?,
+        None => writeln!(out, "{name} failed: it hung, and was killed after {} s", limit.as_secs())?,
+    }
+    Ok(false)
+}
+
+fn log(outputs: &Path, name: &str) -> PathBuf {
+    outputs.join(format!("{}.log", name.replace(' ', "-")))
+}
+
+/// The time that one program may take.
+fn limit() -> Duration {
+    const MINUTE: Duration = Duration::from_secs(60);
+    match std::env::var_os("FOVEATE_TESTS").is_some_and(|form| form == "full") {
+        true => 60 * MINUTE,
+        false => clock::elapsed().left().clamp(MINUTE, 10 * MINUTE),
+    }
+}
+
+/// Runs a command with its output in a file. `None` if it had not ended within the limit. Its children do not outlive
+/// it, and cannot hold it up as the readers of a pipe would.
+fn run_limited(command: &mut Command, output: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let file = File::create(output)?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    let mut child = command.spawn()?;
+    let start = Instant::now();
+    let mut ended = None;
+    while ended.is_none() && start.elapsed() < limit {
+        thread::sleep(LOOK);
+        ended = child.try_wait()?;
+    }
+    // The group is gone if nobody is left.
+    let kill = format!("kill -KILL -{}", child.id());
+    let _ = Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status();
+    if ended.is_none() {
+        child.kill()?;
+        child.wait()?;
+    }
+    Ok(ended)
 }
 
 #[cfg(test)]
@@ -165,8 +231,56 @@ mod tests {
 
     #[test]
     fn every_program_runs_and_failures_are_named() {
+        let outputs = Outputs::new("programs");
         let of = |name: &str, path: &str| Program { name: name.into(), path: path.into(), folder: "/".into() };
-        assert_eq!(run_all(vec![of("good", "true"), of("bad", "false"), of("fine", "true")]).unwrap(), ["bad"]);
-        assert!(run_all(vec![of("missing", "/nowhere/at all")]).is_err());
+        let programs = vec![of("good", "true"), of("bad", "false"), of("fine", "true")];
+        assert_eq!(run_all(programs, &outputs.0).unwrap(), ["bad"]);
+        assert!(run_all(vec![of("missing", "/nowhere/at all")], &outputs.0).is_err());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn nobody_holds_a_program_up_or_outlives_it() {
+        let outputs = Outputs::new("limits");
+        let run = |script: &str, seconds| {
+            let output = outputs.0.join("output");
+            let status = run_limited(Command::new("sh").args(["-c", script]), &output, Duration::from_secs(seconds));
+            (status.unwrap().map(|status| status.success()), fs::read_to_string(output).unwrap())
+        };
+        // A server that a test left behind, with the output in its hands.
+        let (passed, pid) = run("sleep 600 & echo $!", 300);
+        assert_eq!((passed, dies(&pid)), (Some(true), true));
+        let (passed, pid) = run("sleep 600 & echo $!; wait", 1);
+        assert_eq!((passed, dies(&pid)), (None, true));
+    }
+
+    /// Waits for the end of a process that was killed. It may still be in the table of processes.
+    #[cfg(target_os = "linux")]
+    fn dies(pid: &str) -> bool {
+        let is_alive = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+        };
+        let start = Instant::now();
+        while is_alive() && start.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        !is_alive()
+    }
+
+    struct Outputs(PathBuf);
+
+    impl Outputs {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("foveate-test-{name}-{}", std::process::id()));
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+    }
+
+    impl Drop for Outputs {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }

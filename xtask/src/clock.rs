@@ -1,0 +1,60 @@
+//! The time since the check began, and the time that it may take.
+
+use std::fmt;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// When the check began, in seconds since 1970. `.ci/run` sets it, and `cargo xtask ci` for its children.
+pub(crate) const STARTED: &str = "FOVEATE_CI_STARTED";
+
+/// A check in its short form fails after this time. Machines that run checks stop them somewhat later, and then nobody
+/// says what took long.
+pub(crate) const BUDGET: Duration = Duration::from_secs(75 * 60);
+
+static START: LazyLock<SystemTime> = LazyLock::new(|| {
+    let seconds = std::env::var(STARTED).ok().and_then(|seconds| seconds.parse().ok());
+    seconds.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+});
+
+/// The start of the check, as [`STARTED`] has it. By hand, the check starts at the first call.
+pub(crate) fn started() -> String {
+    START.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().to_string()
+}
+
+pub(crate) fn elapsed() -> Elapsed {
+    Elapsed(START.elapsed().unwrap_or_default())
+}
+
+/// A time since the start of the check, displayed as `[34:12]`.
+pub(crate) struct Elapsed(Duration);
+
+impl Elapsed {
+    /// The time that a check in its short form has left.
+    pub(crate) fn left(&self) -> Duration {
+        BUDGET.saturating_sub(self.0)
+    }
+}
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        write!(f, "[{:02}:{:02}]", seconds / 60, seconds % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_minutes_and_seconds() {
+        assert_eq!(Elapsed(Duration::from_secs(2052)).to_string(), "[34:12]");
+        assert_eq!(Elapsed(Duration::from_secs(6005)).to_string(), "[100:05]");
+    }
+
+    #[test]
+    fn what_is_left_is_never_negative() {
+        assert_eq!(Elapsed(Duration::from_secs(60)).left(), BUDGET - Duration::from_secs(60));
+        assert_eq!(Elapsed(2 * BUDGET).left(), Duration::ZERO);
+    }
+}
