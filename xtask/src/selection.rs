@@ -14,8 +14,8 @@ use crate::tree::Tree;
 /// Every backend in the facade, the parity tests and the benches. Not `--all-features`, which would need nvcc.
 const FEATURES: &str = "foveate/native,foveate/cuda,foveate/nvjpeg,foveate/ort-cuda,foveate/ort-tensorrt,\
     foveate/sqs,foveate/nats,foveate/object-store,foveate/otel,foveate-tests/native,foveate-benches/native";
-/// Profile overrides with which the tests run.
-const CHECKED: &str = "xtask/checked.toml";
+/// Changes of the profile with which the tests run.
+const CHECKED: [&str; 4] = ["--config", "xtask/quick.toml", "--config", "xtask/checked.toml"];
 
 /// Arguments that select the whole workspace with all features, or the default members if the native libraries are
 /// missing.
@@ -38,7 +38,7 @@ pub(crate) fn test(root: &Path, checked: bool) -> Result<Command> {
     let mut command = cargo(root);
     command.args(["test", "--release"]);
     if checked {
-        command.args(["--config", CHECKED]);
+        command.args(CHECKED);
     }
     if setup::is_done(root) {
         command.args(everything(root)?);
@@ -52,7 +52,7 @@ pub(crate) fn test(root: &Path, checked: bool) -> Result<Command> {
 /// dev-dependencies, as `cargo test` does.
 pub(crate) fn build(root: &Path, program: &str) -> Result<PathBuf> {
     let mut command = cargo(root);
-    command.args(["build", "--release", "--config", CHECKED, "--bin", program, "--test", "parity"]);
+    command.args(["build", "--release", "--bin", program, "--test", "parity"]).args(CHECKED);
     succeed(command.args(everything(root)?))?;
     Ok(target(root).join("release").join(program))
 }

@@ -3,11 +3,15 @@
 //! fast_image_resize alone runs the vertical pass first, so it clamps and rounds to u8 at another point than Pillow: up
 //! to 5 steps apart on photos, more on noise. Here every call resamples along one axis only, in Pillow 13's order.
 
-use fast_image_resize::images::{CroppedImageMut, Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions};
+use fast_image_resize::images::{TypedCroppedImageMut, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use foveate_core::{ImageView, ImageViewMut, Size};
 use foveate_resize::axis::{Axis, axes, vertical_first};
 use foveate_resize::{Filter, ResizeError, ResizePlan};
+
+/// The pixel type is known at compile time. Images of any type would compile the convolutions of all types.
+type Source<'a> = TypedImageRef<'a, U8x3>;
 
 /// A convolution kernel and how far it reaches to each side, in output pixels (when shrinking).
 #[derive(Clone, Copy, Debug)]
@@ -82,26 +86,26 @@ impl TwoPass {
     /// Resamples into scratch memory and returns it as an image.
     fn first_pass<'a>(
         &mut self,
-        src: &ImageRef<'_>,
+        src: &Source<'_>,
         x: Axis,
         y: Axis,
         kernel: Kernel,
         scratch: &'a mut Vec<u8>,
-    ) -> Result<ImageRef<'a>, ResizeError> {
+    ) -> Result<Source<'a>, ResizeError> {
         let size = Size::new(x.target, y.target);
         let len = size.rgb_len().ok_or_else(|| ResizeError::Plan(format!("no memory for {size} between passes")))?;
         if scratch.len() < len {
             scratch.resize(len, 0);
         }
         let mut out = image_mut(&mut scratch[..len], size)?;
-        self.resizer.resize(src, &mut out, &kernel.options(x, y)).map_err(backend)?;
+        self.resizer.resize_typed(src, &mut out, &kernel.options(x, y)).map_err(backend)?;
         image(&scratch[..len], size)
     }
 
     /// Resamples into the plan's placement in `dst`.
     fn last_pass(
         &mut self,
-        src: &ImageRef<'_>,
+        src: &Source<'_>,
         x: Axis,
         y: Axis,
         kernel: Kernel,
@@ -110,18 +114,18 @@ impl TwoPass {
     ) -> Result<(), ResizeError> {
         let place = plan.placement;
         let mut out = image_mut(dst.into_slice(), plan.output)?;
-        let mut part =
-            CroppedImageMut::new(&mut out, place.x, place.y, place.size.width, place.size.height).map_err(backend)?;
-        self.resizer.resize(src, &mut part, &kernel.options(x, y)).map_err(backend)
+        let Size { width, height } = place.size;
+        let mut part = TypedCroppedImageMut::from_ref(&mut out, place.x, place.y, width, height).map_err(backend)?;
+        self.resizer.resize_typed(src, &mut part, &kernel.options(x, y)).map_err(backend)
     }
 }
 
-fn image(samples: &[u8], size: Size) -> Result<ImageRef<'_>, ResizeError> {
-    ImageRef::new(size.width, size.height, samples, PixelType::U8x3).map_err(backend)
+fn image(samples: &[u8], size: Size) -> Result<Source<'_>, ResizeError> {
+    Source::from_buffer(size.width, size.height, samples).map_err(backend)
 }
 
-fn image_mut(samples: &mut [u8], size: Size) -> Result<Image<'_>, ResizeError> {
-    Image::from_slice_u8(size.width, size.height, samples, PixelType::U8x3).map_err(backend)
+fn image_mut(samples: &mut [u8], size: Size) -> Result<TypedImage<'_, U8x3>, ResizeError> {
+    TypedImage::from_buffer(size.width, size.height, samples).map_err(backend)
 }
 
 fn backend(error: impl std::error::Error + Send + Sync + 'static) -> ResizeError {

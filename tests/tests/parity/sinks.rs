@@ -45,7 +45,8 @@ fn check(name: &str) -> Result<(), Outcome> {
     let open = |options: &_| backend.open(options).unwrap();
     let scratch = tempfile::tempdir()?;
     let layouts = &[Layout::File, Layout::Folder];
-    run(&Subject { open: &open, read: &read, extension, layouts, cuts_parts: false }, scratch.path());
+    let subject = Subject { open: &open, read: &read, read_columns: None, extension, layouts, cuts_parts: false };
+    run(&subject, scratch.path());
     Ok(())
 }
 
