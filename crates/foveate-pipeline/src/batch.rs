@@ -1,5 +1,6 @@
 //! Batches in progress: filled slot by slot by the workers in any order, compacted, encoded, written in order.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use foveate_core::{BatchMemory, Size, Stage, VectorBuf};
@@ -18,6 +19,8 @@ pub(crate) enum Outcome {
 /// What reading an item showed of it, for the record of the inputs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
+    /// The item's place in the source.
+    pub(crate) place: u64,
     pub(crate) stamp: Option<Stamp>,
     /// Hash of its bytes, if they were read.
     pub(crate) xxh3: Option<u64>,
@@ -27,10 +30,11 @@ pub(crate) struct Seen {
 pub(crate) struct ItemInfo {
     pub(crate) index: u64,
     pub(crate) id: String,
+    pub(crate) columns: Box<[Option<String>]>,
     /// Size after orientation.
     pub(crate) size: Size,
     pub(crate) xxh3: u64,
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) seen: Seen,
 }
 
 /// A batch's pixels, `[slots, h, w, 3]`, and the outcome of each slot's item. Reused from batch to batch.
@@ -122,7 +126,8 @@ pub(crate) struct OpenBatch {
     /// Place of the batch in the run, from 0.
     pub(crate) number: u64,
     pub(crate) first: u64,
-    pub(crate) end: u64,
+    /// One past the last item. Lowered before the source's last item is passed on, if that is not the batch's last.
+    end: AtomicU64,
     pixels: Mutex<Option<Pixels>>,
 }
 
@@ -135,7 +140,16 @@ pub(crate) struct FullBatch {
 
 impl OpenBatch {
     pub(crate) fn new(number: u64, first: u64, end: u64, pixels: Pixels) -> Self {
-        Self { number, first, end, pixels: Mutex::new(Some(pixels)) }
+        Self { number, first, end: AtomicU64::new(end), pixels: Mutex::new(Some(pixels)) }
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(SeqCst)
+    }
+
+    /// Ends the batch early. Must happen before the item below `end` is passed on.
+    pub(crate) fn end_at(&self, end: u64) {
+        self.end.store(end, SeqCst);
     }
 
     /// Records the outcome of item `index`, and its pixels if it has any (`image` is ignored otherwise). Returns the
@@ -144,13 +158,13 @@ impl OpenBatch {
         let mut guard = self.pixels.lock().unwrap_or_else(PoisonError::into_inner);
         let pixels = guard.as_mut()?;
         pixels.settle((index - self.first) as usize, outcome, image);
-        let full = pixels.settled as u64 == self.end - self.first;
+        let full = pixels.settled as u64 == self.end() - self.first;
         full.then(|| guard.take().map(|pixels| self.full(pixels))).flatten()
     }
 
     /// The number of items.
     pub(crate) fn items(&self) -> usize {
-        (self.end - self.first) as usize
+        (self.end() - self.first) as usize
     }
 
     /// Takes the pixels, to settle all items at once.
@@ -160,7 +174,7 @@ impl OpenBatch {
 
     /// Builds the full batch from `pixels`, in which every item is settled.
     pub(crate) fn full(&self, pixels: Pixels) -> FullBatch {
-        FullBatch { number: self.number, end: self.end, pixels }
+        FullBatch { number: self.number, end: self.end(), pixels }
     }
 }
 
@@ -175,16 +189,20 @@ pub(crate) struct Encoded {
     unreadable: Vec<u64>,
     /// Every item of the batch.
     pub(crate) inputs: Vec<InputRecord>,
+    /// Its place in the source.
+    pub(crate) places: Vec<u64>,
     index: Vec<u64>,
     id: Vec<String>,
     width: Vec<u32>,
     height: Vec<u32>,
     xxh3: Vec<u64>,
+    columns: Vec<Box<[Option<String>]>>,
 }
 
 impl Encoded {
     fn push(&mut self, info: ItemInfo) {
-        self.inputs.push(InputRecord { id: info.id.clone(), stamp: info.stamp, xxh3: Some(info.xxh3) });
+        self.record(info.id.clone(), info.seen);
+        self.columns.push(info.columns);
         self.index.push(info.index);
         self.id.push(info.id);
         self.width.push(info.size.width);
@@ -193,8 +211,13 @@ impl Encoded {
     }
 
     fn fail(&mut self, failure: Failure, seen: Seen) {
-        self.inputs.push(InputRecord { id: failure.id.clone(), stamp: seen.stamp, xxh3: seen.xxh3 });
+        self.record(failure.id.clone(), seen);
         self.failures.push(failure);
+    }
+
+    fn record(&mut self, id: String, Seen { place, stamp, xxh3 }: Seen) {
+        self.inputs.push(InputRecord { id, stamp, xxh3 });
+        self.places.push(place);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -202,6 +225,8 @@ impl Encoded {
         self.failures.clear();
         self.unreadable.clear();
         self.inputs.clear();
+        self.places.clear();
+        self.columns.clear();
         self.index.clear();
         self.id.clear();
         self.width.clear();
@@ -230,6 +255,7 @@ impl Encoded {
         remove(&mut self.width, bad);
         remove(&mut self.height, bad);
         remove(&mut self.xxh3, bad);
+        remove(&mut self.columns, bad);
     }
 
     /// The failures, and after them those of the unreadable items at the end of the batch, without an item between.
@@ -252,6 +278,7 @@ impl Encoded {
             width: &self.width,
             height: &self.height,
             xxh3: &self.xxh3,
+            columns: &self.columns,
         }
     }
 }
@@ -267,7 +294,8 @@ mod tests {
     use super::*;
 
     fn ready(index: u64) -> Outcome {
-        Outcome::Ready(ItemInfo { index, id: index.to_string(), size: Size::square(9), xxh3: index, stamp: None })
+        let (columns, seen) = (Box::default(), Seen::default());
+        Outcome::Ready(ItemInfo { index, id: index.to_string(), columns, size: Size::square(9), xxh3: index, seen })
     }
 
     fn failed(index: u64) -> Outcome {

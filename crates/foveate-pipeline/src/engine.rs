@@ -5,10 +5,10 @@ use foveate_core::Stage;
 use foveate_encode::Encoder;
 use foveate_lane::{Lane, batch_memory};
 use foveate_preprocess::PreprocessorOpener;
-use foveate_sink::{Existing, RunManifest, VectorSink};
-use foveate_source::Source;
+use foveate_sink::{Existing, RunManifest, VectorSink, Watermark};
+use foveate_source::{Extent, Source};
 
-use crate::flow::{Items, Run};
+use crate::flow::{Items, Passed, Run};
 use crate::report::stage_reports;
 use crate::stages::{self, Progress, Writer};
 use crate::{Cancel, Config, RunError, RunReport, inputs};
@@ -44,9 +44,9 @@ impl Pipeline {
             Ok(done) => done,
             Err(error) => return Err(inputs::explain(error, self.source.as_mut(), self.config.by_content)?.into()),
         };
-        let range = self.source.range();
-        let first = done.0.clamp(range.start, range.end);
-        self.source.seek(first)?;
+        let extent = self.source.extent();
+        let first = done.index.max(extent.start);
+        self.source.seek(first, done.place)?;
 
         let profiler = stages::profiler(self.config.trace.clone());
         let started = Instant::now();
@@ -55,43 +55,44 @@ impl Pipeline {
         let depths = lanes.iter().map(Lane::depth).sum();
         let memory = batch_memory(&mut lanes, self.preprocessors.granularity());
         let sink = self.sink.as_mut();
-        let mut writer = Writer::new(sink, &self.config, &profiler, progress, range.clone(), first)?;
-        let items = Items::new(self.source.as_mut(), first..range.end, self.config.batch as u64);
+        let mut writer =
+            Writer::new(sink, &self.config, &profiler, progress, extent.start, Watermark { index: first, ..done })?;
+        let items = Items::new(self.source.as_mut(), first, self.config.batch as u64);
         let (config, preprocessors) = (&self.config, &self.preprocessors);
         let run = Run { config, preprocessors, profiler: &profiler, progress, cancel, depths, memory };
         let outcome = match self.config.workers {
-            0 => run.sequential(items, &mut lanes, &mut writer).map(|()| Vec::new()),
+            0 => run.sequential(items, &mut lanes, &mut writer),
             _ => run.threaded(items, &mut lanes, &mut writer),
         };
+        let outcome = outcome.and_then(|passed| passed.end.map_or(Ok(()), |end| writer.end(end)).map(|()| passed));
         // Batches finished before a fault are kept, unless the sink caused the fault.
         let committed = match &outcome {
             Err(RunError::Sink(_)) => Ok(()),
             _ => writer.commit(),
         };
-        let queues = outcome?;
+        let Passed { queues, end } = outcome?;
         committed?;
 
         let (rows, failures, settled) = (writer.rows, writer.failures, writer.committed());
         let wall = started.elapsed();
-        let inputs = range.end - range.start;
-        let published = if settled == range.end {
+        let published = if end == Some(settled) {
             let published = self.sink.finish()?;
-            check_counts(inputs, published.rows, published.failures)?;
+            check_counts(settled - extent.start, published.rows, published.failures)?;
             Some(published)
         } else if cancel.is_cancelled() {
             None
         } else {
-            return Err(RunError::Accounting(format!("the run ended at item {settled} of {}", range.end)));
+            return Err(RunError::Accounting(format!("the run ended at item {settled}; the source's end is {end:?}")));
         };
         let (config, encoders) = (&self.config, lanes.len());
         let mut totals = profiler.totals();
         let encode_parts = totals.split_off(Stage::ALL.len());
         Ok(RunReport {
-            inputs,
-            resumed: first - range.start,
+            inputs: Extent { end: end.or(extent.end), ..extent }.count(),
+            resumed: first - extent.start,
             rows,
             failures,
-            settled: settled - range.start,
+            settled: settled - extent.start,
             bytes: progress.bytes.load(Relaxed),
             wall,
             stages: stage_reports(totals, |stage| threads_of(stage, config, encoders), wall),

@@ -10,12 +10,12 @@ use foveate_encode::Allocate;
 use foveate_lane::{Lane, LaneError};
 use foveate_preprocess::{Granularity, PreprocessorOpener};
 use foveate_profile::StageProfiler;
-use foveate_source::{Fetch, Item, Source};
+use foveate_source::{Content, Delivery, Fetch, Source};
 
 use crate::batch::{Encoded, FullBatch, OpenBatch, Pixels};
 use crate::forward::{Forward, Held};
 use crate::queue::{Pool, Queue, Reorder};
-use crate::stages::{self, Progress, Writer, timed};
+use crate::stages::{self, Progress, Readout, Writer, timed};
 use crate::worker::{Gather, ReadItem, SpareBytes, Worker};
 use crate::{Cancel, Config, QueueStats, RunError};
 
@@ -23,16 +23,23 @@ use crate::{Cancel, Config, QueueStats, RunError};
 /// resumed run forms the same batches.
 pub(crate) struct Items<'a> {
     source: &'a mut (dyn Source + 'static),
+    /// The index of the next item.
     next: u64,
-    end: u64,
+    /// The next item, once it was looked for: the last batch must know its end before its last item is passed on.
+    ahead: Option<Option<Delivery>>,
     batch: u64,
     number: u64,
     open: Option<Arc<OpenBatch>>,
+    /// The stage that looking for an item belongs to: a source that delivers contents reads meanwhile.
+    stage: Stage,
 }
 
+/// An item with what the source read of it, and its batch.
+type Placed = (Delivery, Arc<OpenBatch>);
+
 impl<'a> Items<'a> {
-    pub(crate) fn new(source: &'a mut (dyn Source + 'static), range: std::ops::Range<u64>, batch: u64) -> Self {
-        Self { source, next: range.start, end: range.end, batch, number: 0, open: None }
+    pub(crate) fn new(source: &'a mut (dyn Source + 'static), first: u64, batch: u64) -> Self {
+        Self { source, next: first, ahead: None, batch, number: 0, open: None, stage: Stage::List }
     }
 
     /// Returns the next item and its batch. Each new batch takes its pixels from `pixels`; a `None` from it ends the
@@ -41,34 +48,70 @@ impl<'a> Items<'a> {
         &mut self,
         profiler: &StageProfiler,
         pixels: impl FnOnce() -> Result<Option<Pixels>, RunError>,
-    ) -> Result<Option<(Item, Arc<OpenBatch>)>, RunError> {
-        if self.next == self.end {
-            return Ok(None);
+    ) -> Result<Option<Placed>, RunError> {
+        let Some(index) = self.look_ahead(profiler)?.as_ref().map(|ahead| ahead.item.index) else {
+            return self.at_end().map(|()| None);
+        };
+        if index != self.next {
+            let problem = format!("the listing gave item {index} where item {} was due", self.next);
+            return Err(RunError::Accounting(problem));
         }
         let batch = match &self.open {
-            Some(batch) if self.next < batch.end => Arc::clone(batch),
+            Some(batch) if index < batch.end() => Arc::clone(batch),
             _ => {
                 let Some(pixels) = pixels()? else { return Ok(None) };
-                let end = (self.next / self.batch + 1).saturating_mul(self.batch).min(self.end);
-                let batch = Arc::new(OpenBatch::new(self.number, self.next, end, pixels));
+                let end = (index / self.batch + 1).saturating_mul(self.batch);
+                let batch = Arc::new(OpenBatch::new(self.number, index, end, pixels));
                 self.number += 1;
                 self.open = Some(Arc::clone(&batch));
                 batch
             }
         };
-        let item = timed(profiler, Stage::List, || self.source.next_item())?;
-        let index = item.as_ref().map(|item| item.index);
-        if index != Some(self.next) {
-            let problem = format!("the listing gave item {index:?} where item {} was due", self.next);
-            return Err(RunError::Accounting(problem));
-        }
+        // Not before: a run that ends while its batch waits for pixels has not lost it.
+        let Some(delivery) = self.ahead.take().flatten() else { return Ok(None) };
         self.next += 1;
-        Ok(item.map(|item| (item, batch)))
+        if self.look_ahead(profiler)?.is_none() {
+            batch.end_at(self.next);
+        }
+        Ok(Some((delivery, batch)))
+    }
+
+    fn look_ahead(&mut self, profiler: &StageProfiler) -> Result<&Option<Delivery>, RunError> {
+        let ahead = match self.ahead.take() {
+            Some(known) => known,
+            None => timed(profiler, self.stage, || self.source.deliver())?,
+        };
+        if let Some(Delivery { content, .. }) = &ahead {
+            self.stage = if matches!(content, Content::Unread) { Stage::List } else { Stage::Read };
+        }
+        Ok(self.ahead.insert(ahead))
+    }
+
+    /// Checks that a source of a known extent gave all of it.
+    fn at_end(&self) -> Result<(), RunError> {
+        match self.source.extent().end {
+            Some(end) if end != self.next => {
+                Err(RunError::Accounting(format!("the listing ended where item {} was due", self.next)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, RunError> {
         Ok(self.source.open_fetch()?)
     }
+
+    fn passed(&self) -> Passed {
+        let is_at_end = matches!(self.ahead, Some(None));
+        Passed { queues: Vec::new(), end: is_at_end.then_some(self.next) }
+    }
+}
+
+/// What passed through the stages.
+pub(crate) struct Passed {
+    pub(crate) queues: Vec<QueueStats>,
+    /// One past the source's last item, if its end was reached.
+    pub(crate) end: Option<u64>,
 }
 
 /// The state that all stages of a run share.
@@ -111,16 +154,12 @@ impl Run<'_> {
     }
 
     /// Reads an item's bytes, or records why there are none.
-    fn read(
-        &self,
-        fetch: &mut dyn Fetch,
-        item: Item,
-        batch: Arc<OpenBatch>,
-        spare: &SpareBytes,
-    ) -> Result<ReadItem, RunError> {
-        let mut bytes = spare.take();
-        let (stamp, fault) = stages::read(fetch, &item, &mut bytes, self.profiler, self.progress)?;
-        Ok(ReadItem { item, batch, bytes, fault, stamp })
+    fn read(&self, fetch: &mut dyn Fetch, (delivery, batch): Placed, spare: &SpareBytes) -> Result<ReadItem, RunError> {
+        let Delivery { item, content } = delivery;
+        let mut fetched = spare.take();
+        let Readout { stamp, delivered, fault } =
+            stages::read(fetch, &item, content, &mut fetched, self.profiler, self.progress)?;
+        Ok(ReadItem { item, batch, fetched, delivered, fault, stamp })
     }
 
     /// Runs every stage in turn on this thread; several encoders take turns.
@@ -129,8 +168,7 @@ impl Run<'_> {
         mut items: Items<'_>,
         lanes: &mut Lanes,
         writer: &mut Writer<'_>,
-    ) -> Result<(), RunError> {
-        let end = items.end;
+    ) -> Result<Passed, RunError> {
         let (gather, spare) = (Gather::default(), SpareBytes::default());
         let mut fetch = items.open_fetch()?;
         let mut worker = self.worker(&gather, &spare)?;
@@ -138,17 +176,17 @@ impl Run<'_> {
         let new_pixels = self.new_pixels();
         let (mut free, mut encoded) = (Some(new_pixels()?), Encoded::default());
         while !self.cancel.is_cancelled() {
-            let Some((item, batch)) = items.next(self.profiler, || Ok(free.take()))? else { break };
-            let read = self.read(fetch.as_mut(), item, batch, &spare)?;
+            let Some(placed) = items.next(self.profiler, || Ok(free.take()))? else { break };
+            let read = self.read(fetch.as_mut(), placed, &spare)?;
             let Some(full) = worker.take(read)? else { continue };
             let lane = full.number as usize % lanes.len();
             lanes[lane].enter(full, std::mem::take(&mut encoded))?;
             if let Some(batch) = lanes[lane].leave()? {
-                writer.write(&batch.encoded, batch.encoded.end == end)?;
+                writer.write(&batch.encoded)?;
                 (free, encoded) = (Some(batch.pixels), batch.encoded);
             }
         }
-        Ok(())
+        Ok(items.passed())
     }
 
     /// Runs readers, workers and encoders on separate threads, and the writer on this one.
@@ -157,8 +195,7 @@ impl Run<'_> {
         items: Items<'_>,
         lanes: &mut Lanes,
         writer: &mut Writer<'_>,
-    ) -> Result<Vec<QueueStats>, RunError> {
-        let end = items.end;
+    ) -> Result<Passed, RunError> {
         let flow = Flow::new(self, items, lanes.len());
         thread::scope(|scope| {
             for n in 0..self.config.readers {
@@ -172,12 +209,12 @@ impl Run<'_> {
                 let name = if alone { "encode".to_owned() } else { format!("encode-{n}") };
                 flow.spawn(scope, Stage::Encode, &name, |flow| flow.encode(lane))?;
             }
-            flow.guard(Stage::Write, || flow.write(writer, end));
+            flow.guard(Stage::Write, || flow.write(writer));
             Ok::<(), RunError>(())
         })?;
         match flow.take_fault() {
             Some(fault) => Err(fault),
-            None => Ok(flow.stats()),
+            None => Ok(Passed { queues: flow.stats(), ..lock(&flow.items).passed() }),
         }
     }
 }
@@ -269,9 +306,9 @@ impl<'a> Flow<'a> {
         while !self.run.cancel.is_cancelled() {
             let pixels = || self.pixels.take().map(|(pixels, _)| pixels);
             let next = lock(&self.items).next(self.run.profiler, pixels)?;
-            let Some((item, batch)) = next else { break };
-            let read = self.run.read(fetch.as_mut(), item, batch, &self.spare)?;
-            let weight = read.bytes.len() as u64;
+            let Some(placed) = next else { break };
+            let read = self.run.read(fetch.as_mut(), placed, &self.spare)?;
+            let weight = read.bytes().len() as u64;
             if self.read.push(read, weight).is_err() {
                 break;
             }
@@ -351,9 +388,9 @@ impl<'a> Flow<'a> {
         self.encoded.push(batch.number, batch.encoded);
     }
 
-    fn write(&self, writer: &mut Writer<'_>, end: u64) -> Result<(), RunError> {
+    fn write(&self, writer: &mut Writer<'_>) -> Result<(), RunError> {
         while let Some(encoded) = self.encoded.pop() {
-            writer.write(&encoded, encoded.end == end)?;
+            writer.write(&encoded)?;
             self.results.give(encoded);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foveate_sink::{Difference, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
-use foveate_source::{Fetch, Item, Source};
+use foveate_source::{Content, Delivery, Fetch, Item, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::RunError;
@@ -43,15 +43,24 @@ pub(crate) fn explain(error: SinkError, source: &mut dyn Source, by_content: boo
 }
 
 /// Names the inputs whose file is another one than when it was recorded; `None` if there are none.
+/// Containers are in the listing with their lengths and times, so their members are read again only for `by_content`.
 fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool) -> Result<Option<String>, RunError> {
+    if source.extent().end.is_none() && !by_content {
+        return Ok(None);
+    }
     let (mut fetch, mut changed, mut bytes) = (source.open_fetch()?, Names::default(), Vec::new());
-    source.seek(source.range().start)?;
+    source.rewind()?;
     for record in recorded.read()? {
-        let (record, Some(item)) = (record?, source.next_item()?) else { break };
-        let is_same = match (&item.fault, by_content) {
-            (Some(_), _) => record.stamp.is_none(),
-            (None, true) => record.xxh3 == fetch.fetch(&item, &mut bytes).ok().map(|()| xxh3_64(&bytes)),
-            (None, false) => record.stamp == stamp(fetch.as_mut(), &item),
+        let next = if by_content { source.deliver()? } else { source.next_item()?.map(Delivery::unread) };
+        let (record, Some(Delivery { item, content })) = (record?, next) else { break };
+        let is_same = match (&item.fault, by_content, content) {
+            (Some(_), _, _) => record.stamp.is_none(),
+            (None, true, Content::Read(bytes)) => record.xxh3 == Some(xxh3_64(&bytes)),
+            (None, true, Content::Failed(_)) => record.xxh3.is_none(),
+            (None, true, Content::Unread) => {
+                record.xxh3 == fetch.fetch(&item, &mut bytes).ok().map(|()| xxh3_64(&bytes))
+            }
+            (None, false, _) => record.stamp == stamp(fetch.as_mut(), &item),
         };
         if !is_same {
             changed.add(record.id);
@@ -70,12 +79,11 @@ struct Counts {
 /// Names the inputs that were added or removed since they were recorded; `None` if these alone do not tell the listings
 /// apart.
 fn listed_otherwise(recorded: &RecordedInputs, source: &mut dyn Source) -> Result<Option<String>, RunError> {
-    let range = source.range();
-    if range.end - range.start > MOST_COMPARED {
+    if source.extent().count().is_none_or(|count| count > MOST_COMPARED) {
         return Ok(None);
     }
     let mut counts: HashMap<u64, Counts> = HashMap::new();
-    source.seek(range.start)?;
+    source.rewind()?;
     while let Some(item) = source.next_item()? {
         counts.entry(xxh3_64(item.id.as_bytes())).or_default().listed += 1;
     }
@@ -90,7 +98,7 @@ fn listed_otherwise(recorded: &RecordedInputs, source: &mut dyn Source) -> Resul
             _ => removed.add(id),
         }
     }
-    source.seek(range.start)?;
+    source.rewind()?;
     // Of an interrupted run, what follows the last recorded input is not known.
     while let Some(item) = source.next_item()?.filter(|_| recorded.is_complete() || kept > 0) {
         match counts.get_mut(&xxh3_64(item.id.as_bytes())) {

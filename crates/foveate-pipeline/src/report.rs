@@ -9,8 +9,9 @@ use crate::QueueStats;
 /// A session's results, and where its time went.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// Items of the whole run, including earlier sessions and items still to do.
-    pub inputs: u64,
+    /// Items of the whole run, including earlier sessions and items still to do; `None` if their number is not known
+    /// yet.
+    pub inputs: Option<u64>,
     /// Items that earlier sessions had settled.
     pub resumed: u64,
     /// Vectors stored in this session.

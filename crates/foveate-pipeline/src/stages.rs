@@ -1,13 +1,13 @@
 //! The work of each stage, one unit at a time. The threaded and the sequential engine call the same code.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use bytes::Bytes;
 use foveate_core::{FaultScope, Stage, error_chain};
 use foveate_profile::{StageProfiler, Trace};
 use foveate_sink::{Failure, InputRecord, Rows, Stamp, VectorSink, Watermark};
-use foveate_source::{Fetch, Item};
+use foveate_source::{Content, Fetch, Item};
 
 use crate::batch::{Encoded, Outcome, Seen};
 use crate::{Config, RunError, inputs};
@@ -55,27 +55,53 @@ pub(crate) fn failure(item: &Item, stage: Stage, reason: &str, bytes: Option<u64
     Failure { index: item.index, id: item.id.clone(), stage, reason, bytes }
 }
 
-/// Reads `item` into `bytes`, or returns its outcome. Its stamp is taken first.
+/// What reading an item gave.
+pub(crate) struct Readout {
+    /// Taken before the bytes were read.
+    pub(crate) stamp: Option<Stamp>,
+    /// Its bytes, if the source delivered them.
+    pub(crate) delivered: Option<Bytes>,
+    /// Its outcome, if it has no bytes.
+    pub(crate) fault: Option<Outcome>,
+}
+
+/// Fetches an item's bytes into `fetched`, unless the source delivered them.
 pub(crate) fn read(
     fetch: &mut dyn Fetch,
     item: &Item,
-    bytes: &mut Vec<u8>,
+    content: Content,
+    fetched: &mut Vec<u8>,
     profiler: &StageProfiler,
     progress: &Progress,
-) -> Result<(Option<Stamp>, Option<Outcome>), RunError> {
+) -> Result<Readout, RunError> {
     if let Some(reason) = &item.fault {
-        let failure = failure(item, Stage::List, reason, None);
-        return Ok((None, Some(Outcome::Failed(failure, Seen::default()))));
+        let (failure, seen) = (failure(item, Stage::List, reason, None), Seen { place: item.place, ..Seen::default() });
+        return Ok(Readout { stamp: None, delivered: None, fault: Some(Outcome::Failed(failure, seen)) });
     }
-    let (stamp, read) = timed(profiler, Stage::Read, || (inputs::stamp(fetch, item), fetch.fetch(item, bytes)));
-    progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
-    let Err(error) = read else { return Ok((stamp, None)) };
-    let (failure, seen) = (failure(item, Stage::Read, &error_chain(&error), None), Seen { stamp, xxh3: None });
-    match error.scope() {
-        FaultScope::Run => Err(error.into()),
-        FaultScope::Item if error.suspects_storage() => Ok((stamp, Some(Outcome::Unreadable(failure, seen)))),
-        FaultScope::Item => Ok((stamp, Some(Outcome::Failed(failure, seen)))),
-    }
+    let delivered_stamp = || item.stamp.and_then(|(bytes, modified)| Stamp::new(bytes, modified));
+    let (stamp, read) = match content {
+        Content::Unread => {
+            timed(profiler, Stage::Read, || (inputs::stamp(fetch, item), fetch.fetch(item, fetched).map(|()| None)))
+        }
+        Content::Read(bytes) => (delivered_stamp(), Ok(Some(bytes))),
+        Content::Failed(error) => (delivered_stamp(), Err(error)),
+    };
+    let error = match read {
+        Ok(delivered) => {
+            let bytes = delivered.as_ref().map_or(fetched.len(), Bytes::len);
+            progress.bytes.fetch_add(bytes as u64, Relaxed);
+            return Ok(Readout { stamp, delivered, fault: None });
+        }
+        Err(error) => error,
+    };
+    let failure = failure(item, Stage::Read, &error_chain(&error), None);
+    let seen = Seen { place: item.place, stamp, xxh3: None };
+    let fault = match error.scope() {
+        FaultScope::Run => return Err(error.into()),
+        FaultScope::Item if error.suspects_storage() => Outcome::Unreadable(failure, seen),
+        FaultScope::Item => Outcome::Failed(failure, seen),
+    };
+    Ok(Readout { stamp, delivered: None, fault: Some(fault) })
 }
 
 /// Stores batches in order, commits at intervals, and stops a run whose items fail.
@@ -89,7 +115,7 @@ pub(crate) struct Writer<'a> {
     start: u64,
     /// Failures that earlier sessions stored.
     earlier_failures: u64,
-    stored: u64,
+    stored: Watermark,
     committed: u64,
     pub(crate) rows: u64,
     pub(crate) failures: u64,
@@ -97,11 +123,13 @@ pub(crate) struct Writer<'a> {
     streak: Vec<Failure>,
     /// The record of these items.
     streak_inputs: Vec<InputRecord>,
+    /// The last one's place in the source.
+    streak_place: u64,
     last_failure: Option<Failure>,
 }
 
 impl<'a> Writer<'a> {
-    /// Creates a writer for an output that begins at item `start` and is continued at item `first`.
+    /// Creates a writer for an output that begins at item `start` and has come as far as `done`.
     ///
     /// # Errors
     /// If earlier sessions stored more failures than the policy allows.
@@ -110,9 +138,10 @@ impl<'a> Writer<'a> {
         config: &'a Config,
         profiler: &'a StageProfiler,
         progress: &'a Progress,
-        items: Range<u64>,
-        first: u64,
+        start: u64,
+        done: Watermark,
     ) -> Result<Self, RunError> {
+        let first = done.index;
         progress.first.store(first, Relaxed);
         progress.committed.store(first, Relaxed);
         let mut writer = Self {
@@ -122,35 +151,39 @@ impl<'a> Writer<'a> {
             profiler,
             progress,
             last_commit: Instant::now(),
-            start: items.start,
-            stored: first,
+            start,
+            stored: done,
             committed: first,
             rows: 0,
             failures: 0,
             streak: Vec::new(),
             streak_inputs: Vec::new(),
+            streak_place: 0,
             last_failure: None,
         };
-        writer.check_failures(&[], first, first == items.end)?;
+        writer.check_failures(&[], first, false)?;
         Ok(writer)
     }
 
-    pub(crate) fn write(&mut self, encoded: &Encoded, at_end: bool) -> Result<(), RunError> {
-        self.check_failures(&encoded.failures, encoded.end, at_end)?;
+    pub(crate) fn write(&mut self, encoded: &Encoded) -> Result<(), RunError> {
+        self.check_failures(&encoded.failures, encoded.end, false)?;
         let (failures, streak) = encoded.failures_and_streak();
-        let (inputs, later) = encoded.inputs.split_at(encoded.inputs.len() - streak.len());
+        let settled = encoded.inputs.len() - streak.len();
+        let (inputs, later) = encoded.inputs.split_at(settled);
         if encoded.len() + failures.len() > 0 {
             self.end_streak()?;
             self.store(Some(encoded.rows()), failures, inputs)?;
         }
         self.streak.extend_from_slice(streak);
         self.streak_inputs.extend_from_slice(later);
-        self.stored = encoded.end - self.streak.len() as u64;
-        self.check_streak()?;
-        if at_end {
-            self.end_streak()?;
-            self.stored = encoded.end;
+        self.stored.index = encoded.end - self.streak.len() as u64;
+        if let Some(&place) = encoded.places[..settled].last() {
+            self.stored.place = place;
         }
+        if let Some(&place) = encoded.places.last() {
+            self.streak_place = place;
+        }
+        self.check_streak()?;
         if self.last_commit.elapsed() >= self.config.commit_every { self.commit() } else { Ok(()) }
     }
 
@@ -178,11 +211,24 @@ impl<'a> Writer<'a> {
         if streak.is_empty() { Ok(()) } else { self.store(None, &streak, &inputs) }
     }
 
+    /// Handles the end of the source at item `end`: if every item was written, none follows a streak.
+    pub(crate) fn end(&mut self, end: u64) -> Result<(), RunError> {
+        if self.stored.index + self.streak.len() as u64 != end {
+            return Ok(()); // cancelled before
+        }
+        self.check_failures(&[], end, true)?;
+        if !self.streak.is_empty() {
+            self.end_streak()?;
+            self.stored = Watermark { index: end, place: self.streak_place };
+        }
+        Ok(())
+    }
+
     /// Makes everything stored so far durable.
     pub(crate) fn commit(&mut self) -> Result<(), RunError> {
-        if self.stored > self.committed {
-            timed(self.profiler, Stage::Write, || self.sink.commit(Watermark(self.stored)))?;
-            self.committed = self.stored;
+        if self.stored.index > self.committed {
+            timed(self.profiler, Stage::Write, || self.sink.commit(self.stored))?;
+            self.committed = self.stored.index;
             self.progress.committed.store(self.committed, Relaxed);
         }
         self.last_commit = Instant::now();

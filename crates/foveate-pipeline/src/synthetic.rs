@@ -1,7 +1,6 @@
 //! Stages that cost next to nothing. They measure the engine's own cost, and replace stages that a measurement leaves
 //! out. Feature `synthetic`.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -12,7 +11,7 @@ use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Over
 use foveate_preprocess::{CpuPreprocessor, PreprocessOptions};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+use foveate_source::{Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
 use crate::{Config, Pipeline};
 
@@ -53,14 +52,14 @@ impl Source for RawImages {
         }
         let index = self.next;
         self.next += 1;
-        Ok(Some(Item { index, id: format!("synthetic/{index:09}"), locator: Vec::new(), fault: None }))
+        Ok(Some(Item { index, id: format!("synthetic/{index:09}"), ..Item::default() }))
     }
 
-    fn range(&self) -> Range<u64> {
-        0..self.items
+    fn extent(&self) -> Extent {
+        (0..self.items).into()
     }
 
-    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+    fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
         self.next = index;
         Ok(())
     }
@@ -79,6 +78,10 @@ impl Fetch for RawImages {
         out.resize(self.len, 0);
         out[..8].copy_from_slice(&item.index.to_le_bytes());
         Ok(())
+    }
+
+    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
+        None
     }
 }
 

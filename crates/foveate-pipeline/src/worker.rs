@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use foveate_core::{Size, Stage};
 use foveate_preprocess::{Granularity, ItemFault, Preprocessor, PreprocessorOpener, StageClock};
 use foveate_profile::StageProfiler;
@@ -19,11 +20,20 @@ use crate::stages::{failure, stage_number, timed};
 pub(crate) struct ReadItem {
     pub(crate) item: Item,
     pub(crate) batch: Arc<OpenBatch>,
-    pub(crate) bytes: Vec<u8>,
+    /// Its bytes, if they were fetched.
+    pub(crate) fetched: Vec<u8>,
+    /// Its bytes, if the source delivered them.
+    pub(crate) delivered: Option<Bytes>,
     /// Its outcome, if it could not be read.
     pub(crate) fault: Option<Outcome>,
     /// Taken before the bytes were read, so that a change in between is noticed later.
     pub(crate) stamp: Option<Stamp>,
+}
+
+impl ReadItem {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.delivered.as_deref().unwrap_or(&self.fetched)
+    }
 }
 
 /// Read buffers that are free for reuse.
@@ -99,12 +109,12 @@ impl<'a> Worker<'a> {
     fn prepare_image(&mut self, mut read: ReadItem) -> Result<Option<FullBatch>, RunError> {
         let Self { preprocessor, image, prepared, profiler, .. } = self;
         if read.fault.is_none() {
-            preprocessor.preprocess(&[&read.bytes], image, prepared, &Clock(profiler))?;
+            preprocessor.preprocess(&[read.bytes()], image, prepared, &Clock(profiler))?;
         }
         let outcome = outcome(&mut read, &mut prepared.drain(..))?;
         let (batch, index) = (read.batch, read.item.index);
         let full = timed(profiler, Stage::Batch, || batch.settle(index, outcome, image));
-        self.spare.give(read.bytes);
+        self.spare.give(read.fetched);
         Ok(full)
     }
 
@@ -114,14 +124,14 @@ impl<'a> Worker<'a> {
         let Some(mut pixels) = batch.take() else { return Ok(None) };
         pixels.settle_all(|memory| {
             let readable = reads.iter().filter(|read| read.fault.is_none());
-            let images: Vec<&[u8]> = readable.map(|read| read.bytes.as_slice()).collect();
+            let images: Vec<&[u8]> = readable.map(ReadItem::bytes).collect();
             if !images.is_empty() {
                 preprocessor.preprocess(&images, memory, prepared, &Clock(profiler))?;
             }
             let mut prepared = prepared.drain(..);
             reads.iter_mut().map(|read| outcome(read, &mut prepared)).collect::<Result<Vec<_>, RunError>>()
         })?;
-        reads.into_iter().for_each(|read| self.spare.give(read.bytes));
+        reads.into_iter().for_each(|read| self.spare.give(read.fetched));
         Ok(Some(batch.full(pixels)))
     }
 }
@@ -131,17 +141,18 @@ fn outcome(
     read: &mut ReadItem,
     prepared: &mut dyn Iterator<Item = Result<Size, ItemFault>>,
 ) -> Result<Outcome, RunError> {
-    let stamp = read.stamp;
     if let Some(fault) = read.fault.take() {
         return Ok(fault);
     }
-    let (item, bytes, xxh3) = (&read.item, &read.bytes, xxh3_64(&read.bytes));
+    let (len, xxh3) = (read.bytes().len() as u64, xxh3_64(read.bytes()));
+    let item = &mut read.item;
+    let seen = Seen { place: item.place, stamp: read.stamp, xxh3: Some(xxh3) };
     match prepared.next() {
-        Some(Ok(size)) => Ok(Outcome::Ready(ItemInfo { index: item.index, id: item.id.clone(), size, xxh3, stamp })),
-        Some(Err(ItemFault { stage, reason })) => {
-            let failure = failure(item, stage, &reason, Some(bytes.len() as u64));
-            Ok(Outcome::Failed(failure, Seen { stamp, xxh3: Some(xxh3) }))
+        Some(Ok(size)) => {
+            let (id, columns) = (item.id.clone(), std::mem::take(&mut item.columns));
+            Ok(Outcome::Ready(ItemInfo { index: item.index, id, columns, size, xxh3, seen }))
         }
+        Some(Err(ItemFault { stage, reason })) => Ok(Outcome::Failed(failure(item, stage, &reason, Some(len)), seen)),
         None => Err(RunError::Accounting(format!("the preprocessor said nothing about {}", item.id))),
     }
 }

@@ -22,7 +22,7 @@ use foveate_preprocess::{
 };
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
 use device::{Device, spec};
 
@@ -33,6 +33,13 @@ struct Numbers {
     range: Range<u64>,
     next: u64,
     gone: u64,
+    /// Whether the items come with their bytes, and their number is not known before their end.
+    streams: bool,
+}
+
+/// The place of an item of a stream.
+fn place(index: u64) -> u64 {
+    1_000_000 + 3 * index
 }
 
 impl Source for Numbers {
@@ -43,12 +50,32 @@ impl Source for Numbers {
         let index = self.next;
         self.next += 1;
         let fault = (index % 13 == 12).then(|| "unreadable folder".to_owned());
-        Ok(Some(Item { index, id: format!("item {index}"), locator: index.to_le_bytes().to_vec(), fault }))
+        Ok(Some(Item {
+            index,
+            id: format!("item {index}"),
+            locator: index.to_le_bytes().to_vec(),
+            fault,
+            ..Item::default()
+        }))
     }
-    fn range(&self) -> Range<u64> {
-        self.range.clone()
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        let Some(item) = self.next_item()? else { return Ok(None) };
+        if !self.streams {
+            return Ok(Some(Delivery::unread(item)));
+        }
+        let mut bytes = Vec::new();
+        let read = self.open_fetch()?.fetch(&item, &mut bytes);
+        let content = read.map_or_else(Content::Failed, |()| Content::Read(bytes.into()));
+        Ok(Some(Delivery { item: Item { place: place(item.index), ..item }, content }))
     }
-    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+    fn extent(&self) -> Extent {
+        let Range { start, end } = self.range;
+        Extent { start, end: Some(end).filter(|_| !self.streams) }
+    }
+    fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError> {
+        if self.streams {
+            assert_eq!(after, if index > self.range.start { place(index - 1) } else { 0 }, "resuming at {index}");
+        }
         self.next = index.max(self.range.start);
         Ok(())
     }
@@ -56,7 +83,7 @@ impl Source for Numbers {
         "numbers".to_owned()
     }
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
-        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone }))
+        Ok(Box::new(Numbers { range: 0..0, next: 0, gone: self.gone, streams: false }))
     }
 }
 
@@ -72,6 +99,10 @@ impl Fetch for Numbers {
         }
         out.extend_from_slice(&item.locator);
         Ok(())
+    }
+
+    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
+        None
     }
 }
 
@@ -238,7 +269,7 @@ fn preprocessors(granularity: Granularity) -> PreprocessorOpener {
 /// The state that a disk would have after a crash.
 #[derive(Clone, Default, Debug, PartialEq)]
 struct Stored {
-    watermark: Option<u64>,
+    watermark: Option<Watermark>,
     rows: Vec<(u64, String, f32)>,
     failures: Vec<Failure>,
     commits: u64,
@@ -254,7 +285,7 @@ struct Memory {
 
 impl VectorSink for Memory {
     fn begin(&mut self, _: &RunManifest, _: Existing) -> Result<Watermark, SinkError> {
-        Ok(Watermark(self.disk.lock().unwrap().watermark.unwrap_or(0)))
+        Ok(self.disk.lock().unwrap().watermark.unwrap_or_default())
     }
     fn failures(&mut self) -> Result<u64, SinkError> {
         Ok(self.disk.lock().unwrap().failures.len() as u64)
@@ -278,7 +309,7 @@ impl VectorSink for Memory {
         let mut disk = self.disk.lock().unwrap();
         disk.rows.append(&mut self.pending.rows);
         disk.failures.append(&mut self.pending.failures);
-        disk.watermark = Some(watermark.0);
+        disk.watermark = Some(watermark);
         disk.commits += 1;
         Ok(())
     }
@@ -302,6 +333,7 @@ struct Job {
     disk_is_full: bool,
     /// First item that is not there.
     gone: u64,
+    streams: bool,
 }
 
 impl Job {
@@ -317,6 +349,7 @@ impl Job {
             cancel: Cancel::default(),
             disk_is_full: false,
             gone: u64::MAX,
+            streams: false,
         }
     }
 
@@ -324,7 +357,12 @@ impl Job {
         let sink = Memory { disk: self.disk, is_full: self.disk_is_full, ..Memory::default() };
         let encoders = if self.devices.is_empty() { vec![Box::new(self.encoder) as _] } else { self.devices };
         let pipeline = Pipeline {
-            source: Box::new(Numbers { next: self.range.start, range: self.range, gone: self.gone }),
+            source: Box::new(Numbers {
+                next: self.range.start,
+                range: self.range,
+                gone: self.gone,
+                streams: self.streams,
+            }),
             preprocessors: preprocessors(self.granularity),
             encoders,
             sink: Box::new(sink),
@@ -365,6 +403,33 @@ fn every_item_has_one_outcome_in_order_for_any_workers_and_batch() {
         assert!(report.is_complete());
         assert_eq!(report.rows + report.failures, 403);
         assert_eq!(report.queues.is_empty(), workers == 0);
+    }
+}
+
+/// Every number of items, so that some fill their last batch and some end with failures.
+#[test]
+fn a_stream_of_unknown_length_ends_where_it_ends_and_resumes_by_place() {
+    for items in 0..40 {
+        for (workers, granularity) in [(0, Granularity::Image), (3, Granularity::Image), (3, Granularity::Batch)] {
+            let disk = Arc::default();
+            let job = || {
+                let mut job = Job::new(items);
+                (job.streams, job.granularity, job.disk) = (true, granularity, Arc::clone(&disk));
+                (job.config.workers, job.config.commit_every) = (workers, Duration::ZERO);
+                job
+            };
+            // A session that stops in the middle, and one that goes on.
+            let mut first = job();
+            first.encoder.fails_at = Some(items / 2);
+            let interrupted = first.run().map(|report| report.settled);
+            let report = job().run().unwrap();
+            check_stored(&disk.lock().unwrap(), 0..items);
+            assert_eq!((report.inputs, report.settled), (Some(items), items));
+            assert!(report.is_complete());
+            let last = items.checked_sub(1).map_or(0, place);
+            let watermark = disk.lock().unwrap().watermark;
+            assert_eq!(watermark, (items > 0).then_some(Watermark { index: items, place: last }), "{interrupted:?}");
+        }
     }
 }
 
@@ -414,7 +479,7 @@ fn a_fault_of_one_of_two_encoders_stops_the_run_and_keeps_what_was_done() {
     let disk = Arc::clone(&job.disk);
     assert_eq!(error_chain(&job.run().unwrap_err()), "encode: encoder failed: out of device memory");
     let stored = disk.lock().unwrap().clone();
-    let kept = stored.watermark.unwrap_or(0);
+    let kept = stored.watermark.unwrap_or_default().index;
     assert!(kept <= 96 && kept.is_multiple_of(8), "{kept}");
     check_stored(&stored, 0..kept);
 }
@@ -436,9 +501,9 @@ fn whole_batches_come_out_as_single_images_do() {
 fn a_shard_keeps_global_indexes() {
     let mut job = Job::new(0);
     job.range = 101..150;
-    job.disk.lock().unwrap().watermark = Some(101);
+    job.disk.lock().unwrap().watermark = Some(101.into());
     let disk = Arc::clone(&job.disk);
-    assert_eq!(job.run().unwrap().inputs, 49);
+    assert_eq!(job.run().unwrap().inputs, Some(49));
     check_stored(&disk.lock().unwrap(), 101..150);
 }
 
@@ -476,11 +541,11 @@ fn cancelled_runs_continue_where_they_stopped_until_done() {
                     cancel.cancel();
                 }
             });
-            let before = disk.lock().unwrap().watermark.unwrap_or(0);
+            let before = disk.lock().unwrap().watermark.unwrap_or_default().index;
             let report = job.run().unwrap();
             sessions += 1;
             assert_eq!(report.resumed, before);
-            assert_eq!(disk.lock().unwrap().watermark, Some(report.settled));
+            assert_eq!(disk.lock().unwrap().watermark, Some(report.settled.into()));
             if report.is_complete() {
                 break;
             }
@@ -489,6 +554,21 @@ fn cancelled_runs_continue_where_they_stopped_until_done() {
         assert!(sessions > 3, "{sessions}");
         check_stored(&disk.lock().unwrap(), 0..200);
     }
+}
+
+#[test]
+fn a_cancelled_run_does_not_lose_the_item_of_a_reader_that_waits_for_a_batch() {
+    let mut job = Job::new(10_000);
+    job.config.readers = 8;
+    let (cancel, disk) = (job.cancel.clone(), Arc::clone(&job.disk));
+    job.encoder.on_batch = Box::new(move || {
+        // Meanwhile the queues fill up, and a reader waits, with the others behind it.
+        std::thread::sleep(Duration::from_millis(200));
+        cancel.cancel();
+    });
+    let report = job.run().unwrap();
+    assert!(!report.is_complete() && report.settled > 0, "{report:?}");
+    check_stored(&disk.lock().unwrap(), 0..report.settled);
 }
 
 #[test]
@@ -501,7 +581,7 @@ fn an_encoder_fault_stops_the_run_and_keeps_what_was_done() {
         let error = job.run().unwrap_err();
         assert_eq!(error_chain(&error), "encode: encoder failed: out of device memory");
         let stored = disk.lock().unwrap().clone();
-        assert_eq!(stored.watermark, Some(96), "whole batches below the fault");
+        assert_eq!(stored.watermark, Some(96.into()), "whole batches below the fault");
         check_stored(&stored, 0..96);
     }
 }
@@ -585,7 +665,7 @@ fn a_source_that_is_gone_stops_the_run_and_its_items_have_not_failed() {
         for _ in 0..2 {
             let error = session(105).unwrap_err().to_string();
             assert!(error.starts_with("7 inputs in a row cannot be read") && error.contains("item 105"), "{error}");
-            assert_eq!(disk.lock().unwrap().watermark, Some(105));
+            assert_eq!(disk.lock().unwrap().watermark, Some(105.into()));
         }
         session(u64::MAX).unwrap();
         check_stored(&disk.lock().unwrap(), 0..200);

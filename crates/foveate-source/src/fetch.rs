@@ -1,10 +1,12 @@
 use std::fs::{self, FileType};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use crate::id::to_path;
-use crate::{Fetch, FetchError, Item};
+use crate::{Fetch, FetchError, Item, Stamp};
+
+/// The default limit on one file's bytes: 256 MiB.
+pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
 
 /// Reads items whose locator is a path (a [`Listing`](crate::Listing)'s). Regular files only: a pipe or a device is
 /// refused before it is opened, because opening one may block forever.
@@ -25,10 +27,8 @@ impl FileFetch {
     }
 
     fn read(&self, path: &Path, out: &mut Vec<u8>) -> Result<(), FetchError> {
-        check_regular(fs::metadata(path)?.file_type())?;
-        let file = fs::File::open(path)?;
+        let file = open_regular(path)?;
         let data = file.metadata()?;
-        check_regular(data.file_type())?; // it may have been replaced in between
         self.check_len(data.len())?;
         // A spare byte lets the read find the end without growing `out`. The length is only a hint: the file may be
         // growing, shrinking, or of a kind that reports 0 (under /proc).
@@ -53,10 +53,18 @@ impl Fetch for FileFetch {
         result
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<(u64, SystemTime)> {
+    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
         let data = fs::metadata(Self::path(item)).ok()?;
         Some((data.len(), data.modified().ok()?))
     }
+}
+
+/// Opens a regular file; opening anything else might wait for ever.
+pub(crate) fn open_regular(path: &Path) -> Result<fs::File, FetchError> {
+    check_regular(fs::metadata(path)?.file_type())?;
+    let file = fs::File::open(path)?;
+    check_regular(file.metadata()?.file_type())?; // it may have been replaced in between
+    Ok(file)
 }
 
 fn check_regular(kind: FileType) -> Result<(), FetchError> {
@@ -86,8 +94,18 @@ mod tests {
 
     fn fetch(max_bytes: u64, path: &Path, out: &mut Vec<u8>) -> Result<(), FetchError> {
         let locator = crate::id::to_bytes(path);
-        let item = Item { index: 0, id: path.display().to_string(), locator, fault: None };
+        let item = Item { id: path.display().to_string(), locator, ..Item::default() };
         FileFetch::new(max_bytes).fetch(&item, out)
+    }
+
+    #[test]
+    fn only_what_may_change_is_transient() {
+        let io = |kind: io::ErrorKind| FetchError::Io(kind.into());
+        assert!(FetchError::Unreachable(String::new()).is_transient() && io(io::ErrorKind::TimedOut).is_transient());
+        assert!(!io(io::ErrorKind::NotFound).is_transient());
+        for error in [FetchError::NotFound(String::new()), FetchError::Refused(String::new())] {
+            assert!(!error.is_transient());
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
-mod backend;
+mod allowed;
+pub mod blob;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod container;
 mod fetch;
 mod id;
 mod list;
@@ -11,25 +13,29 @@ mod listing;
 mod pattern;
 mod roots;
 mod spool;
+pub mod store;
+mod stream;
 mod walk;
 
 use std::fmt;
-use std::ops::Range;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use foveate_core::FaultScope;
 
-pub use backend::{FetchBackend, FetchOpener, FetchOptions, FetchRegistry};
-pub use fetch::FileFetch;
+pub use allowed::AllowedObjects;
+pub use fetch::{DEFAULT_MAX_BYTES, FileFetch};
 pub use list::{ListEntry, ListReader, Separator};
 pub use lister::{FOREIGN_EXTENSIONS, IMAGE_EXTENSIONS, ListingStats};
-pub use listing::{DEFAULT_MAX_BYTES, DEFAULT_MAX_LISTING, Input, Listing, ListingBuilder};
+pub use listing::{DEFAULT_MAX_LISTING, Input, Listing, ListingBuilder};
 
 /// One input, identified by its position in the source's order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item {
-    /// Position in the whole source, from 0; sharding and resuming keep it.
+    /// Position in the source, from 0; resuming keeps it. Sharding keeps it if the source's extent is known.
     pub index: u64,
+    /// Where the source finds the item again, beside its index; see [`Source::seek`]. 0 if the index is enough.
+    pub place: u64,
     /// The user's name for it, written to the output. For files it is the path as given or found. On Unix, each byte
     /// that is not UTF-8 is written `\xNN` and each backslash is doubled, so that two paths never have one id.
     pub id: String,
@@ -38,6 +44,10 @@ pub struct Item {
     /// Set if enumeration already found this input unreadable (an unreadable folder, a symlink loop, a pattern without
     /// a match). Such an input is an item with a failed outcome, not a reason to stop.
     pub fault: Option<String>,
+    /// Its length and time as enumeration found them; `None` if only its [`Fetch`] can tell.
+    pub stamp: Option<Stamp>,
+    /// The values of the source's [`columns`](Source::columns), one for each; empty if there are none.
+    pub columns: Box<[Option<String>]>,
 }
 
 /// Enumerates items in a fixed order. The order is a function of the inputs alone, so that row order, `--shard` and
@@ -46,22 +56,97 @@ pub trait Source: Send {
     /// The next item, or `None` at the end. An error is a run fault (the listing itself broke).
     fn next_item(&mut self) -> Result<Option<Item>, SourceError>;
 
-    /// The indexes of all items that this source yields, in order: the whole listing, or the part selected by a shard
-    /// or a limit. Indexes count from the start of the *whole* listing, so the shards' outputs laid end to end equal
-    /// the unsharded output. Constant from the start; `seek` does not change it.
-    fn range(&self) -> Range<u64>;
+    /// The next item with its content, if the source reads it on the way (a member of a tar); otherwise
+    /// [`Content::Unread`]. Either call advances to the next item.
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        Ok(self.next_item()?.map(Delivery::unread))
+    }
 
-    /// Continues at item `index`. The next item is that one, the first of [`range`](Self::range) if `index` lies before
-    /// it, or none if `index` lies at or beyond its end.
-    fn seek(&mut self, index: u64) -> Result<(), SourceError>;
+    /// The indexes of the items that this source yields: the whole listing, or the part selected by a shard or a
+    /// limit. Indexes count from the start of the *whole* listing if its length is known, so the shards' outputs laid
+    /// end to end equal the unsharded output. Otherwise each shard's count from 0. `seek` does not change it.
+    fn extent(&self) -> Extent;
+
+    /// Continues with item `index`, the first of [`extent`](Self::extent) if `index` lies before it, or none if `index`
+    /// lies at or beyond its end. `after` is the [place](Item::place) of the item before, which a source needs if its
+    /// extent is not known; other sources ignore it.
+    fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError>;
+
+    /// Goes back to the first item.
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.seek(self.extent().start, 0)
+    }
 
     /// A digest of all ids of the *whole* listing in order, as lower-case hex. Equal for all shards of one listing, and
-    /// part of a run's fingerprint.
+    /// part of a run's fingerprint. A container's members are not in it; its own name, length and version are.
     fn listing_hash(&self) -> String;
+
+    /// The part of the listing that this source yields, in words; part of a run's fingerprint.
+    fn part(&self) -> String {
+        let Extent { start, end } = self.extent();
+        format!("{start}..{}", end.map_or_else(String::new, |end| end.to_string()))
+    }
+
+    /// The names of the columns that items carry along.
+    fn columns(&self) -> &[String] {
+        &[]
+    }
 
     /// A reader of this source's items, one per I/O thread.
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError>;
 }
+
+/// The indexes of a source's items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The first item's.
+    pub start: u64,
+    /// One past the last item's; `None` if only reading the inputs to their end tells.
+    pub end: Option<u64>,
+}
+
+impl Extent {
+    /// The number of items, if it is known.
+    pub fn count(&self) -> Option<u64> {
+        self.end.map(|end| end.saturating_sub(self.start))
+    }
+}
+
+impl From<std::ops::Range<u64>> for Extent {
+    fn from(range: std::ops::Range<u64>) -> Self {
+        Self { start: range.start, end: Some(range.end) }
+    }
+}
+
+/// An item on its way to the decoder.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The item.
+    pub item: Item,
+    /// Its bytes, if the source has read them.
+    pub content: Content,
+}
+
+impl Delivery {
+    /// An item that a [`Fetch`] reads.
+    pub fn unread(item: Item) -> Self {
+        Self { item, content: Content::Unread }
+    }
+}
+
+/// What a source read of an item.
+#[derive(Debug)]
+pub enum Content {
+    /// Nothing: the source's [`Fetch`] reads it.
+    Unread,
+    /// Its bytes.
+    Read(Bytes),
+    /// It could not be read.
+    Failed(FetchError),
+}
+
+/// An item's length in bytes and its time of modification.
+pub type Stamp = (u64, SystemTime);
 
 /// Gets the bytes of items.
 pub trait Fetch: Send {
@@ -70,9 +155,7 @@ pub trait Fetch: Send {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError>;
 
     /// The item's length in bytes and its time of modification, without reading it; `None` if they cannot be known.
-    fn stamp(&mut self, _item: &Item) -> Option<(u64, SystemTime)> {
-        None
-    }
+    fn stamp(&mut self, item: &Item) -> Option<Stamp>;
 }
 
 /// The listing broke: a run fault.
@@ -98,6 +181,14 @@ pub enum SourceError {
         /// The line, from 1.
         line: u64,
     },
+    /// A container of inputs can be read no further for now. Its remaining members have no outcome yet.
+    #[error("cannot read {container}")]
+    Interrupted {
+        /// The container.
+        container: String,
+        /// The cause.
+        source: FetchError,
+    },
     /// The listing's snapshot would be larger than allowed.
     #[error("the inputs' paths take more than {limit} bytes")]
     TooLarge {
@@ -112,7 +203,7 @@ pub enum SourceError {
 pub enum FetchError {
     /// An operating-system error.
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     /// Larger than the limit on encoded bytes.
     #[error("{bytes} bytes, more than the limit of {limit} for one file")]
     TooLarge {
@@ -133,6 +224,12 @@ pub enum FetchError {
     /// The store did not answer in time, or answered only in part.
     #[error("{0}")]
     Unreachable(String),
+    /// The container that holds it is damaged.
+    #[error("{0}")]
+    Damaged(String),
+    /// It changed after it was listed.
+    #[error("{0} changed after it was listed")]
+    Changed(String),
     /// The folder in which the item was found is gone, with everything in it.
     #[error("the folder {folder} {problem}")]
     FolderGone {
@@ -141,6 +238,23 @@ pub enum FetchError {
         /// What became of it.
         problem: String,
     },
+}
+
+impl From<std::io::Error> for FetchError {
+    /// A reader of a [`Blob`](blob::Blob) reports its own errors as the inner error of an [`std::io::Error`]; they come
+    /// back as they were.
+    fn from(error: std::io::Error) -> Self {
+        error.downcast().unwrap_or_else(Self::Io)
+    }
+}
+
+impl From<FetchError> for std::io::Error {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Io(error) => error,
+            error => Self::other(error),
+        }
+    }
 }
 
 impl FetchError {

@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec::IntoIter;
 
-use crate::id::to_bytes;
+use globset::GlobBuilder;
+
+use crate::id::{to_bytes, to_path};
 use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::roots::Roots;
 use crate::spool::{Spool, SpoolWriter};
+use crate::store::{Object, Version, scheme_of};
+use crate::stream::{self, Reach, STANDARD_INPUT};
 use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
 use crate::{ListReader, SourceError};
 
@@ -35,6 +40,9 @@ pub struct ListingStats {
     /// Images in folders that were skipped because no decoder reads their format, by extension
     /// ([`FOREIGN_EXTENSIONS`]).
     pub skipped_foreign: BTreeMap<&'static str, u64>,
+    /// Containers in folders that were skipped, because a folder stands for its images: named or matched by a pattern,
+    /// they are read.
+    pub skipped_containers: u64,
     /// Other files in folders that were skipped because their extension is not an image's.
     pub skipped_other: u64,
     /// Entries of folders that were skipped because their name begins with a dot (a hidden folder counts once).
@@ -48,7 +56,20 @@ pub(crate) struct Lister<'a> {
     spool: SpoolWriter,
     stats: ListingStats,
     roots: Roots,
+    reach: Arc<Reach>,
+    containers: u64,
+    /// Containers that cannot carry columns along, and files and objects.
+    without_columns: u64,
     progress: Option<&'a mut dyn FnMut(u64)>,
+}
+
+/// The result of listing.
+pub(crate) struct Listed {
+    pub(crate) spool: Spool,
+    pub(crate) stats: ListingStats,
+    pub(crate) roots: Roots,
+    /// Number of records that are containers.
+    pub(crate) containers: u64,
 }
 
 /// A folder being walked.
@@ -69,22 +90,95 @@ enum Mode<'p> {
 
 impl<'a> Lister<'a> {
     /// A lister whose snapshot may take `max_bytes`.
-    pub(crate) fn new(max_bytes: u64, progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
-        let spool = SpoolWriter::new(max_bytes);
-        Self { spool, stats: ListingStats::default(), roots: Roots::default(), progress }
+    pub(crate) fn new(max_bytes: u64, reach: Arc<Reach>, progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
+        let (spool, stats, roots) = (SpoolWriter::new(max_bytes), ListingStats::default(), Roots::default());
+        Self { spool, stats, roots, reach, containers: 0, without_columns: 0, progress }
     }
 
     /// The complete listing.
-    pub(crate) fn finish(mut self) -> Result<(Spool, ListingStats, Roots), SourceError> {
+    pub(crate) fn finish(mut self) -> Result<Listed, SourceError> {
         self.stats.items = self.spool.records();
         if let Some(progress) = &mut self.progress {
             progress(self.stats.items);
         }
-        Ok((self.spool.finish()?, self.stats, self.roots))
+        let columns = &self.reach.options.columns;
+        if !columns.is_empty() && self.without_columns == self.spool.records() {
+            let why = format!("no input can carry columns along ({})", columns.join(", "));
+            return Err(SourceError::Invalid(why));
+        }
+        let Self { spool, stats, roots, containers, .. } = self;
+        Ok(Listed { spool: spool.finish()?, stats, roots, containers })
     }
 
-    /// Adds a file, a folder or a pattern. An existing path is never taken for a pattern.
+    /// Adds the container on standard input.
+    pub(crate) fn standard_input(&mut self) -> Result<(), SourceError> {
+        self.record(STANDARD_INPUT, "", &Version::default())
+    }
+
+    /// Adds an object, all images below a prefix, or the objects that match a pattern.
+    fn address(&mut self, address: &str) -> Result<(), SourceError> {
+        let store = match scheme_of(address.as_bytes()) {
+            Some(scheme) => self.reach.store(scheme)?,
+            None => return Ok(()),
+        };
+        let mut found = 0;
+        let is_pattern = is_pattern(address);
+        if !address.ends_with('/') {
+            match store.find(address) {
+                Ok(Some(object)) => return self.object(&object),
+                Err(error) if !is_pattern => return self.fault(Path::new(address), &error.to_string()),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        if is_pattern {
+            let base = address.find(['*', '?', '[', '{']).and_then(|at| address[..at].rfind('/'));
+            let glob = GlobBuilder::new(address).literal_separator(true).build();
+            let glob = glob.map_err(|error| SourceError::Invalid(format!("{address}: {error}")))?.compile_matcher();
+            store.list(&address[..base.map_or(0, |at| at + 1)], &mut |object| {
+                found += u64::from(glob.is_match(&object.address));
+                if glob.is_match(&object.address) { self.object(&object) } else { Ok(()) }
+            })?;
+            return if found > 0 { Ok(()) } else { self.fault(Path::new(address), "the pattern matches nothing") };
+        }
+        let prefix = format!("{}/", address.trim_end_matches('/'));
+        store.list(&prefix, &mut |object| {
+            found += 1;
+            self.found_below(&object)
+        })?;
+        if found > 0 { Ok(()) } else { self.fault(Path::new(address), "no object has this name or prefix") }
+    }
+
+    /// Handles an object below a prefix that stands for its images.
+    fn found_below(&mut self, object: &Object) -> Result<(), SourceError> {
+        let (path, is_folder) = (Path::new(&object.address), object.address.ends_with('/'));
+        match known_extension(path, &IMAGE_EXTENSIONS).filter(|_| !is_folder) {
+            Some(_) => self.object(object)?,
+            None if is_folder => {}
+            None => self.skip(path),
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, object: &Object) -> Result<(), SourceError> {
+        self.record(object.address.as_bytes(), "", &object.version)
+    }
+
+    /// Counts a file that a folder does not contribute.
+    fn skip(&mut self, path: &Path) {
+        match known_extension(path, &FOREIGN_EXTENSIONS) {
+            Some(foreign) => *self.stats.skipped_foreign.entry(foreign).or_default() += 1,
+            None if matches!(self.reach.kind(&to_bytes(path)), stream::Kind::Container(_)) => {
+                self.stats.skipped_containers += 1;
+            }
+            None => self.stats.skipped_other += 1,
+        }
+    }
+
+    /// Adds a file, a folder, a pattern, or what an address names. An existing path is never taken for a pattern.
     pub(crate) fn path(&mut self, path: &Path) -> Result<(), SourceError> {
+        if let Some(address) = path.to_str().filter(|text| scheme_of(text.as_bytes()).is_some()) {
+            return self.address(address);
+        }
         match fs::metadata(path) {
             Ok(data) if data.is_dir() => self.search(path, Mode::Images),
             Ok(_) => self.item(path),
@@ -114,7 +208,7 @@ impl<'a> Lister<'a> {
     /// Adds the paths of a list.
     pub(crate) fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
         while let Some(entry) = list.next_entry()? {
-            self.record(entry.bytes, "")?;
+            self.record(entry.bytes, "", &Version::default())?;
         }
         Ok(())
     }
@@ -185,10 +279,7 @@ impl<'a> Lister<'a> {
         match kind {
             Kind::Folder => return Ok(Some(Mode::Images)),
             Kind::File if known_extension(path, &IMAGE_EXTENSIONS).is_some() => self.item(path)?,
-            Kind::File => match known_extension(path, &FOREIGN_EXTENSIONS) {
-                Some(foreign) => *self.stats.skipped_foreign.entry(foreign).or_default() += 1,
-                None => self.stats.skipped_other += 1,
-            },
+            Kind::File => self.skip(path),
             // It might be a folder of images, whatever its name.
             Kind::Broken(reason) => self.fault(path, &reason)?,
         }
@@ -214,21 +305,53 @@ impl<'a> Lister<'a> {
     }
 
     fn item(&mut self, path: &Path) -> Result<(), SourceError> {
-        self.record(&to_bytes(path), "")
+        self.record(&to_bytes(path), "", &Version::default())
     }
 
     fn fault(&mut self, path: &Path, reason: &str) -> Result<(), SourceError> {
         self.stats.faults += 1;
-        self.record(&to_bytes(path), reason)
+        self.record(&to_bytes(path), reason, &Version::default())
     }
 
-    fn record(&mut self, path: &[u8], fault: &str) -> Result<(), SourceError> {
-        self.spool.push(path, fault)?;
+    fn record(&mut self, path: &[u8], fault: &str, version: &Version) -> Result<(), SourceError> {
+        match self.reach.kind(path) {
+            stream::Kind::Container(format) if fault.is_empty() => {
+                self.without_columns += u64::from(!format.has_columns());
+                self.containers += 1;
+                // Its members are not in the listing, so its content has to be.
+                let version = if scheme_of(path).is_some() { version.clone() } else { version_of(path) }.to_text();
+                self.spool.push(path, fault, &version)?;
+                self.spool.hashed(version.as_bytes());
+            }
+            kind => {
+                self.without_columns += 1;
+                let version = if matches!(kind, stream::Kind::Object(_)) { version.to_text() } else { String::new() };
+                self.spool.push(path, fault, &version)?;
+            }
+        }
         let records = self.spool.records();
         if let Some(progress) = self.progress.as_mut().filter(|_| records.is_multiple_of(PROGRESS_STEP)) {
             progress(records);
         }
         Ok(())
+    }
+}
+
+/// Whether an address that names no object is a pattern. Web addresses may have any sign but the asterisk.
+fn is_pattern(address: &str) -> bool {
+    match scheme_of(address.as_bytes()) {
+        Some("http" | "https") => address.contains('*'),
+        _ => has_wildcard(address),
+    }
+}
+
+/// The version of a local container; unknown for standard input and for a file that cannot be examined.
+fn version_of(path: &[u8]) -> Version {
+    match fs::metadata(to_path(path)) {
+        Ok(data) if path != STANDARD_INPUT => {
+            Version { len: Some(data.len()), modified: data.modified().ok(), tag: None }
+        }
+        _ => Version::default(),
     }
 }
 

@@ -3,16 +3,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::id::id_of;
+use crate::container::{ContainerOptions, ContainerRegistry};
+use crate::id::to_bytes;
 use crate::list::{is_standard_input, open_list};
-use crate::lister::{Lister, ListingStats};
+use crate::lister::{Listed, Lister, ListingStats};
 use crate::pattern::{Pattern, has_wildcard};
 use crate::roots::{ListedFetch, Roots};
 use crate::spool::{Record, Spool};
-use crate::{Fetch, FileFetch, Item, ListReader, Separator, Source, SourceError};
-
-/// The default limit on one file's bytes: 256 MiB.
-pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
+use crate::store::{StoreOptions, StoreRegistry, scheme_of};
+use crate::stream::{self, Reach, STANDARD_INPUT, Stream};
+use crate::{DEFAULT_MAX_BYTES, Delivery, Extent, Fetch, FileFetch, Item, ListReader, Separator, Source, SourceError};
 
 /// The default limit on a listing's snapshot: 4 GB, which is 50 million paths of 72 bytes.
 pub const DEFAULT_MAX_LISTING: u64 = 4_000_000_000;
@@ -20,8 +20,9 @@ pub const DEFAULT_MAX_LISTING: u64 = 4_000_000_000;
 /// A command-line argument that stands for images.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A file, a folder (searched for images, recursively), or a pattern: a path that does not exist and contains one
-    /// of `*?[{`.
+    /// A file, a container, a folder (searched for images, recursively), or a pattern: a path that does not exist and
+    /// contains one of `*?[{`. An address (`s3://bucket/prefix/`) is the same in a store. `-` is a container on
+    /// standard input.
     ///
     /// Patterns: `*` and `?` match within a name, `**` any number of folders, `[a-z]` one character, `{jpg,png}` one of
     /// several. Hidden names match only if the pattern has the dot. Matched folders are searched for images.
@@ -40,6 +41,7 @@ impl Input {
     /// pattern that matches nothing.
     pub fn check(&self) -> Result<(), SourceError> {
         match self {
+            Self::Path(path) if scheme_of(&to_bytes(path)).is_some() || path.as_os_str() == "-" => Ok(()),
             Self::Path(path) => check_path(path),
             Self::List(path, _) if is_standard_input(path) => Ok(()),
             Self::List(path, _) => check_list(path),
@@ -70,6 +72,11 @@ fn check_list(path: &Path) -> Result<(), SourceError> {
 
 /// Files, folders, patterns and lists as one source: a snapshot taken when it is built.
 ///
+/// With [`containers`](ListingBuilder::containers), a file with the name of a container stands for its members, which
+/// are found while the job reads them: then the [extent](Source::extent) has no known end, shards divide the files and
+/// not the members, and each shard's indexes count from 0. With [`stores`](ListingBuilder::stores), inputs may be
+/// addresses.
+///
 /// Items follow the order of the inputs, and within a folder or pattern the byte order of path components. Symbolic
 /// links are followed. Folders contribute neither names that begin with a dot nor files without an image's extension
 /// ([`IMAGE_EXTENSIONS`](crate::IMAGE_EXTENSIONS)); [`stats`](Self::stats) counts both. A path that occurs twice is two
@@ -89,9 +96,13 @@ pub struct Listing {
     spool: Spool,
     stats: ListingStats,
     roots: Arc<Roots>,
+    /// The records of this part.
     range: Range<u64>,
     max_bytes: u64,
-    record: Record,
+    reach: Arc<Reach>,
+    stream: Stream,
+    /// With containers: the next item's index, and the most items. Otherwise, indexes are the records' numbers.
+    counted: Option<(u64, u64)>,
 }
 
 impl Listing {
@@ -103,11 +114,12 @@ impl Listing {
             max_listing: DEFAULT_MAX_LISTING,
             limit: None,
             shard: None,
+            reach: Reach::default(),
             progress: None,
         }
     }
 
-    /// Number of items in the whole listing, regardless of this shard or limit.
+    /// Number of files and objects in the whole listing, regardless of this shard or limit.
     pub fn total(&self) -> u64 {
         self.spool.records()
     }
@@ -129,36 +141,96 @@ impl std::fmt::Debug for Listing {
     }
 }
 
-impl Source for Listing {
-    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+impl Listing {
+    /// Calls `each` for every file, object and container of this part, unread, and goes back to the first item.
+    ///
+    /// # Errors
+    /// Fails if the snapshot cannot be read.
+    pub fn each_input(&mut self, mut each: impl FnMut(Item)) -> Result<(), SourceError> {
+        self.continue_at(self.range.start, 0)?;
+        while let Some(item) = self.next_record()? {
+            each(item);
+        }
+        self.rewind()
+    }
+
+    /// The next file, object or container of this part, unread.
+    fn next_record(&mut self) -> Result<Option<Item>, SourceError> {
         if self.spool.position() >= self.range.end {
             return Ok(None);
         }
-        let Some(index) = self.spool.read(&mut self.record)? else { return Ok(None) };
-        let fault = std::mem::take(&mut self.record.fault);
-        Ok(Some(Item {
-            index,
-            id: id_of(&self.record.path),
-            locator: std::mem::take(&mut self.record.path),
-            fault: (!fault.is_empty()).then_some(fault),
-        }))
+        let mut record = Record::default();
+        let number = self.spool.read(&mut record)?;
+        Ok(number.map(|number| record.into_item(number, 0)))
     }
 
-    fn range(&self) -> Range<u64> {
-        self.range.clone()
+    /// Continues with the first record from `record` on that has a member after its first `skip`.
+    fn continue_at(&mut self, record: u64, skip: u64) -> Result<(), SourceError> {
+        self.stream = Stream::new(Arc::clone(&self.reach), skip);
+        self.spool.seek(record.max(self.range.start))
+    }
+}
+
+impl Source for Listing {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        match self.counted.is_none() && self.stream.is_idle() {
+            true => self.next_record(),
+            false => Ok(self.deliver()?.map(|delivery| delivery.item)),
+        }
     }
 
-    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
-        self.spool.seek(index.max(self.range.start))
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        if self.reach.is_files() {
+            return Ok(self.next_record()?.map(Delivery::unread));
+        }
+        if self.counted.is_some_and(|(next, most)| next >= most) {
+            return Ok(None);
+        }
+        let Some(mut delivery) = self.stream.deliver(&mut self.spool, self.range.end)? else { return Ok(None) };
+        let item = &mut delivery.item;
+        match &mut self.counted {
+            Some((next, _)) => item.index = std::mem::replace(next, *next + 1),
+            None => (item.index, item.place) = (stream::after(item.place).0, 0),
+        }
+        Ok(Some(delivery))
+    }
+
+    fn extent(&self) -> Extent {
+        match self.counted {
+            None => self.range.clone().into(),
+            Some(_) => Extent { start: 0, end: None },
+        }
+    }
+
+    fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError> {
+        let Some((next, _)) = &mut self.counted else { return self.continue_at(index, 0) };
+        *next = index;
+        match (index, stream::after(after)) {
+            (0, _) => self.continue_at(self.range.start, 0),
+            (_, (record, members)) => self.continue_at(record, members),
+        }
     }
 
     fn listing_hash(&self) -> String {
         self.spool.hash().to_owned()
     }
 
+    fn part(&self) -> String {
+        let Range { start, end } = self.range;
+        match self.counted {
+            None => format!("{start}..{end}"),
+            Some((_, u64::MAX)) => format!("all of files {start}..{end}"),
+            Some((_, most)) => format!("the first {most} of files {start}..{end}"),
+        }
+    }
+
+    fn columns(&self) -> &[String] {
+        &self.reach.options.columns
+    }
+
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
         let files = FileFetch::new(self.max_bytes);
-        Ok(Box::new(ListedFetch { files, roots: Arc::clone(&self.roots) }))
+        Ok(Box::new(ListedFetch::new(files, Arc::clone(&self.roots), Arc::clone(&self.reach))))
     }
 }
 
@@ -169,6 +241,7 @@ pub struct ListingBuilder<'a> {
     max_listing: u64,
     limit: Option<u64>,
     shard: Option<(u32, u32)>,
+    reach: Reach,
     progress: Option<Box<dyn FnMut(u64) + 'a>>,
 }
 
@@ -185,7 +258,7 @@ impl<'a> ListingBuilder<'a> {
         self
     }
 
-    /// Refuses a listing whose snapshot takes more bytes than this: 8 per item and those of its path
+    /// Refuses a listing whose snapshot takes more bytes than this: 12 per item and those of its path
     /// ([`SourceError::TooLarge`]).
     pub fn max_listing(mut self, bytes: u64) -> Self {
         self.max_listing = bytes;
@@ -205,6 +278,18 @@ impl<'a> ListingBuilder<'a> {
         self
     }
 
+    /// Takes files with the names of these formats for containers of images.
+    pub fn containers(mut self, formats: Arc<ContainerRegistry>, options: ContainerOptions) -> Self {
+        (self.reach.containers, self.reach.options) = (Some(formats), options);
+        self
+    }
+
+    /// Takes inputs with these stores' schemes for addresses.
+    pub fn stores(mut self, stores: Arc<StoreRegistry>, options: StoreOptions) -> Self {
+        (self.reach.stores, self.reach.store_options) = (Some(stores), options);
+        self
+    }
+
     /// Calls `progress` with the number of items found so far, from time to time while listing and once at the end.
     pub fn progress(mut self, progress: impl FnMut(u64) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
@@ -217,19 +302,30 @@ impl<'a> ListingBuilder<'a> {
         if let Some((index, count)) = self.shard.filter(|(index, count)| index >= count) {
             return Err(SourceError::Invalid(format!("there is no shard {index} of {count} (they count from 0)")));
         }
+        let reach = Arc::new(self.reach);
         let progress = self.progress.as_mut().map(|progress| progress.as_mut() as &mut dyn FnMut(u64));
-        let mut lister = Lister::new(self.max_listing, progress);
+        let mut lister = Lister::new(self.max_listing, Arc::clone(&reach), progress);
         for input in &self.inputs {
             match input {
+                Input::Path(path) if path.as_os_str().as_encoded_bytes() == STANDARD_INPUT => {
+                    lister.standard_input()?
+                }
                 Input::Path(path) => lister.path(path)?,
                 Input::List(path, separator) => lister.list(ListReader::open(path, *separator)?)?,
             }
         }
-        let (spool, stats, roots) = lister.finish()?;
-        let range = part(spool.records().min(self.limit.unwrap_or(u64::MAX)), self.shard.unwrap_or((0, 1)));
+        let Listed { spool, stats, roots, containers } = lister.finish()?;
+        let counted = (containers > 0).then_some((0, self.limit.unwrap_or(u64::MAX)));
+        if counted.is_some() && self.limit.is_some() && self.shard.is_some() {
+            let why = "a limit and a shard cannot be combined, because the number of images in containers is not known";
+            return Err(SourceError::Invalid(why.to_owned()));
+        }
+        let records = spool.records().min(self.limit.filter(|_| counted.is_none()).unwrap_or(u64::MAX));
+        let range = part(records, self.shard.unwrap_or((0, 1)));
         let (max_bytes, roots) = (self.max_bytes, Arc::new(roots));
-        let mut listing = Listing { spool, stats, roots, range, max_bytes, record: Record::default() };
-        listing.seek(0)?;
+        let stream = Stream::new(Arc::clone(&reach), 0);
+        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, counted };
+        listing.rewind()?;
         Ok(listing)
     }
 }

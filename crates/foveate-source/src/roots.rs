@@ -1,13 +1,14 @@
 //! The folders that a listing searched. They tell a file that is gone from a source that is gone as a whole.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
+use crate::stream::{Kind, Reach};
 use crate::walk::readable;
-use crate::{Fetch, FetchError, FileFetch, Item};
+use crate::{Fetch, FetchError, FileFetch, Item, Stamp};
 
 /// The folders where searches began: the inputs that are folders, and the folders before patterns' wildcards.
 #[derive(Debug, Default)]
@@ -31,21 +32,55 @@ impl Roots {
     }
 }
 
-/// Reads a listing's files. A file that cannot be read because its whole folder is gone is no fault of the file.
+/// Reads a listing's files and objects. A file that cannot be read because its whole folder is gone is no fault of the
+/// file.
 pub(crate) struct ListedFetch {
-    pub(crate) files: FileFetch,
-    pub(crate) roots: Arc<Roots>,
+    files: FileFetch,
+    roots: Arc<Roots>,
+    reach: Arc<Reach>,
+    stores: BTreeMap<String, Box<dyn Fetch>>,
 }
 
-impl Fetch for ListedFetch {
-    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+impl ListedFetch {
+    pub(crate) fn new(files: FileFetch, roots: Arc<Roots>, reach: Arc<Reach>) -> Self {
+        Self { files, roots, reach, stores: BTreeMap::new() }
+    }
+
+    fn file(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         self.files.fetch(item, out).map_err(|error| match error.suspects_storage() {
             true => self.roots.gone(&FileFetch::path(item)).unwrap_or(error),
             false => error,
         })
     }
 
-    fn stamp(&mut self, item: &Item) -> Option<(u64, SystemTime)> {
-        self.files.stamp(item)
+    fn store(&mut self, scheme: &str) -> Result<&mut dyn Fetch, FetchError> {
+        match self.stores.entry(scheme.to_owned()) {
+            Entry::Occupied(known) => Ok(known.into_mut().as_mut()),
+            Entry::Vacant(new) => {
+                let store = self.reach.store(scheme).map_err(|error| FetchError::Refused(error.to_string()))?;
+                Ok(new.insert(store.fetch()).as_mut())
+            }
+        }
+    }
+}
+
+impl Fetch for ListedFetch {
+    fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        match self.reach.kind(&item.locator) {
+            Kind::Object(scheme) => self.store(&scheme)?.fetch(item, out),
+            Kind::Container(_) => {
+                out.clear();
+                Err(FetchError::Refused("it is read in order with the other images of its container".to_owned()))
+            }
+            _ => self.file(item, out),
+        }
+    }
+
+    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
+        match (item.stamp, self.reach.kind(&item.locator)) {
+            (Some(stamp), _) => Some(stamp),
+            (None, Kind::File) => self.files.stamp(item),
+            (None, _) => None,
+        }
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Record {
     pub(crate) path: Vec<u8>,
     /// Why it cannot be read, if already known; empty otherwise.
     pub(crate) fault: String,
+    /// The [`Version`](crate::store::Version) of a container or an object, as text; empty for files.
+    pub(crate) version: String,
 }
 
 /// Collects records.
@@ -50,16 +52,21 @@ impl SpoolWriter {
         self.records
     }
 
-    pub(crate) fn push(&mut self, path: &[u8], fault: &str) -> Result<(), SourceError> {
-        let id = id_of(path);
-        self.hash.update((id.len() as u64).to_le_bytes()); // so that no two listings have the same bytes
-        self.hash.update(&id);
+    pub(crate) fn push(&mut self, path: &[u8], fault: &str, version: &str) -> Result<(), SourceError> {
+        self.hashed(id_of(path).as_bytes());
         if self.records.is_multiple_of(STRIDE) {
             self.marks.push(self.written);
         }
         self.records += 1;
         self.field(path)?;
-        self.field(fault.as_bytes())
+        self.field(fault.as_bytes())?;
+        self.field(version.as_bytes())
+    }
+
+    /// Makes `text` part of the hash.
+    pub(crate) fn hashed(&mut self, text: &[u8]) {
+        self.hash.update((text.len() as u64).to_le_bytes()); // so that no two listings have the same bytes
+        self.hash.update(text);
     }
 
     fn field(&mut self, bytes: &[u8]) -> Result<(), SourceError> {
@@ -122,11 +129,9 @@ impl Spool {
         if self.next >= self.records {
             return Ok(None);
         }
-        let mut fault = std::mem::take(&mut record.fault).into_bytes();
         read_field(&mut self.file, &mut record.path)?;
-        read_field(&mut self.file, &mut fault)?;
-        record.fault = String::from_utf8(fault)
-            .map_err(|_| SourceError::Invalid("the listing's temporary file is damaged".to_owned()))?;
+        read_text(&mut self.file, &mut record.fault)?;
+        read_text(&mut self.file, &mut record.version)?;
         self.next += 1;
         Ok(Some(self.next - 1))
     }
@@ -161,6 +166,14 @@ fn read_field(file: &mut impl Read, bytes: &mut Vec<u8>) -> Result<(), SourceErr
     file.read_exact(bytes).map_err(spool_error)
 }
 
+fn read_text(file: &mut impl Read, text: &mut String) -> Result<(), SourceError> {
+    let mut bytes = std::mem::take(text).into_bytes();
+    read_field(file, &mut bytes)?;
+    *text = String::from_utf8(bytes)
+        .map_err(|_| SourceError::Invalid("the listing's temporary file is damaged".to_owned()))?;
+    Ok(())
+}
+
 fn spool_error(source: std::io::Error) -> SourceError {
     SourceError::Io {
         action: format!("keep the listing in a temporary file under {}", std::env::temp_dir().display()),
@@ -175,7 +188,7 @@ mod tests {
     fn spool(records: u64) -> Spool {
         let mut writer = SpoolWriter::new(u64::MAX);
         for i in 0..records {
-            writer.push(format!("folder/{i:08}.jpg").as_bytes(), if i % 1000 == 7 { "gone" } else { "" }).unwrap();
+            writer.push(format!("folder/{i:08}.jpg").as_bytes(), if i % 1000 == 7 { "gone" } else { "" }, "").unwrap();
         }
         writer.finish().unwrap()
     }
@@ -216,7 +229,7 @@ mod tests {
     fn the_hash_tells_listings_apart() {
         let hash = |ids: &[&str]| {
             let mut writer = SpoolWriter::new(u64::MAX);
-            ids.iter().for_each(|id| writer.push(id.as_bytes(), "").unwrap());
+            ids.iter().for_each(|id| writer.push(id.as_bytes(), "", "").unwrap());
             writer.finish().unwrap().hash().to_owned()
         };
         assert_eq!(hash(&["a", "b"]), hash(&["a", "b"]));

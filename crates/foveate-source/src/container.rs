@@ -1,0 +1,145 @@
+//! Containers: files with many images inside, such as tar shards, zip archives and Parquet files.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foveate_core::{Health, Registry, named_backend};
+
+use crate::blob::Blob;
+use crate::fetch::DEFAULT_MAX_BYTES;
+use crate::{FetchError, Stamp};
+
+/// What to read from containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerOptions {
+    /// Largest image, in bytes.
+    pub max_bytes: u64,
+    /// Names of the fields that members carry along, in the order of [`Member::columns`].
+    pub columns: Vec<String>,
+    /// The column with the images, in formats that have columns; `None` finds it by its type.
+    pub image_column: Option<String>,
+    /// The column with the ids, in formats that have columns; `None` makes ids of the container's name and the row.
+    pub id_column: Option<String>,
+}
+
+impl Default for ContainerOptions {
+    fn default() -> Self {
+        Self { max_bytes: DEFAULT_MAX_BYTES, columns: Vec::new(), image_column: None, id_column: None }
+    }
+}
+
+/// Reads a container's members in their order in the container.
+///
+/// A member that cannot be read is a member with [`MemberContent::Failed`]. After an error of the container itself no
+/// further member can be found: [`FetchError::Damaged`] if its bytes are at fault, [`FetchError::Unreachable`] or
+/// [`FetchError::Io`] if its storage is.
+pub trait Members: Send {
+    /// The next member, or `None` at the container's end.
+    fn next(&mut self) -> Result<Option<Member>, FetchError>;
+
+    /// Skips `count` members, or all if there are fewer; reads no more than finding the next one takes.
+    fn skip(&mut self, count: u64) -> Result<(), FetchError> {
+        for _ in 0..count {
+            if self.next()?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One image of a container.
+#[derive(Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: MemberName,
+    /// Its bytes.
+    pub content: MemberContent,
+    /// Its length and time of modification, if the container has them.
+    pub stamp: Option<Stamp>,
+    /// The values of [`ContainerOptions::columns`], one for each; empty if none are asked for.
+    pub columns: Box<[Option<String>]>,
+}
+
+/// How a member's id is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberName {
+    /// The container's name, a slash, and this. Bytes that are not UTF-8 are escaped as in paths.
+    Key(Vec<u8>),
+    /// This alone.
+    Id(String),
+}
+
+/// A member's bytes.
+#[derive(Debug)]
+pub enum MemberContent {
+    /// They are these.
+    Here(Bytes),
+    /// They are in the file or object with this path or address.
+    At(Vec<u8>),
+    /// They cannot be read.
+    Failed(FetchError),
+}
+
+type Open = dyn Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync;
+
+/// A named container format.
+pub struct ContainerBackend {
+    name: &'static str,
+    about: &'static str,
+    suffixes: &'static [&'static str],
+    columns: bool,
+    health: fn() -> Health,
+    open: Box<Open>,
+}
+
+impl ContainerBackend {
+    /// A format called `name`, of files whose names end in one of these `suffixes` (`tar.gz`) after a dot.
+    pub fn new<F>(name: &'static str, about: &'static str, suffixes: &'static [&'static str], open: F) -> Self
+    where
+        F: Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync + 'static,
+    {
+        Self { name, about, suffixes, columns: false, health: Health::all_rust, open: Box::new(open) }
+    }
+
+    /// Says that its members can carry columns along.
+    #[must_use]
+    pub fn with_columns(self) -> Self {
+        Self { columns: true, ..self }
+    }
+
+    /// Whether its members can carry columns along.
+    pub fn has_columns(&self) -> bool {
+        self.columns
+    }
+
+    /// The endings of its files' names, without the dot.
+    pub fn suffixes(&self) -> &'static [&'static str] {
+        self.suffixes
+    }
+
+    /// Opens a container.
+    ///
+    /// # Errors
+    /// If it cannot be read, is damaged, or lacks what the options name.
+    pub fn open(&self, blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
+        (self.open)(blob, options)
+    }
+
+    fn takes(&self, name: &[u8]) -> bool {
+        self.suffixes.iter().any(|suffix| {
+            let dot = name.len().checked_sub(suffix.len() + 1);
+            dot.is_some_and(|at| at > 0 && name[at] == b'.' && name[at + 1..].eq_ignore_ascii_case(suffix.as_bytes()))
+        })
+    }
+}
+
+named_backend!(ContainerBackend);
+
+/// The container formats compiled into a program.
+pub type ContainerRegistry = Registry<ContainerBackend>;
+
+/// Returns the format of a file or object by the end of its name.
+pub fn format_of<'a>(formats: &'a ContainerRegistry, name: &[u8]) -> Option<&'a ContainerBackend> {
+    formats.iter().find(|format| format.takes(name))
+}

@@ -1,0 +1,215 @@
+//! Object stores: objects with addresses, listed by prefix.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use foveate_core::{Health, Registry, known_settings, named_backend};
+
+use crate::blob::Blob;
+use crate::fetch::DEFAULT_MAX_BYTES;
+use crate::{Fetch, FetchError, SourceError, Stamp};
+
+/// How to read a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Largest object that is an image, in bytes.
+    pub max_bytes: u64,
+    /// Requests in flight; `None` finds the number by measurement.
+    pub requests: Option<usize>,
+    /// Bytes that are read ahead of the job.
+    pub read_ahead_bytes: u64,
+    /// Longest time without progress before a request counts as failed.
+    pub timeout: Duration,
+    /// Longest time for one object, with all attempts; `None` for as long as attempts make sense.
+    pub deadline: Option<Duration>,
+    /// Settings that only the store understands (`region` of `s3`), by name; see [`Self::settings`].
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            max_bytes: DEFAULT_MAX_BYTES,
+            requests: None,
+            read_ahead_bytes: 256 << 20,
+            timeout: Duration::from_secs(30),
+            deadline: None,
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl StoreOptions {
+    /// Returns the settings, after checking that every name is in `known`.
+    ///
+    /// # Errors
+    /// [`SourceError::Invalid`], which names the unknown setting and lists the known ones.
+    pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SourceError> {
+        known_settings(&self.settings, known).map_err(SourceError::Invalid)
+    }
+}
+
+/// An object as a store lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its address, with the scheme.
+    pub address: String,
+    /// What identifies its content.
+    pub version: Version,
+}
+
+/// What identifies an object's content; each part may be unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// Length in bytes.
+    pub len: Option<u64>,
+    /// Time of the last modification.
+    pub modified: Option<SystemTime>,
+    /// The store's own mark of this content (S3's ETag).
+    pub tag: Option<String>,
+}
+
+impl Version {
+    /// Its length and time, if both are known.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.len.zip(self.modified)
+    }
+
+    /// One line of text, which [`parse`](Self::parse) reads.
+    pub(crate) fn to_text(&self) -> String {
+        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos().to_string());
+        let len = self.len.map(|len| len.to_string()).unwrap_or_default();
+        let modified = self.modified.and_then(since).unwrap_or_default();
+        format!("{len} {modified} {}", self.tag.as_deref().unwrap_or_default())
+    }
+
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut fields = text.splitn(3, ' ');
+        let mut field = || fields.next().filter(|field| !field.is_empty());
+        let len = field().and_then(|len| len.parse().ok());
+        let modified =
+            field().and_then(|nanos| nanos.parse().ok()).map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
+        Self { len, modified, tag: field().map(str::to_owned) }
+    }
+}
+
+/// A kind of store, opened. It knows the buckets of every address of its schemes.
+pub trait Store: Send + Sync {
+    /// Calls `each` for every object whose address begins with `prefix`, which ends in a slash, in the byte order of
+    /// their keys.
+    ///
+    /// # Errors
+    /// If listing fails after retries, or `each` does. A store that cannot list says so.
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Object) -> Result<(), SourceError>) -> Result<(), SourceError>;
+
+    /// Returns the object at `address`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// If the store does not answer, or refuses to.
+    fn find(&self, address: &str) -> Result<Option<Object>, FetchError>;
+
+    /// Opens an object for reading in pieces. If its version has a tag or a length, another content is
+    /// [`FetchError::Changed`].
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn open(&self, object: &Object) -> Result<Arc<dyn Blob>, FetchError>;
+
+    /// Starts to read whole objects in a given order, many at a time.
+    fn read_ahead(&self) -> Box<dyn ReadAhead>;
+
+    /// A reader of single objects, whose [locators](crate::Item::locator) are addresses.
+    fn fetch(&self) -> Box<dyn Fetch>;
+}
+
+/// Reads objects ahead. They come in the order in which they were asked for.
+pub trait ReadAhead: Send {
+    /// Whether another object may be asked for now. Always true if none is waiting to be taken.
+    fn has_room(&self) -> bool;
+
+    /// Begins to read an object.
+    fn ask(&mut self, object: Object);
+
+    /// Waits for the object that was asked for first, of those not taken yet.
+    ///
+    /// # Errors
+    /// Why that object could not be read, after retries.
+    fn take(&mut self) -> Result<Bytes, FetchError>;
+}
+
+type Open = dyn Fn(&StoreOptions) -> Result<Arc<dyn Store>, SourceError> + Send + Sync;
+
+/// A named kind of store.
+pub struct StoreBackend {
+    name: &'static str,
+    about: &'static str,
+    schemes: &'static [&'static str],
+    health: fn() -> Health,
+    open: Box<Open>,
+}
+
+impl StoreBackend {
+    /// A store called `name`, for addresses with these `schemes` (`s3` of `s3://bucket/key`).
+    pub fn new<F>(name: &'static str, about: &'static str, schemes: &'static [&'static str], open: F) -> Self
+    where
+        F: Fn(&StoreOptions) -> Result<Arc<dyn Store>, SourceError> + Send + Sync + 'static,
+    {
+        Self { name, about, schemes, health: Health::all_rust, open: Box::new(open) }
+    }
+
+    /// Its addresses' schemes.
+    pub fn schemes(&self) -> &'static [&'static str] {
+        self.schemes
+    }
+
+    /// Opens the store, without contacting it yet.
+    ///
+    /// # Errors
+    /// If the options are invalid, or a requirement of the backend is missing.
+    pub fn open(&self, options: &StoreOptions) -> Result<Arc<dyn Store>, SourceError> {
+        (self.open)(options)
+    }
+}
+
+named_backend!(StoreBackend);
+
+/// The stores compiled into a program.
+pub type StoreRegistry = Registry<StoreBackend>;
+
+/// Returns the scheme of an address (`s3` of `s3://bucket/key`), or `None` for a path.
+pub fn scheme_of(address: &[u8]) -> Option<&str> {
+    let end = address.windows(3).position(|three| three == b"://")?;
+    let scheme = std::str::from_utf8(&address[..end]).ok()?;
+    let is_scheme = scheme.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+.-".contains(&b));
+    (is_scheme && scheme.starts_with(|c: char| c.is_ascii_lowercase())).then_some(scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_from_paths() {
+        for (address, scheme) in [("s3://b/k", "s3"), ("https://h/p", "https"), ("gs://b", "gs")] {
+            assert_eq!(scheme_of(address.as_bytes()), Some(scheme));
+        }
+        for path in ["a.jpg", "s3:/b", "://x", "C://x", "a/b://c", "../x://y", "S3://b/k"] {
+            assert_eq!(scheme_of(path.as_bytes()), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn versions_come_back() {
+        let modified = Some(UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789));
+        let tag = Some("\"a b\"".to_owned());
+        for version in [
+            Version::default(),
+            Version { len: Some(7), modified, tag: tag.clone() },
+            Version { len: None, modified: None, tag },
+        ] {
+            assert_eq!(Version::parse(&version.to_text()), version);
+        }
+    }
+}

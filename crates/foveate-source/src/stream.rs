@@ -1,0 +1,398 @@
+//! Reading ahead: containers member by member, objects many at a time, in the listing's order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use foveate_core::{Backend as _, lock, panic_message};
+
+use crate::blob::{Blob, FileBlob, StandardInput};
+use crate::container::{
+    ContainerBackend, ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName, format_of,
+};
+use crate::id::{id_of, to_path};
+use crate::spool::{Record, Spool};
+use crate::store::{Object, ReadAhead, Store, StoreOptions, StoreRegistry, Version, scheme_of};
+use crate::{Content, Delivery, FetchError, Item, SourceError};
+
+/// Containers that are open at once: the one being delivered, and the next.
+const CONTAINERS: usize = 2;
+
+/// Bytes read ahead from one container.
+const CONTAINER_BYTES: usize = 64 << 20;
+
+/// Records that may be under way at once; what they hold in memory is bounded by their stores and containers.
+const MOST_AHEAD: usize = 8192;
+
+/// The path of standard input.
+pub(crate) const STANDARD_INPUT: &[u8] = b"-";
+
+/// The format of standard input.
+const STANDARD_FORMAT: &str = "tar";
+
+/// What a listing can read beside files.
+#[derive(Default)]
+pub(crate) struct Reach {
+    pub(crate) containers: Option<Arc<ContainerRegistry>>,
+    pub(crate) options: ContainerOptions,
+    pub(crate) stores: Option<Arc<StoreRegistry>>,
+    pub(crate) store_options: StoreOptions,
+    /// By the names of their backends.
+    opened: Mutex<BTreeMap<String, Arc<dyn Store>>>,
+    /// One for all turns, which knows that it was read.
+    standard_input: Arc<StandardInput>,
+}
+
+/// What a record stands for.
+pub(crate) enum Kind<'a> {
+    /// A file, which a fetch reads.
+    File,
+    /// An object, which its store reads ahead.
+    Object(String),
+    /// A container of images.
+    Container(&'a ContainerBackend),
+}
+
+impl Reach {
+    /// Whether there is nothing but files.
+    pub(crate) fn is_files(&self) -> bool {
+        self.containers.is_none() && self.stores.is_none()
+    }
+
+    pub(crate) fn kind(&self, path: &[u8]) -> Kind<'_> {
+        let Some(containers) = &self.containers else { return self.single(path) };
+        let format = match path {
+            STANDARD_INPUT => containers.get(STANDARD_FORMAT).ok(),
+            _ => format_of(containers, path),
+        };
+        format.map_or_else(|| self.single(path), Kind::Container)
+    }
+
+    fn single(&self, path: &[u8]) -> Kind<'_> {
+        match scheme_of(path).filter(|_| self.stores.is_some()) {
+            Some(scheme) => Kind::Object(scheme.to_owned()),
+            None => Kind::File,
+        }
+    }
+
+    /// The opened store of an address.
+    pub(crate) fn store(&self, scheme: &str) -> Result<Arc<dyn Store>, SourceError> {
+        let mut stores = self.stores.iter().flat_map(|stores| stores.iter());
+        let backend =
+            stores.find(|backend| backend.schemes().contains(&scheme)).ok_or_else(|| self.no_store(scheme))?;
+        let mut opened = lock(&self.opened);
+        if let Some(store) = opened.get(backend.name()) {
+            return Ok(Arc::clone(store));
+        }
+        let store = backend.open(&self.store_options)?;
+        opened.insert(backend.name().to_owned(), Arc::clone(&store));
+        Ok(store)
+    }
+
+    fn no_store(&self, scheme: &str) -> SourceError {
+        let stores = self.stores.iter().flat_map(|stores| stores.iter());
+        let schemes: Vec<_> = stores.flat_map(|backend| backend.schemes()).copied().collect();
+        SourceError::Invalid(match schemes.is_empty() {
+            true => format!("this build cannot read {scheme}:// addresses; rebuild with -F object-store"),
+            false => format!("no store has {scheme}:// addresses; there are {}", schemes.join(", ")),
+        })
+    }
+
+    fn blob(&self, record: &Record) -> Result<Arc<dyn Blob>, FetchError> {
+        if record.path == STANDARD_INPUT {
+            return Ok(Arc::clone(&self.standard_input) as _);
+        }
+        let Some(scheme) = scheme_of(&record.path) else {
+            return Ok(Arc::new(FileBlob::open(&to_path(&record.path), id_of(&record.path))?));
+        };
+        let store = self.store(scheme).map_err(|error| FetchError::Refused(error.to_string()))?;
+        store.open(&record.object())
+    }
+}
+
+impl Record {
+    fn object(&self) -> Object {
+        let address = String::from_utf8_lossy(&self.path).into_owned();
+        Object { address, version: Version::parse(&self.version) }
+    }
+
+    /// The record as an item of its own.
+    pub(crate) fn into_item(self, index: u64, place: u64) -> Item {
+        let Self { path, fault, version } = self;
+        Item {
+            index,
+            place,
+            id: id_of(&path),
+            stamp: Version::parse(&version).stamp().filter(|_| scheme_of(&path).is_some()),
+            locator: path,
+            fault: (!fault.is_empty()).then_some(fault),
+            columns: Box::default(),
+        }
+    }
+}
+
+/// The place of member `member` of record `record`.
+pub(crate) fn place(record: u64, member: u64) -> u64 {
+    record << 32 | member.min(u64::from(u32::MAX))
+}
+
+/// The record of a place, and the number of its members up to and including that place.
+pub(crate) fn after(place: u64) -> (u64, u64) {
+    (place >> 32, (place & u64::from(u32::MAX)) + 1)
+}
+
+/// Records on their way.
+pub(crate) struct Stream {
+    reach: Arc<Reach>,
+    /// Members of the next record to skip.
+    skip: u64,
+    /// A record that was taken from the spool and found no room yet.
+    pending: Option<(u64, Record)>,
+    ahead: VecDeque<Ahead>,
+    containers: usize,
+    objects: BTreeMap<String, Box<dyn ReadAhead>>,
+}
+
+/// A record on its way.
+enum Ahead {
+    Unread(u64, Record),
+    Object { number: u64, record: Record, scheme: String },
+    Container { number: u64, record: Record, members: Reader, next: u64 },
+}
+
+impl Stream {
+    /// A stream that begins `skip` members into the spool's next record.
+    pub(crate) fn new(reach: Arc<Reach>, skip: u64) -> Self {
+        let (ahead, objects) = (VecDeque::new(), BTreeMap::new());
+        Self { reach, skip, pending: None, ahead, containers: 0, objects }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.ahead.is_empty()
+    }
+
+    /// The next item, with its place but without its index; `None` at record `end`.
+    pub(crate) fn deliver(&mut self, spool: &mut Spool, end: u64) -> Result<Option<Delivery>, SourceError> {
+        loop {
+            self.fill(spool, end)?;
+            let Some(first) = self.ahead.front_mut() else { return Ok(None) };
+            if let Ahead::Container { number, record, members, next } = first {
+                let found = members.next();
+                let at = place(*number, *next);
+                *next += 1;
+                match found {
+                    Some(Ok(member)) => return Ok(Some(delivered(record, member, at))),
+                    Some(Err(error)) if is_of_storage(&error) => {
+                        return Err(SourceError::Interrupted { container: id_of(&record.path), source: error });
+                    }
+                    Some(Err(error)) => {
+                        let item = record.clone().into_item(0, at);
+                        return Ok(Some(Delivery { item, content: Content::Failed(error) }));
+                    }
+                    None => {
+                        self.containers -= 1;
+                        self.ahead.pop_front();
+                        continue;
+                    }
+                }
+            }
+            match self.ahead.pop_front() {
+                Some(Ahead::Unread(number, record)) => {
+                    return Ok(Some(Delivery::unread(record.into_item(0, place(number, 0)))));
+                }
+                Some(Ahead::Object { number, record, scheme }) => {
+                    let content = match self.objects.get_mut(&scheme).map(|objects| objects.take()) {
+                        Some(Ok(bytes)) => Content::Read(bytes),
+                        Some(Err(error)) => Content::Failed(error),
+                        None => Content::Unread,
+                    };
+                    return Ok(Some(Delivery { item: record.into_item(0, place(number, 0)), content }));
+                }
+                Some(Ahead::Container { .. }) | None => {}
+            }
+        }
+    }
+
+    /// Begins to read as many of the next records as there is room for.
+    fn fill(&mut self, spool: &mut Spool, end: u64) -> Result<(), SourceError> {
+        while self.ahead.len() < MOST_AHEAD {
+            if self.pending.is_none() && spool.position() < end {
+                let mut record = Record::default();
+                self.pending = spool.read(&mut record)?.map(|number| (number, record));
+            }
+            let Some((number, record)) = self.pending.take() else { return Ok(()) };
+            if let Some(left) = self.begin(number, record)? {
+                self.pending = Some(left);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to read a record. Returns it if there is no room.
+    fn begin(&mut self, number: u64, record: Record) -> Result<Option<(u64, Record)>, SourceError> {
+        let skip = std::mem::take(&mut self.skip);
+        let reach = Arc::clone(&self.reach);
+        let ahead = match reach.kind(&record.path) {
+            _ if !record.fault.is_empty() => Ahead::Unread(number, record),
+            Kind::File => Ahead::Unread(number, record),
+            Kind::Object(scheme) => {
+                let store = reach.store(&scheme)?;
+                let objects = self.objects.entry(scheme.clone()).or_insert_with(|| store.read_ahead());
+                if !objects.has_room() {
+                    return Ok(Some((number, record)));
+                }
+                objects.ask(record.object());
+                Ahead::Object { number, record, scheme }
+            }
+            Kind::Container(_) if self.containers == CONTAINERS => return Ok(Some((number, record))),
+            Kind::Container(_) => {
+                self.containers += 1;
+                let members = Reader::start(Arc::clone(&reach), record.clone(), skip)?;
+                self.ahead.push_back(Ahead::Container { number, record, members, next: skip });
+                return Ok(None);
+            }
+        };
+        // Anything but a container has one member.
+        if skip == 0 {
+            self.ahead.push_back(ahead);
+        }
+        Ok(None)
+    }
+}
+
+/// Whether an error says nothing about the container itself, so that its other members may be read later.
+fn is_of_storage(error: &FetchError) -> bool {
+    match error {
+        FetchError::Io(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory
+        ),
+        error => error.suspects_storage(),
+    }
+}
+
+fn delivered(container: &Record, member: Member, place: u64) -> Delivery {
+    let Member { name, content, stamp, columns } = member;
+    let id = match name {
+        MemberName::Key(key) => format!("{}/{}", id_of(&container.path), id_of(&key)),
+        MemberName::Id(id) => id,
+    };
+    let (locator, content) = match content {
+        MemberContent::Here(bytes) => (container.path.clone(), Content::Read(bytes)),
+        MemberContent::At(locator) => (locator, Content::Unread),
+        MemberContent::Failed(error) => (container.path.clone(), Content::Failed(error)),
+    };
+    Delivery { item: Item { index: 0, place, id, locator, fault: None, stamp, columns }, content }
+}
+
+/// Reads one container on a thread of its own.
+struct Reader(Arc<Members>);
+
+/// Members read ahead.
+#[derive(Default)]
+struct Members {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    read: VecDeque<Result<Member, FetchError>>,
+    bytes: usize,
+    /// The container's end is reached, or nobody wants its members any more.
+    ended: bool,
+}
+
+impl Reader {
+    fn start(reach: Arc<Reach>, record: Record, skip: u64) -> Result<Self, SourceError> {
+        let members = Arc::new(Members::default());
+        let read = {
+            let members = Arc::clone(&members);
+            move || {
+                let mut skips = skip > 0;
+                let read = catch_unwind(AssertUnwindSafe(|| members.read(&reach, &record, skip, &mut skips)));
+                let read = read.unwrap_or_else(|panic| Err(FetchError::Damaged(panic_message(panic.as_ref()))));
+                match read {
+                    // It was the container's last outcome, and is one of those to skip.
+                    Err(error) if skips && !is_of_storage(&error) => {}
+                    Err(error) => drop(members.push(Err(error))),
+                    Ok(()) => {}
+                }
+                members.end();
+            }
+        };
+        let thread = thread::Builder::new().name("container".to_owned()).spawn(read);
+        thread.map_err(|source| SourceError::Io { action: "start a thread for a container".to_owned(), source })?;
+        Ok(Self(members))
+    }
+
+    fn next(&self) -> Option<Result<Member, FetchError>> {
+        self.0.pop()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Members {
+    /// Reads the members after the first `skip`; `skips` says whether it has come that far.
+    fn read(&self, reach: &Reach, record: &Record, skip: u64, skips: &mut bool) -> Result<(), FetchError> {
+        let Kind::Container(format) = reach.kind(&record.path) else { return Ok(()) };
+        let mut members = format.open(reach.blob(record)?, &reach.options)?;
+        members.skip(skip)?;
+        *skips = false;
+        while let Some(member) = members.next()? {
+            if !self.push(Ok(member)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a member once there is room for it; `false` if nobody wants it any more.
+    fn push(&self, member: Result<Member, FetchError>) -> bool {
+        let bytes = weight(&member);
+        let mut state = lock(&self.state);
+        while !state.ended && !state.read.is_empty() && state.bytes + bytes > CONTAINER_BYTES {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.ended {
+            return false;
+        }
+        state.bytes += bytes;
+        state.read.push_back(member);
+        self.changed.notify_all();
+        true
+    }
+
+    fn pop(&self) -> Option<Result<Member, FetchError>> {
+        let mut state = lock(&self.state);
+        while !state.ended && state.read.is_empty() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let member = state.read.pop_front()?;
+        state.bytes -= weight(&member);
+        self.changed.notify_all();
+        Some(member)
+    }
+
+    fn end(&self) {
+        lock(&self.state).ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A member's memory, with a share for what is beside its bytes.
+fn weight(member: &Result<Member, FetchError>) -> usize {
+    const BESIDE: usize = 512;
+    match member {
+        Ok(Member { content: MemberContent::Here(bytes), .. }) => bytes.len() + BESIDE,
+        _ => BESIDE,
+    }
+}
