@@ -15,6 +15,8 @@ pub(crate) const META: &str = "meta";
 /// Keys of the `meta` database.
 pub(crate) const MANIFEST: &[u8] = b"manifest";
 pub(crate) const WATERMARK: &[u8] = b"watermark";
+/// Key of the watermark's place in the source.
+pub(crate) const PLACE: &[u8] = b"place";
 pub(crate) const COMPLETE: &[u8] = b"complete";
 /// The committed length of the record of inputs beside the database. Not in a finished file.
 pub(crate) const INPUTS_LEN: &[u8] = b"inputs_len";
@@ -164,8 +166,8 @@ mod tests {
 
     fn value(id: &str, element: Element, has_id: bool) -> Vec<u8> {
         let ids = [id.to_owned()];
-        let rows =
-            Rows { index: &[7], id: &ids, vectors: &[0.5, -2.0, 1e9], width: &[640], height: &[480], xxh3: &[99] };
+        let vectors = &[0.5, -2.0, 1e9];
+        let rows = Rows { index: &[7], id: &ids, vectors, width: &[640], height: &[480], xxh3: &[99], columns: &[] };
         let mut out = b"before".to_vec();
         push_value(&mut out, &rows, 0, element, 3);
         let value = out.split_off(6);

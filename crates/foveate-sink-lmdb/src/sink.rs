@@ -20,7 +20,7 @@ use lmdb::{Cursor, Error, RwTransaction, Transaction, WriteFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{
-    COMPLETE, INPUTS_LEN, MANIFEST, REPLACES, STAGED, WATERMARK, is_key, push_value, stand_in, with_id,
+    COMPLETE, INPUTS_LEN, MANIFEST, PLACE, REPLACES, STAGED, WATERMARK, is_key, push_value, stand_in, with_id,
 };
 use crate::store::{ROOMY_MAP, Store, copy_sorted, failed};
 
@@ -62,7 +62,7 @@ struct Run {
     staging: Staging,
     names: OutputNames,
     settings: RunManifest,
-    watermark: u64,
+    watermark: Watermark,
     /// The record of what was read; it grows beside the database. `None` once it is complete.
     inputs: Option<Ledger>,
     inputs_len: u64,
@@ -92,7 +92,7 @@ struct PendingRow {
 /// An interrupted run's own records.
 struct Found {
     settings: RunManifest,
-    watermark: u64,
+    watermark: Watermark,
     inputs_len: u64,
     /// An output that the run replaces may still be there.
     must_clear: bool,
@@ -133,6 +133,7 @@ impl LmdbSink {
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
+        self.options.check_no_columns()?;
         let names = OutputNames::new(&self.options);
         let settings = staging::settings(&self.options, FORMAT, manifest);
         let is_complete = || existing != Existing::Overwrite && names.main().exists();
@@ -153,7 +154,7 @@ impl LmdbSink {
             }
             _ => match self.start(&names, &staging, &settings, existing) {
                 Ok((store, inputs)) => {
-                    Ok(Run::new(store, Some(inputs), staging, names, settings, self.options.first_index))
+                    Ok(Run::new(store, Some(inputs), staging, names, settings, self.options.first_index.into()))
                 }
                 Err(error) => {
                     staging.discard_unused();
@@ -219,7 +220,7 @@ impl LmdbSink {
         if found.must_clear {
             self.clear_replaced(&names, &store)?;
         }
-        store.remove_from(found.watermark)?;
+        store.remove_from(found.watermark.index)?;
         let inputs = match found.staged {
             None => Some(Ledger::reopen(staging.join(INPUTS), found.inputs_len)?),
             Some(_) => None,
@@ -234,7 +235,7 @@ impl LmdbSink {
     }
 
     fn take_rows(&mut self, run: &mut Run, rows: &Rows<'_>) -> Result<(), SinkError> {
-        run.taken.check_rows(rows)?;
+        run.taken.check_rows(rows, 0)?;
         for at in 0..rows.index.len() {
             run.pending.push_row(rows, at, self.options.element, run.settings.dim);
         }
@@ -253,9 +254,9 @@ impl LmdbSink {
         Ok(())
     }
 
-    fn commit_run(&mut self, run: &mut Run, watermark: u64) -> Result<(), SinkError> {
-        run.taken.check_watermark(watermark)?;
-        if !run.taken.is_news(watermark) {
+    fn commit_run(&mut self, run: &mut Run, watermark: Watermark) -> Result<(), SinkError> {
+        run.taken.check_watermark(watermark.index)?;
+        if !run.taken.is_news(watermark.index) {
             return Ok(());
         }
         self.steps.step("commit");
@@ -264,7 +265,7 @@ impl LmdbSink {
         }
         run.put_pending(Some(watermark))?;
         run.watermark = watermark;
-        run.taken.commit(watermark);
+        run.taken.commit(watermark.index);
         Ok(())
     }
 
@@ -303,7 +304,7 @@ impl LmdbSink {
             remove_if_there(&vectors)?;
             let store = Store::create_private(&vectors, FINISHED_MAP)?;
             copy_sorted(&run.store, &store)?;
-            put_meta(&store, &run.settings, run.watermark, true)?;
+            put_meta(&store, &run.settings, run.watermark.index, true)?;
             store.sync()?;
             drop(store);
             sync_file(&vectors)?;
@@ -331,7 +332,7 @@ impl LmdbSink {
             element: self.options.element.name().to_owned(),
             rows,
             failures: run.store.count(run.store.failures)?,
-            watermark: run.watermark,
+            watermark: run.watermark.index,
             parts: vec![ManifestPart { part: 0, rows, files }],
             records,
             fingerprint: run.settings.fingerprint.clone(),
@@ -395,7 +396,7 @@ impl VectorSink for LmdbSink {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.phase.check_new()?;
         let run = self.open(manifest, existing)?;
-        let watermark = Watermark(run.watermark);
+        let watermark = run.watermark;
         self.phase = Phase::Open(Box::new(run));
         Ok(watermark)
     }
@@ -417,7 +418,7 @@ impl VectorSink for LmdbSink {
     }
 
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
-        self.on_run("commit", |sink, run| sink.commit_run(run, watermark.0))
+        self.on_run("commit", |sink, run| sink.commit_run(run, watermark))
     }
 
     fn finish(&mut self) -> Result<Published, SinkError> {
@@ -442,9 +443,9 @@ impl Run {
         staging: Staging,
         names: OutputNames,
         settings: RunManifest,
-        watermark: u64,
+        watermark: Watermark,
     ) -> Self {
-        let taken = Taken::up_to(watermark, settings.dim, false);
+        let taken = Taken::up_to(watermark.index, settings.dim, false);
         Self {
             store,
             staging,
@@ -488,13 +489,14 @@ impl Run {
     }
 
     /// Writes the pending rows in one transaction, with the watermark if they are committed.
-    fn put_pending(&mut self, watermark: Option<u64>) -> Result<(), SinkError> {
+    fn put_pending(&mut self, watermark: Option<Watermark>) -> Result<(), SinkError> {
         self.last_key = self.store.write(|transaction| {
             let last = self.put_rows(transaction)?;
-            if let Some(watermark) = watermark {
+            if let Some(Watermark { index, place }) = watermark {
                 let meta = self.store.meta;
                 transaction.put(meta, &INPUTS_LEN, &self.inputs_len.to_string(), WriteFlags::empty())?;
-                transaction.put(meta, &WATERMARK, &watermark.to_string(), WriteFlags::empty())?;
+                transaction.put(meta, &WATERMARK, &index.to_string(), WriteFlags::empty())?;
+                transaction.put(meta, &PLACE, &place.to_string(), WriteFlags::empty())?;
             }
             Ok(last)
         })?;
@@ -581,15 +583,18 @@ impl Found {
             return Ok(None);
         }
         let store = Store::open_quiet(file)?;
-        let watermark = store.meta(WATERMARK)?.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        let number = |key: &[u8]| -> Result<Option<u64>, SinkError> {
+            Ok(store.meta(key)?.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()))
+        };
+        let watermark = number(WATERMARK)?;
         let settings = store.meta(MANIFEST)?.and_then(|json| serde_json::from_slice(&json).ok());
         match (settings, watermark) {
-            (Some(settings), Some(watermark)) => {
-                let inputs_len = store.meta(INPUTS_LEN)?.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+            (Some(settings), Some(index)) => {
+                let (inputs_len, place) = (number(INPUTS_LEN)?, number(PLACE)?.unwrap_or(0));
                 let staged = store.meta(STAGED)?.and_then(|json| serde_json::from_slice(&json).ok());
                 Ok(Some(Self {
                     settings,
-                    watermark,
+                    watermark: Watermark { index, place },
                     inputs_len: inputs_len.unwrap_or(INPUTS_HEADER.len() as u64),
                     must_clear: store.meta(REPLACES)?.is_some(),
                     staged,

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use foveate_sink::conformance::{
-    Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
+    Stored, Subject, columns_are_refused, crash_at_every_step, read_elsewhere, run, run_out_of_space,
+    unknown_settings_are_refused,
 };
-use foveate_sink::{Layout, Published, SinkError, SinkRegistry};
+use foveate_sink::{Existing, Layout, Published, RunManifest, SinkError, SinkRegistry, VectorSink};
 use foveate_sink_lmdb::{LmdbSink, Vectors};
 use foveate_testkit::{Resource, program, trials};
 use tempfile::TempDir;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     foveate_testkit::run(trials![
         it_is_a_sink,
         it_has_no_settings,
+        it_has_no_columns,
         others_read_files_and_folders,
         a_full_disk_is_made_good,
         a_crash_at_any_step_is_made_good,
@@ -48,6 +50,7 @@ fn with_subject(check: impl FnOnce(&Subject<'_>)) {
     check(&Subject {
         open: &|options| registry.get("lmdb").unwrap().open(options).unwrap(),
         read: &read,
+        read_columns: None,
         extension: "lmdb",
         layouts: &[Layout::File, Layout::Folder],
         cuts_parts: false,
@@ -65,6 +68,15 @@ fn it_is_a_sink() {
 
 fn it_has_no_settings() {
     unknown_settings_are_refused(|options| registry().get("lmdb").unwrap().open(options));
+}
+
+fn it_has_no_columns() {
+    columns_are_refused(|options| registry().get("lmdb").unwrap().open(options));
+    columns_are_refused(|options| {
+        let mut sink = LmdbSink::new(options.clone());
+        sink.begin(&RunManifest { dim: 1, ..RunManifest::default() }, Existing::Resume)?;
+        Ok(Box::new(sink))
+    });
 }
 
 fn others_read_files_and_folders() {
@@ -89,6 +101,7 @@ fn a_crash_at_any_step_is_made_good() {
     crash_at_every_step(
         &|options, probe| Box::new(LmdbSink::new(options.clone()).with_probe(probe)),
         "lmdb",
+        &[],
         scratch().path(),
     );
 }

@@ -22,9 +22,10 @@ fn store(sink: &mut dyn VectorSink, first: u64, ids: &[String]) {
     let index: Vec<u64> = (first..first + ids.len() as u64).collect();
     let vectors: Vec<f32> = index.iter().flat_map(|&index| vector(index)).collect();
     let (side, xxh3) = (vec![9; ids.len()], index.clone());
-    let rows = Rows { index: &index, id: ids, vectors: &vectors, width: &side, height: &side, xxh3: &xxh3 };
+    let rows =
+        Rows { index: &index, id: ids, vectors: &vectors, width: &side, height: &side, xxh3: &xxh3, columns: &[] };
     sink.append(&rows).unwrap();
-    sink.commit(Watermark(first + ids.len() as u64)).unwrap();
+    sink.commit(Watermark::from(first + ids.len() as u64)).unwrap();
 }
 
 fn rows(path: &Path) -> Vec<Row> {
@@ -56,7 +57,7 @@ fn every_id_is_kept_whatever_it_is() {
     // Two by two, with a separate sink for each pair.
     for (pair, ids) in (0..).zip(ids.chunks(2)) {
         let mut sink = LmdbSink::new(SinkOptions::new(&path));
-        assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark(pair * 2));
+        assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark::from(pair * 2));
         store(&mut sink, pair * 2, ids);
     }
     let mut sink = LmdbSink::new(SinkOptions::new(&path));
@@ -124,9 +125,10 @@ fn vectors_wider_than_a_page_are_kept() {
         let vectors: Vec<f32> = (0..dim * 2).map(|at| (at % 100) as f32).collect();
         let id = ["b".to_owned(), "a".to_owned()];
         let (side, xxh3) = ([1, 2], [3, 4]);
-        let rows = Rows { index: &[0, 1], id: &id, vectors: &vectors, width: &side, height: &side, xxh3: &xxh3 };
+        let rows =
+            Rows { index: &[0, 1], id: &id, vectors: &vectors, width: &side, height: &side, xxh3: &xxh3, columns: &[] };
         sink.append(&rows).unwrap();
-        sink.commit(Watermark(2)).unwrap();
+        sink.commit(Watermark::from(2)).unwrap();
         sink.finish().unwrap();
         let found = components(&path);
         assert_eq!(found, vectors, "{dim} of {element:?}");
@@ -183,7 +185,15 @@ fn rows_ahead_of_their_commit_are_on_disk_and_do_not_count() {
     store(&mut sink, 0, &ids[..2]);
     let index: Vec<u64> = (2..ids.len() as u64).collect();
     let (side, vectors) = (vec![9; index.len()], vec![0.5; index.len() * DIM]);
-    let rows = Rows { index: &index, id: &ids[2..], vectors: &vectors, width: &side, height: &side, xxh3: &index };
+    let rows = Rows {
+        index: &index,
+        id: &ids[2..],
+        vectors: &vectors,
+        width: &side,
+        height: &side,
+        xxh3: &index,
+        columns: &[],
+    };
     sink.append(&rows).unwrap();
     let staging = dir.path().join("x.lmdb.partial");
     assert!(std::fs::metadata(staging.join("data.mdb")).unwrap().len() > 64 << 20, "they are on disk");
@@ -192,7 +202,7 @@ fn rows_ahead_of_their_commit_are_on_disk_and_do_not_count() {
     drop((vectors, sink)); // as if the process had been killed
 
     let mut sink = LmdbSink::new(SinkOptions::new(&path));
-    assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark(2));
+    assert_eq!(sink.begin(&manifest(), Existing::Resume).unwrap(), Watermark::from(2));
     store(&mut sink, 2, &ids[2..4]);
     assert_eq!(sink.finish().unwrap().rows, 4);
     assert_eq!(self::rows(&path).into_iter().map(|row| row.id).collect::<Vec<_>>(), ids[..4]);

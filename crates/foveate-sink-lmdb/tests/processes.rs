@@ -70,7 +70,8 @@ fn take(sink: &mut dyn VectorSink, block: u64) {
     let ids: Vec<String> = index.iter().map(|&index| id(index)).collect();
     let vectors: Vec<f32> = index.iter().flat_map(|&index| vector(index)).collect();
     let side = vec![9; ids.len()];
-    let rows = Rows { index: &index, id: &ids, vectors: &vectors, width: &side, height: &side, xxh3: &index };
+    let rows =
+        Rows { index: &index, id: &ids, vectors: &vectors, width: &side, height: &side, xxh3: &index, columns: &[] };
     sink.append(&rows).unwrap();
     let failures = items.filter(|&index| failed(index)).map(|index| Failure {
         index,
@@ -85,14 +86,14 @@ fn take(sink: &mut dyn VectorSink, block: u64) {
 /// Continues a run to its end, reporting its progress.
 fn write_all(output: &Path, say: &mut dyn FnMut(u64)) {
     let mut sink = LmdbSink::new(options(output));
-    let Watermark(from) = match sink.begin(&manifest(), Existing::Resume) {
+    let Watermark { index: from, .. } = match sink.begin(&manifest(), Existing::Resume) {
         // The previous process was killed when only the cleanup was left.
         Err(SinkError::AlreadyComplete(_)) => return,
         begun => begun.unwrap(),
     };
     for block in from / BLOCK..BLOCKS {
         take(&mut sink, block);
-        sink.commit(Watermark((block + 1) * BLOCK)).unwrap();
+        sink.commit(Watermark::from((block + 1) * BLOCK)).unwrap();
         say((block + 1) * BLOCK);
     }
     sink.finish().unwrap();
@@ -177,7 +178,7 @@ fn append_and_wait(output: &Path) {
     let mut sink = LmdbSink::new(options(output));
     sink.begin(&manifest(), Existing::Resume).unwrap();
     take(&mut sink, 0);
-    sink.commit(Watermark(BLOCK)).unwrap();
+    sink.commit(Watermark::from(BLOCK)).unwrap();
     take(&mut sink, 1);
     say("appended", 2 * BLOCK);
     wait();
@@ -209,12 +210,12 @@ fn another_process_reads_a_snapshot_while_more_is_committed() {
     let mut sink = LmdbSink::new(options(&output));
     sink.begin(&manifest(), Existing::Resume).unwrap();
     take(&mut sink, 0);
-    sink.commit(Watermark(BLOCK)).unwrap();
+    sink.commit(Watermark::from(BLOCK)).unwrap();
     let mut reader = Other::run("read", &dir.path().join("x.lmdb.partial"));
     reader.heard("first row of").unwrap();
     for block in 1..6 {
         take(&mut sink, block);
-        sink.commit(Watermark((block + 1) * BLOCK)).unwrap();
+        sink.commit(Watermark::from((block + 1) * BLOCK)).unwrap();
     }
     reader.go_on();
     assert_eq!(reader.heard("snapshot"), Some(vectors_below(BLOCK)), "what was there when it began to read");
@@ -239,14 +240,14 @@ with env.begin(db) as txn:
     let mut sink = LmdbSink::new(options(&output));
     sink.begin(&manifest(), Existing::Resume).unwrap();
     take(&mut sink, 0);
-    sink.commit(Watermark(BLOCK)).unwrap();
+    sink.commit(Watermark::from(BLOCK)).unwrap();
     let mut command = python(&["lmdb"]);
     command.args(["-c", script]);
     let mut reader = Other::start(command, &dir.path().join("x.lmdb.partial"));
     let before = reader.heard("before").unwrap();
     assert_eq!(before, vectors_below(BLOCK));
     take(&mut sink, 1);
-    sink.commit(Watermark(2 * BLOCK)).unwrap();
+    sink.commit(Watermark::from(2 * BLOCK)).unwrap();
     reader.go_on();
     assert_eq!(reader.heard("snapshot"), Some(before));
     assert_eq!(reader.heard("now"), Some(vectors_below(2 * BLOCK)));
@@ -263,7 +264,7 @@ fn killed_between_append_and_commit() {
     writer.kill();
     assert_eq!(check_stored(&Vectors::open(&dir.path().join("x.lmdb.partial")).unwrap()), BLOCK);
     let found = LmdbSink::new(options(&output)).begin(&manifest(), Existing::Resume).unwrap();
-    assert_eq!(found, Watermark(BLOCK));
+    assert_eq!(found, Watermark::from(BLOCK));
 }
 
 /// Commits take most of the writer's time, so most kills hit one.
@@ -319,7 +320,7 @@ fn a_torn_commit_never_happened() {
         let mut sink = LmdbSink::new(options(&output));
         sink.begin(&manifest(), Existing::Resume).unwrap();
         take(&mut sink, block);
-        sink.commit(Watermark((block + 1) * BLOCK)).unwrap();
+        sink.commit(Watermark::from((block + 1) * BLOCK)).unwrap();
         drop(sink);
         std::fs::read(&data).unwrap()
     };

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use foveate_sink::conformance::{
-    Stored, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space, unknown_settings_are_refused,
+    Stored, Subject, columns_are_refused, crash_at_every_step, read_elsewhere, run, run_out_of_space,
+    unknown_settings_are_refused,
 };
 use foveate_sink::parts::PartSink;
-use foveate_sink::{Layout, Published, SinkRegistry, sidecar};
+use foveate_sink::{Existing, Layout, Published, RunManifest, SinkRegistry, VectorSink, sidecar};
 use foveate_sink_npy::NpyFormat;
 use foveate_testkit::{Resource, trials};
 use half::f16;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     foveate_testkit::run(trials![
         it_is_a_sink,
         it_has_no_settings,
+        it_has_no_columns,
         others_read_files_and_folders,
         a_full_disk_is_made_good,
         a_crash_at_any_step_is_made_good,
@@ -69,6 +71,7 @@ fn with_subject(check: impl FnOnce(&Subject<'_>)) {
     check(&Subject {
         open: &|options| registry.get("npy").unwrap().open(options).unwrap(),
         read: &read,
+        read_columns: None,
         extension: "npy",
         layouts: &[Layout::File, Layout::Folder],
         cuts_parts: true,
@@ -86,6 +89,15 @@ fn it_is_a_sink() {
 
 fn it_has_no_settings() {
     unknown_settings_are_refused(|options| registry().get("npy").unwrap().open(options));
+}
+
+fn it_has_no_columns() {
+    columns_are_refused(|options| registry().get("npy").unwrap().open(options));
+    columns_are_refused(|options| {
+        let mut sink = PartSink::new(options.clone(), NpyFormat);
+        sink.begin(&RunManifest { dim: 1, ..RunManifest::default() }, Existing::Resume)?;
+        Ok(Box::new(sink))
+    });
 }
 
 fn others_read_files_and_folders() {
@@ -109,6 +121,7 @@ fn a_crash_at_any_step_is_made_good() {
     crash_at_every_step(
         &|options, probe| Box::new(PartSink::new(options.clone(), NpyFormat).with_probe(probe)),
         "npy",
+        &[],
         scratch().path(),
     );
 }

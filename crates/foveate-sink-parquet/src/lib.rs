@@ -14,10 +14,9 @@ use foveate_sink::{SinkBackend, SinkRegistry};
 
 /// Adds this sink to a registry, as `parquet`.
 pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
-    registry.register(SinkBackend::new(
-        "parquet",
-        "Apache Parquet, one row group or more per part",
-        "parquet",
-        |options| Ok(Box::new(PartSink::new(options.clone(), ParquetFormat::new(options)?))),
-    ))
+    let about = "Apache Parquet, one row group or more per part";
+    let backend = SinkBackend::new("parquet", about, "parquet", |options| {
+        Ok(Box::new(PartSink::new(options.clone(), ParquetFormat::new(options)?)))
+    });
+    registry.register(backend.with_columns())
 }

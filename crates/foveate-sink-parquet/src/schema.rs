@@ -22,17 +22,43 @@ pub(crate) fn element_field(element: Element) -> FieldRef {
     Arc::new(Field::new("element", kind, false))
 }
 
-/// The columns, none of them nullable. Every reader supports these types: the hash is text, because several readers
-/// lack unsigned 64-bit integers.
-pub(crate) fn schema(dim: usize, element: Element) -> Result<SchemaRef, SinkError> {
+/// The columns: ours, none of them nullable, and the items' own `columns`. Every reader supports these types: the hash
+/// is text, because several readers lack unsigned 64-bit integers.
+pub(crate) fn schema(dim: usize, element: Element, columns: &[String]) -> Result<SchemaRef, SinkError> {
     let dim = i32::try_from(dim).map_err(|_| SinkError::Misuse(format!("vectors of {dim} components")))?;
-    Ok(Arc::new(Schema::new(vec![
+    let ours = [
         Field::new("id", DataType::Utf8, false),
         Field::new("embedding", DataType::FixedSizeList(element_field(element), dim), false),
         Field::new("width", DataType::UInt32, false),
         Field::new("height", DataType::UInt32, false),
         Field::new("xxh3", DataType::Utf8, false),
-    ])))
+    ];
+    debug_assert!(ours.iter().map(|field| field.name().as_str()).eq(OWN));
+    let carried = columns.iter().map(|name| Field::new(name, DataType::Utf8, true));
+    Ok(Arc::new(Schema::new(ours.into_iter().chain(carried).collect::<Vec<_>>())))
+}
+
+/// Names of the columns that every output has.
+const OWN: [&str; 5] = ["id", "embedding", "width", "height", "xxh3"];
+
+/// Checks that a table can have these columns beside [`OWN`].
+///
+/// # Errors
+/// [`SinkError::Unsupported`] for a name that is empty or there twice.
+pub(crate) fn check_names(columns: &[String]) -> Result<(), SinkError> {
+    let refuse = |why: String| Err(SinkError::Unsupported(why));
+    for (number, name) in columns.iter().enumerate() {
+        if name.is_empty() {
+            return refuse("a column without a name".to_owned());
+        }
+        if OWN.contains(&name.as_str()) {
+            return refuse(format!("a column called '{name}', because every output has one of its own"));
+        }
+        if columns[..number].contains(name) {
+            return refuse(format!("two columns called '{name}'"));
+        }
+    }
+    Ok(())
 }
 
 /// Rows per row group: a power of two, so that parts of the usual sizes divide evenly.
@@ -50,10 +76,15 @@ pub(crate) fn metadata(manifest: &RunManifest) -> Vec<KeyValue> {
 }
 
 /// Vectors have noise as mantissas, so neither a dictionary nor statistics help; paths compress well, and sizes repeat.
-/// `compression` applies to every column; without it, only ids are compressed.
-pub(crate) fn properties(rows_per_group: usize, compression: Option<Compression>) -> WriterPropertiesBuilder {
+/// The items' own columns are text that often repeats. `compression` applies to every column; without it, only text is
+/// compressed.
+pub(crate) fn properties(
+    rows_per_group: usize,
+    compression: Option<Compression>,
+    columns: &[String],
+) -> WriterPropertiesBuilder {
     let column = |name: &str| ColumnPath::from(name);
-    WriterProperties::builder()
+    let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(rows_per_group))
         .set_compression(compression.unwrap_or(Compression::UNCOMPRESSED))
         .set_dictionary_enabled(false)
@@ -63,12 +94,30 @@ pub(crate) fn properties(rows_per_group: usize, compression: Option<Compression>
         .set_column_dictionary_enabled(column("width"), true)
         .set_column_statistics_enabled(column("width"), EnabledStatistics::Chunk)
         .set_column_dictionary_enabled(column("height"), true)
-        .set_column_statistics_enabled(column("height"), EnabledStatistics::Chunk)
+        .set_column_statistics_enabled(column("height"), EnabledStatistics::Chunk);
+    columns.iter().fold(properties, |properties, name| {
+        properties
+            .set_column_compression(column(name), compression.unwrap_or(Compression::SNAPPY))
+            .set_column_dictionary_enabled(column(name), true)
+            .set_column_statistics_enabled(column(name), EnabledStatistics::Chunk)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_need_names_of_their_own() {
+        let check = |names: &[&str]| check_names(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        assert!(check(&[]).is_ok() && check(&["caption", "Caption", "ID", "a,b.c"]).is_ok());
+        for (names, reason) in
+            [(&["url", ""][..], "without a name"), (&["id"], "'id'"), (&["a", "b", "a"], "two columns")]
+        {
+            let error = check(names).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
 
     #[test]
     fn row_groups_are_about_as_large_as_meant() {

@@ -15,14 +15,14 @@ use parquet::errors::ParquetError;
 
 use crate::compression::{COMPRESSION, codec};
 use crate::error::failed;
-use crate::schema::{element_field, metadata, properties, rows_per_group, schema};
+use crate::schema::{check_names, element_field, metadata, properties, rows_per_group, schema};
 use crate::splice::splice;
 
 /// Rows passed to the writer at a time.
 const BLOCK: usize = 1024;
 
-/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, and the manifest in the file's metadata. By
-/// default only ids are compressed.
+/// `x.parquet`: columns `id`, `embedding`, `width`, `height`, `xxh3`, then those that the items carry along, and the
+/// manifest in the file's metadata. By default only text is compressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ParquetFormat {
     compression: Option<Compression>,
@@ -33,8 +33,10 @@ impl ParquetFormat {
     /// `zstd:LEVEL` (1 to 22; 3 without one).
     ///
     /// # Errors
-    /// [`SinkError::Unsupported`] for other settings and values, and for `zstd` without the feature of that name.
+    /// [`SinkError::Unsupported`] for other settings and values, for `zstd` without the feature of that name, and for
+    /// columns whose names are empty, double, or those of this format.
     pub fn new(options: &SinkOptions) -> Result<Self, SinkError> {
+        check_names(&options.columns)?;
         match options.settings(&[COMPRESSION])?.get(COMPRESSION) {
             None => Ok(Self::default()),
             Some(name) => Ok(Self { compression: codec(name)? }),
@@ -63,10 +65,15 @@ impl PartFormat for ParquetFormat {
         true
     }
 
+    fn check_columns(&self, options: &SinkOptions) -> Result<(), SinkError> {
+        check_names(&options.columns)
+    }
+
     fn encode(&mut self, part: &StoredPart<'_>, manifest: &RunManifest, files: &PartFiles) -> Result<(), SinkError> {
         let path = &files.vectors;
-        let schema = schema(part.dim(), part.element())?;
-        let properties = properties(rows_per_group(part.dim() * part.element().bytes()), self.compression);
+        let schema = schema(part.dim(), part.element(), part.columns())?;
+        let rows_per_group = rows_per_group(part.dim() * part.element().bytes());
+        let properties = properties(rows_per_group, self.compression, part.columns());
         let properties = properties.set_key_value_metadata(Some(metadata(manifest))).build();
         let file = File::create(path).map_err(SinkError::io("create", path))?;
         let mut writer =
@@ -86,13 +93,15 @@ impl PartFormat for ParquetFormat {
 
 fn record_batch(schema: &SchemaRef, block: &RowBlock, part: &StoredPart<'_>) -> Result<RecordBatch, ParquetError> {
     let hashes = block.xxh3().iter().map(|hash| format!("{hash:016x}"));
-    let columns: Vec<ArrayRef> = vec![
+    let mut columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(block.ids())),
         Arc::new(embeddings(block.vectors(), part.dim(), part.element())?),
         Arc::new(UInt32Array::from_iter_values(block.width().iter().copied())),
         Arc::new(UInt32Array::from_iter_values(block.height().iter().copied())),
         Arc::new(StringArray::from_iter_values(hashes)),
     ];
+    let carried = |column| -> ArrayRef { Arc::new(block.column(column).collect::<StringArray>()) };
+    columns.extend((0..part.columns().len()).map(carried));
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 

@@ -25,12 +25,20 @@ pub type Probe = Box<dyn FnMut(&'static str) + Send>;
 /// A finished output read back: id and vector of each row, in order.
 pub type Stored = Vec<(String, Vec<f32>)>;
 
+/// Values of [`COLUMNS`], row by row.
+pub type StoredColumns = Vec<Vec<Option<String>>>;
+
+/// The columns that items carry along in the suite's runs with columns.
+pub const COLUMNS: [&str; 2] = ["caption", "a url"];
+
 /// A sink under test.
 pub struct Subject<'a> {
     /// Makes a sink.
     pub open: &'a dyn Fn(&SinkOptions) -> Box<dyn VectorSink>,
     /// Reads the published output, preferably without the sink's own code.
     pub read: &'a dyn Fn(&Published) -> Stored,
+    /// Reads the columns of the published output, if the sink can store any.
+    pub read_columns: Option<&'a dyn Fn(&Published) -> StoredColumns>,
     /// Extension of its single-file outputs.
     pub extension: &'static str,
     /// The layouts that it can write.
@@ -42,7 +50,7 @@ pub struct Subject<'a> {
 /// Runs the whole suite below `scratch`, an empty folder.
 pub fn run(subject: &Subject<'_>, scratch: &Path) {
     for &layout in subject.layouts {
-        let bench = Bench { subject, layout, scratch: scratch.join(format!("{layout:?}")) };
+        let bench = Bench { subject, layout, columns: &[], scratch: scratch.join(format!("{layout:?}")) };
         bench.rows_come_back_in_order();
         bench.halves_round_to_nearest_even();
         bench.no_rows_is_a_valid_output();
@@ -56,7 +64,24 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
         bench.two_writers_are_one_too_many();
         bench.shards_share_a_folder();
         bench.impossible_places_are_explained();
+        if subject.read_columns.is_some() {
+            let scratch = scratch.join(format!("{layout:?}-columns"));
+            Bench { columns: &COLUMNS, scratch, ..bench }.columns_come_back();
+        }
     }
+}
+
+/// Checks that a sink refuses columns by name when it is opened; `open` is its backend's.
+pub fn columns_are_refused(open: impl FnOnce(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError>) {
+    match open(&with_columns(SinkOptions::new("nowhere"), &COLUMNS)) {
+        Err(SinkError::Unsupported(reason)) => assert!(reason.contains("(caption, a url)"), "{reason}"),
+        Err(error) => panic!("not SinkError::Unsupported: {error}"),
+        Ok(_) => panic!("columns were ignored"),
+    }
+}
+
+fn with_columns(options: SinkOptions, columns: &[&str]) -> SinkOptions {
+    SinkOptions { columns: columns.iter().map(|&name| name.to_owned()).collect(), ..options }
 }
 
 /// Checks that a sink refuses unknown settings by name when it is opened; `open` is its backend's.
@@ -100,9 +125,10 @@ fn write_ten_rows(subject: &Subject<'_>, options: &SinkOptions) -> Vec<PathBuf> 
     let vectors: Vec<f32> = (0..40).map(|i| i as f32 * 0.1).collect();
     let xxh3: Vec<u64> = index.iter().map(|i| i * 7).collect();
     let (width, height) = ([100; 10], [200; 10]);
-    let rows = Rows { index: &index, id: &id, vectors: &vectors, width: &width, height: &height, xxh3: &xxh3 };
+    let rows =
+        Rows { index: &index, id: &id, vectors: &vectors, width: &width, height: &height, xxh3: &xxh3, columns: &[] };
     sink.append(&rows).unwrap();
-    sink.commit(Watermark(10)).unwrap();
+    sink.commit(Watermark::from(10)).unwrap();
     let mut files = sink.finish().unwrap().files;
     files.retain(|file| file.extension().is_some_and(|extension| extension == subject.extension));
     files
@@ -205,15 +231,18 @@ impl Drop for Disk {
 }
 
 /// Crashes at each step of a run in turn: `open` makes a sink with a probe. After each crash, another run must give the
-/// bytes of an uninterrupted run.
+/// bytes of an uninterrupted run. `columns` are those of the run's items, such as [`COLUMNS`].
 pub fn crash_at_every_step(
     open: &dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
     extension: &'static str,
+    columns: &[&str],
     scratch: &Path,
 ) {
+    let open = |options: &SinkOptions, probe: Probe| open(&with_columns(options.clone(), columns), probe);
     for layout in [Layout::File, Layout::Folder] {
         for overwrites in [false, true] {
-            crashes(open, extension, layout, overwrites, &scratch.join(format!("{layout:?}-{overwrites}")));
+            let job = SampleRun { columns: columns.len(), ..SampleRun::new() };
+            crashes(&open, (extension, layout), &job, overwrites, &scratch.join(format!("{layout:?}-{overwrites}")));
         }
     }
 }
@@ -223,8 +252,8 @@ const MANY_STEPS: usize = 15;
 
 fn crashes(
     open: &dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
-    extension: &'static str,
-    layout: Layout,
+    (extension, layout): (&'static str, Layout),
+    job: &SampleRun,
     overwrites: bool,
     scratch: &Path,
 ) {
@@ -233,7 +262,7 @@ fn crashes(
     let quiet = || -> Probe { Box::new(|_| {}) };
     let old = if overwrites {
         let mut sink = open(&options(&work, extension, layout), quiet());
-        let mut job = SampleRun::new();
+        let mut job = job.clone();
         job.manifest.fingerprint.insert("model".into(), "old".into());
         job.outcomes.truncate(9);
         job.finish(&mut *sink, Existing::Resume, &Calls::default()).unwrap();
@@ -244,7 +273,6 @@ fn crashes(
     let steps = Arc::new(Mutex::new(Vec::new()));
     let probe = copying_probe(work.clone(), copies.clone(), Arc::clone(&steps));
     let existing = if overwrites { Existing::Overwrite } else { Existing::Resume };
-    let job = SampleRun::new();
     let calls = Calls { rows: 2, commit_every: 2 };
     let mut sink = open(&options(&work, extension, layout), probe);
     job.finish(&mut *sink, existing, &calls).unwrap();
@@ -366,11 +394,14 @@ impl Default for Calls {
 }
 
 /// A run with every kind of outcome: parts that are full, mixed, and without rows.
+#[derive(Clone)]
 struct SampleRun {
     manifest: RunManifest,
     first: u64,
     /// The id of each item, and whether it gets a vector.
     outcomes: Vec<(String, bool)>,
+    /// How many of [`COLUMNS`] each item carries along.
+    columns: usize,
 }
 
 impl SampleRun {
@@ -388,7 +419,7 @@ impl SampleRun {
             fingerprint: text(&[("model", "tiny"), ("recipe", "hf")]),
             info: text(&[("version", "0.1.0")]),
         };
-        Self { manifest, first: 0, outcomes: outcomes.collect() }
+        Self { manifest, first: 0, outcomes: outcomes.collect(), columns: 0 }
     }
 
     fn end(&self) -> u64 {
@@ -397,6 +428,22 @@ impl SampleRun {
 
     fn vector(index: u64) -> Vec<f32> {
         (0..DIM as u64).map(|c| (index * 10 + c) as f32 * 0.37 - 4.0).collect()
+    }
+
+    /// Values of every kind: null, empty, long, and with characters that formats escape.
+    fn values(&self, index: u64) -> Vec<Option<String>> {
+        let value = |column: u64| match (index + column) % 5 {
+            0 => None,
+            1 => Some(String::new()),
+            2 => Some("a long caption ".repeat(20)),
+            _ => Some(format!("żółw,\n\"{index}\"\0{column}")),
+        };
+        (0..self.columns as u64).map(value).collect()
+    }
+
+    /// A source's place after the items below `index`.
+    fn watermark(&self, index: u64) -> Watermark {
+        Watermark { index, place: if index == self.first { 0 } else { index << 32 | 7 } }
     }
 
     fn rows(&self) -> Stored {
@@ -433,7 +480,7 @@ impl SampleRun {
                 sink.record(&self.inputs(from, to))
             }
             Step::Fail(from, to) => self.fail(sink, from, to),
-            Step::Commit(watermark) => sink.commit(Watermark(watermark)),
+            Step::Commit(index) => sink.commit(self.watermark(index)),
         }
     }
 
@@ -457,7 +504,16 @@ impl SampleRun {
         let width: Vec<u32> = index.iter().map(|&index| 100 + index as u32).collect();
         let height: Vec<u32> = index.iter().map(|&index| 200 + index as u32).collect();
         let xxh3: Vec<u64> = index.iter().map(|&index| u64::MAX - index).collect();
-        sink.append(&Rows { index: &index, id: &id, vectors: &vectors, width: &width, height: &height, xxh3: &xxh3 })
+        let columns: Vec<_> = index.iter().map(|&index| self.values(index).into_boxed_slice()).collect();
+        sink.append(&Rows {
+            index: &index,
+            id: &id,
+            vectors: &vectors,
+            width: &width,
+            height: &height,
+            xxh3: &xxh3,
+            columns: &columns,
+        })
     }
 
     fn fail(&self, sink: &mut dyn VectorSink, from: u64, to: u64) -> Result<(), SinkError> {
@@ -478,8 +534,9 @@ impl SampleRun {
 
     /// Begins, delivers the missing outcomes and finishes.
     fn finish(&self, sink: &mut dyn VectorSink, existing: Existing, calls: &Calls) -> Result<Published, SinkError> {
-        let Watermark(from) = sink.begin(&self.manifest, existing)?;
-        for step in self.steps(from, calls) {
+        let found = sink.begin(&self.manifest, existing)?;
+        assert_eq!(found, self.watermark(found.index), "the place that was committed with the index");
+        for step in self.steps(found.index, calls) {
             self.take(sink, &step)?;
         }
         sink.finish()
@@ -495,6 +552,7 @@ enum Step {
 struct Bench<'a> {
     subject: &'a Subject<'a>,
     layout: Layout,
+    columns: &'a [&'a str],
     scratch: PathBuf,
 }
 
@@ -506,7 +564,11 @@ impl Bench<'_> {
     }
 
     fn options(&self, folder: &Path) -> SinkOptions {
-        options(folder, self.subject.extension, self.layout)
+        with_columns(options(folder, self.subject.extension, self.layout), self.columns)
+    }
+
+    fn job(&self) -> SampleRun {
+        SampleRun { columns: self.columns.len(), ..SampleRun::new() }
     }
 
     fn sink(&self, folder: &Path) -> Box<dyn VectorSink> {
@@ -520,7 +582,7 @@ impl Bench<'_> {
     /// The bytes of an uninterrupted run.
     fn reference(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let folder = self.folder(name);
-        self.complete(&folder, &SampleRun::new(), &Calls::default());
+        self.complete(&folder, &self.job(), &Calls::default());
         snapshot(&folder)
     }
 
@@ -586,18 +648,50 @@ impl Bench<'_> {
         }
     }
 
+    /// Columns take part in whatever concerns rows.
+    fn columns_come_back(&self) {
+        let job = self.job();
+        let published = self.complete(&self.folder("fresh"), &job, &Calls::default());
+        self.check(&job, &published, &job.rows());
+        let stored = (job.first..).zip(&job.outcomes).filter(|(_, (_, stored))| *stored);
+        let expected: StoredColumns = stored.map(|(index, _)| job.values(index)).collect();
+        assert!((self.subject.read_columns.unwrap())(&published) == expected, "columns do not come back");
+        self.bytes_do_not_depend_on_calls();
+        self.an_interruption_after_any_call_is_made_good();
+        self.other_columns_are_refused();
+    }
+
+    fn other_columns_are_refused(&self) {
+        let (job, folder) = (self.job(), self.folder("other-columns"));
+        self.begin_some(&job, &folder);
+        let before = snapshot(&folder);
+        for (columns, difference) in
+            [(&["caption", "b"][..], "caption,a url → caption,b"), (&[], "caption,a url → (none)")]
+        {
+            let options = with_columns(options(&folder, self.subject.extension, self.layout), columns);
+            let error = (self.subject.open)(&options).begin(&job.manifest, Existing::Resume).unwrap_err();
+            assert!(error.to_string().contains(&format!("sink.columns: {difference}")), "{error}");
+        }
+        same(&before, &snapshot(&folder), "after a refusal");
+        let misuse = |result: Result<(), SinkError>| assert!(matches!(result, Err(SinkError::Misuse(_))), "{result:?}");
+        let mut sink = self.sink(&folder);
+        let Watermark { index, .. } = sink.begin(&job.manifest, Existing::Resume).unwrap();
+        misuse(SampleRun { columns: 0, ..job.clone() }.append(&mut *sink, index, job.end()));
+        misuse(SampleRun { columns: 1, ..job.clone() }.append(&mut *sink, index, job.end()));
+    }
+
     fn bytes_do_not_depend_on_calls(&self) {
         let expected = self.reference("calls");
         for (rows, commit_every) in [(1, 1), (1, 7), (2, 3), (5, 1), (7, 2), (100, 1)] {
             let folder = self.folder(&format!("calls-{rows}-{commit_every}"));
-            self.complete(&folder, &SampleRun::new(), &Calls { rows, commit_every });
+            self.complete(&folder, &self.job(), &Calls { rows, commit_every });
             same(&expected, &snapshot(&folder), &format!("{rows} per call, {commit_every} calls per commit"));
         }
     }
 
     fn an_interruption_after_any_call_is_made_good(&self) {
         let expected = self.reference("uninterrupted");
-        let job = SampleRun::new();
+        let job = self.job();
         let calls = Calls { rows: 3, commit_every: 2 };
         let steps = job.steps(0, &calls);
         for stop in 0..=steps.len() {
@@ -612,8 +706,8 @@ impl Bench<'_> {
             });
             let mut sink = self.sink(&folder);
             let found = sink.begin(&job.manifest, Existing::Resume).unwrap();
-            assert_eq!(found, Watermark(committed.unwrap_or(0)), "watermark after {stop} calls");
-            let failures = job.range(0, found.0, false).0.len() as u64;
+            assert_eq!(found, job.watermark(committed.unwrap_or(0)), "watermark after {stop} calls");
+            let failures = job.range(0, found.index, false).0.len() as u64;
             assert_eq!(sink.failures().unwrap(), failures, "failures after {stop} calls");
             drop(sink);
             let published = self.complete(&folder, &job, &calls);
@@ -627,7 +721,7 @@ impl Bench<'_> {
         let (job, folder) = (SampleRun::new(), self.folder("restless"));
         loop {
             let mut sink = self.sink(&folder);
-            let Watermark(from) = sink.begin(&job.manifest, Existing::Resume).unwrap();
+            let Watermark { index: from, .. } = sink.begin(&job.manifest, Existing::Resume).unwrap();
             if from == job.end() {
                 sink.finish().unwrap();
                 break;
@@ -672,7 +766,7 @@ impl Bench<'_> {
         let begin = |existing| self.sink(&folder).begin(&job.manifest, existing);
         self.begin_some(&job, &folder);
         assert!(matches!(begin(Existing::Refuse), Err(SinkError::Interrupted(_))));
-        assert_eq!(begin(Existing::Overwrite).unwrap(), Watermark(0));
+        assert_eq!(begin(Existing::Overwrite).unwrap(), Watermark::from(0));
         self.complete(&folder, &job, &Calls::default());
         let complete = snapshot(&folder);
         assert!(matches!(begin(Existing::Refuse), Err(SinkError::Exists(_))));
@@ -702,7 +796,7 @@ impl Bench<'_> {
         let mut sink = self.sink(&folder);
         let sink = &mut *sink;
         misuse(job.append(sink, 0, 2), "append before begin");
-        misuse(sink.commit(Watermark(0)), "commit before begin");
+        misuse(sink.commit(Watermark::from(0)), "commit before begin");
         misuse(sink.finish().map(drop), "finish before begin");
         let mut flat = job.manifest.clone();
         flat.dim = 0;
@@ -711,17 +805,19 @@ impl Bench<'_> {
         misuse(sink.begin(&job.manifest, Existing::Resume).map(drop), "begin twice");
         job.append(sink, 0, 6).unwrap();
         misuse(job.append(sink, 2, 7), "rows out of order");
-        misuse(sink.commit(Watermark(3)), "a watermark below rows");
+        misuse(sink.commit(Watermark::from(3)), "a watermark below rows");
         misuse(sink.finish().map(drop), "finish with rows not committed");
         let ids = ["a".to_owned()];
-        let short = Rows { index: &[7], id: &ids, vectors: &[0.0], width: &[1], height: &[1], xxh3: &[1] };
+        let short =
+            Rows { index: &[7], id: &ids, vectors: &[0.0], width: &[1], height: &[1], xxh3: &[1], columns: &[] };
         misuse(sink.append(&short), "a vector that is too short");
-        let uneven = Rows { index: &[7], id: &[], vectors: &[0.0; DIM], width: &[1], height: &[1], xxh3: &[1] };
+        let uneven =
+            Rows { index: &[7], id: &[], vectors: &[0.0; DIM], width: &[1], height: &[1], xxh3: &[1], columns: &[] };
         misuse(sink.append(&uneven), "columns of different length");
         job.fail(sink, 0, 6).unwrap();
         misuse(job.fail(sink, 0, 6), "failures out of order");
-        sink.commit(Watermark(6)).unwrap();
-        misuse(sink.commit(Watermark(5)), "a watermark that goes back");
+        sink.commit(Watermark::from(6)).unwrap();
+        misuse(sink.commit(Watermark::from(5)), "a watermark that goes back");
         // None of these calls did any harm.
         for step in job.steps(6, &Calls::default()) {
             job.take(sink, &step).unwrap();
@@ -757,7 +853,7 @@ impl Bench<'_> {
             let job = SampleRun { first, outcomes: outcomes.to_vec(), ..SampleRun::new() };
             let options = SinkOptions { shard: Some((shard, 2)), first_index: first, ..self.options(&folder) };
             let mut sink = (self.subject.open)(&options);
-            assert_eq!(sink.begin(&job.manifest, Existing::Resume).unwrap(), Watermark(first));
+            assert_eq!(sink.begin(&job.manifest, Existing::Resume).unwrap(), Watermark::from(first));
             drop(sink);
             let published =
                 job.finish(&mut *(self.subject.open)(&options), Existing::Resume, &Calls::default()).unwrap();

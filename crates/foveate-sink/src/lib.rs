@@ -24,9 +24,20 @@ pub use names::{OutputNames, shard_suffix, sidecar};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
 
-/// Every source item with an index below this is stored as a row or recorded as failed.
+/// How far a run has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Watermark(pub u64);
+pub struct Watermark {
+    /// Every source item with an index below this is stored as a row or recorded as failed.
+    pub index: u64,
+    /// Where the source finds the last of these items again, in the source's own terms; 0 if the index is enough.
+    pub place: u64,
+}
+
+impl From<u64> for Watermark {
+    fn from(index: u64) -> Self {
+        Self { index, place: 0 }
+    }
+}
 
 /// Stores vectors. One thread uses it.
 pub trait VectorSink: Send {
@@ -85,6 +96,20 @@ pub struct Rows<'a> {
     pub height: &'a [u32],
     /// XXH3-64 of each file's bytes.
     pub xxh3: &'a [u64],
+    /// Each item's values of [`SinkOptions::columns`]; may be empty if there are none.
+    pub columns: &'a [Box<[Option<String>]>],
+}
+
+impl<'a> Rows<'a> {
+    /// The values of row `row`.
+    fn values(&self, row: usize) -> &'a [Option<String>] {
+        self.columns.get(row).map_or(&[], |values| values)
+    }
+
+    /// Bytes of row `row`'s id and values.
+    fn text_len(&self, row: usize) -> usize {
+        self.id[row].len() + self.values(row).iter().flatten().map(String::len).sum::<usize>()
+    }
 }
 
 /// An item without a vector, and the reason.
@@ -118,6 +143,9 @@ pub struct SinkOptions {
     pub first_index: u64,
     /// `(i, n)`, `i < n`: this run writes shard `i` of `n`, and its file names contain that.
     pub shard: Option<(u32, u32)>,
+    /// Names of the text columns that the items carry along. A sink that cannot store them refuses to open. They are in
+    /// the run's fingerprint as `sink.columns`.
+    pub columns: Vec<String>,
     /// Settings that only the sink understands (`compression` of `parquet`), by name; see [`Self::settings`]. They
     /// affect the output's bytes, so the run's fingerprint contains them as `sink.NAME`.
     pub settings: BTreeMap<String, String>,
@@ -139,6 +167,7 @@ impl SinkOptions {
             part_items: Self::DEFAULT_PART_ITEMS,
             first_index: 0,
             shard: None,
+            columns: Vec::new(),
             settings: BTreeMap::new(),
             check: false,
         }
@@ -150,6 +179,17 @@ impl SinkOptions {
     /// [`SinkError::Unsupported`], which names the unknown setting and lists the known ones.
     pub fn settings(&self, known: &[&str]) -> Result<&BTreeMap<String, String>, SinkError> {
         known_settings(&self.settings, known).map_err(SinkError::Unsupported)
+    }
+
+    /// Refuses columns, for a sink that cannot store them.
+    ///
+    /// # Errors
+    /// [`SinkError::Unsupported`], which names them.
+    pub fn check_no_columns(&self) -> Result<(), SinkError> {
+        match &self.columns[..] {
+            [] => Ok(()),
+            columns => Err(SinkError::Unsupported(format!("columns ({}); Parquet can store them", columns.join(", ")))),
+        }
     }
 }
 
@@ -199,6 +239,7 @@ pub struct SinkBackend {
     name: &'static str,
     about: &'static str,
     extension: &'static str,
+    columns: bool,
     open: Box<Open>,
     health: fn() -> Health,
 }
@@ -209,7 +250,18 @@ impl SinkBackend {
     where
         F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
     {
-        Self { name, about, extension, open: Box::new(open), health: Health::all_rust }
+        Self { name, about, extension, columns: false, open: Box::new(open), health: Health::all_rust }
+    }
+
+    /// Says that it can store columns; see [`SinkOptions::columns`].
+    #[must_use]
+    pub fn with_columns(self) -> Self {
+        Self { columns: true, ..self }
+    }
+
+    /// Whether it can store columns.
+    pub fn has_columns(&self) -> bool {
+        self.columns
     }
 
     /// Makes [`foveate_core::Backend::health`] call `health`; without it, the backend counts as pure Rust.
@@ -224,7 +276,13 @@ impl SinkBackend {
     }
 
     /// Makes a sink.
+    ///
+    /// # Errors
+    /// [`SinkError::Unsupported`] for columns, if it cannot store them, and for what its own settings lack.
     pub fn open(&self, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
+        if !self.columns {
+            options.check_no_columns()?;
+        }
         (self.open)(options)
     }
 }

@@ -121,6 +121,9 @@ pub fn settings(options: &SinkOptions, format: &str, manifest: &RunManifest) -> 
     if let Some((i, n)) = options.shard {
         set("shard", format!("{i}/{n}"));
     }
+    if !options.columns.is_empty() {
+        set("columns", options.columns.join(","));
+    }
     options.settings.iter().for_each(|(name, value)| drop(set(name, value.clone())));
     settings
 }
@@ -457,6 +460,9 @@ pub fn remove_overwritten(names: &OutputNames, sidecars: &[&str], steps: &mut St
     ["manifest.json", INPUTS].iter().chain(sidecars).try_for_each(|name| remove_if_there(&names.beside(name)))
 }
 
+/// Most bytes of one row's id and values: lengths have 32 bits, and Arrow's have 31.
+const MOST_ROW_TEXT: usize = 1 << 30;
+
 /// What a run has accepted so far, to refuse calls that do not follow from it.
 #[derive(Clone, Debug)]
 pub struct Taken {
@@ -477,8 +483,8 @@ impl Taken {
         Self { dim, watermark, next_row: watermark, next_failure: watermark, pending: 0, closed }
     }
 
-    /// Whether these rows may come next.
-    pub fn check_rows(&self, rows: &Rows<'_>) -> Result<(), SinkError> {
+    /// Whether these rows, with values of this many `columns`, may come next.
+    pub fn check_rows(&self, rows: &Rows<'_>, columns: usize) -> Result<(), SinkError> {
         let n = rows.index.len();
         let lengths = [rows.id.len(), rows.width.len(), rows.height.len(), rows.xxh3.len()];
         if lengths.iter().any(|&len| len != n) || rows.vectors.len() != n * self.dim {
@@ -487,6 +493,13 @@ impl Taken {
                 self.dim,
                 rows.vectors.len()
             )));
+        }
+        if let Some(row) = (0..n).find(|&row| rows.values(row).len() != columns) {
+            let values = rows.values(row).len();
+            return Err(SinkError::Misuse(format!("a row has {values} values for {columns} columns")));
+        }
+        if let Some(row) = (0..n).find(|&row| rows.text_len(row) > MOST_ROW_TEXT) {
+            return Err(SinkError::Misuse(format!("the text of one row has {} bytes", rows.text_len(row))));
         }
         self.check_order(rows.index.iter().copied(), self.next_row, "row")
     }

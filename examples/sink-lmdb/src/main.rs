@@ -22,9 +22,10 @@ fn store(sink: &mut dyn VectorSink, first: u64, end: u64) -> Result<(), SinkErro
             width: &[640],
             height: &[480],
             xxh3: &[0],
+            columns: &[],
         })?;
     }
-    sink.commit(Watermark(end)) // one transaction: durable, and visible to other processes, when this returns
+    sink.commit(end.into()) // one transaction: durable, and visible to other processes, when this returns
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -45,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The same run continues after the last commit.
     let mut sink = LmdbSink::new(SinkOptions::new(&output));
-    let Watermark(next) = sink.begin(&manifest, Existing::Resume)?;
+    let Watermark { index: next, .. } = sink.begin(&manifest, Existing::Resume)?;
     assert_eq!(next, 3);
 
     // Meanwhile any process may read the committed rows.

@@ -27,7 +27,16 @@ pub(crate) enum Record {
     /// The replaced output is gone.
     Cleared,
     /// Everything below `watermark` is in sealed parts, in these logs or in the failures file.
-    Commit { watermark: u64, failures: u64, failures_len: u64, inputs_len: u64, logs: Vec<LogExtent> },
+    Commit {
+        watermark: u64,
+        /// [`Watermark::place`](crate::Watermark::place).
+        #[serde(default)]
+        place: u64,
+        failures: u64,
+        failures_len: u64,
+        inputs_len: u64,
+        logs: Vec<LogExtent>,
+    },
     /// A part was encoded and has its final name; its log is no longer needed.
     Sealed { part: ManifestPart },
     /// No more rows will follow.
@@ -41,6 +50,7 @@ pub(crate) enum Record {
 pub(crate) struct State {
     pub(crate) settings: RunManifest,
     pub(crate) watermark: u64,
+    pub(crate) place: u64,
     pub(crate) failures: u64,
     pub(crate) failures_len: u64,
     pub(crate) inputs_len: u64,
@@ -127,13 +137,13 @@ fn apply(mut state: State, record: Record) -> Result<State, String> {
     match record {
         Record::Begin { .. } => return Err("records are out of order".to_owned()),
         Record::Cleared => state.must_clear = false,
-        Record::Commit { watermark, failures, failures_len, inputs_len, logs } => {
+        Record::Commit { watermark, place, failures, failures_len, inputs_len, logs } => {
             let is_less = failures < state.failures || failures_len < state.failures_len;
             if watermark < state.watermark || is_less || inputs_len < state.inputs_len {
                 return Err("a commit goes backwards".to_owned());
             }
             state.inputs_len = inputs_len;
-            state.watermark = watermark;
+            (state.watermark, state.place) = (watermark, place);
             state.failures = failures;
             state.failures_len = failures_len;
             state.logs = logs.into_iter().map(|log| (log.part, log)).collect();
@@ -212,7 +222,7 @@ mod tests {
 
     fn commit(watermark: u64) -> Record {
         let log = LogExtent { part: 0, rows: watermark, vectors_len: watermark * 16, frames_len: 9 };
-        Record::Commit { watermark, failures: 0, failures_len: 99, inputs_len: 99, logs: vec![log] }
+        Record::Commit { watermark, place: 0, failures: 0, failures_len: 99, inputs_len: 99, logs: vec![log] }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //! ```text
 //! frame   = payload length u32 · XXH3-64 of payload u64 · payload
 //! payload = rows n u32 · XXH3-64 of the block's vectors u64
-//!         · index u64 × n · content hash u64 × n · width u32 × n · height u32 × n · id length u32 × n · ids (UTF-8)
+//!         · index u64 × n · content hash u64 × n · width u32 × n · height u32 × n · id length u32 × n
+//!         · value length u32 × n × columns · ids (UTF-8) · values (UTF-8)
 //! ```
 //!
-//! All fields are little-endian. Only bytes committed in the journal count; resuming cuts off the rest.
+//! Values are row by row, and the length of a null is 2³² − 1. The run's settings say how many columns there are. All
+//! fields are little-endian. Only bytes committed in the journal count; resuming cuts off the rest.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
@@ -79,8 +81,15 @@ impl PartLog {
         Ok(Self { paths, vectors, frames, extent, dirty: false })
     }
 
-    /// Appends one block as one frame.
-    pub(crate) fn append(&mut self, block: &Block<'_>, scratch: &mut Scratch) -> Result<(), SinkError> {
+    /// Appends one block as one frame, or as several if its text is long.
+    pub(crate) fn append(&mut self, mut block: Block<'_>, scratch: &mut Scratch) -> Result<(), SinkError> {
+        while let Some(frame) = block.split_frame() {
+            self.append_frame(&frame, scratch)?;
+        }
+        Ok(())
+    }
+
+    fn append_frame(&mut self, block: &Block<'_>, scratch: &mut Scratch) -> Result<(), SinkError> {
         let (vectors, frame) = scratch.encode(block);
         self.dirty = true;
         self.vectors.write_all(vectors).map_err(SinkError::io("write", &self.paths.vectors))?;
@@ -114,6 +123,31 @@ pub(crate) struct Block<'a> {
     pub(crate) element: Element,
 }
 
+/// Text of a frame or a block in bytes, from which on no further row is added. Bounds memory, and keeps every length
+/// within 32 bits.
+const MOST_TEXT: usize = 64 << 20;
+
+impl<'a> Block<'a> {
+    /// Takes the rows of the next frame off the front; `None` if no row is left.
+    fn split_frame(&mut self) -> Option<Self> {
+        let Self { rows, range, dim, element } = self;
+        let mut text = 0;
+        let count = range.clone().take_while(|&row| {
+            let has_room = text < MOST_TEXT;
+            text += rows.text_len(row);
+            has_room
+        });
+        let frame = range.start..range.start + count.count();
+        range.start = frame.end;
+        (!frame.is_empty()).then_some(Self { rows, range: frame, dim: *dim, element: *element })
+    }
+
+    fn values(&self) -> impl Iterator<Item = Option<&'a str>> {
+        let values = |row| self.rows.values(row).iter().map(Option::as_deref);
+        self.range.clone().flat_map(values)
+    }
+}
+
 /// Memory for encoding blocks, reused from block to block.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
@@ -126,8 +160,10 @@ pub(crate) struct Scratch {
 const FRAME_HEAD: usize = 12;
 /// Bytes of a payload's fixed start.
 const PAYLOAD_HEAD: usize = 12;
-/// Bytes per row in a payload, apart from the id's text.
+/// Bytes per row in a payload, apart from columns and text.
 const PER_ROW: usize = 8 + 8 + 4 + 4 + 4;
+/// The length of a null.
+const NULL: u32 = u32::MAX;
 
 impl Scratch {
     fn encode(&mut self, block: &Block<'_>) -> (&[u8], &[u8]) {
@@ -144,7 +180,9 @@ impl Scratch {
         frame.extend(rows.height[range.clone()].iter().flat_map(|v| v.to_le_bytes()));
         let ids = &rows.id[range.clone()];
         frame.extend(ids.iter().flat_map(|id| (id.len() as u32).to_le_bytes()));
+        frame.extend(block.values().flat_map(|value| value.map_or(NULL, |text| text.len() as u32).to_le_bytes()));
         ids.iter().for_each(|id| frame.extend_from_slice(id.as_bytes()));
+        block.values().flatten().for_each(|text| frame.extend_from_slice(text.as_bytes()));
         let (head, payload) = frame.split_at_mut(FRAME_HEAD);
         head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
         head[4..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
@@ -165,22 +203,27 @@ impl Scratch {
     }
 }
 
-/// A block's row ids: one text, cut at `ends`.
+/// Texts in a row: one string, cut at `ends`.
 #[derive(Debug, Default)]
-struct Ids {
+struct Texts {
     text: String,
     ends: Vec<usize>,
 }
 
-impl Ids {
+impl Texts {
     fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
     }
 
-    fn get(&self, row: usize) -> &str {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        &self.text[start..self.ends[row]]
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
+    }
+
+    fn get(&self, number: usize) -> &str {
+        let start = if number == 0 { 0 } else { self.ends[number - 1] };
+        &self.text[start..self.ends[number]]
     }
 }
 
@@ -191,7 +234,10 @@ pub struct RowBlock {
     xxh3: Vec<u64>,
     width: Vec<u32>,
     height: Vec<u32>,
-    ids: Ids,
+    ids: Texts,
+    /// Values of columns, row by row; nulls are empty.
+    values: Texts,
+    nulls: Vec<bool>,
     vectors: Vec<u8>,
 }
 
@@ -209,6 +255,20 @@ impl RowBlock {
     /// The ids, in row order.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|row| self.ids.get(row))
+    }
+
+    /// The values of column number `column` of [`SinkOptions::columns`](crate::SinkOptions::columns), in row order.
+    pub fn column(&self, column: usize) -> impl ExactSizeIterator<Item = Option<&str>> {
+        let columns = self.columns();
+        (0..self.len()).map(move |row| self.value(row * columns + column))
+    }
+
+    fn columns(&self) -> usize {
+        self.nulls.len() / self.len().max(1)
+    }
+
+    fn value(&self, number: usize) -> Option<&str> {
+        (!self.nulls[number]).then(|| self.values.get(number))
     }
 
     /// Position of each item in the source, increasing.
@@ -242,19 +302,31 @@ impl RowBlock {
         self.width.clear();
         self.height.clear();
         self.ids.clear();
+        self.values.clear();
+        self.nulls.clear();
         self.vectors.clear();
     }
 
-    /// Appends rows `range` of `frame`, without their vectors.
-    fn take(&mut self, frame: &Self, range: Range<usize>) {
-        self.index.extend_from_slice(&frame.index[range.clone()]);
-        self.xxh3.extend_from_slice(&frame.xxh3[range.clone()]);
-        self.width.extend_from_slice(&frame.width[range.clone()]);
-        self.height.extend_from_slice(&frame.height[range.clone()]);
-        for row in range {
-            self.ids.text.push_str(frame.ids.get(row));
-            self.ids.ends.push(self.ids.text.len());
+    fn is_full(&self) -> bool {
+        self.ids.text.len() + self.values.text.len() >= MOST_TEXT
+    }
+
+    /// Appends rows `range` of `frame`, without their vectors, until the block is full. Returns their number.
+    fn take(&mut self, frame: &Self, range: Range<usize>) -> usize {
+        let columns = frame.columns();
+        let mut end = range.start;
+        while end < range.end && !self.is_full() {
+            self.ids.push(frame.ids.get(end));
+            (end * columns..(end + 1) * columns).for_each(|number| self.values.push(frame.values.get(number)));
+            end += 1;
         }
+        let taken = range.start..end;
+        self.index.extend_from_slice(&frame.index[taken.clone()]);
+        self.xxh3.extend_from_slice(&frame.xxh3[taken.clone()]);
+        self.width.extend_from_slice(&frame.width[taken.clone()]);
+        self.height.extend_from_slice(&frame.height[taken.clone()]);
+        self.nulls.extend_from_slice(&frame.nulls[taken.start * columns..taken.end * columns]);
+        taken.len()
     }
 }
 
@@ -271,10 +343,15 @@ pub struct RowReader {
 }
 
 impl RowReader {
-    pub(crate) fn open(paths: &LogPaths, extent: &LogExtent, free: u64, row_bytes: usize) -> Result<Self, SinkError> {
+    pub(crate) fn open(
+        paths: &LogPaths,
+        extent: &LogExtent,
+        free: u64,
+        (row_bytes, columns): (usize, usize),
+    ) -> Result<Self, SinkError> {
         let frames = File::open(&paths.frames).map_err(SinkError::io("open", &paths.frames))?;
         Ok(Self {
-            frames: Frames::new(BufReader::new(frames), extent.frames_len),
+            frames: Frames::new(BufReader::new(frames), extent.frames_len, columns),
             vectors: open_vectors(&paths.vectors, free)?,
             paths: paths.clone(),
             row_bytes,
@@ -284,15 +361,16 @@ impl RowReader {
         })
     }
 
-    /// Returns the next `rows` rows (fewer only at the part's end), or `None` after the last. Verifies checksums.
+    /// Returns the next `rows` rows, or `None` after the last. There are fewer at the part's end, and if their text is
+    /// very long. Verifies checksums.
     pub fn next_block(&mut self, rows: usize) -> Result<Option<&RowBlock>, SinkError> {
         self.block.clear();
-        while self.block.len() < rows {
+        while self.block.len() < rows && !self.block.is_full() {
             if self.used == self.frames.current.len() && !self.next_frame()? {
                 break;
             }
-            let count = (rows - self.block.len()).min(self.frames.current.len() - self.used);
-            self.block.take(&self.frames.current, self.used..self.used + count);
+            let end = self.frames.current.len().min(self.used + rows - self.block.len());
+            let count = self.block.take(&self.frames.current, self.used..end);
             self.used += count;
             self.read_vectors(count)?;
         }
@@ -352,13 +430,15 @@ pub(crate) struct Frames<R> {
     left: u64,
     payload: Vec<u8>,
     current: RowBlock,
+    /// Values of each row.
+    columns: usize,
     vectors_hash: u64,
 }
 
 impl<R: Read> Frames<R> {
-    /// Frames in the first `len` bytes of `reader`.
-    pub(crate) fn new(reader: R, len: u64) -> Self {
-        Self { reader, left: len, payload: Vec::new(), current: RowBlock::default(), vectors_hash: 0 }
+    /// Frames in the first `len` bytes of `reader`, of rows with as many `columns`.
+    pub(crate) fn new(reader: R, len: u64, columns: usize) -> Self {
+        Self { reader, left: len, payload: Vec::new(), current: RowBlock::default(), columns, vectors_hash: 0 }
     }
 
     /// Reads the next frame into `current`; false at the end.
@@ -389,25 +469,31 @@ impl<R: Read> Frames<R> {
     }
 
     fn parse(&mut self) -> Option<()> {
-        let Self { payload, current, vectors_hash, .. } = self;
+        let Self { payload, current, vectors_hash, columns, .. } = self;
         let rows = Fields(payload).u32()? as usize;
-        let text = PAYLOAD_HEAD.checked_add(rows.checked_mul(PER_ROW)?)?;
+        let values = rows.checked_mul(*columns)?;
+        let text = PAYLOAD_HEAD.checked_add(rows.checked_mul(PER_ROW)?)?.checked_add(values.checked_mul(4)?)?;
         let mut fields = Fields(payload.get(4..text)?);
+        let mut text = std::str::from_utf8(&payload[text..]).ok()?;
+        let mut cut = |len: u32| {
+            let (first, rest) = text.split_at_checked(len as usize)?;
+            text = rest;
+            Some(first)
+        };
         *vectors_hash = fields.u64()?;
         current.index.extend((0..rows).map_while(|_| fields.u64()));
         current.xxh3.extend((0..rows).map_while(|_| fields.u64()));
         current.width.extend((0..rows).map_while(|_| fields.u32()));
         current.height.extend((0..rows).map_while(|_| fields.u32()));
-        current.ids.text.push_str(std::str::from_utf8(&payload[text..]).ok()?);
-        let mut end = 0_usize;
         for _ in 0..rows {
-            end = end.checked_add(fields.u32()? as usize)?;
-            if !current.ids.text.is_char_boundary(end) {
-                return None;
-            }
-            current.ids.ends.push(end);
+            current.ids.push(cut(fields.u32()?)?);
         }
-        (rows > 0 && end == current.ids.text.len()).then_some(())
+        for _ in 0..values {
+            let len = fields.u32()?;
+            current.nulls.push(len == NULL);
+            current.values.push(if len == NULL { "" } else { cut(len)? });
+        }
+        (rows > 0 && text.is_empty()).then_some(())
     }
 }
 
@@ -434,41 +520,95 @@ impl Fields<'_> {
 mod tests {
     use super::*;
 
-    fn frame_of(ids: &[&str]) -> Vec<u8> {
+    type Values = Vec<Option<String>>;
+
+    /// A frame of rows with these ids, each with as many `columns`: the first is null in every third row.
+    fn frame_of(ids: &[&str], columns: usize) -> Vec<u8> {
         let id: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
         let n = ids.len();
         let (index, xxh3): (Vec<u64>, Vec<u64>) = (0..n as u64).map(|i| (i, i * 7)).unzip();
         let (side, vectors) = (vec![3; n], vec![0.5; n * 2]);
-        let rows = Rows { index: &index, id: &id, vectors: &vectors, width: &side, height: &side, xxh3: &xxh3 };
+        let columns: Vec<Box<[_]>> = (0..n).map(|row| values(ids, row, columns).into()).collect();
+        let rows = Rows {
+            index: &index,
+            id: &id,
+            vectors: &vectors,
+            width: &side,
+            height: &side,
+            xxh3: &xxh3,
+            columns: &columns,
+        };
         let mut scratch = Scratch::default();
         scratch.encode(&Block { rows: &rows, range: 0..n, dim: 2, element: Element::F32 }).1.to_vec()
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<String>, FrameError> {
-        let mut frames = Frames::new(bytes, bytes.len() as u64);
-        let mut ids = Vec::new();
+    fn values(ids: &[&str], row: usize, columns: usize) -> Values {
+        let value = |column| (column > 0 || !row.is_multiple_of(3)).then(|| format!("{}{column}", ids[row]));
+        (0..columns).map(value).collect()
+    }
+
+    fn read(bytes: &[u8], columns: usize) -> Result<Vec<(String, Values)>, FrameError> {
+        let mut frames = Frames::new(bytes, bytes.len() as u64, columns);
+        let mut rows = Vec::new();
         while frames.advance()? {
-            ids.extend(frames.current.ids().map(str::to_owned));
+            let of =
+                |row| (0..columns).map(|column| frames.current.column(column).nth(row)?.map(str::to_owned)).collect();
+            rows.extend(frames.current.ids().enumerate().map(|(row, id)| (id.to_owned(), of(row))));
         }
-        Ok(ids)
+        Ok(rows)
     }
 
     #[test]
     fn frames_come_back() {
-        let bytes = [frame_of(&["a", "", "żółw"]), frame_of(&["b"])].concat();
-        assert_eq!(read(&bytes).ok().unwrap(), ["a", "", "żółw", "b"]);
+        let ids: &[&str] = &["a", "", "żółw", "d"];
+        for columns in [0, 1, 3] {
+            let bytes = [frame_of(ids, columns), frame_of(&["b"], columns)].concat();
+            let rows = |ids: &[&str]| -> Vec<_> {
+                (0..ids.len()).map(|row| (ids[row].to_owned(), values(ids, row, columns))).collect()
+            };
+            assert_eq!(read(&bytes, columns).ok().unwrap(), [rows(ids), rows(&["b"])].concat());
+            assert!(read(&bytes, columns + 1).is_err(), "{columns} columns are not one more");
+        }
     }
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_noticed() {
-        let bytes = frame_of(&["a", "bc"]);
+        let bytes = frame_of(&["a", "bc"], 2);
         for len in 1..bytes.len() {
-            assert!(read(&bytes[..len]).is_err(), "cut to {len}");
+            assert!(read(&bytes[..len], 2).is_err(), "cut to {len}");
         }
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(read(&damaged).is_err(), "bit {bit} flipped");
+            assert!(read(&damaged, 2).is_err(), "bit {bit} flipped");
         }
+    }
+
+    #[test]
+    fn long_texts_take_several_frames_and_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (long, short) = ("x".repeat(MOST_TEXT / 2 + 1), "y".to_owned());
+        let columns: Vec<Box<[_]>> =
+            [&long, &short, &long, &long, &short].map(|text| Box::from([Some(text.clone())])).into();
+        let id = vec!["id".to_owned(); 5];
+        let rows = Rows {
+            index: &[0, 1, 2, 3, 4],
+            id: &id,
+            vectors: &[0.0, 1.0, 2.0, 3.0, 4.0],
+            width: &[1; 5],
+            height: &[1; 5],
+            xxh3: &[1; 5],
+            columns: &columns,
+        };
+        let mut log = PartLog::create(folder.path(), 0, 0).unwrap();
+        log.append(Block { rows: &rows, range: 0..5, dim: 1, element: Element::F32 }, &mut Scratch::default()).unwrap();
+        assert_eq!(log.extent().rows, 5);
+        let paths = LogPaths::new(folder.path(), 0);
+        let mut reader = RowReader::open(&paths, log.extent(), 0, (4, 1)).unwrap();
+        let mut blocks = Vec::new();
+        while let Some(block) = reader.next_block(100).unwrap() {
+            blocks.push(block.column(0).map(|text| text.unwrap().len()).collect::<Vec<_>>());
+        }
+        assert_eq!(blocks, [vec![long.len(), 1, long.len()], vec![long.len(), 1]]);
     }
 }

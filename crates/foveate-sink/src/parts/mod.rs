@@ -25,7 +25,7 @@ use log::{LogExtent, LogPaths};
 pub use log::{RowBlock, RowReader};
 pub use sink::PartSink;
 
-use crate::{Element, RunManifest, SinkError};
+use crate::{Element, RunManifest, SinkError, SinkOptions};
 
 #[cfg(doc)]
 use crate::OutputNames;
@@ -48,6 +48,14 @@ pub trait PartFormat: Send {
     /// Whether [`assemble`](Self::assemble) joins parts into a single-file output. Otherwise the whole run is one part,
     /// encoded at the end.
     fn assembles(&self) -> bool;
+
+    /// Checks that the format can store columns with these names; by default it has no columns.
+    ///
+    /// # Errors
+    /// [`SinkError::Unsupported`], which says why not.
+    fn check_columns(&self, options: &SinkOptions) -> Result<(), SinkError> {
+        options.check_no_columns()
+    }
 
     /// Writes a part to `files`, replacing files of an earlier attempt. Equal rows and manifest must give equal bytes.
     /// The store syncs and renames the files.
@@ -82,6 +90,7 @@ pub struct StoredPart<'a> {
     free: u64,
     dim: usize,
     element: Element,
+    columns: &'a [String],
 }
 
 impl StoredPart<'_> {
@@ -100,10 +109,15 @@ impl StoredPart<'_> {
         self.element
     }
 
+    /// The names of the columns; see [`RowBlock::column`].
+    pub fn columns(&self) -> &[String] {
+        self.columns
+    }
+
     /// Reads the rows and verifies their checksums. A format that takes [`vector_file`](Self::vector_file) as it is
     /// reads them, too, or it would publish what a disk has damaged.
     pub fn reader(&self) -> Result<RowReader, SinkError> {
-        RowReader::open(self.paths, self.extent, self.free, self.dim * self.element.bytes())
+        RowReader::open(self.paths, self.extent, self.free, (self.dim * self.element.bytes(), self.columns.len()))
     }
 
     /// The file with only the vectors: [`PartFormat::free_bytes`], then little-endian elements, `[rows, dim]`,
@@ -121,9 +135,9 @@ pub mod fuzzing {
         Ok(super::journal::State::parse(bytes)?.map(|state| state.watermark))
     }
 
-    /// Parses the frames of a part's log; returns the number of rows.
-    pub fn row_log(bytes: &[u8]) -> Option<usize> {
-        let mut frames = super::log::Frames::new(bytes, bytes.len() as u64);
+    /// Parses the frames of a part's log, of rows with as many `columns`; returns the number of rows.
+    pub fn row_log(bytes: &[u8], columns: usize) -> Option<usize> {
+        let mut frames = super::log::Frames::new(bytes, bytes.len() as u64, columns);
         let mut rows = 0;
         while frames.advance().ok()? {
             rows += frames.rows();

@@ -100,6 +100,7 @@ impl<F: PartFormat> PartSink<F> {
 
     fn open(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Run, SinkError> {
         staging::check(&self.options, manifest)?;
+        self.format.check_columns(&self.options)?;
         let names = OutputNames::new(&self.options);
         let settings = self.settings(manifest);
         let is_complete = existing != Existing::Overwrite && names.main().exists();
@@ -246,7 +247,7 @@ impl<F: PartFormat> PartSink<F> {
     }
 
     fn take_rows(&mut self, run: &mut Run, rows: &Rows<'_>) -> Result<(), SinkError> {
-        run.taken.check_rows(rows)?;
+        run.taken.check_rows(rows, self.options.columns.len())?;
         let dim = run.state.settings.dim;
         let mut start = 0;
         while start < rows.index.len() {
@@ -261,7 +262,7 @@ impl<F: PartFormat> PartSink<F> {
             self.step("append rows");
             let block = Block { rows, range: start..start + count, dim, element: self.options.element };
             let log = run.logs.get_mut(&part).expect("the log was just made");
-            log.append(&block, &mut run.scratch)?;
+            log.append(block, &mut run.scratch)?;
             start += count;
         }
         run.taken.rows(rows);
@@ -287,9 +288,9 @@ impl<F: PartFormat> PartSink<F> {
         ledger.append(lines)
     }
 
-    fn commit_run(&mut self, run: &mut Run, watermark: u64) -> Result<(), SinkError> {
-        run.taken.check_watermark(watermark)?;
-        if !run.taken.is_news(watermark) {
+    fn commit_run(&mut self, run: &mut Run, watermark: Watermark) -> Result<(), SinkError> {
+        run.taken.check_watermark(watermark.index)?;
+        if !run.taken.is_news(watermark.index) {
             return Ok(());
         }
         self.step("sync logs");
@@ -356,6 +357,7 @@ impl<F: PartFormat> PartSink<F> {
             free: self.format.free_bytes(),
             dim: run.state.settings.dim,
             element: self.options.element,
+            columns: &self.options.columns,
         };
         self.format.encode(&part, &run.state.settings, &staged)?;
         staged.publishing_order().try_for_each(|path| sync_file(path))?;
@@ -520,7 +522,7 @@ impl<F: PartFormat> VectorSink for PartSink<F> {
     fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
         self.phase.check_new()?;
         let run = self.open(manifest, existing)?;
-        let watermark = Watermark(run.state.watermark);
+        let watermark = Watermark { index: run.state.watermark, place: run.state.place };
         self.phase = Phase::Open(Box::new(run));
         Ok(watermark)
     }
@@ -542,7 +544,7 @@ impl<F: PartFormat> VectorSink for PartSink<F> {
     }
 
     fn commit(&mut self, watermark: Watermark) -> Result<(), SinkError> {
-        self.on_run("commit", |sink, run| sink.commit_run(run, watermark.0))
+        self.on_run("commit", |sink, run| sink.commit_run(run, watermark))
     }
 
     fn finish(&mut self) -> Result<Published, SinkError> {
@@ -581,12 +583,12 @@ impl Run {
         !self.state.sealed.is_empty()
     }
 
-    fn journal_commit(&mut self, watermark: u64) -> Result<(), SinkError> {
-        self.state.watermark = watermark;
+    fn journal_commit(&mut self, Watermark { index: watermark, place }: Watermark) -> Result<(), SinkError> {
+        (self.state.watermark, self.state.place) = (watermark, place);
         self.taken.commit(watermark);
         let State { failures, failures_len, inputs_len, .. } = self.state;
         let logs = self.logs.values().map(|log| log.extent().clone()).collect();
-        self.journal.append(&Record::Commit { watermark, failures, failures_len, inputs_len, logs })
+        self.journal.append(&Record::Commit { watermark, place, failures, failures_len, inputs_len, logs })
     }
 }
 

@@ -228,7 +228,8 @@ fn write_rows(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Resu
         width: &column(|embedding| embedding.width),
         height: &column(|embedding| embedding.height),
         xxh3: &rows.iter().map(|row| row.embedding.xxh3).collect::<Vec<_>>(),
+        columns: &[],
     })?;
-    sink.commit(Watermark(rows.len() as u64))?;
+    sink.commit(Watermark::from(rows.len() as u64))?;
     sink.finish().map(drop)
 }
