@@ -1,0 +1,197 @@
+//! The bytes of a tar: decompressed, and without those that nobody wants.
+
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use foveate_core::lock;
+use foveate_source::FetchError;
+use foveate_source::blob::Blob;
+use foveate_source::store::scheme_of;
+
+use crate::buffers::Buffers;
+use crate::compression::{Compression, MAGIC, sniff};
+
+/// Bytes read at once: several small members, and little of a large one, because what is read here is copied.
+const BUFFER: usize = 64 << 10;
+
+/// Bytes read at once where only headers are wanted.
+const PAGE: usize = 4 << 10;
+
+/// Reading on past this many bytes takes a store about as long as answering another request.
+const REQUEST: u64 = 8 << 20;
+
+/// Memory that a member gets on its header's word.
+const TRUSTED: u64 = 16 << 20;
+
+type Stream = Box<dyn Read + Send>;
+
+/// The bytes of a tar, in order.
+pub(crate) struct Input {
+    bytes: BufReader<Stream>,
+    buffers: Buffers,
+    position: u64,
+    /// The blob and its length if it is the tar itself, so that any position can be reached.
+    plain: Option<(Arc<dyn Blob>, u64)>,
+    compressed: Option<(Compression, Fault)>,
+}
+
+impl Input {
+    pub(crate) fn open(blob: Arc<dyn Blob>) -> Result<Self, FetchError> {
+        let mut stream = blob.stream(0)?;
+        let mut head = Vec::new();
+        (&mut stream).take(MAGIC).read_to_end(&mut head)?;
+        let compression = sniff(&head)
+            .map_err(|other| FetchError::Damaged(format!("it is no tar but {other}, which is not read here")))?;
+        let whole = Cursor::new(head).chain(stream);
+        let Some(compression) = compression else {
+            let plain = blob.len().map(|len| (blob, len));
+            let bytes = BufReader::with_capacity(BUFFER, Box::new(whole) as Stream);
+            return Ok(Self { bytes, buffers: Buffers::default(), position: 0, plain, compressed: None });
+        };
+        let fault = Fault::default();
+        let source = Guarded { source: whole, fault: Arc::clone(&fault) };
+        let decoded = compression.decode(BufReader::with_capacity(BUFFER, source));
+        let bytes = BufReader::with_capacity(BUFFER, decoded);
+        Ok(Self {
+            bytes,
+            buffers: Buffers::default(),
+            position: 0,
+            plain: None,
+            compressed: Some((compression, fault)),
+        })
+    }
+
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Fills `out` as far as there are bytes, and returns their number.
+    pub(crate) fn fill(&mut self, out: &mut [u8]) -> Result<usize, FetchError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.bytes.read(&mut out[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failure(error)),
+            }
+        }
+        self.position += filled as u64;
+        Ok(filled)
+    }
+
+    /// The next `len` bytes, or `None` if there are fewer.
+    pub(crate) fn read(&mut self, len: u64) -> Result<Option<Bytes>, FetchError> {
+        if !self.may_have(len) {
+            return Ok(None);
+        }
+        let mut out = self.buffers.take(len.min(TRUSTED) as usize);
+        let buffered = self.bytes.buffer();
+        out.extend_from_slice(&buffered[..buffered.len().min(usize::try_from(len).unwrap_or(usize::MAX))]);
+        self.bytes.consume(out.len());
+        // Past the buffer, which is empty or not needed, straight into the member's memory.
+        let rest = len - out.len() as u64;
+        let read = self.bytes.get_mut().take(rest).read_to_end(&mut out);
+        self.position += out.len() as u64;
+        read.map_err(|error| self.failure(error))?;
+        Ok((out.len() as u64 == len).then(|| self.buffers.lend(out)))
+    }
+
+    /// Leaves `len` bytes out; `false` if there are fewer.
+    pub(crate) fn pass(&mut self, len: u64) -> Result<bool, FetchError> {
+        if !self.may_have(len) {
+            return Ok(false);
+        }
+        let is_far = |(blob, _): &(Arc<dyn Blob>, u64)| len > self.near(blob.as_ref());
+        if self.plain.as_ref().is_some_and(is_far) {
+            self.seek(self.position + len, self.bytes.capacity())?;
+            return Ok(true);
+        }
+        let mut left = len;
+        while left > 0 {
+            let here = match self.bytes.fill_buf() {
+                Ok([]) => return Ok(false),
+                Ok(here) => left.min(here.len() as u64),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.failure(error)),
+            };
+            self.bytes.consume(here as usize);
+            self.position += here;
+            left -= here;
+        }
+        Ok(true)
+    }
+
+    /// Reads little at once, for headers alone, or much again.
+    pub(crate) fn skim(&mut self, little: bool) -> Result<(), FetchError> {
+        let is_local = |(blob, _): &(Arc<dyn Blob>, u64)| scheme_of(blob.name().as_bytes()).is_none();
+        match self.plain.as_ref().is_some_and(is_local) {
+            true => self.seek(self.position, if little { PAGE } else { BUFFER }),
+            false => Ok(()),
+        }
+    }
+
+    /// How far reading on takes no longer than opening the blob again.
+    fn near(&self, blob: &dyn Blob) -> u64 {
+        let buffered = self.bytes.buffer().len() as u64;
+        match scheme_of(blob.name().as_bytes()) {
+            Some(_) => buffered.max(REQUEST),
+            None => buffered + self.bytes.capacity() as u64,
+        }
+    }
+
+    fn seek(&mut self, position: u64, capacity: usize) -> Result<(), FetchError> {
+        if let Some((blob, _)) = &self.plain {
+            self.bytes = BufReader::with_capacity(capacity, blob.stream(position)?);
+            self.position = position;
+        }
+        Ok(())
+    }
+
+    /// Whether a blob of known length has `len` more bytes. Others may have any number.
+    fn may_have(&self, len: u64) -> bool {
+        let end = self.position.checked_add(len);
+        self.plain.as_ref().is_none_or(|(_, whole)| end.is_some_and(|end| end <= *whole))
+    }
+
+    /// An error of the storage, or the damage that a decoder found.
+    fn failure(&self, error: io::Error) -> FetchError {
+        let Some((compression, fault)) = &self.compressed else { return error.into() };
+        let (name, is_cut) = (compression.name(), is_end(&error));
+        let damage = || match is_cut {
+            true => FetchError::Damaged(format!("its {name} stream is cut short")),
+            false => FetchError::Damaged(format!("its {name} stream is damaged: {error}")),
+        };
+        lock(fault).take().unwrap_or_else(damage)
+    }
+}
+
+/// Whether a decoder's error is that its stream ended.
+fn is_end(error: &io::Error) -> bool {
+    let is_end = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+    is_end(error) || causes.any(|cause| cause.downcast_ref().is_some_and(is_end))
+}
+
+/// The storage's error, which a decoder may report as its own.
+type Fault = Arc<Mutex<Option<FetchError>>>;
+
+/// Keeps the storage's errors apart from the decoders'.
+struct Guarded<R> {
+    source: R,
+    fault: Fault,
+}
+
+impl<R: Read> Read for Guarded<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.source.read(out) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                *lock(&self.fault) = Some(error.into());
+                Err(io::Error::other("the storage failed"))
+            }
+            read => read,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+
+mod archive;
+mod buffers;
+mod columns;
+mod compression;
+mod input;
+mod members;
+mod name;
+
+use std::sync::Arc;
+
+use foveate_source::FetchError;
+use foveate_source::blob::Blob;
+use foveate_source::container::{ContainerBackend, ContainerOptions, ContainerRegistry, Members};
+
+/// The backend's name.
+pub const NAME: &str = "tar";
+
+const SUFFIXES: &[&str] = &["tar", "tar.gz", "tgz", "tar.zst", "tzst"];
+
+/// Adds the backend to `registry`.
+///
+/// # Errors
+/// If the name is taken.
+pub fn register(registry: &mut ContainerRegistry) -> Result<(), foveate_core::RegistryError> {
+    registry.register(format())
+}
+
+/// The format as a value, for a program without a registry.
+pub fn format() -> ContainerBackend {
+    let about = "tar archives and WebDataset shards, also with gzip or Zstandard";
+    ContainerBackend::new(NAME, about, SUFFIXES, open).with_columns()
+}
+
+fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
+    Ok(Box::new(members::TarMembers::open(blob, options)?))
+}

@@ -1,0 +1,189 @@
+//! The images of a tar, with the columns of their sidecars.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use foveate_source::FetchError;
+use foveate_source::blob::Blob;
+use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
+
+use crate::archive::{Archive, Entry};
+use crate::columns;
+use crate::name::{Role, Sidecar, key, role};
+
+/// Largest sidecar that is read.
+const MAX_SIDECAR: u64 = 1 << 20;
+
+/// Most bytes of images that wait for sidecars.
+const MAX_WAITING: u64 = 64 << 20;
+
+/// An image's memory beside its bytes and its name.
+const BESIDE: u64 = 512;
+
+pub(crate) struct TarMembers {
+    archive: Archive,
+    max_bytes: u64,
+    columns: Vec<String>,
+    /// Images that wait for nothing. One to be skipped is `None`.
+    ready: VecDeque<Option<Member>>,
+    group: Group,
+    /// Number of images to be found next that nobody wants.
+    unwanted: u64,
+    end: Option<End>,
+}
+
+/// What the archive ended with.
+enum End {
+    Reached,
+    Damaged(FetchError),
+}
+
+/// Consecutive members with the same key.
+#[derive(Default)]
+struct Group {
+    key: Vec<u8>,
+    names: BTreeSet<Vec<u8>>,
+    values: Box<[Option<String>]>,
+    /// Images that wait for the values.
+    images: Vec<Option<Member>>,
+    bytes: u64,
+}
+
+impl TarMembers {
+    pub(crate) fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Self, FetchError> {
+        Ok(Self {
+            archive: Archive::open(blob)?,
+            max_bytes: options.max_bytes,
+            columns: options.columns.clone(),
+            ready: VecDeque::new(),
+            group: Group::default(),
+            unwanted: 0,
+            end: None,
+        })
+    }
+
+    /// Takes one entry; `false` if there is none.
+    fn advance(&mut self) -> Result<bool, FetchError> {
+        match self.end.take() {
+            Some(End::Damaged(error)) => {
+                self.end = Some(End::Reached);
+                return Err(error);
+            }
+            Some(End::Reached) => {
+                self.end = Some(End::Reached);
+                return Ok(false);
+            }
+            None => {}
+        }
+        match self.take_entry() {
+            Ok(true) => return Ok(true),
+            Ok(false) => self.end = Some(End::Reached),
+            Err(error @ FetchError::Damaged(_)) => self.end = Some(End::Damaged(error)),
+            // The storage's fault: sidecars may be missing, so the group is not complete.
+            Err(error) => return Err(error),
+        }
+        self.release();
+        Ok(true)
+    }
+
+    fn take_entry(&mut self) -> Result<bool, FetchError> {
+        let Some(entry) = self.archive.next_entry()? else { return Ok(false) };
+        match role(&entry.name) {
+            Role::Image => self.image(entry)?,
+            Role::Sidecar(kind) if self.reads(&entry) => self.sidecar(kind, &entry)?,
+            _ => self.archive.pass(&entry)?,
+        }
+        Ok(true)
+    }
+
+    fn reads(&self, sidecar: &Entry) -> bool {
+        !self.columns.is_empty() && sidecar.special.is_none() && sidecar.size <= MAX_SIDECAR
+    }
+
+    fn image(&mut self, entry: Entry) -> Result<(), FetchError> {
+        let is_wanted = self.unwanted == 0;
+        let content = match (is_wanted, entry.special) {
+            (true, None) if entry.size <= self.max_bytes => MemberContent::Here(self.archive.read(&entry)?),
+            (_, special) => {
+                self.archive.pass(&entry)?;
+                MemberContent::Failed(
+                    special.map_or(FetchError::TooLarge { bytes: entry.size, limit: self.max_bytes }, |what| {
+                        FetchError::NotAFile(what.to_owned())
+                    }),
+                )
+            }
+        };
+        // Not before: an image that is cut short has no outcome but the archive's.
+        self.unwanted = self.unwanted.saturating_sub(1);
+        self.turn_to(&entry.name);
+        // The same for an image that is not wanted, so that the group ends where it would.
+        let held = if entry.special.is_none() && entry.size <= self.max_bytes { entry.size } else { 0 };
+        self.group.bytes += held + 2 * entry.name.len() as u64 + BESIDE;
+        let stamp = entry.modified.map(|at| (entry.size, at));
+        let member = Member { name: MemberName::Key(entry.name), content, stamp, columns: Box::default() };
+        self.group.images.push(is_wanted.then_some(member));
+        if self.columns.is_empty() || self.group.bytes > MAX_WAITING {
+            self.release();
+        }
+        Ok(())
+    }
+
+    fn sidecar(&mut self, kind: Sidecar, entry: &Entry) -> Result<(), FetchError> {
+        let bytes = self.archive.read(entry)?;
+        self.turn_to(&entry.name);
+        columns::take(kind, &bytes, &self.columns, &mut self.group.values);
+        Ok(())
+    }
+
+    /// Begins another group if a member with this name is not of the current one: it has another key, or its name was
+    /// there before, because two samples with the same key follow each other.
+    fn turn_to(&mut self, name: &[u8]) {
+        if self.columns.is_empty() {
+            return;
+        }
+        if self.group.key != key(name) || self.group.names.contains(name) {
+            self.release();
+            let values = vec![None; self.columns.len()].into_boxed_slice();
+            self.group = Group { key: key(name).to_owned(), values, ..Group::default() };
+        }
+        self.group.names.insert(name.to_owned());
+    }
+
+    /// Lets the group's images go, with the values that are known.
+    fn release(&mut self) {
+        let Group { names, values, images, bytes, .. } = &mut self.group;
+        (*names, *bytes) = (BTreeSet::new(), 0);
+        self.ready.extend(images.drain(..).map(|image| image.map(|image| Member { columns: values.clone(), ..image })));
+    }
+}
+
+impl Members for TarMembers {
+    fn next(&mut self) -> Result<Option<Member>, FetchError> {
+        loop {
+            while let Some(image) = self.ready.pop_front() {
+                if image.is_some() {
+                    return Ok(image);
+                }
+            }
+            if !self.advance()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn skip(&mut self, count: u64) -> Result<(), FetchError> {
+        self.unwanted = count;
+        let known = self.ready.iter_mut().chain(&mut self.group.images).filter(|image| image.is_some());
+        for image in known.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            *image = None;
+            self.unwanted -= 1;
+        }
+        if self.unwanted == 0 {
+            return Ok(());
+        }
+        self.archive.skim(true)?;
+        while self.unwanted > 0 && self.advance()? {}
+        self.unwanted = 0;
+        self.archive.skim(false)
+    }
+}

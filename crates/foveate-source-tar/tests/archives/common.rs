@@ -1,0 +1,165 @@
+//! Archives in memory.
+
+use std::io::{self, Cursor, Read, Write};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use foveate_source::FetchError;
+use foveate_source::blob::Blob;
+use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use tar::{Builder, EntryType, Header};
+
+/// Bytes in memory: all of them reachable, or a stream that is read once.
+pub(crate) struct Memory {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) is_stream: bool,
+    /// Where the storage fails.
+    pub(crate) fails_at: Option<u64>,
+}
+
+impl Blob for Memory {
+    fn name(&self) -> &str {
+        "memory.tar"
+    }
+
+    fn len(&self) -> Option<u64> {
+        (!self.is_stream).then_some(self.bytes.len() as u64)
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        Ok(self.stream(offset)?.read_exact(out)?)
+    }
+
+    fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
+        assert!(offset == 0 || !self.is_stream, "a stream begins at its start");
+        let bytes = Cursor::new(Arc::clone(&self.bytes));
+        let mut rest = bytes.take(self.fails_at.unwrap_or(u64::MAX));
+        io::copy(&mut (&mut rest).take(offset), &mut io::sink())?;
+        match self.fails_at {
+            Some(_) => Ok(Box::new(rest.chain(Unreachable))),
+            None => Ok(Box::new(rest)),
+        }
+    }
+}
+
+struct Unreachable;
+
+impl Read for Unreachable {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(FetchError::Unreachable("connection reset".to_owned()).into())
+    }
+}
+
+pub(crate) fn blob(bytes: &[u8]) -> Arc<dyn Blob> {
+    Arc::new(Memory { bytes: bytes.into(), is_stream: false, fails_at: None })
+}
+
+pub(crate) fn stream(bytes: &[u8]) -> Arc<dyn Blob> {
+    Arc::new(Memory { bytes: bytes.into(), is_stream: true, fails_at: None })
+}
+
+/// An archive of these files.
+pub(crate) fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (name, content) in files {
+        add(&mut builder, name, content);
+    }
+    builder.into_inner().unwrap()
+}
+
+pub(crate) fn add(builder: &mut Builder<Vec<u8>>, name: &str, content: &[u8]) {
+    let mut header = Header::new_gnu();
+    header.set_size(content.len() as u64);
+    header.set_mtime(1_700_000_000);
+    builder.append_data(&mut header, name, content).unwrap();
+}
+
+/// A header with any name, of any size and kind; content is not checked.
+pub(crate) fn header(name: &[u8], size: u64, kind: EntryType) -> Vec<u8> {
+    let mut header = Header::new_gnu();
+    header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name);
+    header.set_size(size);
+    header.set_entry_type(kind);
+    header.set_cksum();
+    header.as_bytes().to_vec()
+}
+
+/// A file with any name, in whole blocks.
+pub(crate) fn file(name: &[u8], content: &[u8]) -> Vec<u8> {
+    padded(header(name, content.len() as u64, EntryType::Regular), content)
+}
+
+/// A header of a kind that extends the next, with its content.
+pub(crate) fn extension(kind: EntryType, content: &[u8]) -> Vec<u8> {
+    padded(header(b"extension", content.len() as u64, kind), content)
+}
+
+fn padded(mut blocks: Vec<u8>, content: &[u8]) -> Vec<u8> {
+    blocks.extend(content);
+    blocks.resize(blocks.len().next_multiple_of(512), 0);
+    blocks
+}
+
+/// These blocks and an end-of-archive marker.
+pub(crate) fn ended(blocks: &[Vec<u8>]) -> Vec<u8> {
+    [blocks.concat(), vec![0; 1024]].concat()
+}
+
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    compress_to_vec(bytes, CompressionLevel::Fastest)
+}
+
+pub(crate) fn columns(names: &[&str]) -> ContainerOptions {
+    ContainerOptions { columns: names.iter().map(|&name| name.to_owned()).collect(), ..ContainerOptions::default() }
+}
+
+/// Every outcome: `name=content`, `name!reason`, or the reason why the archive ends.
+pub(crate) fn outcomes(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Vec<String> {
+    rest(blob, options, 0)
+}
+
+/// The outcomes after the first `skip`.
+pub(crate) fn rest(blob: Arc<dyn Blob>, options: &ContainerOptions, skip: u64) -> Vec<String> {
+    let mut members = match foveate_source_tar::format().open(blob, options) {
+        Ok(members) => members,
+        Err(error) => return if skip > 0 { Vec::new() } else { vec![error.to_string()] },
+    };
+    if members.skip(skip).is_err() {
+        return Vec::new();
+    }
+    let mut outcomes = Vec::new();
+    loop {
+        match members.next() {
+            Ok(Some(member)) => outcomes.push(text(member)),
+            Ok(None) => break,
+            Err(error) => outcomes.push(error.to_string()),
+        }
+    }
+    assert!(matches!(members.next(), Ok(None)), "the end stays the end");
+    outcomes
+}
+
+fn text(member: Member) -> String {
+    let MemberName::Key(name) = member.name else { panic!("a member has a key") };
+    let name = String::from_utf8_lossy(&name);
+    let values: String = member.columns.iter().map(|value| format!("|{}", value.as_deref().unwrap_or("-"))).collect();
+    match member.content {
+        MemberContent::Here(bytes) if bytes.len() > 100 => format!("{name}={} bytes{values}", bytes.len()),
+        MemberContent::Here(bytes) => format!("{name}={}{values}", String::from_utf8_lossy(&bytes)),
+        MemberContent::Failed(error) => format!("{name}!{error}{values}"),
+        MemberContent::At(_) => panic!("a tar has its members' bytes"),
+    }
+}

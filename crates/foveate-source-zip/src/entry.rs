@@ -1,0 +1,175 @@
+//! One image of an archive: its record in the directory, and its bytes from what is stored.
+
+use std::io::Read;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use flate2::bufread::DeflateDecoder;
+use foveate_source::{FOREIGN_EXTENSIONS, FetchError, IMAGE_EXTENSIONS, Stamp};
+use rawzip::time::{UtcDateTime, ZipDateTimeKind};
+use rawzip::{CompressionMethod, ZipFileHeaderRecord};
+
+/// Length of a local header without its name and extra field.
+pub(crate) const LOCAL_HEADER: usize = 30;
+
+/// An image's record in the directory.
+pub(crate) struct Entry {
+    /// Its name as in the archive.
+    pub(crate) name: Box<[u8]>,
+    /// Where its local header begins.
+    pub(crate) offset: u64,
+    /// Bytes in the archive.
+    pub(crate) packed: u64,
+    /// Bytes of the image, as the directory claims.
+    claimed: u64,
+    modified: u64,
+    crc: u32,
+    method: CompressionMethod,
+    encrypted: bool,
+    overlaps: bool,
+}
+
+impl Entry {
+    /// Returns the entry of a record, if it is an image by its name.
+    pub(crate) fn of_image(record: &ZipFileHeaderRecord<'_>) -> Option<Self> {
+        let path = record.file_path();
+        let name = path.as_bytes();
+        is_image(name).then(|| Self {
+            name: name.into(),
+            offset: record.local_header_offset(),
+            packed: record.compressed_size_hint(),
+            claimed: record.uncompressed_size_hint(),
+            modified: seconds(&record.last_modified()),
+            crc: record.crc32(),
+            method: record.compression_method(),
+            encrypted: record.flags().is_encrypted(),
+            overlaps: false,
+        })
+    }
+
+    /// Marks the entries that share bytes with others, as only bombs have. `entries` are in the order of their
+    /// offsets.
+    pub(crate) fn mark_overlaps(entries: &mut [Self]) {
+        let (mut end, mut last) = (0, 0);
+        for at in 0..entries.len() {
+            if at > 0 && entries[at].offset < end {
+                entries[at].overlaps = true;
+                entries[last].overlaps = true;
+            }
+            if entries[at].end() > end {
+                (end, last) = (entries[at].end(), at);
+            }
+        }
+    }
+
+    /// One past the last byte that it has at least.
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(LOCAL_HEADER as u64 + self.name.len() as u64).saturating_add(self.packed)
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.name.len()
+    }
+
+    /// Its length and time of modification. An archive may have the local time alone, without the time zone; it is
+    /// taken for UTC.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        Some((self.claimed, time(self.modified)?))
+    }
+
+    /// Checks what is known before reading it from an archive of `len` bytes.
+    pub(crate) fn check(&self, len: u64, max_bytes: u64) -> Result<(), FetchError> {
+        let bytes = self.claimed.max(self.packed);
+        if self.encrypted {
+            return Err(FetchError::Refused("it is encrypted".to_owned()));
+        }
+        if ![CompressionMethod::STORE, CompressionMethod::DEFLATE].contains(&self.method) {
+            let why = format!("it is compressed with method {}; only stored and deflated files are read", self.method);
+            return Err(FetchError::Refused(why));
+        }
+        if bytes > max_bytes {
+            return Err(FetchError::TooLarge { bytes, limit: max_bytes });
+        }
+        if self.overlaps {
+            return Err(FetchError::Damaged("it shares bytes of the archive with another member".to_owned()));
+        }
+        if self.end() > len {
+            return Err(FetchError::Damaged("it lies beyond the end of the archive".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Returns the image of its bytes in the archive.
+    pub(crate) fn unpack(&self, packed: Vec<u8>) -> Result<Bytes, FetchError> {
+        let damaged = |what: String| FetchError::Damaged(what);
+        let bytes = match self.method {
+            CompressionMethod::STORE => packed,
+            _ => inflate(&packed, self.claimed).map_err(|error| damaged(format!("it does not inflate: {error}")))?,
+        };
+        if bytes.len() as u64 != self.claimed {
+            let more = if bytes.len() as u64 > self.claimed { "more" } else { "fewer" };
+            return Err(damaged(format!("it has {more} bytes than the {} of the directory", self.claimed)));
+        }
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes);
+        match crc.sum() == self.crc {
+            true => Ok(bytes.into()),
+            false => Err(damaged("its checksum is another than the directory's".to_owned())),
+        }
+    }
+}
+
+/// Inflates until the end, or one byte more than `claimed`: a bomb stops there.
+fn inflate(packed: &[u8], claimed: u64) -> std::io::Result<Vec<u8>> {
+    let likely = packed.len().saturating_mul(2).saturating_add(4096);
+    let most = claimed.saturating_add(1);
+    let mut bytes = Vec::with_capacity(likely.min(usize::try_from(most).unwrap_or(usize::MAX)));
+    DeflateDecoder::new(packed).take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether this is the name of an image, in a folder that is not hidden. Formats that no decoder reads count as well:
+/// the decoder says why.
+fn is_image(name: &[u8]) -> bool {
+    let is_hidden =
+        |part: &[u8]| part == b"__MACOSX" || (part.starts_with(b".") && ![&b"."[..], b".."].contains(&part));
+    let mut parts = name.rsplit(|&byte| byte == b'/');
+    let last = parts.next().unwrap_or_default();
+    let dot = last.iter().rposition(|&byte| byte == b'.').filter(|&dot| dot > 0);
+    let known = |extension: &[u8]| {
+        let mut all = IMAGE_EXTENSIONS.iter().chain(&FOREIGN_EXTENSIONS);
+        all.any(|known| known.as_bytes().eq_ignore_ascii_case(extension))
+    };
+    dot.is_some_and(|dot| known(&last[dot + 1..])) && !is_hidden(last) && !parts.any(is_hidden)
+}
+
+/// Returns the seconds since 1970, or 0 if the time is unknown.
+fn seconds(time: &ZipDateTimeKind) -> u64 {
+    let parts = (time.year(), time.month(), time.day(), time.hour(), time.minute(), time.second());
+    let (year, month, day, hour, minute, second) = parts;
+    let utc = UtcDateTime::from_components(year, month, day, hour, minute, second, 0);
+    utc.and_then(|utc| u64::try_from(utc.to_unix()).ok()).unwrap_or(0)
+}
+
+fn time(seconds: u64) -> Option<SystemTime> {
+    Some(seconds)
+        .filter(|&seconds| seconds > 0)
+        .and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_told_by_their_extension_and_hidden_ones_left_out() {
+        for name in ["a.jpg", "b/c.JPEG", "x.y/z.Png", "../up.jpg", "/abs.gif", "./a.tif", "heic/a.heic", "a.b.avif"] {
+            assert!(is_image(name.as_bytes()), "{name}");
+        }
+        for name in ["", "jpg", ".jpg", "a.txt", "a.jpg/", ".hidden/a.jpg", "__MACOSX/a.jpg", "a/._b.jpg", "..jpg"] {
+            assert!(!is_image(name.as_bytes()), "{name}");
+        }
+        assert!(is_image(b"\xff\x81.jpg"));
+    }
+}
