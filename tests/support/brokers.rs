@@ -159,6 +159,28 @@ impl AwsServer {
     }
 }
 
+/// Azurite, the emulator of Azure Blob Storage. Without it, starting one ends the trial.
+pub(crate) struct AzureServer {
+    server: Server,
+    _home: TempDir,
+}
+
+impl AzureServer {
+    pub(crate) fn start() -> Self {
+        let (home, port) = (tempfile::tempdir().unwrap(), free_port());
+        let mut command = program(Resource::Azurite, "azurite-blob");
+        command.args(["--silent", "--skipApiVersionCheck", "--blobPort", &port.to_string(), "--location"]);
+        command.arg(home.path());
+        let hello = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        Self { server: Server::start(&mut command, port, hello, "HTTP/1.1"), _home: home }
+    }
+
+    /// `http://127.0.0.1:PORT/devstoreaccount1`.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}/devstoreaccount1", self.server.address)
+    }
+}
+
 /// A command's output. The command must succeed.
 pub(crate) fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();

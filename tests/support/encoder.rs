@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::Encoder;
-use foveate_testkit::{Trial, data, trial};
+use foveate_testkit::{Trial, by_length, data, trial};
 use safetensors::{Dtype, SafeTensors};
 
 /// The fixture models.
@@ -160,14 +160,18 @@ pub(crate) fn golden_trials<E: Encoder + 'static>(open: fn(&Model) -> E) -> Vec<
     };
     let committed = || fixtures().join("goldens");
     let seeded = "seeded_embeddings.safetensors";
-    vec![
+    let tiny = vec![
         trial("tiny_models", move || tiny_models(&committed())),
         trial("tiny_models_and_more_goldens", move || tiny_models(&data("goldens/hf"))),
+    ];
+    let full_size = vec![
         trial("seeded_models", move || seeded_models(&committed().join(seeded), &committed())),
         trial("seeded_models_and_more_goldens", move || {
             seeded_models(&data(&format!("goldens/{seeded}")), &data("goldens/hf"));
         }),
-    ]
+    ];
+    // The parity tests compare every encoder with the same goldens, also in the short form.
+    tiny.into_iter().chain(by_length(vec![], full_size)).collect()
 }
 
 /// Compares vectors of the fixture model `name` with every available golden. `form` tells its encoders apart.

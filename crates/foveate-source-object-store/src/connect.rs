@@ -1,4 +1,4 @@
-//! Connections to the store with TLS by ring; the library's default needs a C toolchain.
+//! Connections to stores, with TLS by ring; the library's default needs a C toolchain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,8 @@ impl Connector {
         let client = reqwest::Client::builder()
             .user_agent(concat!("foveate/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
+            // One HTTP/2 connection for all requests would be slower than many with HTTP/1.
+            .http1_only()
             .tls_backend_preconfigured(tls)
             .build()
             .map_err(|e| invalid("HTTP", &e))?;

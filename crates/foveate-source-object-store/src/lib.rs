@@ -1,35 +1,45 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+mod ahead;
+mod aws;
+mod blob;
+mod bucket;
 mod connect;
-mod fetch;
+mod core;
+mod errors;
+mod pace;
+mod read;
+mod retry;
+mod store;
 
 use std::sync::Arc;
 
 use foveate_core::RegistryError;
-use foveate_source::{FetchBackend, FetchOpener, FetchOptions, FetchRegistry, SourceError};
-use object_store::aws::AmazonS3Builder;
+use foveate_source::SourceError;
+use foveate_source::store::{Store, StoreBackend, StoreOptions, StoreRegistry};
 
-use crate::fetch::{ObjectFetch, Stores};
+use crate::address::SCHEMES;
+use crate::core::Core;
+use crate::store::ObjectStores;
 
-/// Prepares readers of the objects that the options allow. They share connections and one thread. Makes no request yet.
+/// Opens the stores of all known schemes. Makes no request yet.
 ///
 /// # Errors
-/// [`SourceError`] if nothing is allowed, an address or a setting is invalid, or the system has no certificates.
-pub fn open(options: &FetchOptions) -> Result<FetchOpener, SourceError> {
-    let stores = Arc::new(Stores::new(&AmazonS3Builder::from_env(), options)?);
-    Ok(Arc::new(move || Ok(Box::new(ObjectFetch::new(stores.clone())))))
+/// [`SourceError`] if a setting is invalid, or the system has no certificates.
+pub fn open(options: &StoreOptions) -> Result<Arc<dyn Store>, SourceError> {
+    Ok(Arc::new(ObjectStores::new(Core::new(options)?)))
 }
 
 /// Adds this backend under the name `object-store`.
 ///
 /// # Errors
 /// If the name is taken.
-pub fn register(registry: &mut FetchRegistry) -> Result<(), RegistryError> {
-    registry.register(FetchBackend::new(
+pub fn register(registry: &mut StoreRegistry) -> Result<(), RegistryError> {
+    registry.register(StoreBackend::new(
         "object-store",
-        "single objects from S3 and stores that speak its protocol (s3://bucket/key)",
-        &["s3"],
+        "S3, Google Cloud Storage, Azure Blob Storage (s3://, gs://, az://, abfs://), and files of web servers",
+        &SCHEMES,
         open,
     ))
 }

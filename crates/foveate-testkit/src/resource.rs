@@ -20,6 +20,7 @@ pub enum Resource {
     Git,
     Nats,
     LmdbUtils,
+    Azurite,
     OnnxRuntime,
     Compiler,
     Libjpeg,
@@ -30,7 +31,7 @@ pub enum Resource {
 
 impl Resource {
     /// All resources, in the order of the table.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Data,
         Self::Python,
         Self::Node,
@@ -39,6 +40,7 @@ impl Resource {
         Self::Git,
         Self::Nats,
         Self::LmdbUtils,
+        Self::Azurite,
         Self::OnnxRuntime,
         Self::Compiler,
         Self::Libjpeg,
@@ -62,6 +64,7 @@ impl Resource {
             Self::Git => ("git", "install git"),
             Self::Nats => ("nats", "install nats-server"),
             Self::LmdbUtils => ("lmdb-utils", "install LMDB's tools (Debian: lmdb-utils)"),
+            Self::Azurite => ("azurite", "install Azurite (npm: azurite)"),
             Self::OnnxRuntime => ("onnxruntime", "run `cargo xtask setup --only ort`"),
             Self::Compiler => ("compiler", "install a C++20 compiler (Debian: g++)"),
             Self::Libjpeg => ("libjpeg", "install libjpeg's headers (Debian: libjpeg-dev)"),

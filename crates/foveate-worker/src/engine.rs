@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use foveate_net::Client;
 use foveate_pipeline::Queue;
-use foveate_source::FetchOpener;
+use foveate_source::AllowedObjects;
 
 use crate::erased::{AnyLane, AnyTask};
 use crate::hosts::Hosts;
@@ -28,7 +28,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// Configures and starts an [`Engine`].
 pub struct EngineBuilder {
     client: Option<Arc<Client>>,
-    objects: Option<FetchOpener>,
+    objects: Option<AllowedObjects>,
     downloaders: usize,
     workers: usize,
     max_in_flight: usize,
@@ -64,10 +64,10 @@ impl EngineBuilder {
         Self { client: Some(client), ..self }
     }
 
-    /// Reads objects with what `open` returns.
+    /// Reads objects that are allowed.
     #[must_use]
-    pub fn objects(self, open: FetchOpener) -> Self {
-        Self { objects: Some(open), ..self }
+    pub fn objects(self, objects: AllowedObjects) -> Self {
+        Self { objects: Some(objects), ..self }
     }
 
     /// Number of threads that download. With 0, the next stage's threads download. Default: 64.

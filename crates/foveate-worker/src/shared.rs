@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use foveate_net::Client;
 use foveate_pipeline::Queue;
 use foveate_queue::ImageRef;
-use foveate_source::FetchOpener;
+use foveate_source::AllowedObjects;
 
 use crate::erased::{AnyTask, Prepared};
 use crate::hosts::Hosts;
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) bytes: Budget,
     pub(crate) max_bytes: u64,
     pub(crate) client: Option<Arc<Client>>,
-    pub(crate) objects: Option<FetchOpener>,
+    pub(crate) objects: Option<AllowedObjects>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) watchdog: Watchdog,
     pub(crate) stopping: AtomicBool,

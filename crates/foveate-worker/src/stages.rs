@@ -10,7 +10,7 @@ use foveate_core::error_chain;
 use foveate_decode::sniff;
 use foveate_pipeline::Popped;
 use foveate_queue::ImageRef;
-use foveate_source::{Fetch, Item as Object};
+use foveate_source::{AllowedObjects, Fetch, Item as Object};
 
 use crate::erased::AnyLane;
 use crate::shared::{Form, Item, NamedTask, Shared};
@@ -53,7 +53,7 @@ pub(crate) fn start(
 
 impl Stages {
     fn new(shared: &Arc<Shared>, name: &str) -> Result<Self, EngineError> {
-        let objects = shared.objects.as_ref().map(|open| open()).transpose()?;
+        let objects = shared.objects.as_ref().map(AllowedObjects::fetch);
         Ok(Self { shared: Arc::clone(shared), watch: shared.watchdog.watch(name, shared.stall), objects })
     }
 
@@ -173,7 +173,7 @@ impl Stages {
             ImageRef::Object(key) => {
                 share = Some(self.watch.pause(|| self.shared.bytes.take(self.shared.max_bytes)));
                 let objects = self.objects.as_mut().ok_or_else(|| no(Setting::Objects, "objects"))?;
-                let object = Object { index: 0, id: key.clone(), locator: key.clone().into_bytes(), fault: None };
+                let object = Object { id: key.clone(), locator: key.clone().into_bytes(), ..Object::default() };
                 objects.fetch(&object, &mut bytes).map_err(|error| Failure {
                     stage: Stage::Download,
                     transient: error.is_transient(),

@@ -1,0 +1,146 @@
+//! Buckets, opened with the settings that users give and with what the clouds' own tools find.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foveate_source::store::StoreOptions;
+use foveate_source::{FetchError, SourceError};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
+use object_store::{ObjectStore, RetryConfig};
+
+use crate::address::{Kind, Place, shown};
+use crate::aws;
+use crate::connect::Connector;
+use crate::errors::cause;
+
+/// The known settings.
+const SETTINGS: [&str; 7] =
+    ["account", "anonymous", "endpoint", "profile", "region", "requester-pays", "virtual-hosted"];
+
+/// A bucket, or one file of a web server.
+#[derive(Clone)]
+pub(crate) struct Bucket {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    /// `None` if it cannot be listed.
+    pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
+}
+
+impl Bucket {
+    fn listed<S: ObjectStore + PaginatedListStore>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self { objects: store.clone(), pages: Some(store) }
+    }
+}
+
+/// How buckets are opened.
+pub(crate) struct Settings {
+    values: BTreeMap<String, String>,
+    connector: Connector,
+}
+
+impl Settings {
+    /// # Errors
+    /// If a setting is unknown or has an impossible value.
+    pub(crate) fn new(options: &StoreOptions) -> Result<Self, SourceError> {
+        let values = options.settings(&SETTINGS)?.clone();
+        let settings = Self { values, connector: Connector::new()? };
+        for name in ["anonymous", "requester-pays", "virtual-hosted"] {
+            settings.flag(name)?;
+        }
+        match settings.values.get("endpoint") {
+            Some(endpoint) if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") => {
+                let why = format!("endpoint '{endpoint}' has to begin with http:// or https://");
+                Err(SourceError::Invalid(why))
+            }
+            _ => Ok(settings),
+        }
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, SourceError> {
+        match self.values.get(name).map(String::as_str) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => Err(SourceError::Invalid(format!("{name} '{other}' has to be true or false"))),
+        }
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.flag(name).unwrap_or_default()
+    }
+
+    /// Opens the bucket of `place`. Makes no request to it.
+    pub(crate) async fn open(&self, place: &Place) -> Result<Bucket, FetchError> {
+        let opened = match place.kind {
+            Kind::S3 => self.s3(place).await,
+            Kind::Google => self.google(place),
+            Kind::Azure => self.azure(place),
+            Kind::Web => self.web(place),
+        };
+        opened.map_err(|error| FetchError::Refused(format!("{}: {}", shown(&place.root), cause(&error))))
+    }
+
+    async fn s3(&self, place: &Place) -> object_store::Result<Bucket> {
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket_name(place));
+        for (name, key) in [("region", AmazonS3ConfigKey::Region), ("endpoint", AmazonS3ConfigKey::S3Endpoint)] {
+            if let Some(value) = self.values.get(name) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (name, key) in [
+            ("anonymous", AmazonS3ConfigKey::SkipSignature),
+            ("requester-pays", AmazonS3ConfigKey::RequestPayer),
+            ("virtual-hosted", AmazonS3ConfigKey::VirtualHostedStyleRequest),
+        ] {
+            if self.is_set(name) {
+                builder = builder.with_config(key, "true");
+            }
+        }
+        let builder = aws::completed(builder, &self.values).await;
+        builder.with_http_connector(self.connector.clone()).with_retry(no_retries()).build().map(Bucket::listed)
+    }
+
+    fn google(&self, place: &Place) -> object_store::Result<Bucket> {
+        let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket_name(place));
+        if let Some(endpoint) = self.values.get("endpoint") {
+            builder = builder.with_base_url(endpoint);
+        }
+        if self.is_set("anonymous") {
+            builder = builder.with_skip_signature(true);
+        }
+        builder.with_http_connector(self.connector.clone()).with_retry(no_retries()).build().map(Bucket::listed)
+    }
+
+    fn azure(&self, place: &Place) -> object_store::Result<Bucket> {
+        let mut builder = MicrosoftAzureBuilder::from_env().with_url(&place.root).with_allow_http(true);
+        if let Some(account) = self.values.get("account") {
+            builder = builder.with_account(account);
+        }
+        if let Some(endpoint) = self.values.get("endpoint") {
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        if self.is_set("anonymous") {
+            builder = builder.with_skip_signature(true);
+        }
+        builder.with_http_connector(self.connector.clone()).with_retry(no_retries()).build().map(Bucket::listed)
+    }
+
+    fn web(&self, place: &Place) -> object_store::Result<Bucket> {
+        let builder = HttpBuilder::new().with_url(&place.root).with_http_connector(self.connector.clone());
+        let store = builder.with_retry(no_retries()).build()?;
+        Ok(Bucket { objects: Arc::new(store), pages: None })
+    }
+}
+
+fn bucket_name(place: &Place) -> &str {
+    place.root.split_once("://").map_or("", |(_, bucket)| bucket)
+}
+
+/// Requests are repeated in one place, [`crate::retry`], which knows how far an object was read.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, retry_timeout: Duration::ZERO, ..RetryConfig::default() }
+}

@@ -1,0 +1,84 @@
+//! What all readers of an opened store share.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use foveate_source::store::{Object, StoreOptions};
+use foveate_source::{FetchError, SourceError};
+use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::address::{Kind, Place};
+use crate::bucket::{Bucket, Settings};
+use crate::read::{Limits, Target};
+
+/// Enough for more than 10 Gbit/s with TLS.
+const MOST_THREADS: usize = 4;
+
+/// Options, opened buckets, and the threads that talk to them.
+pub(crate) struct Core {
+    pub(crate) options: StoreOptions,
+    settings: Settings,
+    buckets: Mutex<BTreeMap<String, Bucket>>,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Core {
+    pub(crate) fn new(options: &StoreOptions) -> Result<Self, SourceError> {
+        let settings = Settings::new(options)?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("object-store")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(|source| SourceError::Io { action: "start threads for object stores".to_owned(), source })?;
+        Ok(Self { options: options.clone(), settings, buckets: Mutex::default(), runtime: Some(runtime) })
+    }
+
+    /// # Panics
+    /// Never: the runtime is there until the core is dropped.
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().unwrap_or_else(|| unreachable!("it is dropped with its owner"))
+    }
+
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime().block_on(future)
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.runtime().spawn(future)
+    }
+
+    pub(crate) async fn bucket(&self, place: &Place) -> Result<Bucket, FetchError> {
+        if place.kind == Kind::Web {
+            // Each file is a store of its own, so keeping them would take memory.
+            return self.settings.open(place).await;
+        }
+        let mut buckets = self.buckets.lock().await;
+        if let Some(bucket) = buckets.get(&place.root) {
+            return Ok(bucket.clone());
+        }
+        let bucket = self.settings.open(place).await?;
+        buckets.insert(place.root.clone(), bucket.clone());
+        Ok(bucket)
+    }
+
+    pub(crate) async fn target(&self, object: &Object) -> Result<Target, FetchError> {
+        let place = Place::parse(&object.address)?;
+        let StoreOptions { max_bytes, timeout, deadline, .. } = self.options;
+        Target::new(self.bucket(&place).await?, &place, object, Limits { max_bytes, timeout, deadline })
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Waiting for the runtime would panic if the last reader is dropped inside another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

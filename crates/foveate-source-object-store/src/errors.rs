@@ -1,0 +1,125 @@
+//! What a store's errors mean.
+
+use std::error::Error;
+
+use foveate_source::FetchError;
+use object_store::client::HttpError;
+
+/// Why an attempt to read failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Another attempt would fail too.
+    Final(FetchError),
+    /// Another attempt may succeed.
+    Again {
+        error: FetchError,
+        /// The store asks for fewer requests.
+        is_throttled: bool,
+    },
+    /// The server sends no parts of files.
+    NoParts,
+    /// There is no memory for an object of this size yet.
+    NoRoom,
+}
+
+impl Failure {
+    /// An attempt that brought nothing or not all, without an answer that says why.
+    pub(crate) fn broken(address: &str, why: impl std::fmt::Display) -> Self {
+        Self::Again { error: FetchError::Unreachable(format!("{address}: {why}")), is_throttled: false }
+    }
+
+    /// What `error` of a request for `address` means.
+    pub(crate) fn of(address: &str, error: &object_store::Error) -> Self {
+        use object_store::Error::{
+            Generic, InvalidPath, NotFound, NotModified, NotSupported, PermissionDenied, Precondition, Unauthenticated,
+        };
+        let told = || FetchError::Unreachable(format!("{address}: {}", cause(error)));
+        let refused = |remedy: &str| {
+            let why = cause(error);
+            Self::Final(FetchError::Refused(format!("{address}: the store refuses it ({why}); {remedy}")))
+        };
+        match (error, status(error)) {
+            (NotFound { .. }, _) => Self::Final(FetchError::NotFound(address.to_owned())),
+            (Precondition { .. } | NotModified { .. }, _) | (_, Some(416)) => {
+                Self::Final(FetchError::Changed(address.to_owned()))
+            }
+            (NotSupported { .. }, _) => Self::NoParts,
+            (Generic { .. }, _) if innermost(error) == WHOLE => Self::NoParts,
+            (InvalidPath { .. }, _) => Self::Final(FetchError::Refused(format!("{address}: {}", cause(error)))),
+            (PermissionDenied { .. } | Unauthenticated { .. }, _) => {
+                refused("look at the credentials, their rights and the region")
+            }
+            (_, Some(300..400)) => refused("look at the region and the endpoint"),
+            (_, Some(status @ (408 | 429 | 500.. | 200..300))) => {
+                Self::Again { error: told(), is_throttled: matches!(status, 429 | 503) }
+            }
+            (_, None) if is_of_transport(error) => Self::Again { error: told(), is_throttled: false },
+            _ => Self::Final(told()),
+        }
+    }
+
+    /// The error to report.
+    pub(crate) fn into_error(self, address: &str) -> FetchError {
+        match self {
+            Self::Final(error) | Self::Again { error, .. } => error,
+            Self::NoParts => {
+                let remedy = "the server sends whole files alone; copy the file, or serve it with range requests";
+                FetchError::Refused(format!("{address}: {remedy}"))
+            }
+            Self::NoRoom => FetchError::Unreachable(format!("{address}: no memory")),
+        }
+    }
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
+}
+
+/// Whether the answer did not come, or came in part.
+fn is_of_transport(error: &(dyn Error + 'static)) -> bool {
+    chain(error).any(|error| error.is::<HttpError>() || error.is::<reqwest::Error>())
+}
+
+/// The innermost cause in one line, because the outer errors repeat the address.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+    let text = innermost(error);
+    let text = answered(&text).unwrap_or(text);
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
+    line.trim().to_owned()
+}
+
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    chain(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The library's error for an answer with the whole object instead of a part; its type is private.
+const WHOLE: &str = "Received non-partial response when range requested";
+
+/// How the library quotes an answer; its type is private.
+const ANSWER: &str = "Server returned ";
+const STATUS: &str = "non-2xx status code: ";
+
+/// The status of the answer that the error quotes; 200 for an error in an answer with a good status.
+fn status(error: &object_store::Error) -> Option<u16> {
+    let text = innermost(error);
+    match text.strip_prefix(ANSWER)?.strip_prefix(STATUS) {
+        Some(status) => status.get(..3)?.parse().ok(),
+        None => Some(200),
+    }
+}
+
+/// The status and the code of a response that the library quotes in full. The rest of its body may repeat the request,
+/// which has the key's id and possibly a session token.
+fn answered(text: &str) -> Option<String> {
+    const LONGEST: usize = 64;
+    let answer = text.strip_prefix(ANSWER)?;
+    let (status, body) =
+        answer.strip_prefix(STATUS).and_then(|rest| rest.split_once(": ")).unwrap_or(("an error", answer));
+    let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+    let is_code =
+        |code: &&str| (1..=LONGEST).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    match code.filter(is_code) {
+        Some(code) => Some(format!("{status}: {code}")),
+        None => Some(status.to_owned()),
+    }
+}

@@ -1,0 +1,335 @@
+//! Tests against a store that resets, stalls, lies and refuses.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foveate_source::conformance::{check, read};
+use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version};
+use foveate_source::{FetchError, Input, Item, Listing, Source};
+use foveate_source_object_store::{open, register};
+use foveate_testkit::{run, trials};
+
+fn main() -> ExitCode {
+    run(trials![
+        each_object_has_one_outcome,
+        a_failed_page_is_asked_for_again,
+        a_listing_without_order_or_end_is_refused,
+        a_broken_body_continues_where_it_broke,
+        a_server_without_parts_starts_again,
+        a_store_that_never_answers_or_trickles_takes_bounded_time,
+        a_store_that_is_busy_is_asked_again,
+        a_length_beyond_the_limit_takes_no_memory,
+        web_servers_give_single_files,
+        streams_break_as_their_store_does,
+    ])
+}
+
+/// A request.
+struct Request {
+    path: String,
+    headers: BTreeMap<String, String>,
+    /// How often this path was asked for before.
+    before: usize,
+}
+
+impl Request {
+    fn read(stream: &TcpStream, counts: &Mutex<BTreeMap<String, usize>>) -> Option<Self> {
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+        let path = lines.next()?.split(' ').nth(1)?.to_owned();
+        let header = |line: String| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        let headers = lines.filter_map(header).collect();
+        let mut counts = counts.lock().unwrap();
+        let count = counts.entry(path.clone()).or_default();
+        *count += 1;
+        Some(Self { path, headers, before: *count - 1 })
+    }
+
+    /// The first byte asked for.
+    fn start(&self) -> usize {
+        let range = self.headers.get("range").map(|range| range.trim_start_matches("bytes="));
+        range.and_then(|range| range.split('-').next()?.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// A server that answers every connection with `answer`.
+fn server(answer: impl Fn(&Request, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (answer, counts) = (Arc::new(answer), Arc::new(Mutex::new(BTreeMap::new())));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, answer, counts) = (stream.unwrap(), Arc::clone(&answer), Arc::clone(&counts));
+            thread::spawn(move || {
+                if let Some(request) = Request::read(&stream, &counts) {
+                    // A client may go away.
+                    let _ = answer(&request, &mut stream);
+                }
+            });
+        }
+    });
+    address
+}
+
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// The start of an answer with `len` bytes from `start` on.
+fn head(start: usize, len: usize, tag: &str) -> String {
+    let (status, range) = match start {
+        0 => ("200 OK", String::new()),
+        _ => ("206 Partial Content", format!("Content-Range: bytes {start}-{}/{}\r\n", start + len - 1, start + len)),
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {len}\r\n{range}ETag: \"{tag}\"\r\nLast-Modified: {DATE}\r\nConnection: \
+         close\r\n\r\n"
+    )
+}
+
+fn refuse(stream: &mut TcpStream, status: &str, code: &str) -> std::io::Result<()> {
+    let body = format!("<Error><Code>{code}</Code></Error>");
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+}
+
+/// What every sound object of the test holds.
+const BODY: &[u8] = &[7; 1000];
+
+fn sound(request: &Request, stream: &mut TcpStream) -> std::io::Result<()> {
+    let start = request.start();
+    stream.write_all(head(start, BODY.len() - start, "a").as_bytes())?;
+    stream.write_all(&BODY[start..])
+}
+
+/// A page of a listing.
+fn page(stream: &mut TcpStream, keys: &[&str], next: Option<&str>) -> std::io::Result<()> {
+    let object = |key: &&str| {
+        format!(
+            "<Contents><Key>{key}</Key><LastModified>1994-11-06T08:49:37.000Z</LastModified><ETag>&quot;a&quot;</ETag>\
+             <Size>1000</Size></Contents>"
+        )
+    };
+    let objects: String = keys.iter().map(object).collect();
+    let next = next.map(|token| format!("<NextContinuationToken>{token}</NextContinuationToken>")).unwrap_or_default();
+    let body = format!("<ListBucketResult>{objects}{next}</ListBucketResult>");
+    let length = body.len();
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+}
+
+fn options(server: SocketAddr) -> StoreOptions {
+    let settings = [("endpoint", format!("http://{server}")), ("anonymous", "true".into()), ("region", "x".into())];
+    StoreOptions {
+        timeout: Duration::from_millis(500),
+        deadline: Some(Duration::from_secs(3)),
+        max_bytes: 1_000_000,
+        settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..StoreOptions::default()
+    }
+}
+
+fn listing(server: SocketAddr, input: &str) -> Result<Listing, foveate_source::SourceError> {
+    let mut registry = StoreRegistry::new("store", &["object-store"]);
+    register(&mut registry).unwrap();
+    Listing::builder().inputs([Input::Path(input.into())]).stores(registry.into(), options(server)).build()
+}
+
+fn fetch(store: &dyn Store, address: &str) -> Result<Vec<u8>, FetchError> {
+    let item = Item { locator: address.as_bytes().to_vec(), ..Item::default() };
+    let mut out = Vec::new();
+    store.fetch().fetch(&item, &mut out).map(|()| out)
+}
+
+fn each_object_has_one_outcome() {
+    const KEYS: [&str; 9] = [
+        "p/0-sound.jpg",
+        "p/1-changed.jpg",
+        "p/2-longer.jpg",
+        "p/3-shorter.jpg",
+        "p/4-gone.jpg",
+        "p/5-forbidden.jpg",
+        "p/6-other-tag.jpg",
+        "p/7-more-than-told.jpg",
+        "p/8-sound.jpg",
+    ];
+    let server = server(|request, stream| match request.path.rsplit('/').next().unwrap() {
+        "1-changed.jpg" => refuse(stream, "412 Precondition Failed", "PreconditionFailed"),
+        "2-longer.jpg" => write!(stream, "{}{}", head(0, 1001, "a"), "x".repeat(1001)),
+        "3-shorter.jpg" => write!(stream, "{}{}", head(0, 999, "a"), "x".repeat(999)),
+        "4-gone.jpg" => refuse(stream, "404 Not Found", "NoSuchKey"),
+        "5-forbidden.jpg" => refuse(stream, "403 Forbidden", "AccessDenied"),
+        "6-other-tag.jpg" => write!(stream, "{}{}", head(0, 1000, "b"), "x".repeat(1000)),
+        "7-more-than-told.jpg" => {
+            sound(request, stream)?;
+            stream.write_all(&[1; 1000])
+        }
+        list if list.contains("list-type=2") => page(stream, &KEYS, None),
+        _ if request.headers.get("if-match").is_some_and(|tag| tag == "\"a\"") => sound(request, stream),
+        _ => refuse(stream, "400 Bad Request", "NoCondition"),
+    });
+    let open = || Box::new(listing(server, "s3://b/p/").unwrap()) as Box<dyn Source>;
+    check(open);
+    let outcomes = read(open().as_mut());
+    assert_eq!(
+        outcomes.iter().map(|(item, _)| item.id.as_str()).collect::<Vec<_>>(),
+        KEYS.map(|key| format!("s3://b/{key}"))
+    );
+    let expected = [
+        None,
+        Some("s3://b/p/1-changed.jpg changed after it was listed"),
+        Some("s3://b/p/2-longer.jpg changed after it was listed"),
+        Some("s3://b/p/3-shorter.jpg changed after it was listed"),
+        Some("not found: s3://b/p/4-gone.jpg"),
+        Some(
+            "s3://b/p/5-forbidden.jpg: the store refuses it (403 Forbidden: AccessDenied); look at the credentials, \
+             their rights and the region",
+        ),
+        Some("s3://b/p/6-other-tag.jpg changed after it was listed"),
+        None,
+        None,
+    ];
+    for ((item, outcome), expected) in outcomes.iter().zip(expected) {
+        match expected {
+            None => assert!(outcome.as_deref() == Ok(BODY), "{item}: {outcome:?}"),
+            Some(message) => assert_eq!(outcome.as_ref().unwrap_err(), message),
+        }
+    }
+}
+
+fn a_failed_page_is_asked_for_again() {
+    let server = server(|request, stream| match (request.path.contains("continuation-token=second"), request.before) {
+        (false, 0) => refuse(stream, "500 Internal Server Error", "InternalError"),
+        (false, _) => page(stream, &["p/a.jpg", "p/b.jpg"], Some("second")),
+        (true, 0) => refuse(stream, "503 Slow Down", "SlowDown"),
+        (true, 1) => write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n<ListBucketResult>"),
+        (true, _) => page(stream, &["p/c.jpg"], None),
+    });
+    let mut listed = listing(server, "s3://b/p/").unwrap();
+    let ids: Vec<_> = std::iter::from_fn(|| listed.next_item().unwrap()).map(|item| item.id).collect();
+    assert_eq!(ids, ["s3://b/p/a.jpg", "s3://b/p/b.jpg", "s3://b/p/c.jpg"]);
+}
+
+fn a_listing_without_order_or_end_is_refused() {
+    let disorder = "the store does not list in the order of keys; list its objects once and name them in a file";
+    let unordered = server(|_, stream| page(stream, &["p/b.jpg", "p/a.jpg"], None));
+    assert_eq!(listing(unordered, "s3://b/p/").unwrap_err().to_string(), format!("s3://b/p/a.jpg: {disorder}"));
+    let endless = server(|_, stream| page(stream, &[], Some("again")));
+    assert_eq!(listing(endless, "s3://b/p/").unwrap_err().to_string(), format!("s3://b/p/: {disorder}"));
+    let unspeakable = server(|_, stream| page(stream, &["p//a.jpg"], None));
+    let error = listing(unspeakable, "s3://b/p/").unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(error.to_string() == "cannot list s3://b/p/" && source.contains("p//a.jpg"), "{error}: {source}");
+}
+
+fn a_broken_body_continues_where_it_broke() {
+    let server = server(|request, stream| {
+        let start = request.start();
+        assert!(start == 0 || request.headers["if-match"] == "\"a\"", "a part without a condition");
+        // Each answer brings 300 bytes and breaks.
+        let end = BODY.len().min(start + 300);
+        stream.write_all(head(start, BODY.len() - start, "a").as_bytes())?;
+        stream.write_all(&BODY[start..end])
+    });
+    let store = open(&options(server)).unwrap();
+    assert_eq!(fetch(store.as_ref(), "s3://b/k").unwrap(), BODY);
+}
+
+fn a_server_without_parts_starts_again() {
+    let server = server(|request, stream| {
+        let end = if request.before == 0 { 300 } else { BODY.len() };
+        stream.write_all(head(0, BODY.len(), "a").as_bytes())?;
+        stream.write_all(&BODY[..end])
+    });
+    let store = open(&StoreOptions { deadline: None, ..options(server) }).unwrap();
+    let address = format!("http://{server}/k");
+    assert_eq!(fetch(store.as_ref(), &address).unwrap(), BODY);
+    let object = store.find(&address).unwrap().unwrap();
+    let error = store.open(&object).unwrap().stream(0).unwrap().read(&mut [0; 9]).unwrap_err();
+    assert!(error.to_string().contains("sends whole files alone"), "{error}");
+}
+
+fn a_store_that_never_answers_or_trickles_takes_bounded_time() {
+    let server = server(|request, stream| {
+        if request.path.ends_with("trickle") {
+            let start = request.start();
+            stream.write_all(head(start, 100_000 - start, "a").as_bytes())?;
+            for _ in 0..100 {
+                stream.write_all(b"x")?;
+                thread::sleep(Duration::from_millis(100));
+            }
+        }
+        thread::sleep(Duration::from_secs(20));
+        Ok(())
+    });
+    let store = open(&options(server)).unwrap();
+    for key in ["trickle", "silent"] {
+        let begin = Instant::now();
+        let error = fetch(store.as_ref(), &format!("s3://b/{key}")).unwrap_err();
+        assert!(matches!(error, FetchError::Unreachable(_)) && error.to_string().contains("in time"), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(15), "{key}: {:?}", begin.elapsed());
+    }
+}
+
+fn a_store_that_is_busy_is_asked_again() {
+    let server = server(|request, stream| match request.before {
+        0 => refuse(stream, "503 Slow Down", "SlowDown"),
+        1 => refuse(stream, "429 Too Many Requests", "TooManyRequests"),
+        2 => refuse(stream, "500 Internal Server Error", "InternalError"),
+        3 => Ok(()), // a reset
+        _ => sound(request, stream),
+    });
+    let store = open(&StoreOptions { deadline: None, ..options(server) }).unwrap();
+    let mut ahead = store.read_ahead();
+    for key in 0..20 {
+        ahead.ask(Object { address: format!("s3://b/{key}"), version: Version::default() });
+    }
+    for _ in 0..20 {
+        assert_eq!(ahead.take().unwrap(), BODY);
+    }
+}
+
+fn a_length_beyond_the_limit_takes_no_memory() {
+    let server = server(|_, stream| write!(stream, "{}", head(0, 10_000_000_000, "a")));
+    let store = open(&options(server)).unwrap();
+    let error = fetch(store.as_ref(), "s3://b/k").unwrap_err();
+    assert!(matches!(error, FetchError::TooLarge { bytes: 10_000_000_000, limit: 1_000_000 }), "{error}");
+    let mut ahead = store.read_ahead();
+    let version = Version { len: Some(1_000_001), ..Version::default() };
+    ahead.ask(Object { address: "s3://b/k".to_owned(), version });
+    assert!(matches!(ahead.take(), Err(FetchError::TooLarge { bytes: 1_000_001, .. })));
+}
+
+fn web_servers_give_single_files() {
+    let server = server(|request, stream| match request.path.as_str() {
+        "/a%20b.jpg?signature=SECRET" => sound(request, stream),
+        _ => refuse(stream, "403 Forbidden", "Expired"),
+    });
+    let good = format!("http://{server}/a%20b.jpg?signature=SECRET");
+    check(|| Box::new(listing(server, &good).unwrap()));
+    let bad = format!("http://{server}/b.jpg?signature=SECRET");
+    let fault = listing(server, &bad).unwrap().next_item().unwrap().unwrap().fault.unwrap();
+    assert!(fault.contains("403 Forbidden") && !fault.contains("SECRET"), "{fault}");
+    for many in ["*.jpg", "folder/"] {
+        let error = listing(server, &format!("http://{server}/{many}")).unwrap_err().to_string();
+        assert!(error.ends_with("a web server's files cannot be listed; name them one by one"), "{error}");
+    }
+}
+
+fn streams_break_as_their_store_does() {
+    let server = server(|request, stream| match request.before {
+        0 => sound(request, stream),
+        _ => refuse(stream, "503 Slow Down", "SlowDown"),
+    });
+    let store = open(&options(server)).unwrap();
+    let blob = store.open(&Object { address: "s3://b/k".to_owned(), version: Version::default() }).unwrap();
+    let error = FetchError::from(blob.stream(0).unwrap().read(&mut [0; 9]).unwrap_err());
+    assert!(
+        matches!(&error, FetchError::Unreachable(told) if told == "s3://b/k: 503 Service Unavailable: SlowDown"),
+        "{error}"
+    );
+}
