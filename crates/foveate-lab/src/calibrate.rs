@@ -6,11 +6,12 @@ mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foveate_plan::{Configuration, Measured, Place, Simulation, StageCost, StepFit};
+use foveate_plan::{Configuration, Measured, Place, Simulation, StageCost, StepFit, Storage};
 
 use self::forward::{Company, Feed, Forward};
 use self::probe::{Probe, Prober};
 use crate::clock::Took;
+use crate::storage;
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
 
 /// Maximum seconds of a probe of reading, decoding and resizing.
@@ -31,6 +32,8 @@ pub struct Calibration {
     forward: BTreeMap<ForwardKey, Forward>,
     dim: usize,
     output: Output,
+    /// What the photos' places deliver, if the source reads them ahead.
+    storage: Option<Storage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,8 +140,19 @@ impl Calibration {
             forward: BTreeMap::new(),
             dim: 1,
             output: output.clone(),
+            storage: storage::measure(photos)?,
         };
         calibration.extend(lab, photos, settings)?;
+        Ok(calibration)
+    }
+
+    /// Returns the same costs with the photos read from where `photos`, which their source delivers, are.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    pub(crate) fn read_from(&self, photos: &PhotoSet) -> Result<Self, LabError> {
+        let mut calibration = Self { storage: storage::measure(photos)?, ..self.clone() };
+        calibration.prepare.values_mut().for_each(|prepare| prepare.read = Cost::default());
         Ok(calibration)
     }
 
@@ -165,6 +179,7 @@ impl Calibration {
             forward: forwards(settings).into_iter().map(|(key, (_, batches))| (key, forward(&batches))).collect(),
             dim: 8,
             output: Output::Discard,
+            storage: None,
         }
     }
 
@@ -228,7 +243,7 @@ impl Calibration {
                 stage("write", Place::Writer, &prepare.write, 1.0),
             ],
             forward: forward.costs(setting.threads, setting.batch),
-            storage: None,
+            storage: self.storage,
             interference: forward.interference.unwrap_or(0.0),
         })
     }

@@ -1,13 +1,15 @@
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{ImageViewMut, PixelBuf, Size, error_chain, lock};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
-use foveate_source::{Fetch, FileFetch, Input, Item, Listing, Source};
+use foveate_source::store::scheme_of;
+use foveate_source::{Content, Delivery, Fetch, FileFetch, Input, Item, Source};
 
-use crate::wrap::{Cycle, KeyFetch, MemoryFetch, OpenFetch};
-use crate::{LabError, Rig};
+use crate::wrap::{Cycle, KeyFetch, MemoryFetch, OpenFetch, Replay};
+use crate::{LabError, Rig, tar};
 
 /// Shorter side of the small photos that are made from larger ones.
 const SMALL_SIDE: u32 = 256;
@@ -37,7 +39,16 @@ pub struct PhotoSet {
     /// Id and reason of each photo that does not decode.
     pub left_out: Vec<(String, String)>,
     items: Arc<[Item]>,
-    open_fetch: Arc<OpenFetch>,
+    stored: Stored,
+}
+
+/// How the photos are read from their places.
+#[derive(Clone)]
+enum Stored {
+    /// One by one.
+    Fetched(Arc<OpenFetch>),
+    /// By their source, on the way.
+    Delivered(Arc<Mutex<Box<dyn Source>>>),
 }
 
 impl PhotoSet {
@@ -45,7 +56,8 @@ impl PhotoSet {
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         let open_fetch: Arc<OpenFetch> = Arc::new(|| Ok(Box::new(FileFetch::new(0)) as _));
-        Self { name: "none".to_owned(), photos: Arc::new([]), left_out: Vec::new(), items: Arc::new([]), open_fetch }
+        let stored = Stored::Fetched(open_fetch);
+        Self { name: "none".to_owned(), photos: Arc::new([]), left_out: Vec::new(), items: Arc::new([]), stored }
     }
 
     /// Reads and decodes the rig's photos, up to `most` photos or a gigabyte.
@@ -58,16 +70,12 @@ impl PhotoSet {
         let mut decoder = (rig.decoder_opener(&rig.base()))()?;
         let mut pixels = PixelBuf::new(rig.preprocess(&rig.base()).limits);
         let (mut photos, mut items, mut left_out, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        let mut bytes = Vec::new();
-        while let Some(item) = source.next_item()? {
-            if photos.len() == most || total > MOST_BYTES {
-                break;
-            }
-            let fetched = match &item.fault {
-                Some(fault) => Err(fault.clone()),
-                None => fetch.fetch(&item, &mut bytes).map_err(|error| error_chain(&error)),
-            };
-            let decoded = fetched.and_then(|()| {
+        let (mut bytes, mut delivers) = (Vec::new(), false);
+        while photos.len() < most && total <= MOST_BYTES {
+            let Some(Delivery { item, content }) = source.deliver()? else { break };
+            delivers |= !matches!(content, Content::Unread);
+            let read = read(fetch.as_mut(), &item, content, &mut bytes);
+            let decoded = read.and_then(|()| {
                 decoder.decode(&bytes, DecodeHint::default(), &mut pixels).map_err(|error| error_chain(&error))
             });
             match decoded {
@@ -83,7 +91,11 @@ impl PhotoSet {
             return Err(LabError::Photos(nothing(&left_out)));
         }
         let name = format!("as given, {}", describe(&photos));
-        Ok(Self { name, photos: photos.into(), left_out, items: items.into(), open_fetch: opener(source) })
+        let stored = match delivers {
+            true => Stored::Delivered(Arc::new(Mutex::new(source))),
+            false => Stored::Fetched(opener(source)),
+        };
+        Ok(Self { name, photos: photos.into(), left_out, items: items.into(), stored })
     }
 
     /// Writes the same photos to `folder` as JPEG files of 256 pixels on the shorter side.
@@ -110,7 +122,7 @@ impl PhotoSet {
             photos.push(Photo { id: photo.id.clone(), bytes: bytes.into(), size });
             files.push(Input::Path(path));
         }
-        let mut listing = Listing::builder().inputs(files).build()?;
+        let mut listing = rig.list(files)?;
         let mut items = Vec::new();
         while let Some(item) = listing.next_item()? {
             items.push(item);
@@ -121,13 +133,44 @@ impl PhotoSet {
             photos: photos.into(),
             left_out: self.left_out.clone(),
             items: items.into(),
-            open_fetch: opener(Box::new(listing)),
+            stored: Stored::Fetched(opener(listing)),
         })
     }
 
-    /// Returns `images` items that repeat the photos, read from their original places.
+    /// Writes the same photos to one tar in `folder`, to be read from there.
+    ///
+    /// # Errors
+    /// [`LabError::Photos`] if the rig reads no tars.
+    pub(crate) fn in_tar(&self, rig: &dyn Rig, folder: &Path) -> Result<Self, LabError> {
+        let path = folder.join("photos.tar");
+        let written = std::fs::create_dir_all(folder)
+            .and_then(|()| tar::write(self.photos.iter().map(|photo| &*photo.bytes), &path));
+        written.map_err(|cause| LabError::File { path: path.clone(), cause })?;
+        let mut source = rig.list(vec![Input::Path(path)])?;
+        let mut items = Vec::new();
+        while let Some(Delivery { item, content: Content::Read(_) }) = source.deliver()? {
+            items.push(item);
+        }
+        if items.len() != self.photos.len() {
+            return Err(LabError::Photos("this build reads no tar files".to_owned()));
+        }
+        let stored = Stored::Delivered(Arc::new(Mutex::new(source)));
+        Ok(Self { items: items.into(), stored, ..self.clone() })
+    }
+
+    /// Returns `images` items that repeat the photos, read from their original places. What the photos' source reads on
+    /// the way, it reads again in each turn; one such source is read at a time.
     pub fn stored(&self, images: u64) -> Box<dyn Source> {
-        Box::new(Cycle::new(Arc::clone(&self.items), images, Arc::clone(&self.open_fetch)))
+        let items = Arc::clone(&self.items);
+        match &self.stored {
+            Stored::Fetched(open_fetch) => Box::new(Cycle::new(items, images, Arc::clone(open_fetch))),
+            Stored::Delivered(source) => Box::new(Replay::new(Arc::clone(source), items, images)),
+        }
+    }
+
+    /// Whether the photos' source reads them on the way: members of containers, and objects.
+    pub(crate) fn is_delivered(&self) -> bool {
+        matches!(self.stored, Stored::Delivered(_))
     }
 
     /// Returns `images` items that repeat the photos, with their bytes in memory.
@@ -158,16 +201,28 @@ impl PhotoSet {
         Self { photos: photos.into(), items: items.into(), ..self.clone() }
     }
 
-    /// Asks the system to drop the photos' files from its cache, so that the next read comes from storage. Pages that
-    /// are not yet written back stay.
+    /// Asks the system to drop the photos' files, or the containers that hold them, from its cache, so that the next
+    /// read comes from storage. Pages that are not yet written back stay.
     ///
     /// # Errors
-    /// [`LabError::Setting`] if photos are not files or the system does not support it (Linux does).
+    /// [`LabError::Setting`] if photos are not in files or the system does not support it (Linux does).
     pub fn forget(&self) -> Result<(), LabError> {
-        let cannot = |item: &Item, cause: std::io::Error| {
-            LabError::Setting(format!("photos cannot be read cold: {}: {cause}", item.id))
-        };
-        self.items.iter().try_for_each(|item| forget(&FileFetch::path(item)).map_err(|cause| cannot(item, cause)))
+        let cannot = |id: &str, why: String| Err(LabError::Setting(format!("photos cannot be read cold: {id}: {why}")));
+        let mut forgotten: Option<&[u8]> = None;
+        for item in self.items.iter() {
+            if scheme_of(&item.locator).is_some() {
+                let why = "it is in an object store, whose caches are not this machine's";
+                return cannot(&item.id, why.to_owned());
+            }
+            // A container's photos follow each other.
+            if forgotten != Some(&item.locator)
+                && let Err(cause) = forget(&FileFetch::path(item))
+            {
+                return cannot(&item.id, cause.to_string());
+            }
+            forgotten = Some(&item.locator);
+        }
+        Ok(())
     }
 
     /// Returns the mean encoded bytes of a photo.
@@ -183,6 +238,12 @@ impl PhotoSet {
     }
 }
 
+impl fmt::Debug for PhotoSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PhotoSet").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn forget(file: &Path) -> std::io::Result<()> {
     use rustix::fs::{Advice, fadvise};
@@ -192,6 +253,20 @@ fn forget(file: &Path) -> std::io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn forget(_: &Path) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "this system does not take such advice"))
+}
+
+/// Reads an item into `bytes`, or says why that fails.
+fn read(fetch: &mut dyn Fetch, item: &Item, content: Content, bytes: &mut Vec<u8>) -> Result<(), String> {
+    match (&item.fault, content) {
+        (Some(fault), _) => Err(fault.clone()),
+        (None, Content::Failed(error)) => Err(error_chain(&error)),
+        (None, Content::Read(read)) => {
+            bytes.clear();
+            bytes.extend_from_slice(&read);
+            Ok(())
+        }
+        (None, Content::Unread) => fetch.fetch(item, bytes).map_err(|error| error_chain(&error)),
+    }
 }
 
 fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {

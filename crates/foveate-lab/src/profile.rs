@@ -7,9 +7,11 @@ use std::time::Duration;
 use foveate_core::{PixelBatch, Stage, VectorBuf};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident, normalize_nchw};
 use foveate_pipeline::RunReport;
+use foveate_plan::Storage;
 use foveate_profile::{StageProfiler, StageTotals, Trace};
 
 use crate::run::{Lab, Output, Run};
+use crate::storage;
 use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// What is profiled, and how.
@@ -41,12 +43,13 @@ pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &ProfileOptions) -> Result
     let mut table = Table::new(&schema::PROFILE);
     let mut trace = options.trace.clone();
     for photos in sets {
+        let storage = storage::measure(photos)?;
         for setting in &options.settings {
             // One thread in total: this includes the forward.
             let serial = Setting { workers: 0, threads: 1, ..setting.clone() };
             let threaded = Setting { workers: setting.workers.max(1), ..setting.clone() };
-            ProfileRun { lab, options, photos, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
-            ProfileRun { lab, options, photos, setting: &threaded, trace: trace.take() }
+            ProfileRun { lab, options, photos, storage, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
+            ProfileRun { lab, options, photos, storage, setting: &threaded, trace: trace.take() }
                 .add_to(&mut table, "threaded")?;
         }
     }
@@ -114,7 +117,13 @@ fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &
     let hours = |rows: &[usize]| project(rows[0]) / number(rows[0], "images_per_second") / 3600.0;
     let images = project(longest[0]);
     line(out, "hours", &|rows| format!("{:.2}        ", hours(rows)))?;
-    writeln!(out, "(hours for {images:.0} images)")
+    writeln!(out, "(hours for {images:.0} images)")?;
+    let Some(storage) = table.number(longest[0], "storage_mb_per_second") else { return Ok(()) };
+    let at_most = storage * 1e6 / number(longest[0], "bytes_per_image");
+    writeln!(
+        out,
+        "(reading goes on beside the stages; alone, the storage delivers {storage:.1} MB/s, {at_most:.1} images/s)"
+    )
 }
 
 /// One profiled run.
@@ -122,6 +131,7 @@ struct ProfileRun<'a> {
     lab: &'a Lab<'a>,
     options: &'a ProfileOptions,
     photos: &'a PhotoSet,
+    storage: Option<Storage>,
     setting: &'a Setting,
     trace: Option<Trace>,
 }
@@ -193,6 +203,9 @@ impl ProfileRun<'_> {
             ("ms_per_image", (busy * 1e3 / images as f64).into()),
             ("wall_s", wall.into()),
             ("bytes_per_image", self.photos.mean_bytes().into()),
+            ("storage_mb_per_second", self.storage.map(|storage| storage.stream_bytes_per_second / 1e6).into()),
+            ("storage_latency_ms", self.storage.map(|storage| storage.latency * 1e3).into()),
+            ("storage_in_flight", self.storage.map(|storage| storage.concurrency as usize).into()),
             ("images_per_second", run.rate.into()),
             ("projected_images", self.options.project.into()),
             ("projected_s", (busy / images as f64 * self.options.project as f64).into()),

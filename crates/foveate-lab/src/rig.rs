@@ -6,7 +6,7 @@ use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
-use foveate_source::{Source, SourceError};
+use foveate_source::{Input, Source, SourceError};
 
 use crate::Cell;
 
@@ -185,6 +185,9 @@ pub trait Rig: Sync {
 
     /// Returns the photos in a fixed order: a sample of the user's inputs.
     fn photos(&self) -> Result<Box<dyn Source>, SourceError>;
+
+    /// Lists other inputs as a job would.
+    fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError>;
 
     /// Returns the decoders compiled in, the usual one first.
     fn decoders(&self) -> Vec<Candidate>;

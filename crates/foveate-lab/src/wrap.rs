@@ -1,7 +1,6 @@
 //! Wrappers around stages: repeated photos, an encoder that outlives its run, a sink that checks.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{PixelBatch, VectorBuf, lock};
@@ -10,7 +9,7 @@ use foveate_encode::{
     host_allocator,
 };
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+use foveate_source::{Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
 pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
 
@@ -34,18 +33,16 @@ impl Source for Cycle {
             return Ok(None);
         }
         let (turn, at) = (self.next / self.items.len() as u64, self.next % self.items.len() as u64);
-        let item = self.items[at as usize].clone();
-        let id = if turn == 0 { item.id } else { format!("{}#{turn}", item.id) };
-        let item = Item { index: self.next, id, ..item };
+        let item = Item { index: self.next, ..repeated(self.items[at as usize].clone(), turn) };
         self.next += 1;
         Ok(Some(item))
     }
 
-    fn range(&self) -> Range<u64> {
-        0..self.total
+    fn extent(&self) -> Extent {
+        (0..self.total).into()
     }
 
-    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+    fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
         self.next = index.min(self.total);
         Ok(())
     }
@@ -57,6 +54,78 @@ impl Source for Cycle {
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
         (self.open_fetch)()
     }
+}
+
+/// Repeats some items of a source that reads them on the way, each turn from the source again: item `i` is number
+/// `i % n`, with its own id.
+pub(crate) struct Replay {
+    source: Arc<Mutex<Box<dyn Source>>>,
+    items: Arc<[Item]>,
+    total: u64,
+    next: u64,
+    /// Whether the source continues with the next item, or one before it.
+    is_placed: bool,
+}
+
+impl Replay {
+    pub(crate) fn new(source: Arc<Mutex<Box<dyn Source>>>, items: Arc<[Item]>, total: u64) -> Self {
+        Self { source, items, total, next: 0, is_placed: false }
+    }
+
+    /// Reads item number `at` from the source. Items that are not among these are passed over.
+    fn read(&self, at: usize) -> Result<Delivery, SourceError> {
+        let mut source = lock(&self.source);
+        let wanted = &self.items[at];
+        if at == 0 || !self.is_placed {
+            source.seek(wanted.index, at.checked_sub(1).map_or(0, |before| self.items[before].place))?;
+        }
+        while let Some(delivery) = source.deliver()? {
+            if delivery.item.index == wanted.index && delivery.item.id == wanted.id {
+                return Ok(delivery);
+            }
+        }
+        Err(SourceError::Invalid(format!("{} is not there any more", wanted.id)))
+    }
+}
+
+impl Source for Replay {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        Ok(self.deliver()?.map(|delivery| delivery.item))
+    }
+
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        if self.next >= self.total {
+            return Ok(None);
+        }
+        let (turn, at) = (self.next / self.items.len() as u64, self.next % self.items.len() as u64);
+        let Delivery { item, content } = self.read(at as usize)?;
+        let item = Item { index: self.next, ..repeated(item, turn) };
+        (self.next, self.is_placed) = (self.next + 1, true);
+        Ok(Some(Delivery { item, content }))
+    }
+
+    fn extent(&self) -> Extent {
+        (0..self.total).into()
+    }
+
+    fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
+        (self.next, self.is_placed) = (index.min(self.total), false);
+        Ok(())
+    }
+
+    fn listing_hash(&self) -> String {
+        format!("{} photos over and over", self.items.len())
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        lock(&self.source).open_fetch()
+    }
+}
+
+/// An item of a later turn, which has an id of its own.
+fn repeated(item: Item, turn: u64) -> Item {
+    let id = if turn == 0 { item.id } else { format!("{}#{turn}", item.id) };
+    Item { id, ..item }
 }
 
 /// Returns the bytes of photo `i % n` for item `i`.
@@ -74,6 +143,10 @@ impl Fetch for MemoryFetch {
         out.extend_from_slice(&self.0[item.index as usize % self.0.len()]);
         Ok(())
     }
+
+    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
+        None
+    }
 }
 
 /// Number of bytes that [`KeyFetch`] returns.
@@ -87,6 +160,10 @@ impl Fetch for KeyFetch {
         out.clear();
         out.extend_from_slice(&item.index.to_le_bytes());
         Ok(())
+    }
+
+    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
+        None
     }
 }
 

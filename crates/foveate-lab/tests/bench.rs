@@ -17,7 +17,7 @@ use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_source::{Source, SourceError};
+use foveate_source::{Input, Source, SourceError};
 
 /// The fault of the backends called `spoilt`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -488,6 +488,10 @@ impl Rig for Spoilt {
         self.0.photos()
     }
 
+    fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {
+        self.0.list(inputs)
+    }
+
     fn decoders(&self) -> Vec<Candidate> {
         self.0.decoders()
     }
@@ -718,6 +722,7 @@ impl VectorSink for SpoiltSink {
             width: &rows.width[..kept],
             height: &rows.height[..kept],
             xxh3: &rows.xxh3[..kept],
+            columns: &[],
         })
     }
 

@@ -107,6 +107,14 @@ pub static PROFILE: Schema = Schema {
         Column::number("ms_per_image", "ms", "total ÷ images"),
         Column::number("wall_s", "s", "wall-clock time of the job").unprinted(),
         Column::number("bytes_per_image", "B", "mean encoded bytes of a photo").unprinted(),
+        Column::number(
+            "storage_mb_per_second",
+            "MB/s",
+            "what containers and stores deliver while nothing else works; empty for files, which are the stage `read`",
+        )
+        .unprinted(),
+        Column::number("storage_latency_ms", "ms", "time of a photo of them beside its transfer").unprinted(),
+        Column::number("storage_in_flight", "", "photos of them in flight, by Little's law").unprinted(),
         RATE,
         Column::number("projected_images", "", "images of the projection").unprinted(),
         Column::number("projected_s", "s", "the stage's time for that many images, at this cost each"),

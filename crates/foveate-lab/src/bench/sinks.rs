@@ -192,9 +192,10 @@ impl Data {
                 width: &self.side[block.clone()],
                 height: &self.side[block.clone()],
                 xxh3: &self.xxh3[block],
+                columns: &[],
             })?;
             if end - committed >= COMMIT_EVERY || end == self.index.len() as u64 {
-                sink.commit(Watermark(end))?;
+                sink.commit(Watermark::from(end))?;
                 committed = end;
             }
         }

@@ -9,7 +9,7 @@ use foveate_pipeline::{Pipeline, RunReport};
 use foveate_preprocess::{CpuPreprocessor, Opener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+use foveate_source::{Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
 use crate::clock::{Took, on_this_thread};
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
@@ -40,6 +40,10 @@ impl Fetch for Timed<Box<dyn Fetch>> {
     fn fetch(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         self.log.time(|| self.inner.fetch(item, out))
     }
+
+    fn stamp(&mut self, item: &Item) -> Option<Stamp> {
+        self.inner.stamp(item)
+    }
 }
 
 impl Decoder for Timed<Box<dyn Decoder>> {
@@ -67,12 +71,16 @@ impl Source for Timed<Box<dyn Source>> {
         self.inner.next_item()
     }
 
-    fn range(&self) -> std::ops::Range<u64> {
-        self.inner.range()
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        self.inner.deliver()
     }
 
-    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
-        self.inner.seek(index)
+    fn extent(&self) -> Extent {
+        self.inner.extent()
+    }
+
+    fn seek(&mut self, index: u64, after: u64) -> Result<(), SourceError> {
+        self.inner.seek(index, after)
     }
 
     fn listing_hash(&self) -> String {

@@ -28,6 +28,8 @@ pub(super) struct Facts<'a> {
     pub(super) on_host: bool,
     /// Mean encoded bytes of a photo.
     pub(super) mean_bytes: f64,
+    /// Whether the photos' source reads them ahead: members of containers, and objects.
+    pub(super) is_delivered: bool,
 }
 
 /// One way to apply a remedy.
@@ -36,6 +38,8 @@ pub(super) enum Attempt {
     Try(Vec<Setting>),
     /// This setting, which the reason rules out.
     Cannot(Setting, String),
+    /// This setting, with the photos in a tar.
+    Tar(&'static str),
     /// Advice outside the settings.
     Advice(&'static str, String),
 }
@@ -149,6 +153,11 @@ pub static REMEDIES: &[Remedy] = &[
         apply: |facts| {
             let readers = facts.setting.readers.max(1);
             match facts.setting.workers {
+                _ if facts.is_delivered => advice(
+                    "more requests in flight, or containers in parts",
+                    "advice only: containers are read by one stream each, and a store's requests follow what is \
+                     measured; `--requests` overrides that",
+                ),
                 0 => cannot(
                     Setting { readers: readers * 2, ..facts.setting.clone() },
                     "without workers nothing reads ahead",
@@ -303,9 +312,9 @@ fn dtypes(facts: &Facts<'_>) -> Vec<Attempt> {
 fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
     let what = "photos in tar files";
     let kilobytes = facts.mean_bytes / 1e3;
-    if facts.mean_bytes < SMALL_FILE {
-        advice(what, &format!("advice only, of {kilobytes:.0} kB a file: this build reads files alone"))
-    } else {
-        advice(what, &format!("{kilobytes:.0} kB a file: they are not small"))
+    match facts.mean_bytes < SMALL_FILE {
+        _ if facts.is_delivered => advice(what, "the photos are read ahead already"),
+        true => vec![Attempt::Tar(what)],
+        false => advice(what, &format!("{kilobytes:.0} kB a file: they are not small")),
     }
 }

@@ -106,6 +106,7 @@ fn rank(
         cores: lab.rig.context().cores.max(1),
         on_host: ladder.on_host(),
         mean_bytes: photos.mean_bytes(),
+        is_delivered: photos.is_delivered(),
     };
     let now = ladder.rate(ladder.whole()).value;
     Remedies::rank(lab, photos, &facts, now, &Output::Sink(options.sink.clone()))

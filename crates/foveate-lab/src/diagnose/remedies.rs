@@ -6,7 +6,7 @@ use super::checklist::{Attempt, Facts, REMEDIES, Remedy};
 use super::interval::{Interval, median_of};
 use super::options::{DiagnoseOptions, Verify};
 use super::sample::{Sample, images_ahead, images_for, least_images, sample};
-use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Setting, Table, schema};
+use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
 /// Among settings that differ by less than this, the first is chosen, which changes the least.
 const ALIKE: f64 = 1.01;
@@ -33,6 +33,8 @@ pub(super) struct Row {
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) setting: Setting,
+    /// The photos, if they are read from elsewhere.
+    photos: Option<PhotoSet>,
     /// Images per second.
     pub(super) rate: f64,
     /// The limiting factor afterwards.
@@ -133,6 +135,7 @@ impl Remedies {
                     Attempt::Advice(what, reason) => (what.to_owned(), Err(reason)),
                     Attempt::Cannot(setting, reason) => (facts.setting.values_of(&setting), Err(reason)),
                     Attempt::Try(settings) => model.best(facts.setting, settings)?,
+                    Attempt::Tar(what) => (what.to_owned(), model.in_tar(facts.setting)?),
                 };
                 rows.push(Row { remedy, change, outcome, measured: None });
             }
@@ -167,7 +170,8 @@ impl Remedies {
         let Some(at) = self.find(which)? else { return Ok(None) };
         let row = &mut self.rows[at];
         let expected = row.outcome.clone().map_err(LabError::Setting)?;
-        let [before, after] = side_by_side(lab, photos, [setting, &expected.setting], options)?;
+        let after = (expected.photos.as_ref().unwrap_or(photos), &expected.setting);
+        let [before, after] = side_by_side(lab, [(photos, setting), after], options)?;
         let verified = Verified::of(row.change.clone(), &before, &after, expected.rate, lab.seed);
         row.measured = Some((verified.after, verified.effect));
         Ok(Some(verified))
@@ -270,22 +274,33 @@ impl Model<'_> {
                 self.calibration.predict(setting)?
             }
         };
-        Ok(Expected {
-            setting: setting.clone(),
-            rate: prediction.images_per_second * self.scale,
-            limit: prediction.limit,
-        })
+        Ok(self.expected(setting, None, prediction))
+    }
+
+    /// Returns what reading the photos from one tar would bring; otherwise why that cannot be told.
+    fn in_tar(&self, setting: &Setting) -> Result<Result<Expected, String>, LabError> {
+        let packed = match self.photos.in_tar(self.lab.rig, &self.lab.scratch.join("tar")) {
+            Ok(packed) => packed,
+            Err(error) => return Ok(Err(error_chain(&error))),
+        };
+        let prediction = self.calibration.read_from(&packed)?.predict(setting)?;
+        Ok(Ok(self.expected(setting, Some(packed), prediction)))
+    }
+
+    fn expected(&self, setting: &Setting, photos: Option<PhotoSet>, prediction: Prediction) -> Expected {
+        let rate = prediction.images_per_second * self.scale;
+        Expected { setting: setting.clone(), photos, rate, limit: prediction.limit }
     }
 }
 
-/// Measures the rates of two settings in rounds, in alternating order.
+/// Measures the rates of two settings, each with its photos, in rounds and in alternating order.
 fn side_by_side(
     lab: &Lab<'_>,
-    photos: &PhotoSet,
-    [before, after]: [&Setting; 2],
+    [before, after]: [(&PhotoSet, &Setting); 2],
     options: &DiagnoseOptions,
 ) -> Result<[Vec<f64>; 2], LabError> {
-    let jobs = [RemedyRun::new(lab, photos, before, options)?, RemedyRun::new(lab, photos, after, options)?];
+    let job = |(photos, setting)| RemedyRun::new(lab, photos, setting, options);
+    let jobs = [job(before)?, job(after)?];
     let mut rates = [Vec::new(), Vec::new()];
     for round in 0..options.rounds {
         lab.watch.doing(&format!("before and after, round {} of {}", round + 1, options.rounds));
@@ -339,7 +354,7 @@ impl Remedies {
         let row = |(name, setting, rate): &(&str, Setting, f64)| Row {
             remedy: REMEDIES.iter().find(|remedy| remedy.name == *name).unwrap_or(&REMEDIES[0]),
             change: Setting::plain().values_of(setting),
-            outcome: Ok(Expected { setting: setting.clone(), rate: *rate, limit: "forward".to_owned() }),
+            outcome: Ok(Expected { setting: setting.clone(), photos: None, rate: *rate, limit: "forward".to_owned() }),
             measured: None,
         };
         Self { rows: rows.iter().map(row).collect(), now }

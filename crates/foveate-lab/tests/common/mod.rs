@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
 use std::collections::BTreeMap;
-use std::ops::{Range, Sub};
+use std::ops::Sub;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -21,7 +21,7 @@ use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
-use foveate_source::{Fetch, FetchError, Item, Source, SourceError};
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Input, Item, Listing, Source, SourceError, Stamp};
 
 /// Milliseconds per image in each stage.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +51,8 @@ pub(crate) struct FakeRig {
     pub(crate) input: u32,
     /// Encoded photos from [`raw`]; JPEG files are read too.
     pub(crate) photos: Vec<Vec<u8>>,
+    /// Whether the source reads the photos on the way, as containers and stores do.
+    pub(crate) delivers: bool,
     pub(crate) decoders: Backends,
     pub(crate) resizers: Backends,
     /// Each takes f32 at this cost, and bf16 at half of it.
@@ -115,6 +117,7 @@ impl FakeRig {
             cores: 2,
             input: 16,
             photos,
+            delivers: false,
             decoders: vec![("plain", Some(1.0))],
             resizers: vec![("plain", Some(1.0))],
             encoders: vec![("plain", Some(1.0))],
@@ -168,7 +171,11 @@ impl Rig for FakeRig {
 
     fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
         let labour = self.plain("read", self.costs.read);
-        Ok(Box::new(FakeSource { photos: self.photos.clone().into(), next: 0, labour }))
+        Ok(Box::new(FakeSource { photos: self.photos.clone().into(), next: 0, labour, delivers: self.delivers }))
+    }
+
+    fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {
+        Ok(Box::new(Listing::builder().inputs(inputs).build()?))
     }
 
     fn decoders(&self) -> Vec<Candidate> {
@@ -381,24 +388,35 @@ struct FakeSource {
     photos: Arc<[Vec<u8>]>,
     next: u64,
     labour: Labour,
+    delivers: bool,
 }
 
 impl Source for FakeSource {
     fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
         let index = self.next;
-        if index >= self.range().end {
+        if index >= self.photos.len() as u64 {
             return Ok(None);
         }
         self.next += 1;
         let (id, locator) = (format!("photo-{index}"), index.to_le_bytes().to_vec());
-        Ok(Some(Item { index, id, locator, fault: None }))
+        Ok(Some(Item { index, id, locator, ..Item::default() }))
     }
 
-    fn range(&self) -> Range<u64> {
-        0..self.photos.len() as u64
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        let Some(item) = self.next_item()? else { return Ok(None) };
+        if !self.delivers {
+            return Ok(Some(Delivery::unread(item)));
+        }
+        let mut bytes = Vec::new();
+        self.fetch(&item, &mut bytes).unwrap();
+        Ok(Some(Delivery { item, content: Content::Read(bytes.into()) }))
     }
 
-    fn seek(&mut self, index: u64) -> Result<(), SourceError> {
+    fn extent(&self) -> Extent {
+        (0..self.photos.len() as u64).into()
+    }
+
+    fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
         self.next = index;
         Ok(())
     }
@@ -419,6 +437,10 @@ impl Fetch for FakeSource {
         out.clear();
         out.extend_from_slice(&self.photos[at as usize]);
         Ok(())
+    }
+
+    fn stamp(&mut self, _: &Item) -> Option<Stamp> {
+        None
     }
 }
 
