@@ -12,17 +12,30 @@ shift
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root/fuzz"
 work=${FUZZ_DIR:-$root/target/fuzz}
-if [ "$seconds" -le 5 ]; then seed=1; else seed=0; fi
+if [ "$seconds" -le 5 ]; then
+    seed=1
+    # Building takes longer than running.
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0
+else
+    seed=0
+fi
 host=$(rustc -vV | sed -n 's/^host: //p')
 if [ $# -eq 0 ]; then
-    for file in fuzz_targets/*.rs; do set -- "$@" "$(basename "$file" .rs)"; done
+    for file in fuzz_targets/*.rs; do
+        target=$(basename "$file" .rs)
+        # Parquet's library takes longer to build than all else.
+        if [ "$target" != source_parquet ] || [ "$seconds" -gt 5 ]; then set -- "$@" "$target"; fi
+    done
 fi
 
 # Build scripts and procedural macros are not instrumented, because --target is given.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares ${RUSTFLAGS:-}"
-for target in "$@"; do bins="${bins:-} --bin $target"; done
+for target in "$@"; do
+    bins="${bins:-} --bin $target"
+    if [ "$target" = source_parquet ]; then bins="$bins --features parquet"; fi
+done
 # shellcheck disable=SC2086 # a list of arguments
 cargo build --release --target "$host" --target-dir "$work/build" $bins
 
@@ -32,7 +45,7 @@ for target in "$@"; do
     for folder in "seeds/$target" ../crates/foveate-decode/samples ../tests/fixtures/conformance \
         ../../shared/data/conformance; do
         case $target:$folder in
-        net_*:../* | sink_*:../*) ;; # images are no useful seeds for URLs and for our own files
+        net_*:../* | sink_*:../* | source_*:../*) ;; # images are useful seeds for decoders alone
         *) if [ -d "$folder" ]; then seeds="$seeds $folder"; fi ;;
         esac
     done

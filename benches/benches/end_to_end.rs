@@ -204,9 +204,9 @@ impl Bench {
             let index: Vec<u64> = (first..first + count as u64).collect();
             let (side, hash) = (vec![224; count], vec![0; count]);
             let (id, vectors) = (&id[..count], &vectors[..count * dim]);
-            sink.append(&Rows { index: &index, id, vectors, width: &side, height: &side, xxh3: &hash })?;
+            sink.append(&Rows { index: &index, id, vectors, width: &side, height: &side, xxh3: &hash, columns: &[] })?;
         }
-        sink.commit(Watermark(rows))?;
+        sink.commit(Watermark::from(rows))?;
         let published = sink.finish()?;
         let rate = rows as f64 / started.elapsed().as_secs_f64();
         if published.rows != rows {

@@ -92,7 +92,7 @@ impl Batch {
 
     fn rows(&self) -> Rows<'_> {
         let Self { index, id, vectors, side, xxh3 } = self;
-        Rows { index, id, vectors, width: side, height: side, xxh3 }
+        Rows { index, id, vectors, width: side, height: side, xxh3, columns: &[] }
     }
 
     fn end(&self) -> u64 {
@@ -121,7 +121,7 @@ fn measure(backend: &SinkBackend, args: &Args, batches: &[Batch], folder: &Path)
     for some in batches.chunks(COMMIT_EVERY) {
         some.iter().try_for_each(|batch| sink.append(&batch.rows()))?;
         let commit = Instant::now();
-        sink.commit(Watermark(some.last().map_or(0, Batch::end)))?;
+        sink.commit(Watermark::from(some.last().map_or(0, Batch::end)))?;
         commits.push(commit.elapsed().as_secs_f64() * 1e3);
     }
     let finish = Instant::now();

@@ -98,6 +98,7 @@ mod tests {
             width: &[1; 5],
             height: &[1; 5],
             xxh3: &[0; 5],
+            columns: &[],
         };
         for backend in Backends::compiled().sinks.iter() {
             let folder = tempfile::tempdir().unwrap();
@@ -105,7 +106,7 @@ mod tests {
             let mut sink = backend.open(&SinkOptions::new(output)).unwrap();
             sink.begin(&RunManifest { dim: 3, ..RunManifest::default() }, Existing::Refuse).unwrap();
             sink.append(&rows).unwrap();
-            sink.commit(Watermark(5)).unwrap();
+            sink.commit(Watermark::from(5)).unwrap();
             let published = sink.finish().unwrap();
             drop(sink);
             assert_eq!(read(&published).unwrap(), wanted, "{}", backend.extension());

@@ -14,11 +14,13 @@ fn signed(payload: &[u8]) -> Vec<u8> {
 
 // The rows of a part that is not complete yet.
 fuzz_target!(|bytes: &[u8]| {
-    let _ = row_log(bytes);
     let frame = signed(bytes);
-    if let Some(rows) = row_log(&frame) {
-        // Each row takes 28 bytes besides its id.
-        assert!(rows > 0 && rows * 28 <= bytes.len());
-        assert_eq!(row_log(&[frame.as_slice(), &frame].concat()), Some(rows * 2));
+    for columns in [0, 2] {
+        let _ = row_log(bytes, columns);
+        if let Some(rows) = row_log(&frame, columns) {
+            // Each row takes 28 bytes besides its text, and 4 for each column.
+            assert!(rows > 0 && rows * (28 + 4 * columns) <= bytes.len());
+            assert_eq!(row_log(&[frame.as_slice(), &frame].concat(), columns), Some(rows * 2));
+        }
     }
 });

@@ -1,12 +1,15 @@
 //! The backend table. Besides lib.rs, which leaves out whole modules, it is the only place in this crate with
 //! `cfg(feature = …)`. A new backend needs one line here, one feature in Cargo.toml, and its crate.
 
+use foveate_core::{Backend, Registry};
 use foveate_decode::DecoderRegistry;
 use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
 use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;
 use foveate_sink::SinkRegistry;
+use foveate_source::container::ContainerRegistry;
+use foveate_source::store::StoreRegistry;
 
 /// Generates one function per kind of backend. The function returns every known name and the registry of the
 /// compiled-in backends.
@@ -15,17 +18,17 @@ use foveate_sink::SinkRegistry;
 /// other in this order. Backends of the default build come before those that a feature adds, so adding a backend alone
 /// changes no output.
 macro_rules! table {
-    ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $backend:ident),+ $(,)?];)+) => {
+    ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $backend:ident),* $(,)?];)+) => {
         $(
             $(#[$doc])*
             // Nothing is registered if no backend of this kind is compiled in.
             #[allow(unused_mut)]
             pub fn $function() -> $registry {
-                let mut registry = <$registry>::new($kind, &[$($feature),+]);
+                let mut registry = <$registry>::new($kind, &[$($feature),*]);
                 $(
                     #[cfg(feature = $feature)]
                     $backend::register(&mut registry).unwrap_or_else(|error| unreachable!("{error}"));
-                )+
+                )*
                 registry
             }
         )+
@@ -58,6 +61,16 @@ table! {
         "tch" => foveate_encode_tch,
         "candle" => foveate_encode_candle,
     ];
+    /// Container formats, by the ends of files' names.
+    containers: ContainerRegistry = "container" [
+        "tar" => foveate_source_tar,
+        "zip" => foveate_source_zip,
+        "parquet" => foveate_source_parquet,
+    ];
+    /// Stores, by the schemes of addresses; also `--object-store`.
+    stores: StoreRegistry = "store" [
+        "object-store" => foveate_source_object_store,
+    ];
     /// Sinks: `--sink`, or by the output's extension.
     sinks: SinkRegistry = "sink" [
         "parquet" => foveate_sink_parquet,
@@ -73,30 +86,40 @@ table! {
         "nats" => foveate_queue_nats,
         "sqs" => foveate_queue_sqs,
     ];
-    /// Stores, which read the objects named by jobs: `--object-store`.
-    stores: foveate_source::FetchRegistry = "store" [
-        "object-store" => foveate_source_object_store,
-    ];
+}
+
+/// Looks at registries of any kind.
+pub trait Visit {
+    /// Looks at one.
+    fn visit<B: Backend>(&mut self, registry: &Registry<B>);
+}
+
+/// Shows every registry of this build to `visitor`.
+pub fn visit_all(visitor: &mut impl Visit) {
+    visitor.visit(&decoders());
+    visitor.visit(&preprocessors());
+    visitor.visit(&resizers());
+    visitor.visit(&encoders());
+    visitor.visit(&sinks());
+    visitor.visit(&containers());
+    visitor.visit(&stores());
+    #[cfg(feature = "worker")]
+    visitor.visit(&queues());
 }
 
 #[cfg(test)]
 mod tests {
-    use foveate_core::Backend;
+    use super::*;
 
     #[test]
     fn every_registry_lists_only_known_names_once() {
-        fn check<B: Backend>(registry: foveate_core::Registry<B>) {
-            let names: Vec<_> = registry.iter().map(Backend::name).collect();
-            assert!(names.iter().all(|name| registry.known().contains(name)), "{names:?}");
+        struct Check;
+        impl Visit for Check {
+            fn visit<B: Backend>(&mut self, registry: &Registry<B>) {
+                let names: Vec<_> = registry.iter().map(Backend::name).collect();
+                assert!(names.iter().all(|name| registry.known().contains(name)), "{names:?}");
+            }
         }
-        check(super::decoders());
-        check(super::preprocessors());
-        check(super::resizers());
-        check(super::encoders());
-        check(super::sinks());
-        #[cfg(feature = "worker")]
-        check(super::queues());
-        #[cfg(feature = "worker")]
-        check(super::stores());
+        visit_all(&mut Check);
     }
 }

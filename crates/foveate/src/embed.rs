@@ -19,7 +19,9 @@ use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{
     Element, Existing, Layout, OutputNames, RunManifest, SinkBackend, SinkError, SinkOptions, SinkRegistry, VectorSink,
 };
-use foveate_source::{Input, Listing, Source, SourceError};
+use foveate_source::container::ContainerOptions;
+use foveate_source::store::StoreOptions;
+use foveate_source::{Extent, Input, Listing, Source, SourceError};
 
 use crate::collect::{MemorySink, Sample};
 use crate::models::OpenModel;
@@ -111,6 +113,16 @@ pub struct EmbedOptions {
     pub max_bytes: u64,
     /// Maximum bytes of the listing's snapshot.
     pub max_listing: u64,
+    /// Fields of containers' members that become columns of the output.
+    pub columns: Vec<String>,
+    /// The column of a table that holds the images; `None` finds it by its type.
+    pub image_column: Option<String>,
+    /// The column of a table that holds the ids.
+    pub id_column: Option<String>,
+    /// Requests to a store in flight; `None` finds the number by measurement.
+    pub requests: Option<usize>,
+    /// Settings specific to the store, by name (`endpoint` of `s3`).
+    pub store_settings: BTreeMap<String, String>,
     /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
     pub model: String,
     /// Path of the output; its extension, or `sink`, decides the format.
@@ -192,6 +204,11 @@ impl EmbedOptions {
             limit: None,
             max_bytes: foveate_source::DEFAULT_MAX_BYTES,
             max_listing: foveate_source::DEFAULT_MAX_LISTING,
+            columns: Vec::new(),
+            image_column: None,
+            id_column: None,
+            requests: None,
+            store_settings: BTreeMap::new(),
             model: model.into(),
             output: output.into(),
             existing: Existing::Resume,
@@ -244,8 +261,15 @@ impl EmbedOptions {
 
     /// Lists the inputs of this shard, up to the limit. `progress` receives the number found so far.
     pub fn list(&self, progress: impl FnMut(u64)) -> Result<Listing, SourceError> {
+        let (max_bytes, columns) = (self.max_bytes, self.columns.clone());
+        let (image_column, id_column) = (self.image_column.clone(), self.id_column.clone());
+        let containers = ContainerOptions { max_bytes, columns, image_column, id_column };
+        let settings = self.store_settings.clone();
+        let stores = StoreOptions { max_bytes, requests: self.requests, settings, ..StoreOptions::default() };
         let mut builder = Listing::builder().inputs(self.inputs.iter().cloned());
         builder = builder.max_bytes(self.max_bytes).max_listing(self.max_listing);
+        builder = builder.containers(Arc::new(crate::backends::containers()), containers);
+        builder = builder.stores(Arc::new(crate::backends::stores()), stores);
         if let Some(shard) = self.shard {
             builder = builder.shard(shard.index, shard.count);
         }
@@ -279,7 +303,12 @@ impl EmbedOptions {
     /// Checks the output's format, its settings and its place. Creates nothing.
     pub fn check_output(&self, backends: &Backends) -> Result<(), EmbedError> {
         let options = self.sink_options(0);
-        backends.sinks.get(&self.sink_name(&backends.sinks)?)?.open(&options)?;
+        let sink = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
+        if !options.columns.is_empty() && !sink.has_columns() {
+            let able = backends.sinks.iter().filter(|sink| sink.has_columns()).map(|sink| sink.name().to_owned());
+            return Err(EmbedError::NoColumns { sink: sink.name().to_owned(), able: able.collect() });
+        }
+        sink.open(&options)?;
         let other = self.shard.and_then(|shard| Some((shard, shard.other_count(&self.output, options.layout)?)));
         if let Some((shard, file)) = other {
             return Err(EmbedError::ShardCount { shard, file });
@@ -306,7 +335,7 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
         let backend = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
-        let options = self.sink_options(source.range().start);
+        let options = self.sink_options(source.extent().start);
         let names = OutputNames::new(&options);
         let run = self.prepare_into(source, backend.open(&options)?, backends, model)?;
         Ok(EmbedRun { names: Some(names), ..run })
@@ -455,6 +484,7 @@ impl EmbedOptions {
             part_items: self.part_items,
             first_index,
             shard: self.shard.map(|shard| (shard.index, shard.count)),
+            columns: self.columns.clone(),
             settings: self.sink_settings.clone(),
             check: self.check,
             ..SinkOptions::new(&self.output)
@@ -486,6 +516,10 @@ impl EmbedOptions {
             limits: self.limits,
         }
     }
+}
+
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none in this build".to_owned() } else { names.join(", ") }
 }
 
 fn devices(list: &str) -> impl Iterator<Item = &str> {
@@ -533,8 +567,8 @@ impl EmbedRun {
     }
 
     /// Returns the indexes of the run's items, including those of its earlier sessions.
-    pub fn inputs(&self) -> std::ops::Range<u64> {
-        self.pipeline.source.range()
+    pub fn inputs(&self) -> Extent {
+        self.pipeline.source.extent()
     }
 
     /// Looks at the output's place as [`Self::run`] does, and leaves an output as it is.
@@ -550,7 +584,7 @@ impl EmbedRun {
             return Ok(Found::Replaced);
         }
         match self.pipeline.sink.begin(&self.manifest, self.existing) {
-            Ok(watermark) => Ok(Found::Unfinished(watermark.0)),
+            Ok(watermark) => Ok(Found::Unfinished(watermark.index)),
             Err(SinkError::AlreadyComplete(_)) => Ok(Found::Complete),
             Err(error) => Err(error),
         }
@@ -666,11 +700,16 @@ pub(crate) struct Description<'a> {
 impl Description<'_> {
     /// Builds the manifest. Everything that decides the output's bytes is in the fingerprint, the rest in `info`.
     fn manifest(&self, source: &dyn Source) -> RunManifest {
-        let (options, range) = (self.options, source.range());
+        let options = self.options;
         let mut manifest = self.embedding();
         let mut set = |name: &str, value: String| manifest.fingerprint.insert(name.to_owned(), value);
         set(RunManifest::LISTING, source.listing_hash());
-        set(RunManifest::ITEMS, format!("{}..{}", range.start, range.end));
+        set(RunManifest::ITEMS, source.part());
+        for (name, column) in [("image_column", &options.image_column), ("id_column", &options.id_column)] {
+            if let Some(column) = column {
+                set(name, column.clone());
+            }
+        }
         set("shard", options.shard.map_or_else(|| "none".to_owned(), |shard| shard.to_string()));
         set("max_bytes", options.max_bytes.to_string());
         manifest
@@ -785,6 +824,14 @@ pub enum EmbedError {
         extension: String,
         /// The extensions that sinks have, each with its dot.
         known: Vec<String>,
+    },
+    /// A sink that cannot store the columns that are asked for.
+    #[error("sink {sink} cannot store columns; {} can", or_none(.able))]
+    NoColumns {
+        /// The sink.
+        sink: String,
+        /// The compiled-in sinks that can.
+        able: Vec<String>,
     },
     /// An output whose name promises another format than its sink writes.
     #[error("cannot write {} with sink {sink}, whose files end in .{extension}", .output.display())]

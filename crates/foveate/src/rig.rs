@@ -12,7 +12,7 @@ use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Geometry, ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
-use foveate_source::{Source, SourceError};
+use foveate_source::{Input, Source, SourceError};
 
 use crate::collect::Sample;
 use crate::embed::{Backends, EmbedError, EmbedOptions};
@@ -111,6 +111,11 @@ impl foveate_lab::Rig for Rig {
 
     fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
         Ok(Box::new(self.sample.clone()))
+    }
+
+    fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {
+        let options = EmbedOptions { inputs, shard: None, limit: None, ..self.options.clone() };
+        Ok(Box::new(options.list(|_| ())?))
     }
 
     fn decoders(&self) -> Vec<Candidate> {

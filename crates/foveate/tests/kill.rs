@@ -8,10 +8,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use common::kills::{kill_until_done, signal, start};
 use common::{assert_same_tree, embed, long_list, run};
 use foveate_testkit::by_length;
 
@@ -22,51 +23,6 @@ fn job(output: &Path, list: &Path) -> Command {
     command
 }
 
-fn start(command: &mut Command) -> Child {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-}
-
-/// Steps xorshift. The moments differ between iterations of a test's loop, and are the same in every run of the test.
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
-/// Kills the job at random moments until `kills` have hit it alive, then lets it finish. The moments start at the job's
-/// first write and scale with the duration of a whole run, so that they spread over all of it.
-fn kill_until_done(output: &Path, list: &Path, whole: Duration, kills: u32, devices: &[&str]) {
-    let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut hits = 0;
-    while hits < kills {
-        let device = devices[hits as usize % devices.len()];
-        let mut child = start(job(output, list).args(["--device", device]));
-        let share = next_random(&mut random) % 1000;
-        sleep(whole.mul_f64(share as f64 / 1000.0 / 4.0));
-        signal(&child, "KILL");
-        let status = child.wait().unwrap();
-        if status.success() {
-            // The job finished before the signal came: start over.
-            remove_output(output);
-        } else {
-            hits += 1;
-        }
-    }
-    run(job(output, list).args(["--device", devices[0]])).expect(0);
-}
-
-fn remove_output(output: &Path) {
-    let folder = output.parent().unwrap();
-    fs::remove_dir_all(folder).unwrap();
-    fs::create_dir(folder).unwrap();
-}
-
 fn killed_equals_uninterrupted(name: &str, kills: u32, devices: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let list = long_list(folder.path(), 400);
@@ -75,7 +31,12 @@ fn killed_equals_uninterrupted(name: &str, kills: u32, devices: &[&str]) {
     fs::create_dir(&wild).unwrap();
     let started = Instant::now();
     run(&mut job(&calm.join(name), &list)).expect(0);
-    kill_until_done(&wild.join(name), &list, started.elapsed(), kills, devices);
+    let on = |hit: u32| {
+        let mut command = job(&wild.join(name), &list);
+        command.args(["--device", devices[hit as usize % devices.len()]]);
+        command
+    };
+    kill_until_done(&wild, started.elapsed(), kills, on);
     assert_same_tree(&calm, &wild);
 }
 

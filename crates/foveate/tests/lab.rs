@@ -57,6 +57,88 @@ fn a_profile_covers_the_wall_clock_and_writes_a_trace() {
     }
 }
 
+/// Sets a column of all rows of a CSV file.
+fn set(folder: &Path, file: &str, column: &str, value: &str) {
+    let path = folder.join(file);
+    let mut reader = csv::Reader::from_path(&path).unwrap();
+    let header = reader.headers().unwrap().clone();
+    let at = header.iter().position(|name| name == column).unwrap();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&header).unwrap();
+    for row in reader.records().map(Result::unwrap) {
+        writer.write_record(row.iter().enumerate().map(|(n, cell)| if n == at { value } else { cell })).unwrap();
+    }
+    fs::write(path, writer.into_inner().unwrap()).unwrap();
+}
+
+/// Writes the fixture photos to a zip archive.
+fn zip(path: &Path) {
+    let mut archive = rawzip::ZipArchiveWriter::new(fs::File::create(path).unwrap());
+    let mut photos: Vec<_> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+    photos.sort();
+    for photo in photos.iter().filter(|photo| photo.extension().is_some_and(|extension| extension == "jpg")) {
+        let (mut entry, config) = archive.new_file(photo.file_name().unwrap().to_str().unwrap()).start().unwrap();
+        let mut writer = config.wrap(&mut entry);
+        std::io::copy(&mut fs::File::open(photo).unwrap(), &mut writer).unwrap();
+        let (_, descriptor) = writer.finish().unwrap();
+        entry.finish(descriptor).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+#[test]
+fn photos_in_a_container_are_measured_in_the_container() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("photos.zip");
+    zip(&photos);
+    let command = |words: &[&str]| {
+        let mut command = foveate();
+        command.args(words).arg(&photos).args(["--model", TINY, "--batch", "2"]);
+        command
+    };
+    let out = folder.path().join("run");
+    let small = ["--n", "6", "--quiet", "--as-given", "-o", out.to_str().unwrap()];
+    let profile = run(command(&["profile", "--images", "16"]).args(small)).expect(0);
+    assert!(profile.stdout.contains("alone, the storage delivers"), "{}", profile.stdout);
+    assert!(rows(&out, "profile.csv").iter().all(|row| number(row, "storage_mb_per_second") > 0.0));
+    run(command(&["bench", "batch-sweep", "--seconds", "0.05"]).args(small)).expect(0);
+    set(&out, "profile.csv", "storage_mb_per_second", "0.01");
+    let plan = run(foveate().args(["plan", "--json", "--from"]).arg(&out)).expect(0).json();
+    assert_eq!(plan["prediction"]["bound"]["stage"]["stage"], "storage", "{plan}");
+    let cold = run(command(&["diagnose", "--quick", "--cold"]).args(small)).expect(0);
+    assert!(cold.stdout.contains("cold reads"), "{}", cold.stdout);
+    let verify = run(&mut command(&["verify", "--sample", "6", "--json", "--decode-scale", "exact"])).expect(0).json();
+    assert_eq!((&verify["compared"], &verify["failed_under_both"]), (&6.into(), &0.into()), "{verify}");
+    let mut pipe = foveate();
+    pipe.args(["profile", "-", "--model", TINY]);
+    run(&mut pipe).expect_error(2, "reads its photos several times");
+}
+
+#[test]
+fn small_files_are_tried_in_a_tar_by_a_build_that_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (photos, out) = (folder.path().join("photos"), folder.path().join("run"));
+    fs::create_dir(&photos).unwrap();
+    for photo in fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()) {
+        if fs::metadata(&photo).unwrap().len() < 40_000 {
+            fs::copy(&photo, photos.join(photo.file_name().unwrap())).unwrap();
+        }
+    }
+    let mut command = foveate();
+    command.args(["diagnose", "--quick", "--quiet", "--as-given", "--n", "8", "--batch", "2", "--model", TINY]);
+    let ran = run(command.arg(&photos).args(["--verify", "tar shards", "-o"]).arg(&out));
+    let backends = run(foveate().args(["backends", "--json"])).expect(0).json();
+    let is_tar = |entry: &&serde_json::Value| entry["kind"] == "container" && entry["name"] == "tar";
+    if !backends.as_array().unwrap().iter().find(is_tar).is_some_and(|tar| tar["compiled"] == true) {
+        return ran.expect_error(1, "remedy 'tar shards' does not apply: this build reads no tar files");
+    }
+    ran.expect(0);
+    let remedies = rows(&out, "remedies.csv");
+    let tar = remedies.iter().find(|row| row["remedy"] == "tar shards").unwrap();
+    assert_eq!(tar["status"], "ok");
+    assert!(number(tar, "predicted") > 0.0 && number(tar, "measured") > 0.0, "{tar:?}");
+}
+
 #[test]
 fn everything_can_be_measured_planned_and_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +188,7 @@ struct BusyMachine(Vec<Child>);
 
 impl BusyMachine {
     fn new() -> Self {
-        let count = 2 * std::thread::available_parallelism().unwrap().get();
+        let count = std::thread::available_parallelism().unwrap().get();
         let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
         Self((0..count).map(|_| spin()).collect())
     }

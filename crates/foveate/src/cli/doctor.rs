@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use foveate::backends;
+use foveate::backends::{Visit, visit_all};
 use foveate::core::{Backend, Health, Problem, Registry};
 use serde_json::{Value, json};
 
@@ -20,14 +20,9 @@ struct Finding {
 }
 
 pub(crate) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
-    let mut findings = Vec::new();
-    examine(&mut findings, &backends::decoders());
-    examine(&mut findings, &backends::preprocessors());
-    examine(&mut findings, &backends::resizers());
-    examine(&mut findings, &backends::encoders());
-    examine(&mut findings, &backends::sinks());
-    examine(&mut findings, &backends::queues());
-    examine(&mut findings, &backends::stores());
+    let mut findings = Findings(Vec::new());
+    visit_all(&mut findings);
+    let Findings(findings) = findings;
     let mut out = console::stdout();
     if args.json {
         let findings: Vec<Value> = findings.iter().map(Finding::json).collect();
@@ -39,11 +34,15 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     Ok(if findings.iter().any(is_broken) { Exit::Fault } else { Exit::Complete })
 }
 
-fn examine<B: Backend>(findings: &mut Vec<Finding>, registry: &Registry<B>) {
-    findings.extend(registry.known().iter().map(|name| {
-        let health = registry.get(name).ok().map(Backend::health);
-        Finding { kind: registry.kind(), name: (*name).to_owned(), health }
-    }));
+struct Findings(Vec<Finding>);
+
+impl Visit for Findings {
+    fn visit<B: Backend>(&mut self, registry: &Registry<B>) {
+        self.0.extend(registry.known().iter().map(|name| {
+            let health = registry.get(name).ok().map(Backend::health);
+            Finding { kind: registry.kind(), name: (*name).to_owned(), health }
+        }));
+    }
 }
 
 impl Finding {
@@ -68,8 +67,10 @@ impl Finding {
     /// Returns the remedy, or `None` if none is needed.
     fn remedy(&self) -> Option<String> {
         match &self.health {
-            // Brokers and stores run elsewhere, so this machine needs no setup for them.
-            None if ["queue", "store"].contains(&self.kind) => Some(format!("rebuild with `-F {}`", self.name)),
+            // Brokers and stores run elsewhere, and containers are read in Rust: this machine needs no setup for them.
+            None if ["queue", "store", "container"].contains(&self.kind) => {
+                Some(format!("rebuild with `-F {}`", self.name))
+            }
             None => Some(format!("`cargo xtask setup --only {0}`, then rebuild with `-F {0}`", self.name)),
             Some(_) => self.problem().map(|problem| problem.remedy.clone()),
         }

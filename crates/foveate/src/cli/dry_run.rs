@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foveate::backends;
+use foveate::core::Backend;
 use foveate::embed::{EmbedOptions, EmbedRun, Found, has_cpu};
 use foveate::pipeline::{Cancel, RunError, RunReport};
 use foveate::sink::{Element, RunManifest};
-use foveate::source::{FileFetch, Listing, Source, SourceError};
+use foveate::source::container::{ContainerRegistry, format_of};
+use foveate::source::{Extent, FileFetch, Item, Listing, SourceError};
 use serde_json::{Value, json};
 
-use super::summary::{human_bytes, human_duration};
+use super::summary::{human_bytes, human_duration, number};
 
 /// Number of inputs by kind: the extension in lower case, or why there is none.
 type Kinds = BTreeMap<String, u64>;
@@ -22,7 +24,7 @@ type Kinds = BTreeMap<String, u64>;
 pub(crate) struct DryRun {
     kinds: Kinds,
     left_out: Option<String>,
-    inputs: Range<u64>,
+    inputs: Extent,
     manifest: RunManifest,
     seeded: bool,
     found: Found,
@@ -30,22 +32,29 @@ pub(crate) struct DryRun {
     measured: Option<RunReport>,
 }
 
-/// Counts the inputs by kind, and goes back to the first.
+/// Counts the inputs by kind, and goes back to the first. Containers are counted, not opened.
 pub(crate) fn kinds(listing: &mut Listing) -> Result<Kinds, SourceError> {
-    let mut kinds = Kinds::new();
-    while let Some(item) = listing.next_item()? {
-        let path = FileFetch::path(&item);
-        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-        let kind = match (item.fault, extension.as_deref()) {
-            (Some(_), _) => "unreadable".to_owned(),
-            (None, Some("jpeg" | "jpe" | "jfif")) => "jpg".to_owned(),
-            (None, Some(extension)) => extension.to_owned(),
-            (None, None) => "without extension".to_owned(),
-        };
-        *kinds.entry(kind).or_default() += 1;
-    }
-    listing.seek(listing.range().start)?;
+    let (mut kinds, containers) = (Kinds::new(), backends::containers());
+    listing.each_input(|item| *kinds.entry(kind(&item, &containers)).or_default() += 1)?;
     Ok(kinds)
+}
+
+fn kind(item: &Item, containers: &ContainerRegistry) -> String {
+    if item.fault.is_some() {
+        return "unreadable".to_owned();
+    }
+    if item.id == "-" {
+        return "standard input".to_owned();
+    }
+    if let Some(format) = format_of(containers, &item.locator) {
+        return format.name().to_owned();
+    }
+    let path = FileFetch::path(item);
+    match path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).as_deref() {
+        Some("jpeg" | "jpe" | "jfif") => "jpg".to_owned(),
+        Some(extension) => extension.to_owned(),
+        None => "without extension".to_owned(),
+    }
 }
 
 impl DryRun {
@@ -64,32 +73,33 @@ impl DryRun {
         Ok(Self { kinds, left_out, inputs, manifest, seeded, found, measured })
     }
 
-    fn total(&self) -> u64 {
-        self.inputs.end - self.inputs.start
+    /// Returns the number of inputs; `None` if there are containers, whose members a run counts.
+    fn total(&self) -> Option<u64> {
+        self.inputs.count()
     }
 
-    /// Returns the number of inputs that the run would still embed.
-    fn left(&self) -> u64 {
+    /// Returns the number of inputs that the run would still embed, if it is known.
+    fn left(&self) -> Option<u64> {
         match self.found {
-            Found::Unfinished(next) => self.inputs.end.saturating_sub(next),
-            Found::Complete => 0,
+            Found::Unfinished(next) => self.inputs.end.map(|end| end.saturating_sub(next)),
+            Found::Complete => Some(0),
             _ => self.total(),
         }
     }
 
-    /// Returns the time that the run would take, and the sample that says so; `None` if nothing was measured.
-    fn estimate(&self) -> Option<(f64, &RunReport)> {
+    /// Returns the sample that was measured, and the time that the run would take if the number of inputs is known.
+    fn estimate(&self) -> Option<(Option<f64>, &RunReport)> {
         let sample = self.measured.as_ref().filter(|sample| sample.throughput() > 0.0)?;
-        Some((self.left() as f64 / sample.throughput(), sample))
+        Some((self.left().map(|left| left as f64 / sample.throughput()), sample))
     }
 
     /// Returns the bytes of all vectors, without ids.
-    fn vector_bytes(&self, element: Element) -> u64 {
+    fn vector_bytes(&self, element: Element) -> Option<u64> {
         let component = match element {
             Element::F32 => 4,
             Element::F16 => 2,
         };
-        self.total() * self.manifest.dim as u64 * component
+        Some(self.total()? * self.manifest.dim as u64 * component)
     }
 
     fn chosen(&self, name: &str) -> &str {
@@ -108,8 +118,9 @@ impl DryRun {
     /// Describes the output's place.
     fn resume(&self) -> String {
         match self.found {
-            Found::Unfinished(_) => {
-                format!("continues an interrupted run after {} of {} inputs", self.total() - self.left(), self.total())
+            Found::Unfinished(next) => {
+                let done = next.saturating_sub(self.inputs.start);
+                format!("continues an interrupted run after {done} of {} inputs", number(self.total()))
             }
             Found::Complete => "already complete; nothing would be done".to_owned(),
             Found::Replaced => "an existing output or interrupted run would be replaced".to_owned(),
@@ -123,7 +134,11 @@ impl DryRun {
             let _ = writeln!(out, "{name:<9} {value}");
         };
         let kinds: Vec<_> = self.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        line("inputs", format!("{}: {}", self.total(), kinds.join(", ")));
+        let inputs = match self.total() {
+            Some(total) => format!("{total}: {}", kinds.join(", ")),
+            None => format!("{}; the images in containers are counted as they are read", kinds.join(", ")),
+        };
+        line("inputs", inputs);
         if let Some(left_out) = &self.left_out {
             line("", left_out.clone());
         }
@@ -133,12 +148,15 @@ impl DryRun {
         let (recipe, dtype) = (self.chosen("recipe"), self.chosen("dtype"));
         line("backends", format!("{chain} on {} in {dtype}, recipe {recipe}", options.device));
         line("threads", threads(options));
-        let vectors = human_bytes(self.vector_bytes(options.element));
-        line("output", format!("{}: {}, {vectors} of vectors", options.output.display(), self.resume()));
+        let vectors = self.vector_bytes(options.element).map(|bytes| format!(", {} of vectors", human_bytes(bytes)));
+        let (output, resume) = (options.output.display(), self.resume());
+        line("output", format!("{output}: {resume}{}", vectors.unwrap_or_default()));
         if let Some((seconds, sample)) = self.estimate() {
-            let time = human_duration(Duration::from_secs_f64(seconds.min(1e12)));
+            let time = |seconds: f64| human_duration(Duration::from_secs_f64(seconds.min(1e12)));
+            let time = seconds.map_or_else(String::new, |seconds| format!("{} at ", time(seconds)));
             let (rate, count) = (sample.throughput(), sample.settled);
-            line("estimate", format!("{time} at {rate:.1} images/s, measured on {count} of the inputs"));
+            let which = if seconds.is_some() { "of the inputs" } else { "images at the start" };
+            line("estimate", format!("{time}{rate:.1} images/s, measured on {count} {which}"));
         }
         out
     }

@@ -100,8 +100,8 @@ fn plan(options: &EmbedOptions, job: &EmbedRun) -> String {
     let inputs = job.inputs();
     let chain = ["decoder", "resizer", "encoder"].map(chosen).join(" → ");
     format!(
-        "{} inputs · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {}",
-        inputs.end - inputs.start,
+        "{} · {} on {} in {} · recipe {} · {chain} → {}\nthreads: {}",
+        inputs.count().map_or_else(|| "containers".to_owned(), |count| format!("{count} inputs")),
         options.model,
         options.device,
         options.dtype.name(),
@@ -145,7 +145,7 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
         Some(published) if published.rows == 0 => {
             console::say!(
                 "error: none of the {} inputs gave a vector; the reasons are in {}",
-                report.inputs,
+                report.settled,
                 failures_file(published)
             );
             Exit::Failures

@@ -10,7 +10,7 @@ use foveate::net;
 use foveate::net::webhook::message_id;
 use foveate::pipeline::Cancel;
 use foveate::queue::{Callback, ImageRef, Job, JobQueue, Message, QueueOptions, Sent, one_line};
-use foveate::source::{Input, ListReader, Listing, Separator, Source};
+use foveate::source::{FileFetch, Input, ListReader, Listing, Separator, Source};
 use foveate::worker::Backoff;
 
 use super::exit::Exit;
@@ -158,7 +158,7 @@ impl<'a> Feed<'a> {
                 self.fail(&item.id, fault);
                 continue;
             }
-            let path = Path::new(&item.id);
+            let path = FileFetch::path(&item);
             let below = path.strip_prefix(folder).ok().filter(|below| !below.as_os_str().is_empty());
             let below = below.unwrap_or_else(|| Path::new(path.file_name().unwrap_or_default()));
             let address = join(base, &below.to_string_lossy());

@@ -24,6 +24,11 @@ pub(crate) fn options(args: &JobArgs, output: &Path) -> EmbedOptions {
         limit: args.limit,
         max_bytes: args.max_bytes,
         max_listing: args.max_listing,
+        columns: args.columns.clone(),
+        image_column: args.image_column.clone(),
+        id_column: args.id_column.clone(),
+        requests: args.requests,
+        store_settings: args.store_option.iter().cloned().collect(),
         readers: args.readers,
         prefetch: args.prefetch,
         ..embedding(&args.embedding, output)
@@ -91,12 +96,21 @@ pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow:
     }
 }
 
+/// Lists the inputs of a command that reads its photos several times.
+pub(crate) fn list_again(options: &EmbedOptions) -> anyhow::Result<Listing> {
+    if options.inputs.contains(&Input::Path("-".into())) {
+        let why = "this command reads its photos several times, and standard input only once; save it to a file";
+        return Err(Usage::from(anyhow::anyhow!(why)).into());
+    }
+    list(options, |_| ())
+}
+
 fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
     let total = listing.total();
     if total == 0 {
         return Ok(Some(left_out(listing).unwrap_or_else(|| "the folders and lists are empty".to_owned())));
     }
-    if listing.range().is_empty() {
+    if listing.extent().count() == Some(0) {
         return Ok(Some(format!("this shard or limit leaves none of {total}")));
     }
     if listing.stats().faults < total {
@@ -110,11 +124,15 @@ fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
 /// Describes the files in the folders that are not inputs.
 pub(crate) fn left_out(listing: &Listing) -> Option<String> {
     let stats = listing.stats();
-    let (other, hidden) = (stats.skipped_other, stats.skipped_hidden);
+    let (other, hidden, containers) = (stats.skipped_other, stats.skipped_hidden, stats.skipped_containers);
     let foreign = foreign(stats);
-    (other + hidden > 0 || foreign.is_some()).then(|| {
+    (other + hidden + containers > 0 || foreign.is_some()).then(|| {
         let foreign = foreign.unwrap_or_default();
-        format!("left out of folders: {foreign}{other} files without an image's extension, {hidden} hidden entries")
+        let containers = match containers {
+            0 => String::new(),
+            count => format!("{count} containers of images (to read them, name them or match them: '*.tar'), "),
+        };
+        format!("left out of folders: {foreign}{containers}{other} files without an image's extension, {hidden} hidden entries")
     })
 }
 

@@ -14,7 +14,8 @@ use super::values::{parse_count, parse_positive, parse_setting};
 /// The images and their embedding, as typed; [`super::job`] turns them into options.
 #[derive(Args, Debug)]
 pub(crate) struct JobArgs {
-    /// Files, folders (searched recursively, sorted) and globs (quote them), in any mixture.
+    /// Files, folders (searched recursively, sorted), globs (quote them), containers of images (tar, zip, Parquet) and
+    /// addresses (`s3://bucket/prefix/`), in any mixture; `-` is a tar on standard input.
     #[arg(value_name = "INPUT", required_unless_present = "from_list")]
     pub(crate) inputs: Vec<PathBuf>,
 
@@ -41,6 +42,26 @@ pub(crate) struct JobArgs {
     /// Refuse inputs whose paths take more than this; they are kept in a temporary file.
     #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = parse_count, help_heading = "Inputs")]
     pub(crate) max_listing: u64,
+
+    /// Fields of containers' members that become columns of the output (`caption,url`).
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Inputs")]
+    pub(crate) columns: Vec<String>,
+
+    /// The column of a Parquet or Arrow file that holds the images. Default: the only one of a fitting type.
+    #[arg(long, value_name = "NAME", help_heading = "Inputs")]
+    pub(crate) image_column: Option<String>,
+
+    /// The column of a Parquet or Arrow file that holds the ids. Default: the file's name and the row's number.
+    #[arg(long, value_name = "NAME", help_heading = "Inputs")]
+    pub(crate) id_column: Option<String>,
+
+    /// A setting that only this store has, such as `endpoint=URL` of `s3`. Repeatable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Inputs")]
+    pub(crate) store_option: Vec<(String, String)>,
+
+    /// Requests to an object store in flight. Default: found by measurement.
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Engine")]
+    pub(crate) requests: Option<usize>,
 
     /// Threads that read files.
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_positive, help_heading = "Engine")]

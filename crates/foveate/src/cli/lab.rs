@@ -47,7 +47,7 @@ impl Bench {
     pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
         job::silence_worker_panics();
         let options = job::options(&args.job, Path::new(""));
-        let listing = job::list(&options, |_| ())?;
+        let listing = job::list_again(&options)?;
         let download = progress::Download::new(args.display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };
         // Draws twice the number, because some photos may not decode.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use foveate::backends;
+use foveate::backends::{Visit, visit_all};
 use foveate::core::{Backend, Registry};
 use foveate::dinov2::Card;
 use serde_json::{Value, json};
@@ -12,14 +12,9 @@ use super::console;
 use super::exit::Exit;
 
 pub(crate) fn backends(args: &ListArgs) -> anyhow::Result<Exit> {
-    let mut entries = Vec::new();
-    collect(&mut entries, &backends::decoders());
-    collect(&mut entries, &backends::preprocessors());
-    collect(&mut entries, &backends::resizers());
-    collect(&mut entries, &backends::encoders());
-    collect(&mut entries, &backends::sinks());
-    collect(&mut entries, &backends::queues());
-    collect(&mut entries, &backends::stores());
+    let mut entries = Entries(Vec::new());
+    visit_all(&mut entries);
+    let Entries(entries) = entries;
     let mut out = console::stdout();
     if args.json {
         let entries: Vec<Value> = entries.iter().map(Entry::json).collect();
@@ -48,14 +43,18 @@ impl Entry {
     }
 }
 
-fn collect<B: Backend>(entries: &mut Vec<Entry>, registry: &Registry<B>) {
-    entries.extend(registry.known().iter().map(|name| {
-        let (compiled, about) = match registry.get(name) {
-            Ok(backend) => (true, backend.about().to_owned()),
-            Err(_) => (false, format!("rebuild with `-F {name}`")),
-        };
-        Entry { kind: registry.kind(), name: (*name).to_owned(), compiled, about }
-    }));
+struct Entries(Vec<Entry>);
+
+impl Visit for Entries {
+    fn visit<B: Backend>(&mut self, registry: &Registry<B>) {
+        self.0.extend(registry.known().iter().map(|name| {
+            let (compiled, about) = match registry.get(name) {
+                Ok(backend) => (true, backend.about().to_owned()),
+                Err(_) => (false, format!("rebuild with `-F {name}`")),
+            };
+            Entry { kind: registry.kind(), name: (*name).to_owned(), compiled, about }
+        }));
+    }
 }
 
 pub(crate) fn models(args: &ListArgs) -> anyhow::Result<Exit> {

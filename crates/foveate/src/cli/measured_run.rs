@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use foveate::lab::{Context, Schema, schema};
-use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost};
+use foveate::plan::{Configuration, ForwardCost, Measured, Place, StageCost, Storage};
 
 /// The measured costs, and the configuration that they were measured with.
 pub(crate) struct MeasuredRun {
@@ -66,7 +66,7 @@ impl MeasuredRun {
             bytes_per_vector: bytes_per_vector(folder)?,
             stages,
             forward,
-            storage: None,
+            storage: storage(first)?,
             interference: 0.0,
         };
         Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])?, disturbed })
@@ -89,6 +89,16 @@ fn stage(row: &Row) -> anyhow::Result<Option<StageCost>> {
     };
     let seconds = number(row, "ms_per_image")? / 1e3;
     Ok(Some(StageCost { name: row["stage"].clone(), place, seconds, cpu_seconds: seconds, samples: Vec::new() }))
+}
+
+/// Reads what containers and stores deliver; `None` for files.
+fn storage(row: &Row) -> anyhow::Result<Option<Storage>> {
+    if row["storage_mb_per_second"].is_empty() {
+        return Ok(None);
+    }
+    let (rate, latency) = (number(row, "storage_mb_per_second")? * 1e6, number(row, "storage_latency_ms")? / 1e3);
+    let concurrency = number(row, "storage_in_flight")? as u32;
+    Ok(Some(Storage { latency, concurrency, ..Storage::disk(rate) }))
 }
 
 /// Reads the forward's time by batch size from the sweep, or from the bench with the run's number of threads.

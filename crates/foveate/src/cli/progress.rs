@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use foveate::pipeline::Progress;
+use foveate::source::Extent;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::console;
@@ -17,7 +17,7 @@ const REDRAW: Duration = Duration::from_millis(200);
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows the progress of a run over the items `inputs` until `work` returns.
-pub(crate) fn watch<T>(quiet: bool, inputs: Range<u64>, progress: &Progress, work: impl FnOnce() -> T) -> T {
+pub(crate) fn watch<T>(quiet: bool, inputs: Extent, progress: &Progress, work: impl FnOnce() -> T) -> T {
     if quiet {
         return work();
     }
@@ -31,9 +31,9 @@ pub(crate) fn watch<T>(quiet: bool, inputs: Range<u64>, progress: &Progress, wor
     })
 }
 
-fn show(inputs: &Range<u64>, progress: &Progress, done: &AtomicBool) {
+fn show(inputs: &Extent, progress: &Progress, done: &AtomicBool) {
     let mut display: Box<dyn Display> = if std::io::stderr().is_terminal() {
-        Box::new(Bar::new(inputs.end - inputs.start))
+        Box::new(Bar::new(inputs.count()))
     } else {
         Box::new(Plain { next: Instant::now() + PLAIN_EVERY })
     };
@@ -103,19 +103,20 @@ fn per_second(images: u64, time: Duration) -> f64 {
 
 /// The state of a job at one moment.
 struct State {
-    total: u64,
+    /// `None` if only reading the inputs to their end tells.
+    total: Option<u64>,
     settled: u64,
     failures: u64,
     /// Images per second, of the last seconds and of the whole session.
     recent: f64,
     overall: f64,
-    /// Time to the end; `None` before the first batch.
+    /// Time to the end; `None` before the first batch, or if the end is not known.
     eta: Option<Duration>,
 }
 
 impl State {
-    fn read(inputs: &Range<u64>, progress: &Progress, meter: &mut Meter, now: Duration) -> Self {
-        let total = inputs.end - inputs.start;
+    fn read(inputs: &Extent, progress: &Progress, meter: &mut Meter, now: Duration) -> Self {
+        let total = inputs.count();
         let earlier = progress.first.load(Ordering::Relaxed).saturating_sub(inputs.start);
         let failures = progress.failures.load(Ordering::Relaxed);
         let session = progress.rows.load(Ordering::Relaxed) + failures;
@@ -123,14 +124,14 @@ impl State {
         let settled = earlier + session;
         let (under_way, steady) = (meter.under_way(now), meter.rate(STEADY, now));
         // Capped, because a rate near zero would overflow the Duration's seconds.
-        let left = Duration::from_secs_f64((total.saturating_sub(settled) as f64 / steady).min(1e12));
+        let left = |total: u64| Duration::from_secs_f64((total.saturating_sub(settled) as f64 / steady).min(1e12));
         Self {
             total,
             settled,
             failures,
             recent: meter.rate(RECENT, now),
             overall: per_second(session, now - under_way),
-            eta: (steady > 0.0).then(|| left.saturating_sub(under_way)),
+            eta: total.filter(|_| steady > 0.0).map(|total| left(total).saturating_sub(under_way)),
         }
     }
 
@@ -148,9 +149,14 @@ trait Display {
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(total: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        bar.set_style(style("{wide_bar} {human_pos}/{human_len} · {msg}"));
+    fn new(total: Option<u64>) -> Self {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+        let shown = if total.is_some() {
+            "{wide_bar} {human_pos}/{human_len} · {msg}"
+        } else {
+            "{spinner} {human_pos} · {msg}"
+        };
+        bar.set_style(style(shown));
         Self(bar)
     }
 }
@@ -174,7 +180,8 @@ impl Display for Plain {
     fn update(&mut self, state: &State) {
         if Instant::now() >= self.next {
             self.next = Instant::now() + PLAIN_EVERY;
-            console::say!("{}/{} · {}", state.settled, state.total, state.line());
+            let total = state.total.map_or_else(String::new, |total| format!("/{total}"));
+            console::say!("{}{total} · {}", state.settled, state.line());
         }
     }
 
@@ -259,7 +266,7 @@ mod tests {
         let state = |now: f64| {
             let batches = arrivals.iter().filter(|at| **at <= now + 1e-6).count();
             progress.rows.store(32 * batches as u64, Ordering::Relaxed);
-            (now, State::read(&(0..total), &progress, &mut meter, Duration::from_secs_f64(now)))
+            (now, State::read(&(0..total).into(), &progress, &mut meter, Duration::from_secs_f64(now)))
         };
         looks.map(state).collect()
     }
@@ -295,12 +302,12 @@ mod tests {
     #[test]
     fn a_line_tells_rates_eta_and_failures() {
         let eta = Some(Duration::from_secs(30));
-        let state = State { total: 100, settled: 40, failures: 3, recent: 2.0, overall: 1.5, eta };
+        let state = State { total: Some(100), settled: 40, failures: 3, recent: 2.0, overall: 1.5, eta };
         assert_eq!(state.line(), "2.0 images/s (1.5 overall) · ETA 30 seconds · 3 failed");
         assert!(State { eta: None, ..state }.line().contains("ETA – ·"));
         let mut meter = Meter { arrivals: VecDeque::from([(Duration::ZERO, 0), (Duration::from_secs(1 << 40), 1)]) };
         let (progress, now) = (Progress::default(), Duration::from_secs(1 << 40));
         progress.rows.store(1, Ordering::Relaxed);
-        assert!(State::read(&(0..u64::MAX), &progress, &mut meter, now).eta.is_some());
+        assert!(State::read(&(0..u64::MAX).into(), &progress, &mut meter, now).eta.is_some());
     }
 }

@@ -13,7 +13,8 @@ use foveate::net::{self, Client};
 use foveate::pipeline::Cancel;
 use foveate::queue::{JobQueue, QueueOptions};
 use foveate::sink::RunManifest;
-use foveate::source::{FetchBackend, FetchOpener, FetchOptions};
+use foveate::source::AllowedObjects;
+use foveate::source::store::{StoreBackend, StoreOptions};
 use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
 use foveate::worker::{Batching, Engine, Traces};
@@ -107,23 +108,24 @@ pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> 
 }
 
 /// The reader of the allowed objects, if any are allowed. Makes no request.
-pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<FetchOpener>> {
+pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<AllowedObjects>> {
     let Some(first) = args.object_store.first() else { return Ok(None) };
     let stores = backends::stores();
     let scheme = first.split_once("://").map_or(first.as_str(), |(scheme, _)| scheme);
-    let takes = |store: &&FetchBackend| store.schemes().contains(&scheme);
+    let takes = |store: &&StoreBackend| store.schemes().contains(&scheme);
     let store = match stores.iter().find(takes) {
         Some(store) => store,
         // The registry's error names the feature that is not compiled in.
         None => stores.get("object-store").with_context(|| format!("--object-store {first}"))?,
     };
-    let options = FetchOptions {
-        allow: args.object_store.clone(),
+    let options = StoreOptions {
         max_bytes: args.max_bytes,
         timeout: args.download_timeout,
+        deadline: Some(args.download_timeout),
         settings: args.object_store_option.iter().cloned().collect(),
+        ..StoreOptions::default()
     };
-    Ok(Some(store.open(&options)?))
+    Ok(Some(AllowedObjects::new(store.open(&options)?, &args.object_store)?))
 }
 
 /// Connects to a queue.

@@ -14,9 +14,9 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
     let _ = match &report.published {
         Some(published) => {
             let (rows, failures) = (published.rows, published.failures);
-            writeln!(out, "{} inputs = {rows} vectors + {failures} failures", report.inputs)
+            writeln!(out, "{} inputs = {rows} vectors + {failures} failures", rows + failures)
         }
-        None => writeln!(out, "{} of {} inputs settled", report.settled, report.inputs),
+        None => writeln!(out, "{} of {} inputs settled", report.settled, number(report.inputs)),
     };
     if report.resumed > 0 {
         let _ = writeln!(out, "{} of them by earlier sessions", report.resumed);
@@ -177,6 +177,11 @@ pub(crate) fn human_duration(duration: Duration) -> String {
         s if s < 600.0 => digits(s, "s"),
         s => format!("{} h {:02} min", s as u64 / 3600, s as u64 % 3600 / 60),
     }
+}
+
+/// Formats a number of inputs for a sentence.
+pub(crate) fn number(inputs: Option<u64>) -> String {
+    inputs.map_or_else(|| "an unknown number of".to_owned(), |inputs| inputs.to_string())
 }
 
 /// Formats bytes in decimal units: `512 B`, `27.1 MB`.

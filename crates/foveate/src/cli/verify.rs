@@ -23,7 +23,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let cancel = Cancel::default();
     job::cancel_on_signal(&cancel)?;
     let (first, second) = configurations(args);
-    let listing = job::list(&first, |_| ())?;
+    let listing = job::list_again(&first)?;
 
     let download = progress::Download::new(false);
     let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };

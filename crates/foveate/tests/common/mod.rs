@@ -3,12 +3,15 @@
 // Each test file uses only some of these functions.
 #![allow(dead_code)]
 
+pub(crate) mod kills;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 pub(crate) const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/tiny");
 pub(crate) const PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/goldens/photos");
@@ -65,6 +68,20 @@ pub(crate) fn run(command: &mut Command) -> Ran {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Waits for the end of a child that a signal stops. One that hangs is killed, and the test fails.
+#[track_caller]
+pub(crate) fn ended(mut child: Child) -> ExitStatus {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    panic!("it hangs: {:?}", child.wait());
 }
 
 /// Returns every file below `folder`: its relative path and its bytes.

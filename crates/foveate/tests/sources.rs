@@ -1,0 +1,288 @@
+//! The same photos as a folder, tar shards, a zip archive, Parquet files and objects: the same vectors, and the same
+//! promises.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+#[cfg(feature = "object-store")]
+#[path = "../../../tests/support/brokers.rs"]
+mod brokers;
+mod common;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use common::kills::kill_until_done;
+use common::{PHOTOS, assert_same_tree, csv, embed, npy_rows, run};
+use foveate_testkit::{by_length, python, trials};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let trials = trials![
+        every_kind_of_input_gives_the_folders_vectors,
+        killed_runs_continue_in_the_middle_of_a_container,
+        standard_input_is_a_tar,
+        shards_of_containers_make_up_the_whole,
+        columns_travel_into_the_output,
+        a_container_cut_short_loses_only_what_is_missing,
+        a_dry_run_and_a_repeated_run_know_containers,
+    ];
+    #[cfg(feature = "object-store")]
+    let trials = [trials, trials![objects_give_the_folders_vectors_and_resume]].into_iter().flatten().collect();
+    foveate_testkit::run(trials)
+}
+
+/// Writes the photos in every form. Arguments: the folder with the photos, the folder to write to.
+const PACK: &str = r#"
+import io, json, os, sys, tarfile, zipfile
+import pyarrow as pa, pyarrow.parquet as pq
+photos, out = sys.argv[1:]
+names = sorted(os.listdir(photos))
+data = {name: open(os.path.join(photos, name), "rb").read() for name in names}
+def add(tar, name, content):
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime = len(content), 1700000000
+    tar.addfile(info, io.BytesIO(content))
+def caption(name):
+    return {"caption": "photo " + name, "url": None, "original_width": 640}
+for n, part in enumerate([names[0::2], names[1::2]]):
+    with tarfile.open(f"{out}/{n}.tar", "w") as tar:
+        for name in part:
+            add(tar, name, data[name])
+            add(tar, name.rsplit(".", 1)[0] + ".json", json.dumps(caption(name)).encode())
+for ending, mode in [("tar", "w"), ("tar.gz", "w:gz")]:
+    with tarfile.open(f"{out}/all.{ending}", mode) as tar:
+        for name in names:
+            add(tar, name, data[name])
+with zipfile.ZipFile(f"{out}/all.zip", "w") as archive:
+    for n, name in enumerate(names):
+        archive.writestr(name, data[name], zipfile.ZIP_DEFLATED if n % 2 else zipfile.ZIP_STORED)
+image = pa.array([{"bytes": data[name], "path": name} for name in names])
+captions = pa.array([caption(name)["caption"] for name in names])
+table = pa.table({"image": image, "caption": captions, "label": pa.array(range(len(names)))})
+pq.write_table(table, f"{out}/all.parquet", row_group_size=7)
+"#;
+
+/// A folder of small photos, one file that is none, and the same in every other form beside it.
+struct Packed(TempDir);
+
+impl Packed {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let photos = root.path().join("photos");
+        fs::create_dir(&photos).unwrap();
+        for photo in fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()) {
+            if fs::metadata(&photo).unwrap().len() < 60_000 {
+                fs::copy(&photo, photos.join(photo.file_name().unwrap())).unwrap();
+            }
+        }
+        fs::write(photos.join("20_no_photo.jpg"), "not a photo").unwrap();
+        let packed = python(&["pyarrow"]).args(["-c", PACK]).arg(&photos).arg(root.path()).status().unwrap();
+        assert!(packed.success());
+        Self(root)
+    }
+
+    fn path(&self, name: &str) -> OsString {
+        self.0.path().join(name).into()
+    }
+
+    /// A job over these inputs, to `output` in this folder.
+    fn job(&self, inputs: &[&str], output: &str) -> Command {
+        let mut command = embed(&self.0.path().join(output));
+        command.args(inputs.iter().map(|name| self.path(name))).args(["--json", "--batch", "4"]);
+        command
+    }
+
+    /// Vectors and reasons of a finished output.
+    fn outcome(&self, output: &str) -> (Vec<Vec<f32>>, Vec<String>) {
+        let path = self.0.path().join(output);
+        let failures = csv(&self.0.path().join(format!("{output}.failures.csv")));
+        (npy_rows(&path, 64), failures.into_iter().map(|failure| failure["reason"].clone()).collect())
+    }
+
+    fn photos(&self) -> u64 {
+        fs::read_dir(self.0.path().join("photos")).unwrap().count() as u64
+    }
+}
+
+fn every_kind_of_input_gives_the_folders_vectors() {
+    let packed = Packed::new();
+    run(&mut packed.job(&["photos"], "folder.npy")).expect(0);
+    let expected = packed.outcome("folder.npy");
+    assert_eq!((expected.0.len() as u64, expected.1.len()), (packed.photos() - 1, 1));
+    for input in ["all.tar", "all.tar.gz", "all.zip", "all.parquet"] {
+        let output = format!("{input}.npy");
+        let summary = run(&mut packed.job(&[input], &output)).expect(0).json();
+        assert_eq!((&summary["inputs"], &summary["failures"]), (&packed.photos().into(), &1.into()), "{input}");
+        assert!(packed.outcome(&output) == expected, "{input}");
+    }
+    // The order is the inputs'.
+    run(&mut packed.job(&["0.tar", "1.tar"], "shards.npy")).expect(0);
+    let (mut shards, mut folder) = (packed.outcome("shards.npy").0, expected.0);
+    shards.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    folder.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    assert!(shards == folder);
+}
+
+fn killed_runs_continue_in_the_middle_of_a_container() {
+    let packed = Packed::new();
+    for inputs in [&["0.tar", "photos", "1.tar"][..], &["all.tar.gz"], &["all.zip"], &["all.parquet"]] {
+        let (calm, wild) = (packed.0.path().join("calm"), packed.0.path().join("wild"));
+        fs::create_dir(&calm).unwrap();
+        fs::create_dir(&wild).unwrap();
+        let job = |folder: &str| {
+            let mut command = packed.job(inputs, &format!("{folder}/x.parquet"));
+            command.args(["--part-items", "16"]);
+            command
+        };
+        let started = Instant::now();
+        run(&mut job("calm")).expect(0);
+        kill_until_done(&wild, started.elapsed(), by_length(2, 8), |_| job("wild"));
+        assert_same_tree(&calm, &wild);
+        fs::remove_dir_all(calm).unwrap();
+        fs::remove_dir_all(wild).unwrap();
+    }
+}
+
+fn standard_input_is_a_tar() {
+    let packed = Packed::new();
+    run(&mut packed.job(&["all.tar"], "file.npy")).expect(0);
+    for tar in ["all.tar", "all.tar.gz"] {
+        let mut command = embed(&packed.0.path().join("in.npy"));
+        command.args(["-", "--overwrite"]).stdin(Stdio::from(fs::File::open(packed.path(tar)).unwrap()));
+        run(&mut command).expect(0);
+        assert!(packed.outcome("in.npy") == packed.outcome("file.npy"), "{tar}");
+    }
+}
+
+fn shards_of_containers_make_up_the_whole() {
+    let packed = Packed::new();
+    let inputs = ["0.tar", "1.tar", "all.zip"];
+    run(&mut packed.job(&inputs, "whole.npy")).expect(0);
+    let whole = packed.outcome("whole.npy");
+    let mut parts = (Vec::new(), Vec::new());
+    for shard in ["0/2", "1/2"] {
+        run(packed.job(&inputs, "part.npy").args(["--shard", shard])).expect(0);
+        let (vectors, reasons) = packed.outcome(&format!("part-0000{}-of-00002.npy", &shard[..1]));
+        parts.0.extend(vectors);
+        parts.1.extend(reasons);
+    }
+    assert!(parts == whole);
+    run(packed.job(&inputs, "x.npy").args(["--shard", "0/2", "--limit", "3"]))
+        .expect_error(2, "a limit and a shard cannot be combined");
+}
+
+const CAPTIONS: &str = "
+import sys, pyarrow.parquet as pq
+table = pq.read_table(sys.argv[1])
+for row in table.select(table.column_names[5:]).to_pylist():
+    print(*row.values(), sep='|')";
+
+fn columns_travel_into_the_output() {
+    let packed = Packed::new();
+    let captions = |output: &str| {
+        let printed = python(&["pyarrow"]).args(["-c", CAPTIONS]).arg(packed.path(output)).output().unwrap();
+        String::from_utf8(printed.stdout).unwrap()
+    };
+    run(packed.job(&["0.tar"], "tar.parquet").args(["--columns", "original_width,caption,url"])).expect(0);
+    assert!(
+        captions("tar.parquet").starts_with("640|photo 05_chelsea_420_odd.jpg|None\n"),
+        "{}",
+        captions("tar.parquet")
+    );
+    run(packed.job(&["all.parquet"], "table.parquet").args(["--columns", "caption,label"])).expect(0);
+    assert!(captions("table.parquet").starts_with("photo 05_chelsea_420_odd.jpg|0\n"), "{}", captions("table.parquet"));
+    for (inputs, output, says) in [
+        ("0.tar", "x.npy", "sink npy cannot store columns; parquet can"),
+        ("photos", "x.parquet", "no input can carry columns along"),
+        ("0.tar", "y.parquet", "embedding"),
+    ] {
+        let columns = if says == "embedding" { "embedding" } else { "caption" };
+        run(packed.job(&[inputs], output).args(["--columns", columns])).expect_error(2, says);
+        assert!(!Path::new(&packed.path(output)).exists());
+    }
+}
+
+fn a_container_cut_short_loses_only_what_is_missing() {
+    let packed = Packed::new();
+    let whole = fs::read(packed.path("all.tar")).unwrap();
+    fs::write(packed.path("cut.tar"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(packed.path("none.tar"), "not a tar").unwrap();
+    run(&mut packed.job(&["all.tar"], "whole.npy")).expect(0);
+    run(&mut packed.job(&["1.tar"], "after.npy")).expect(0);
+    let (whole, after) = (packed.outcome("whole.npy").0, packed.outcome("after.npy"));
+    for cut in ["cut.tar", "none.tar", "missing.tar"] {
+        // A path that was typed is checked before anything else, a listed one is an input with an outcome.
+        let list = packed.path("list");
+        fs::write(&list, format!("{}\n{}\n", packed.path(cut).display(), packed.path("1.tar").display())).unwrap();
+        let output = format!("{cut}.npy");
+        let mut command = packed.job(&[], &output);
+        run(command.arg("--from-list").arg(&list)).expect(0);
+        let (vectors, reasons) = packed.outcome(&output);
+        let (readable, others) = vectors.split_at(vectors.len() - after.0.len());
+        assert!(whole.starts_with(readable) && others == after.0, "{cut}: {reasons:?}");
+        assert_eq!((readable.is_empty(), reasons.len()), (cut != "cut.tar", 1 + after.1.len()), "{cut}: {reasons:?}");
+    }
+}
+
+fn a_dry_run_and_a_repeated_run_know_containers() {
+    let packed = Packed::new();
+    let dry = run(packed.job(&["all.zip", "photos"], "x.npy").arg("--dry-run")).expect(0).json();
+    assert_eq!((&dry["inputs"], &dry["kinds"]["zip"]), (&serde_json::Value::Null, &1.into()), "{dry}");
+    let first = run(&mut packed.job(&["all.zip"], "x.npy")).expect(0).json();
+    let again = run(&mut packed.job(&["all.zip"], "x.npy")).expect(0).json();
+    assert_eq!((&again["status"], &again["inputs"]), (&"already complete".into(), &first["inputs"]));
+    let other = fs::read(packed.path("all.parquet")).unwrap();
+    fs::write(packed.path("all.zip"), other).unwrap();
+    run(&mut packed.job(&["all.zip"], "x.npy")).expect_error(1, "inputs");
+}
+
+#[cfg(feature = "object-store")]
+const FILL: &str = r#"
+import boto3, os, sys
+endpoint, folder = sys.argv[1:]
+s3 = boto3.client("s3", endpoint_url=endpoint, region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
+s3.create_bucket(Bucket="photos", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+for name in os.listdir(f"{folder}/photos"):
+    s3.upload_file(f"{folder}/photos/{name}", "photos", f"p/{name}")
+for name in ["all.tar", "all.zip", "all.parquet"]:
+    s3.upload_file(f"{folder}/{name}", "photos", f"packed/{name}")
+"#;
+
+#[cfg(feature = "object-store")]
+fn objects_give_the_folders_vectors_and_resume() {
+    let packed = Packed::new();
+    let server = brokers::AwsServer::start();
+    let filled = python(&["boto3"]).args(["-c", FILL, &server.endpoint()]).arg(packed.0.path()).status().unwrap();
+    assert!(filled.success());
+    let job = |input: &str, output: &str| {
+        let mut command = embed(&packed.0.path().join(output));
+        command
+            .args([input, "--json", "--batch", "4", "--store-option"])
+            .arg(format!("endpoint={}", server.endpoint()));
+        command.args(["--store-option", "region=eu-central-1"]);
+        command.envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
+        command
+    };
+    run(&mut packed.job(&["photos"], "folder.npy")).expect(0);
+    let inputs = ["s3://photos/p/", "s3://photos/p/*.jpg", "s3://photos/packed/all.tar", "s3://photos/packed/*.zip"];
+    for input in inputs.into_iter().chain(["s3://photos/packed/all.parquet"]) {
+        run(job(input, "x.npy").arg("--overwrite")).expect(0);
+        assert!(packed.outcome("x.npy") == packed.outcome("folder.npy"), "{input}");
+    }
+    let wild = packed.0.path().join("wild");
+    fs::create_dir(&wild).unwrap();
+    let started = Instant::now();
+    run(&mut job("s3://photos/packed/all.tar", "calm.npy")).expect(0);
+    kill_until_done(&wild, started.elapsed(), by_length(2, 6), |_| job("s3://photos/packed/all.tar", "wild/x.npy"));
+    assert!(packed.outcome("wild/x.npy") == packed.outcome("calm.npy"));
+    run(&mut job("s3://photos/nothing/", "none.npy")).expect_error(2, "no object has this name or prefix");
+    let mut gone = common::foveate();
+    gone.args(["embed", "--model", common::TINY, "-o"]).arg(packed.path("gone.npy")).arg("s3://nobody/p/");
+    gone.envs([("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
+    let refused = run(&mut gone);
+    assert!(refused.code != 0 && refused.stderr.contains("s3://nobody"), "{}", refused.stderr);
+}
