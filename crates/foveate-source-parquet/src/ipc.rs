@@ -58,6 +58,7 @@ impl IpcBatches {
     fn read(&mut self, head: &Head) -> Result<Option<RecordBatch>, FetchError> {
         let bytes = self.messages.read(head)?;
         let block = Block::new(0, head.len as i32, head.body as i64);
+        head.check_inflated(&bytes[head.len as usize..])?;
         match head.message()?.header_type() {
             MessageHeader::RecordBatch => self.decoder.read_record_batch(&block, &bytes).map_err(damaged),
             MessageHeader::DictionaryBatch => {
@@ -159,6 +160,26 @@ impl Messages {
 impl Head {
     fn message(&self) -> Result<Message<'_>, FetchError> {
         root_as_message(&self.metadata).map_err(damaged)
+    }
+
+    /// Checks what the buffers of a compressed `body` claim to inflate to, because the library takes memory for that.
+    fn check_inflated(&self, body: &[u8]) -> Result<(), FetchError> {
+        let message = self.message()?;
+        let dictionary = || message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data());
+        let batch = message.header_as_record_batch().or_else(dictionary);
+        let buffers = batch.filter(|batch| batch.compression().is_some()).and_then(|batch| batch.buffers());
+        // A buffer begins with its length, or with -1 if it is not compressed.
+        let claim = |offset: i64| {
+            let start = body.get(usize::try_from(offset).ok()?..)?.first_chunk()?;
+            u64::try_from(i64::from_le_bytes(*start)).ok()
+        };
+        let claims = buffers.into_iter().flatten().filter_map(|buffer| claim(buffer.offset()));
+        match claims.fold(0, u64::saturating_add) {
+            bytes if bytes > MOST_BATCH => Err(damaged(format!(
+                "a record batch claims to inflate to {bytes} bytes, more than {MOST_BATCH}; write smaller ones"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The rows of a record batch; `None` for another message.

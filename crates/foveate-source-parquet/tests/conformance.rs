@@ -312,6 +312,20 @@ fn other_files_are_refused() {
     });
 }
 
+#[test]
+fn memory_is_not_taken_for_what_a_buffer_claims() {
+    const LZ4_FRAME: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.arrow");
+    write_ipc(&path, &table(binary()), true, Some(CompressionType::LZ4_FRAME));
+    let mut bytes = fs::read(&path).unwrap();
+    let frame = bytes.windows(4).position(|four| four == LZ4_FRAME).expect("a compressed buffer");
+    bytes[frame - 8..frame].copy_from_slice(&(13_u64 << 40).to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let reason = refusal(&path, &options(None, None, &[]));
+    assert!(reason.starts_with("a record batch claims to inflate to 14293651161088 bytes"), "{reason}");
+}
+
 /// The sequence of outcomes: contents, and at the end perhaps an error.
 fn outcomes(path: &Path, skip: u64) -> Vec<Result<Vec<u8>, String>> {
     let formats = registry();
