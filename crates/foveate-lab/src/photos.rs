@@ -257,15 +257,9 @@ fn forget(_: &Path) -> std::io::Result<()> {
 
 /// Reads an item into `bytes`, or says why that fails.
 fn read(fetch: &mut dyn Fetch, item: &Item, content: Content, bytes: &mut Vec<u8>) -> Result<(), String> {
-    match (&item.fault, content) {
-        (Some(fault), _) => Err(fault.clone()),
-        (None, Content::Failed(error)) => Err(error_chain(&error)),
-        (None, Content::Read(read)) => {
-            bytes.clear();
-            bytes.extend_from_slice(&read);
-            Ok(())
-        }
-        (None, Content::Unread) => fetch.fetch(item, bytes).map_err(|error| error_chain(&error)),
+    match &item.fault {
+        Some(fault) => Err(fault.clone()),
+        None => content.read_into(item, fetch, bytes).map_err(|error| error_chain(&error)),
     }
 }
 

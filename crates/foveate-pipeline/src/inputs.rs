@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foveate_sink::{Difference, InputRecord, OtherRun, RecordedInputs, RunState, SinkError, Stamp};
-use foveate_source::{Content, Delivery, Fetch, Item, Source};
+use foveate_source::{Delivery, Fetch, Item, Source};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::RunError;
@@ -53,14 +53,13 @@ fn changed(recorded: &RecordedInputs, source: &mut dyn Source, by_content: bool)
     for record in recorded.read()? {
         let next = if by_content { source.deliver()? } else { source.next_item()?.map(Delivery::unread) };
         let (record, Some(Delivery { item, content })) = (record?, next) else { break };
-        let is_same = match (&item.fault, by_content, content) {
-            (Some(_), _, _) => record.stamp.is_none(),
-            (None, true, Content::Read(bytes)) => record.xxh3 == Some(xxh3_64(&bytes)),
-            (None, true, Content::Failed(_)) => record.xxh3.is_none(),
-            (None, true, Content::Unread) => {
-                record.xxh3 == fetch.fetch(&item, &mut bytes).ok().map(|()| xxh3_64(&bytes))
+        let is_same = match (&item.fault, by_content) {
+            (Some(_), _) => record.stamp.is_none(),
+            (None, true) => {
+                let read = content.read_into(&item, fetch.as_mut(), &mut bytes);
+                record.xxh3 == read.ok().map(|()| xxh3_64(&bytes))
             }
-            (None, false, _) => record.stamp == stamp(fetch.as_mut(), &item),
+            (None, false) => record.stamp == stamp(fetch.as_mut(), &item),
         };
         if !is_same {
             changed.add(record.id);

@@ -61,16 +61,12 @@ pub fn read(source: &mut dyn Source) -> Vec<(Item, Result<Vec<u8>, String>)> {
     let mut fetch = open_fetch(source);
     let next = || source.deliver().unwrap_or_else(|error| panic!("delivering: {error}"));
     let read = |Delivery { item, content }: Delivery| {
-        let bytes = match (&item.fault, content) {
-            (Some(fault), _) => Err(fault.clone()),
-            (None, Content::Read(bytes)) => Ok(bytes.to_vec()),
-            (None, Content::Failed(error)) => Err(error.to_string()),
-            (None, Content::Unread) => {
-                let mut bytes = Vec::new();
-                fetch.fetch(&item, &mut bytes).map(|()| bytes).map_err(|error| error.to_string())
-            }
+        let mut bytes = Vec::new();
+        let read = match &item.fault {
+            Some(fault) => Err(fault.clone()),
+            None => content.read_into(&item, fetch.as_mut(), &mut bytes).map_err(|error| error.to_string()),
         };
-        (item, bytes)
+        (item, read.map(|()| bytes))
     };
     std::iter::from_fn(next).map(read).collect()
 }

@@ -145,6 +145,25 @@ pub enum Content {
     Failed(FetchError),
 }
 
+impl Content {
+    /// Replaces the content of `out` with the item's bytes: those that the source has read, or else those that `fetch`
+    /// reads.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    pub fn read_into(self, item: &Item, fetch: &mut dyn Fetch, out: &mut Vec<u8>) -> Result<(), FetchError> {
+        match self {
+            Self::Unread => fetch.fetch(item, out),
+            Self::Failed(error) => Err(error),
+            Self::Read(bytes) => {
+                out.clear();
+                out.extend_from_slice(&bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// An item's length in bytes and its time of modification.
 pub type Stamp = (u64, SystemTime);
 
