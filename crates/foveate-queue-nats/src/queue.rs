@@ -353,13 +353,13 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     let receipt = Receipt(message.reply.as_ref()?.to_string());
     let given = |name: &str| message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned());
     let given = given(ID).or_else(|| given(header::NATS_MESSAGE_ID.as_ref())).filter(|id| !id.is_empty());
-    let id = given.unwrap_or_else(|| format!("{}:{}", info.stream, info.stream_sequence));
     let sent = SystemTime::from(info.published);
     // A recreated stream counts from 1 again, so only the time makes the key unique.
     let since_epoch = sent.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let key = format!("{}:{}:{}", info.stream, info.stream_sequence, since_epoch.as_nanos());
     Some(Delivery {
-        id,
-        key: format!("{}:{}:{}", info.stream, info.stream_sequence, since_epoch.as_nanos()),
+        id: given.unwrap_or_else(|| key.clone()),
+        key,
         body: message.payload.to_vec(),
         received: u32::try_from(info.delivered).unwrap_or(u32::MAX),
         sent: Some(sent),

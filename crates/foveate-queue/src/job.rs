@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-/// One image to be processed, as a message: JSON, described by `schema/job.v2.json`.
+/// One image to be processed, as a message: JSON, described by `schema/job.v3.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The caller's own id, which callbacks and rows carry. Without it, the message's id is used.
     pub id: Option<String>,
+    /// What the callback's idempotency key is made of, together with the task. Without it, the id is used. A sender
+    /// whose clients choose the ids makes it from the client and the id, because two clients may choose the same one.
+    pub idempotency_key: Option<String>,
     /// The name of one of the worker's tasks.
     pub task: String,
     /// The image.
@@ -59,9 +62,12 @@ pub enum JobError {
     /// The message is a list.
     #[error("not a job: a list instead of an object")]
     List,
-    /// The id is too long or has control characters.
-    #[error("not a job: an id has 1 to {max} characters and no control characters", max = Job::MAX_ID)]
-    Id,
+    /// The id or the idempotency key is too long or has control characters.
+    #[error("not a job: {field} has 1 to {max} characters and no control characters", max = Job::MAX_ID)]
+    Id {
+        /// Which of the two.
+        field: &'static str,
+    },
     /// The metadata of a job to be sent are not JSON.
     #[error("the metadata are not JSON: {0}")]
     Metadata(#[source] Box<dyn Error + Send + Sync>),
@@ -77,6 +83,8 @@ struct Wire<'a> {
     version: Number,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<String>,
     task: Option<String>,
     image: ImageRef,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +106,7 @@ enum WireCallback {
 
 impl Job {
     /// The latest version of messages. Jobs without its fields are written as version 1, for older workers.
-    pub const VERSION: u64 = 2;
+    pub const VERSION: u64 = 3;
     /// The task of a job that names none.
     pub const DEFAULT_TASK: &str = "embed";
     /// Most characters of an id.
@@ -107,7 +115,16 @@ impl Job {
     /// A job for the default task, without id, callback or metadata.
     pub fn new(image: ImageRef) -> Self {
         let task = Self::DEFAULT_TASK.to_owned();
-        Self { id: None, task, image, callback: None, callback_failures: false, metadata: None, traceparent: None }
+        Self {
+            id: None,
+            idempotency_key: None,
+            task,
+            image,
+            callback: None,
+            callback_failures: false,
+            metadata: None,
+            traceparent: None,
+        }
     }
 
     /// Parses a message. Unknown fields are refused, because a misspelt field would be lost silently.
@@ -129,13 +146,16 @@ impl Job {
         if !(1..=Self::VERSION).any(|known| version.as_f64() == Some(known as f64)) {
             return Err(JobError::Version(version.to_string()));
         }
-        let Wire { version: _, id, task, image, callback, callback_failures, metadata, traceparent } =
+        let Wire { version: _, id, idempotency_key, task, image, callback, callback_failures, metadata, traceparent } =
             serde_json::from_slice(body).map_err(schema)?;
-        if id.as_deref().is_some_and(|id| !Self::is_id(id)) {
-            return Err(JobError::Id);
+        for (field, value) in [("id", &id), ("idempotency_key", &idempotency_key)] {
+            if value.as_deref().is_some_and(|value| !Self::is_id(value)) {
+                return Err(JobError::Id { field });
+            }
         }
         Ok(Self {
             id,
+            idempotency_key,
             task: task.unwrap_or_else(|| Self::DEFAULT_TASK.to_owned()),
             image,
             callback: callback.map(|WireCallback::Url(url)| Callback { url }),
@@ -145,7 +165,7 @@ impl Job {
         })
     }
 
-    /// Whether a job may have this id.
+    /// Whether a job may have this id, or this idempotency key.
     pub fn is_id(id: &str) -> bool {
         (1..=Self::MAX_ID).contains(&id.chars().count()) && !id.chars().any(char::is_control)
     }
@@ -157,11 +177,25 @@ impl Job {
     pub fn to_json(&self) -> Result<Vec<u8>, JobError> {
         let failed = |error: serde_json::Error| JobError::Metadata(error.into());
         let metadata = self.metadata.as_deref().map(serde_json::from_str).transpose().map_err(failed)?;
-        let Self { id, task, image, callback, callback_failures, traceparent, .. } = self.clone();
+        let Self { id, idempotency_key, task, image, callback, callback_failures, traceparent, .. } = self.clone();
         let callback = callback.map(|Callback { url }| WireCallback::Url(url));
-        let version = if callback_failures { 2 } else { 1 }.into();
+        let version = match (&idempotency_key, callback_failures) {
+            (Some(_), _) => 3,
+            (None, true) => 2,
+            (None, false) => 1,
+        };
         let callback_failures = callback_failures.then_some(true);
-        let wire = Wire { version, id, task: Some(task), image, callback, callback_failures, metadata, traceparent };
+        let wire = Wire {
+            version: version.into(),
+            id,
+            idempotency_key,
+            task: Some(task),
+            image,
+            callback,
+            callback_failures,
+            metadata,
+            traceparent,
+        };
         serde_json::to_vec(&wire).map_err(failed)
     }
 }
@@ -179,15 +213,19 @@ mod tests {
         assert_eq!(String::from_utf8(job.to_json().unwrap()).unwrap(), FULL);
         let text = String::from_utf8(Job { callback_failures: true, ..job.clone() }.to_json().unwrap()).unwrap();
         assert!(text.starts_with(r#"{"version":2,"#), "{text}");
-        assert_eq!(Job::parse(text.as_bytes()).unwrap(), Job { callback_failures: true, ..job });
+        assert_eq!(Job::parse(text.as_bytes()).unwrap(), Job { callback_failures: true, ..job.clone() });
+        let keyed = Job { idempotency_key: Some("of a client".to_owned()), ..job };
+        let text = String::from_utf8(keyed.to_json().unwrap()).unwrap();
+        assert!(text.starts_with(r#"{"version":3,"#), "{text}");
+        assert_eq!(Job::parse(text.as_bytes()).unwrap(), keyed);
     }
 
     #[test]
     fn what_is_no_job_is_told_why() {
         let refused = |body: &str| Job::parse(body.as_bytes()).unwrap_err().to_string();
         assert_eq!(
-            refused(r#"{"version":3,"image":{"sound":"x"}}"#),
-            "job of version 3; this worker knows versions 1 to 2"
+            refused(r#"{"version":4,"image":{"sound":"x"}}"#),
+            "job of version 4; this worker knows versions 1 to 3"
         );
         assert!(refused("").starts_with("not a job: EOF"));
         assert_eq!(refused(r#" [1, "id", "embed", {"url": "u"}]"#), "not a job: a list instead of an object");
@@ -197,6 +235,8 @@ mod tests {
         assert!(
             refused("{\"version\":1,\"image\":{\"url\":\"u\"},\"id\":\"a\\nb\"}").contains("no control characters")
         );
-        assert!(refused(r#"{"version":1,"image":{"url":"u"},"id":""}"#).contains("1 to 256 characters"));
+        assert!(refused(r#"{"version":1,"image":{"url":"u"},"id":""}"#).contains("id has 1 to 256 characters"));
+        let keyed = r#"{"version":3,"image":{"url":"u"},"idempotency_key":""}"#;
+        assert!(refused(keyed).contains("idempotency_key has 1 to 256 characters"));
     }
 }

@@ -1,4 +1,4 @@
-//! `schema/job.v2.json` and [`Job::parse`] accept the same messages. The reference is another implementation of JSON
+//! `schema/job.v3.json` and [`Job::parse`] accept the same messages. The reference is another implementation of JSON
 //! Schema, Python's `jsonschema`.
 
 #![expect(clippy::unwrap_used, reason = "tests, their helpers included")]
@@ -13,10 +13,12 @@ fn main() -> ExitCode {
     run(trials![the_schema_and_the_parser_agree,])
 }
 
-const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/job.v2.json");
+const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/job.v3.json");
 const JUDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema.py");
 
-const VALUES: [&str; 24] = [
+const FIELDS: [&str; 9] =
+    ["id", "idempotency_key", "task", "callback", "callback_failures", "metadata", "traceparent", "calback", "Version"];
+const VALUES: [&str; 25] = [
     "null",
     "true",
     "0",
@@ -24,6 +26,7 @@ const VALUES: [&str; 24] = [
     "1.0",
     "1e0",
     "2",
+    "4",
     "-1",
     "1e400",
     "\"\"",
@@ -55,7 +58,7 @@ fn messages() -> Vec<String> {
     for value in VALUES {
         messages.push(format!(r#"{{"version": {value}, "image": {{"url": "u"}}}}"#));
         messages.push(format!(r#"{{"version": 1, "image": {value}}}"#));
-        for field in ["id", "task", "callback", "callback_failures", "metadata", "traceparent", "calback", "Version"] {
+        for field in FIELDS {
             messages.push(format!(r#"{{"version": 1, "image": {{"object": "o"}}, "{field}": {value}}}"#));
         }
     }

@@ -238,9 +238,11 @@ fn messages(
             let detail = format!("input {index} has bytes, and a job in a queue names its image");
             return Err(Problem::impossible(detail, "name a URL, or leave the callback out"));
         };
-        let job = Job { id: Some(id.clone()), ..job(image) };
+        let idempotency_key = client.idempotency_key(id);
+        let message_id = idempotency_key.clone().unwrap_or_else(|| id.clone());
+        let job = Job { id: Some(id.clone()), idempotency_key, ..job(image) };
         let body = job.to_json().map_err(|error| Problem::malformed(error.to_string()))?;
-        Ok(Message { id: client.message_id(id), body })
+        Ok(Message { id: message_id, body })
     };
     ids.iter().zip(images).enumerate().map(message).collect()
 }

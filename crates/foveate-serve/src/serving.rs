@@ -80,12 +80,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The broker's id of the job with this id. It differs by client, because two clients may choose the same id, and
-    /// the broker would drop the second job.
-    pub(crate) fn message_id(&self, id: &str) -> String {
-        let Some(key) = self.key else { return id.to_owned() };
-        let digest = Sha256::new().chain_update(key).chain_update(id).finalize();
-        digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    /// Returns what identifies the job with this id among all clients' jobs; `None` if the id does. Two clients may
+    /// choose the same id: the broker would drop the second job, and a receiver of both its callback.
+    pub(crate) fn idempotency_key(&self, id: &str) -> Option<String> {
+        let digest = Sha256::new().chain_update(self.key?).chain_update(id).finalize();
+        Some(digest[..16].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 

@@ -188,6 +188,9 @@ fn clients_that_choose_one_key_do_not_get_in_each_others_way() {
     assert_eq!((one_0, one_1), (again_0, again_1), "what one client sends again is known again");
     assert!(one_0 != one_1 && other_0 != other_1 && one_0 != other_0 && one_1 != other_1, "{ids:?}");
     assert!(ids.iter().all(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())), "{ids:?}");
-    let jobs: Vec<_> = delivered.iter().map(|delivery| Job::parse(&delivery.body).unwrap().id.unwrap()).collect();
+    let jobs: Vec<_> = delivered.iter().map(|delivery| Job::parse(&delivery.body).unwrap()).collect();
+    let keys: Vec<_> = jobs.iter().map(|job| job.idempotency_key.as_deref().unwrap()).collect();
+    assert_eq!(keys, ids, "a receiver of both can tell them apart, too");
+    let jobs: Vec<_> = jobs.into_iter().map(|job| job.id.unwrap()).collect();
     assert_eq!(jobs, ["order-7-0", "order-7-1", "order-7-0", "order-7-1", "order-7-0", "order-7-1"]);
 }

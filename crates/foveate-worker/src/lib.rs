@@ -33,4 +33,6 @@ pub use setting::Setting;
 pub use stage::Stage;
 pub use task::{Batching, Picture, Task, TaskError};
 pub use traces::Traces;
-pub use worker::{Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Totals, Worker, WorkerOptions};
+pub use worker::{
+    Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Totals, Worker, WorkerOptions, callback_id,
+};

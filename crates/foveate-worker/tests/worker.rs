@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_net::webhook::{Secrets, message_id};
+use foveate_net::webhook::Secrets;
 use foveate_net::{Client, ClientOptions};
 use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{
@@ -20,7 +20,7 @@ use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, S
 use foveate_sink_npy::NpyFormat;
 use foveate_worker::{
     Backoff, Batching, Callbacks, Embedding, Engine, InFlightLimit, Output, Picture, Probe, Segments, Setting, Task,
-    TaskError, Traces, Worker, WorkerOptions,
+    TaskError, Traces, Worker, WorkerOptions, callback_id,
 };
 
 const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
@@ -159,7 +159,10 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
 
     let called = setup.called();
     let expected: BTreeSet<_> = numbered("photo", 40).chain(["/flaky/1/1".into(), "/flaky/2/2".into()]).collect();
-    assert_eq!(called.iter().cloned().collect::<BTreeSet<_>>(), expected.iter().map(|id| message_id(id)).collect());
+    assert_eq!(
+        called.iter().cloned().collect::<BTreeSet<_>>(),
+        expected.iter().map(|id| callback_id("embed", id)).collect()
+    );
     assert_eq!(called.len(), expected.len(), "each once");
 
     let dead = setup.dead();
@@ -240,7 +243,7 @@ fn a_callback_is_signed_and_carries_what_the_caller_needs() {
     );
     assert_eq!(text, expected);
     let secrets = Secrets::parse(SECRET).unwrap();
-    assert_eq!(calls[0].id, message_id("mine"));
+    assert_eq!(calls[0].id, callback_id("embed", "mine"));
     assert_eq!(
         (calls[0].traceparent.as_str(), JOINED.lock().unwrap().as_slice()),
         ("00-ours-01", &["00-theirs-01".to_owned()][..])
@@ -273,7 +276,10 @@ fn a_failure_is_posted_if_the_job_asks_for_it() {
     );
     let secrets = Secrets::parse(SECRET).unwrap();
     assert_eq!(told.signature, secrets.sign(&told.id, told.timestamp.parse().unwrap(), &told.body));
-    assert!(told.id != message_id("told") && calls.iter().all(|call| call.id == told.id), "one key, not the result's");
+    assert!(
+        told.id != callback_id("embed", "told") && calls.iter().all(|call| call.id == told.id),
+        "one key, not the result's"
+    );
 }
 
 /// At 5 images a second, 100 take 20 s; a message that is held longer than its lease of 1 s comes back.

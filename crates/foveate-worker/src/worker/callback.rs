@@ -191,13 +191,20 @@ fn failure(NetError { reason, transient, retry_after, rule, .. }: NetError) -> F
     Failure { stage: Stage::Callback, reason, transient, retry_after, setting }
 }
 
+/// Returns the `webhook-id` of the result of `task` for the job with this idempotency key.
+pub fn callback_id(task: &str, key: &str) -> String {
+    // A key has no control character.
+    message_id(&format!("{task}\n{key}"))
+}
+
 impl Call {
-    /// The idempotency key. A job that failed may be put back and succeed, so each failure has its own.
+    /// The idempotency key. Two tasks may process one image under one id, so the task is a part of it. A job that
+    /// failed may be put back and succeed, so each failure has its own.
     fn id(&self) -> String {
-        let Ticket { id, delivery, .. } = &*self.ticket;
+        let Ticket { idempotency_key: key, task, delivery, .. } = &*self.ticket;
         match self.failure {
-            None => message_id(id),
-            Some(_) => message_id(&format!("{id} failed as {}", delivery.key)),
+            None => callback_id(task, key),
+            Some(_) => callback_id(task, &format!("{key} failed as {}", delivery.key)),
         }
     }
 }
@@ -237,4 +244,16 @@ fn result_body(ticket: &Ticket, output: &Output, encoding: Encoding) -> Result<V
 fn failure_body(ticket: &Ticket, failure: &Failure) -> Result<Vec<u8>, serde_json::Error> {
     let error = WireError { stage: failure.stage.name(), reason: &failure.reason };
     serde_json::to_vec(&Wire { error: Some(error), ..Wire::of(ticket)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_two_tasks_for_one_job_have_two_keys() {
+        let [embed, classify] = ["embed", "classify"].map(|task| callback_id(task, "order-7"));
+        assert_ne!(embed, classify);
+        assert_ne!(callback_id("a", "b"), callback_id("ab", ""));
+    }
 }

@@ -57,6 +57,7 @@ impl Intake {
             hold,
             queue,
             delivery,
+            idempotency_key: job.and_then(|job| job.idempotency_key.clone()).unwrap_or_else(|| id.clone()),
             id,
             task: job.map(|job| job.task.clone()).unwrap_or_default(),
             server: job.and_then(|job| server(&job.image)),

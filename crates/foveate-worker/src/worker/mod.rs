@@ -46,7 +46,7 @@ use segments::SegmentWriter;
 use settler::Settler;
 
 pub use backoff::Backoff;
-pub use callback::Callbacks;
+pub use callback::{Callbacks, callback_id};
 pub use in_flight_limit::InFlightLimit;
 pub use options::WorkerOptions;
 pub use segments::{SegmentOpener, Segments};

@@ -17,6 +17,8 @@ pub(super) struct Ticket {
     pub(super) delivery: Arc<Delivery>,
     /// The job's id, or the message's.
     pub(super) id: String,
+    /// The job's idempotency key, or else the id.
+    pub(super) idempotency_key: String,
     pub(super) task: String,
     /// The server that the image is on.
     pub(super) server: Option<String>,

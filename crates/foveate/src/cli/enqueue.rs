@@ -176,6 +176,7 @@ impl<'a> Feed<'a> {
         }
         Ok(Job {
             id: Some(id),
+            idempotency_key: None,
             task: args.task.clone(),
             callback: args.callback.clone().map(|url| Callback { url }),
             callback_failures: args.callback_failures,

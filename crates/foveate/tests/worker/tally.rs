@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use foveate::net::webhook::{Secrets, message_id};
+use foveate::net::webhook::Secrets;
 use foveate::queue::DeadLetter;
+use foveate::worker::callback_id;
 use foveate_photo_server::Call;
 use serde_json::Value;
 
@@ -39,7 +40,7 @@ impl Tally {
         let mut called: BTreeMap<String, Vec<Call>> = BTreeMap::new();
         for call in stage.photos.callbacks().calls().into_iter().filter(Call::is_taken) {
             let Told { id, .. } = Told::read(&call);
-            assert_eq!(call.id, message_id(&id), "the same for the same message");
+            assert_eq!(call.id, callback_id("embed", &id), "the same for the same message");
             assert_eq!(call.signature, secrets.sign(&call.id, call.timestamp.parse().unwrap(), &call.body));
             called.entry(id).or_default().push(call);
         }
