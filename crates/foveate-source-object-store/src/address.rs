@@ -64,7 +64,9 @@ impl Place {
                 // The library would silently drop such parts.
                 let edges = key.starts_with('/') || key.ends_with('/');
                 let strict = Path::parse(key).ok().filter(|_| !edges);
-                strict.ok_or_else(|| refused("has a key with an empty, . or .. part or a control character"))
+                strict.ok_or_else(|| {
+                    refused("has a key with an empty, . or .. part or a control character; copy it to another key")
+                })
             }
         }
     }

@@ -9,6 +9,8 @@ use object_store::client::{HttpClient, HttpConnector};
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
 
+use crate::keys::Listed;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Shares one client, and so its connections.
@@ -37,6 +39,6 @@ impl Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(self.0.clone()))
+        Ok(HttpClient::new(Listed(self.0.clone())))
     }
 }

@@ -8,6 +8,7 @@ mod bucket;
 mod connect;
 mod core;
 mod errors;
+mod keys;
 mod pace;
 mod read;
 mod retry;

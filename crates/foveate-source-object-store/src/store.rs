@@ -11,6 +11,7 @@ use crate::ahead::Ahead;
 use crate::blob::ObjectBlob;
 use crate::core::Core;
 use crate::errors::Failure;
+use crate::keys;
 use crate::read::{Alone, version};
 use crate::retry::Attempts;
 
@@ -59,16 +60,20 @@ impl Store for ObjectStores {
             let why = format!("{}: a web server's files cannot be listed; name them one by one", shown(prefix));
             return Err(SourceError::Invalid(why));
         };
-        let (mut order, mut token) = (Order::default(), None);
+        let (mut last, mut token) = (None::<String>, None);
         loop {
             let page = self.core.block_on(self.page(pages.as_ref(), &place, token.clone())).map_err(failed)?;
             for meta in page.result.objects {
-                let key = meta.location.as_ref();
-                match order.check(key, meta.size) {
-                    Found::Next => each(Object { address: place.sibling(key), version: version(&meta) })?,
-                    Found::Marker => {}
-                    Found::Disorder => return Err(SourceError::Invalid(disorder(&place.sibling(key)))),
+                let key = keys::key(&meta.location);
+                let address = place.sibling(&key);
+                if last.as_ref().is_some_and(|last| last.as_str() >= key.as_ref()) {
+                    return Err(SourceError::Invalid(disorder(&address)));
                 }
+                // An empty object whose key ends in a slash is a folder's placeholder.
+                if meta.size > 0 || !key.ends_with('/') {
+                    each(Object { address, version: version(&meta) })?;
+                }
+                last = Some(key.into_owned());
             }
             match page.page_token.filter(|next| !next.is_empty()) {
                 None => return Ok(()),
@@ -119,31 +124,6 @@ fn disorder(address: &str) -> String {
     format!("{address}: the store does not list in the order of keys; list its objects once and name them in a file")
 }
 
-/// The order of a listing.
-#[derive(Default)]
-struct Order(Option<String>);
-
-enum Found {
-    Next,
-    /// A folder's placeholder, an empty object whose key ends in a slash. The library takes the slash away.
-    Marker,
-    Disorder,
-}
-
-impl Order {
-    fn check(&mut self, key: &str, size: u64) -> Found {
-        let is_next = |key: &str| self.0.as_deref().is_none_or(|last| key > last);
-        let marker = format!("{key}/");
-        let (found, key) = match (is_next(key), size) {
-            (true, _) => (Found::Next, key.to_owned()),
-            (false, 0) if is_next(&marker) => (Found::Marker, marker),
-            _ => return Found::Disorder,
-        };
-        self.0 = Some(key);
-        found
-    }
-}
-
 /// Reads single objects.
 struct ObjectFetch {
     core: Arc<Core>,
@@ -173,24 +153,5 @@ impl Fetch for ObjectFetch {
         let head = Place::parse(&object.address).ok()?.kind != Kind::Web;
         let examined = self.core.block_on(async { self.core.target(&object).await?.examine(head).await });
         examined.ok()?.stamp()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_in_order_pass_and_others_do_not() {
-        let order = |keys: &[(&str, u64)]| {
-            let mut order = Order::default();
-            keys.iter().map(|(key, size)| order.check(key, *size)).collect::<Vec<_>>()
-        };
-        assert!(matches!(order(&[("a", 1), ("a-b", 0), ("a/b", 7), ("b", 1)])[..], [Found::Next, ..]));
-        assert!(matches!(order(&[("a", 1), ("a", 1)])[..], [Found::Next, Found::Disorder]));
-        assert!(matches!(order(&[("b", 1), ("a", 1)])[..], [Found::Next, Found::Disorder]));
-        // The marker `sub/` comes after `sub-b`.
-        let marked = order(&[("sub-b", 1), ("sub", 0), ("sub/a", 1), ("sub/b", 1)]);
-        assert!(matches!(marked[..], [Found::Next, Found::Marker, Found::Next, Found::Next]));
     }
 }
