@@ -1,6 +1,7 @@
 //! Compressed streams: gzip members and Zstandard frames, laid end to end. What follows them and is neither is ignored,
 //! as by the tools of the same names.
 
+use std::error::Error;
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::GzDecoder;
@@ -44,9 +45,16 @@ impl Compression {
     pub(crate) fn decode(self, source: impl BufRead + Send + 'static) -> Box<dyn Read + Send> {
         match self {
             Self::Gzip => Box::new(Gzip(Some(GzDecoder::new(source)))),
-            Self::Zstd => Box::new(Zstd { source, frame: FrameDecoder::new(), is_open: false }),
+            Self::Zstd => Box::new(Zstd { source, frame: FrameDecoder::new(), is_open: false, cut: None }),
         }
     }
+}
+
+/// Whether a decoder's error is that its stream ended.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    let is_end = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+    is_end(error) || causes.any(|cause| cause.downcast_ref().is_some_and(is_end))
 }
 
 /// `None` after the last member.
@@ -73,20 +81,24 @@ struct Zstd<R> {
     frame: FrameDecoder,
     /// Whether `frame` has begun and has bytes left.
     is_open: bool,
+    /// How the source ended in the middle of a frame, until the bytes before are read.
+    cut: Option<io::Error>,
 }
 
 impl<R: BufRead> Read for Zstd<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.is_open || self.open()? {
             while self.frame.can_collect() == 0 && !self.frame.is_finished() {
-                let block = BlockDecodingStrategy::UptoBlocks(1);
-                self.frame.decode_blocks(&mut self.source, block).map_err(io::Error::other)?;
+                self.decode_block()?;
             }
             let read = self.frame.read(out)?;
             if read > 0 || out.is_empty() {
                 return Ok(read);
             }
-            self.close()?;
+            match self.cut.take() {
+                Some(error) => return Err(error),
+                None => self.close()?,
+            }
         }
         Ok(0)
     }
@@ -108,6 +120,20 @@ impl<R: BufRead> Zstd<R> {
             }
         }
         Ok(false)
+    }
+
+    /// Decodes a block. If the source ends there, what the blocks before gave is still to be read.
+    fn decode_block(&mut self) -> io::Result<()> {
+        /// An empty last block and a checksum, for which the decoder lets go what it keeps for later blocks.
+        const LAST: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+        let one = || BlockDecodingStrategy::UptoBlocks(1);
+        let decoded = self.frame.decode_blocks(&mut self.source, one());
+        let Err(error) = decoded.map_err(io::Error::other) else { return Ok(()) };
+        if !is_end(&error) || self.frame.decode_blocks(&LAST[..], one()).is_err() {
+            return Err(error);
+        }
+        self.cut = Some(error);
+        Ok(())
     }
 
     /// Ends a frame whose bytes are read.

@@ -1,6 +1,5 @@
 //! The bytes of a tar: decompressed, and without those that nobody wants.
 
-use std::error::Error;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +10,7 @@ use foveate_source::blob::Blob;
 use foveate_source::store::scheme_of;
 
 use crate::buffers::Buffers;
-use crate::compression::{Compression, MAGIC, sniff};
+use crate::compression::{Compression, MAGIC, is_end, sniff};
 
 /// Bytes read at once: several small members, and little of a large one, because what is read here is copied.
 const BUFFER: usize = 64 << 10;
@@ -166,13 +165,6 @@ impl Input {
         };
         lock(fault).take().unwrap_or_else(damage)
     }
-}
-
-/// Whether a decoder's error is that its stream ended.
-fn is_end(error: &io::Error) -> bool {
-    let is_end = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
-    is_end(error) || causes.any(|cause| cause.downcast_ref().is_some_and(is_end))
 }
 
 /// The storage's error, which a decoder may report as its own.

@@ -1,32 +1,30 @@
 //! Archives in memory.
 
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foveate_source::FetchError;
-use foveate_source::blob::Blob;
+use foveate_source::blob::{Blob, MemoryBlob};
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tar::{Builder, EntryType, Header};
 
-/// Bytes in memory: all of them reachable, or a stream that is read once.
-pub(crate) struct Memory {
-    pub(crate) bytes: Arc<[u8]>,
-    pub(crate) is_stream: bool,
-    /// Where the storage fails.
-    pub(crate) fails_at: Option<u64>,
+/// An archive whose storage fails at a place.
+pub(crate) struct Failing {
+    pub(crate) bytes: MemoryBlob,
+    pub(crate) at: u64,
 }
 
-impl Blob for Memory {
+impl Blob for Failing {
     fn name(&self) -> &str {
-        "memory.tar"
+        self.bytes.name()
     }
 
     fn len(&self) -> Option<u64> {
-        (!self.is_stream).then_some(self.bytes.len() as u64)
+        self.bytes.len()
     }
 
     fn modified(&self) -> Option<SystemTime> {
@@ -38,14 +36,8 @@ impl Blob for Memory {
     }
 
     fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
-        assert!(offset == 0 || !self.is_stream, "a stream begins at its start");
-        let bytes = Cursor::new(Arc::clone(&self.bytes));
-        let mut rest = bytes.take(self.fails_at.unwrap_or(u64::MAX));
-        io::copy(&mut (&mut rest).take(offset), &mut io::sink())?;
-        match self.fails_at {
-            Some(_) => Ok(Box::new(rest.chain(Unreachable))),
-            None => Ok(Box::new(rest)),
-        }
+        let rest = self.bytes.stream(offset)?.take(self.at.saturating_sub(offset));
+        Ok(Box::new(rest.chain(Unreachable)))
     }
 }
 
@@ -57,12 +49,14 @@ impl Read for Unreachable {
     }
 }
 
+pub(crate) const NAME: &str = "memory.tar";
+
 pub(crate) fn blob(bytes: &[u8]) -> Arc<dyn Blob> {
-    Arc::new(Memory { bytes: bytes.into(), is_stream: false, fails_at: None })
+    Arc::new(MemoryBlob::new(NAME, bytes.to_vec()))
 }
 
 pub(crate) fn stream(bytes: &[u8]) -> Arc<dyn Blob> {
-    Arc::new(Memory { bytes: bytes.into(), is_stream: true, fails_at: None })
+    Arc::new(MemoryBlob::stream_of(NAME, bytes.to_vec()))
 }
 
 /// An archive of these files.
