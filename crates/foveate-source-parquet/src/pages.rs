@@ -22,6 +22,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::ahead::{self, Ahead};
 use crate::choice::Choice;
 use crate::fault::{ZSTD, compressed, damaged, len_of};
 use crate::footer::{self, Compact, zigzag};
@@ -32,9 +33,6 @@ const BATCH_BYTES: u64 = 8 << 20;
 
 /// Most rows of a batch.
 const BATCH_ROWS: u64 = 8192;
-
-/// Bytes of a column that one request to a store brings.
-const WINDOW: u64 = 32 << 20;
 
 /// A page that is larger than this and grows more than [`MOST_GROWTH`] times by decompression is refused: it has no
 /// images.
@@ -71,7 +69,13 @@ impl ParquetBatches {
         let views = ArrowReaderMetadata::try_new(Arc::clone(&metadata), views).map_err(damaged)?;
         let counts = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()));
         let rows = counts.collect::<Result<_, _>>().map_err(|_| damaged("a row group has less than no rows"))?;
-        let pages = Pages::new(Arc::clone(blob), len);
+        let is_remote = scheme_of(blob.name().as_bytes()).is_some();
+        let parts = metadata.row_groups().iter().map(|group| {
+            // A column that cannot be read is told when its row group begins.
+            let columns = needed(group, &mask).filter_map(|column| range(column).ok());
+            columns.map(|column| column.start.min(len)..column.end.min(len)).collect()
+        });
+        let pages = Pages::new(Arc::clone(blob), len, is_remote.then(|| Ahead::new(Arc::clone(blob), parts)));
         Ok((Self { pages, metadata: views, mask, rows, next: 0, reading: None }, choice))
     }
 
@@ -80,8 +84,8 @@ impl ParquetBatches {
         self.reading = None;
         self.next = group + 1;
         let about = self.metadata.metadata().row_group(group);
-        let columns = self.columns(about).map(range).collect::<Result<Vec<_>, _>>()?;
-        self.pages.expect(columns);
+        needed(about, &self.mask).try_for_each(|column| range(column).map(drop))?;
+        self.pages.ahead(|ahead| ahead.begin(group));
         let left = self.rows[group] - row;
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.pages.clone(), self.metadata.clone())
             .with_row_groups(vec![group])
@@ -94,17 +98,12 @@ impl ParquetBatches {
         Ok(())
     }
 
-    fn columns<'a>(&'a self, group: &'a RowGroupMetaData) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
-        let columns = group.columns().iter().enumerate();
-        columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf)).map(|(_, column)| column)
-    }
-
     /// Rows of a batch of this row group. It follows from the footer alone, so that batches do not depend on where
     /// reading began.
     fn batch_rows(&self, group: usize) -> u64 {
         let about = self.metadata.metadata().row_group(group);
         let bytes = |column: &ColumnChunkMetaData| column.compressed_size().max(column.uncompressed_size());
-        let bytes = self.columns(about).map(|column| bytes(column).unsigned_abs()).fold(0, u64::saturating_add);
+        let bytes = needed(about, &self.mask).map(|column| bytes(column).unsigned_abs()).fold(0, u64::saturating_add);
         let per_row = bytes / self.rows[group].max(1);
         (BATCH_BYTES / per_row.max(1)).clamp(1, BATCH_ROWS)
     }
@@ -136,6 +135,7 @@ impl Batches for ParquetBatches {
             if row < end {
                 let batch = self.batch_rows(group);
                 let skipped = (row - first) / batch * batch;
+                self.pages.ahead(|ahead| ahead.restart(group));
                 self.begin(group, skipped)?;
                 return Ok(first + skipped);
             }
@@ -163,6 +163,12 @@ fn field_in_place(field: &Field) -> Field {
         other => other.clone(),
     };
     field.clone().with_data_type(kind)
+}
+
+/// The columns of a row group that are read.
+fn needed<'a>(group: &'a RowGroupMetaData, mask: &'a ProjectionMask) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
+    let columns = group.columns().iter().enumerate();
+    columns.filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, column)| column)
 }
 
 /// The bytes of a column within a row group, if this build can read them.
@@ -197,30 +203,19 @@ struct Pages(Arc<PagesOf>);
 struct PagesOf {
     blob: Arc<dyn Blob>,
     len: u64,
-    is_remote: bool,
-    windows: Mutex<Vec<Window>>,
+    /// For a file in a store. Pages of a local file are read one by one.
+    ahead: Option<Mutex<Ahead>>,
     /// What kept bytes from being read. The library passes errors on as text.
     failed: Mutex<Option<FetchError>>,
 }
 
-/// The bytes of a column that came last.
-struct Window {
-    column: Range<u64>,
-    start: u64,
-    bytes: Bytes,
-}
-
 impl Pages {
-    fn new(blob: Arc<dyn Blob>, len: u64) -> Self {
-        let is_remote = scheme_of(blob.name().as_bytes()).is_some();
-        Self(Arc::new(PagesOf { blob, len, is_remote, windows: Mutex::default(), failed: Mutex::default() }))
+    fn new(blob: Arc<dyn Blob>, len: u64, ahead: Option<Ahead>) -> Self {
+        Self(Arc::new(PagesOf { blob, len, ahead: ahead.map(Mutex::new), failed: Mutex::default() }))
     }
 
-    /// Prepares for reading these columns. Pages of a local file are read one by one; from a store, many at once.
-    fn expect(&self, columns: Vec<Range<u64>>) {
-        let columns = columns.into_iter().filter(|_| self.0.is_remote);
-        let windows = columns.map(|column| Window { start: column.start, column, bytes: Bytes::new() });
-        *lock(&self.0.windows) = windows.collect();
+    fn ahead<T>(&self, call: impl FnOnce(&mut Ahead) -> T) -> Option<T> {
+        self.0.ahead.as_ref().map(|ahead| call(&mut lock(ahead)))
     }
 
     /// The reason for an error of the library.
@@ -229,26 +224,12 @@ impl Pages {
     }
 
     fn read(&self, start: u64, len: u64) -> Result<Bytes, FetchError> {
-        if start.checked_add(len).is_none_or(|end| end > self.0.len) {
-            return Err(damaged(format!("it ends before byte {}", start.saturating_add(len))));
+        let end = start.saturating_add(len);
+        if end > self.0.len {
+            return Err(damaged(format!("it ends before byte {end}")));
         }
-        let mut windows = lock(&self.0.windows);
-        let Some(window) = windows.iter_mut().find(|window| window.column.contains(&start)) else {
-            return self.read_blob(start, len);
-        };
-        let have = window.start..window.start + window.bytes.len() as u64;
-        if start < have.start || start + len > have.end {
-            let end = window.column.end.min(self.0.len).min(start.saturating_add(WINDOW)).max(start + len);
-            (window.start, window.bytes) = (start, self.read_blob(start, end - start)?);
-        }
-        let at = (start - window.start) as usize;
-        Ok(window.bytes.slice(at..at + len as usize))
-    }
-
-    fn read_blob(&self, start: u64, len: u64) -> Result<Bytes, FetchError> {
-        let mut bytes = vec![0; len as usize];
-        self.0.blob.read_at(start, &mut bytes)?;
-        Ok(bytes.into())
+        let here = self.ahead(|ahead| ahead.read(start, len)).flatten();
+        here.unwrap_or_else(|| ahead::read(self.0.blob.as_ref(), start..end))
     }
 
     /// Keeps the error for [`why`](Self::why).
@@ -305,7 +286,9 @@ struct PagesFrom {
 
 impl Read for PagesFrom {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let len = self.pages.0.len.saturating_sub(self.at).min(out.len() as u64);
+        // What comes after a part read ahead would take another request.
+        let end = self.pages.ahead(|ahead| ahead.end(self.at)).flatten().unwrap_or(self.pages.0.len);
+        let len = end.saturating_sub(self.at).min(out.len() as u64);
         let bytes = self.pages.read(self.at, len).map_err(|error| self.pages.keep(error))?;
         out[..bytes.len()].copy_from_slice(&bytes);
         self.at += len;
