@@ -12,10 +12,11 @@ use foveate::embed::{EmbedOptions, EmbedRun, Found, has_cpu};
 use foveate::pipeline::{Cancel, RunError, RunReport};
 use foveate::sink::{Element, RunManifest};
 use foveate::source::container::{ContainerRegistry, format_of};
-use foveate::source::{Extent, FileFetch, Item, Listing, SourceError};
+use foveate::source::{Extent, FileFetch, Item, Listing, ListingStats, SourceError};
 use serde_json::{Value, json};
 
-use super::summary::{human_bytes, human_duration, number};
+use super::job;
+use super::summary::{self, human_bytes, human_duration, number};
 
 /// Number of inputs by kind: the extension in lower case, or why there is none.
 type Kinds = BTreeMap<String, u64>;
@@ -23,7 +24,7 @@ type Kinds = BTreeMap<String, u64>;
 /// Everything that a run would do.
 pub(crate) struct DryRun {
     kinds: Kinds,
-    left_out: Option<String>,
+    listed: ListingStats,
     inputs: Extent,
     manifest: RunManifest,
     seeded: bool,
@@ -61,7 +62,7 @@ impl DryRun {
     /// Looks at the output's place, and measures a sample.
     pub(crate) fn new(
         kinds: Kinds,
-        left_out: Option<String>,
+        listed: ListingStats,
         mut job: EmbedRun,
         options: &EmbedOptions,
         cancel: &Cancel,
@@ -70,7 +71,7 @@ impl DryRun {
         let (inputs, manifest, seeded) = (job.inputs(), job.manifest().clone(), job.is_seeded());
         let size = 2 * options.batch as u64;
         let measured = (found != Found::Complete).then(|| measure(job, size, cancel)).transpose()?;
-        Ok(Self { kinds, left_out, inputs, manifest, seeded, found, measured })
+        Ok(Self { kinds, listed, inputs, manifest, seeded, found, measured })
     }
 
     /// Returns the number of inputs; `None` if there are containers, whose members a run counts.
@@ -139,8 +140,8 @@ impl DryRun {
             None => format!("{}; the images in containers are counted as they are read", kinds.join(", ")),
         };
         line("inputs", inputs);
-        if let Some(left_out) = &self.left_out {
-            line("", left_out.clone());
+        if let Some(left_out) = job::left_out(&self.listed) {
+            line("", left_out);
         }
         let note = if self.seeded { ", generated weights" } else { "" };
         line("model", format!("{}: {} components{note}", options.model, self.manifest.dim));
@@ -166,6 +167,7 @@ impl DryRun {
             "status": "dry run",
             "inputs": self.total(),
             "kinds": self.kinds,
+            "left_out": summary::left_out(&self.listed),
             "model": options.model,
             "dim": self.manifest.dim,
             "settings": self.manifest.fingerprint,

@@ -108,7 +108,7 @@ pub(crate) fn list_again(options: &EmbedOptions) -> anyhow::Result<Listing> {
 fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
     let total = listing.total();
     if total == 0 {
-        return Ok(Some(left_out(listing).unwrap_or_else(|| "the folders and lists are empty".to_owned())));
+        return Ok(Some(left_out(listing.stats()).unwrap_or_else(|| "the folders and lists are empty".to_owned())));
     }
     if listing.extent().count() == Some(0) {
         return Ok(Some(format!("this shard or limit leaves none of {total}")));
@@ -122,8 +122,7 @@ fn nothing_to_do(listing: &mut Listing) -> anyhow::Result<Option<String>> {
 }
 
 /// Describes the files in the folders that are not inputs.
-pub(crate) fn left_out(listing: &Listing) -> Option<String> {
-    let stats = listing.stats();
+pub(crate) fn left_out(stats: &ListingStats) -> Option<String> {
     let (other, hidden, containers) = (stats.skipped_other, stats.skipped_hidden, stats.skipped_containers);
     let foreign = foreign(stats);
     (other + hidden + containers > 0 || foreign.is_some()).then(|| {

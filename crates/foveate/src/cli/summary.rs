@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use foveate::pipeline::{QueueStats, RunReport, StageReport};
 use foveate::profile::StageTotals;
+use foveate::source::ListingStats;
 use serde_json::{Value, json};
 
 /// Formats the text that is printed at a session's end.
@@ -90,7 +91,7 @@ fn queue_table(out: &mut String, queues: &[QueueStats]) {
 }
 
 /// Formats the same as JSON: durations in seconds, shares and occupancies from 0 to 1.
-pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
+pub(crate) fn json(report: &RunReport, listed: &ListingStats, output: &Path) -> Value {
     let published = report.published.as_ref();
     json!({
         "status": status(report),
@@ -100,6 +101,7 @@ pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
         "settled": report.settled,
         "vectors": published.map(|p| p.rows),
         "failures": published.map(|p| p.failures),
+        "left_out": left_out(listed),
         "session": {
             "resumed": report.resumed,
             "vectors": report.rows,
@@ -112,6 +114,16 @@ pub(crate) fn json(report: &RunReport, output: &Path) -> Value {
         "encode_parts": report.encode_parts.iter().map(part_json).collect::<Vec<_>>(),
         "queues": report.queues.iter().map(queue_json).collect::<Vec<_>>(),
         "bottleneck": report.bottleneck().map(|stage| stage.stage.name()),
+    })
+}
+
+/// The files in folders that are not inputs, by the reason; images in formats that no decoder reads, by extension.
+pub(crate) fn left_out(listed: &ListingStats) -> Value {
+    json!({
+        "foreign": listed.skipped_foreign,
+        "containers": listed.skipped_containers,
+        "other": listed.skipped_other,
+        "hidden": listed.skipped_hidden,
     })
 }
 

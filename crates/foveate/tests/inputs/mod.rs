@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::common::{PHOTOS, embed, ended, run};
 
 /// Makes `count` files of one photo in `folder`, and returns their paths in order.
@@ -177,7 +179,9 @@ fn images_that_no_decoder_reads_are_counted_as_images() {
     for name in ["a.HEIC", "b.heic", "c.avif", "notes.txt"] {
         fs::write(photos.join(name), "").unwrap();
     }
-    let ran = run(embed(&folder.path().join("x.npy")).arg(&photos)).expect(0);
+    let ran = run(embed(&folder.path().join("x.npy")).arg(&photos).arg("--json")).expect(0);
+    let left_out = json!({ "foreign": { "avif": 1, "heic": 2 }, "containers": 0, "other": 1, "hidden": 0 });
+    assert_eq!(ran.json()["left_out"], left_out);
     assert!(
         ran.stderr.contains("3 images that this build cannot read (1 .avif, 2 .heic; convert them"),
         "{}",
