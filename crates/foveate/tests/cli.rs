@@ -7,13 +7,20 @@ mod common;
 mod inputs;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use foveate::backends;
 use foveate::core::{Backend, Registry};
 
 use common::{CONFORMANCE, PHOTOS, TINY, assert_same_tree, csv, embed, foveate, long_list, npy_rows, run, tree};
+
+/// A file that fails, whatever the decoder.
+fn empty_photo(folder: &Path) -> PathBuf {
+    let empty = folder.join("empty.jpg");
+    fs::write(&empty, "").unwrap();
+    empty
+}
 
 #[test]
 fn a_folder_of_photos_becomes_a_parquet_file() {
@@ -275,8 +282,7 @@ fn runs_of_another_division_do_not_mix_in_one_folder() {
 #[test]
 fn overwriting_removes_what_another_format_left() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("empty.jpg");
-    fs::write(&empty, "").unwrap();
+    let empty = empty_photo(folder.path());
     let out = folder.path().join("out");
     let job = |sink: &str| {
         let mut command = embed(&out);
@@ -294,8 +300,7 @@ fn overwriting_removes_what_another_format_left() {
 #[test]
 fn strict_and_max_failures_stop_with_their_own_code() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("empty.jpg");
-    fs::write(&empty, "").unwrap();
+    let empty = empty_photo(folder.path());
     let out = folder.path().join("x.npy");
     run(embed(&out).arg(PHOTOS).arg(&empty).arg("--strict"))
         .expect_error(3, "empty.jpg (decode: empty file (0 bytes))");
@@ -307,8 +312,7 @@ fn strict_and_max_failures_stop_with_their_own_code() {
 #[test]
 fn a_finished_output_tells_its_counts_again_and_gives_the_same_code() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("empty.jpg");
-    fs::write(&empty, "").unwrap();
+    let empty = empty_photo(folder.path());
     for name in ["x.npy", "x.parquet", "folder"] {
         let again =
             |more: &[&str]| run(embed(&folder.path().join(name)).arg(PHOTOS).arg(&empty).arg("--json").args(more));
@@ -339,8 +343,7 @@ fn no_inputs_at_all_is_an_error() {
 fn another_job_is_not_continued() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
-    let empty = folder.path().join("empty.jpg");
-    fs::write(&empty, "").unwrap();
+    let empty = empty_photo(folder.path());
     // --strict stops at the empty file, after thirty good ones that are committed.
     run(embed(&out).arg(PHOTOS).arg(&empty).args(["--strict", "--batch", "10"])).expect(3);
     let other = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--pooling", "mean"])).expect(1);
@@ -461,8 +464,7 @@ fn seeded_models_say_that_their_vectors_mean_nothing() {
 fn a_dry_run_tells_what_a_run_would_do_and_leaves_everything_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("x.npy");
-    let empty = folder.path().join("empty.jpg");
-    fs::write(&empty, "").unwrap();
+    let empty = empty_photo(folder.path());
     let embed = |more: &[&str]| {
         let before = tree(folder.path());
         let ran = run(embed(&out).arg(PHOTOS).arg(&empty).args(["--batch", "10"]).args(more));

@@ -279,6 +279,13 @@ mod tests {
         disk
     }
 
+    /// A disk after a folder with a file was made, and after `calls`.
+    fn disk_with_folder(calls: &[Call]) -> Disk {
+        let mut disk = disk(&[call(Kind::Mkdir, "d", "", b""), call(CREATE, "d/a", "", b"")]);
+        calls.iter().for_each(|call| disk.replay(call).unwrap());
+        disk
+    }
+
     fn names(tree: &Tree) -> Vec<&str> {
         tree.iter().map(|(path, _)| path.to_str().unwrap()).collect()
     }
@@ -304,14 +311,11 @@ mod tests {
 
     #[test]
     fn a_rename_is_atomic_across_folders() {
-        let calls = [
-            call(Kind::Mkdir, "d", "", b""),
-            call(CREATE, "d/a", "", b""),
+        let mut disk = disk_with_folder(&[
             call(Kind::Sync { is_folder: true }, "", "", b""),
             call(Kind::Sync { is_folder: true }, "d", "", b""),
             call(Kind::Rename, "d/a", "b", b""),
-        ];
-        let mut disk = disk(&calls);
+        ]);
         assert_eq!(names(&disk.after(Crash::Strict)), ["d", "d/a"]);
         disk.replay(&call(Kind::Sync { is_folder: true }, "", "", b"")).unwrap();
         assert_eq!(names(&disk.after(Crash::Strict)), ["b", "d"]);
@@ -319,12 +323,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_was_not_synced_into_its_parent_takes_its_files_along() {
-        let calls = [
-            call(Kind::Mkdir, "d", "", b""),
-            call(CREATE, "d/a", "", b""),
-            call(Kind::Sync { is_folder: true }, "d", "", b""),
-        ];
-        let disk = disk(&calls);
+        let disk = disk_with_folder(&[call(Kind::Sync { is_folder: true }, "d", "", b"")]);
         assert!(names(&disk.after(Crash::Strict)).is_empty());
         assert_eq!(names(&disk.after(Crash::Names)), ["d", "d/a"]);
     }
