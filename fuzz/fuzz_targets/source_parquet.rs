@@ -1,43 +1,15 @@
 #![no_main]
 
-use std::io::{Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use foveate_source::FetchError;
-use foveate_source::blob::Blob;
+use foveate_source::blob::{Blob, MemoryBlob};
 use foveate_source::container::{ContainerOptions, ContainerRegistry, MemberContent};
 use libfuzzer_sys::fuzz_target;
 
 /// Outcomes that are compared: a few bytes can say that a file has a billion rows, all null.
 const MOST: usize = 300;
-
-struct Memory(&'static str, Vec<u8>);
-
-impl Blob for Memory {
-    fn name(&self) -> &str {
-        self.0
-    }
-
-    fn len(&self) -> Option<u64> {
-        Some(self.1.len() as u64)
-    }
-
-    fn modified(&self) -> Option<SystemTime> {
-        None
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
-        let bytes = usize::try_from(offset).ok().and_then(|at| self.1.get(at..)?.get(..out.len()));
-        out.copy_from_slice(bytes.ok_or_else(|| FetchError::Damaged("the end".to_owned()))?);
-        Ok(())
-    }
-
-    fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
-        Ok(Box::new(Cursor::new(self.1[offset as usize..].to_vec())))
-    }
-}
 
 /// The first outcomes after `skip`, as text. The library may panic for a damaged file, as listings expect.
 fn outcomes(blob: &Arc<dyn Blob>, skip: u64) -> Vec<String> {
@@ -66,7 +38,7 @@ fn outcomes(blob: &Arc<dyn Blob>, skip: u64) -> Vec<String> {
 // A table of any kind: whatever its bytes, skipping outcomes gives the rest of them.
 fuzz_target!(init: set_hook(Box::new(|_| {})), |bytes: &[u8]| {
     for name in ["x.parquet", "x.arrow"] {
-        let blob: Arc<dyn Blob> = Arc::new(Memory(name, bytes.to_vec()));
+        let blob: Arc<dyn Blob> = Arc::new(MemoryBlob::new(name, bytes.to_vec()));
         let all = outcomes(&blob, 0);
         for skip in [1, all.len() / 2, all.len().saturating_sub(1)] {
             let rest = outcomes(&blob, skip as u64);

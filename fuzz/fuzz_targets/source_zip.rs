@@ -1,11 +1,8 @@
 #![no_main]
 
-use std::io::{Cursor, Read};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use foveate_source::FetchError;
-use foveate_source::blob::Blob;
+use foveate_source::blob::MemoryBlob;
 use foveate_source::container::{ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName};
 use libfuzzer_sys::fuzz_target;
 
@@ -15,8 +12,9 @@ fuzz_target!(|bytes: &[u8]| {
     foveate_source_zip::register(&mut formats).expect("the first of its name");
     let zip = formats.get("zip").expect("registered");
     let options = ContainerOptions { max_bytes: 1 << 20, ..ContainerOptions::default() };
+    let blob = MemoryBlob::new("memory.zip", bytes.to_vec());
     let members = |skip: u64| -> Option<Vec<_>> {
-        let mut members = zip.open(Arc::new(Memory(bytes.into())), &options).ok()?;
+        let mut members = zip.open(Arc::new(blob.clone()), &options).ok()?;
         members.skip(skip).expect("the directory is read");
         let next = || members.next().expect("memory does not fail");
         Some(std::iter::from_fn(next).map(seen).collect())
@@ -34,32 +32,4 @@ fn seen(member: Member) -> (MemberName, Result<usize, String>) {
         MemberContent::At(_) => unreachable!("a zip holds its members"),
     };
     (member.name, content)
-}
-
-/// A file in memory.
-struct Memory(Arc<[u8]>);
-
-impl Blob for Memory {
-    fn name(&self) -> &str {
-        "memory.zip"
-    }
-
-    fn len(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
-
-    fn modified(&self) -> Option<SystemTime> {
-        None
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
-        let mut reader = self.stream(offset)?;
-        reader.read_exact(out).map_err(|_| FetchError::Damaged("it ends before".to_owned()))
-    }
-
-    fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
-        let mut reader = Cursor::new(Arc::clone(&self.0));
-        reader.set_position(offset);
-        Ok(Box::new(reader))
-    }
 }

@@ -41,7 +41,7 @@ impl Choice {
 fn find(fields: &Fields, name: &str) -> Result<usize, FetchError> {
     fields.iter().position(|field| field.name() == name).ok_or_else(|| {
         let names = names(fields.iter().map(AsRef::as_ref));
-        FetchError::Refused(format!("it has no column '{name}'; its columns are {names}"))
+        FetchError::NoColumn(format!("it has no column '{name}'; its columns are {names}"))
     })
 }
 
@@ -52,7 +52,7 @@ fn image_column(fields: &Fields, name: Option<&str>) -> Result<usize, FetchError
         let kind = fields[at].data_type();
         return match holds_images(kind) || holds_paths(kind) {
             true => Ok(at),
-            false => Err(FetchError::Refused(format!("column '{name}' holds neither images nor paths, but {kind}"))),
+            false => Err(FetchError::NoColumn(format!("column '{name}' holds neither images nor paths, but {kind}"))),
         };
     }
     let numbered = || fields.iter().enumerate();
@@ -67,7 +67,7 @@ fn image_column(fields: &Fields, name: Option<&str>) -> Result<usize, FetchError
         }
         several => several.iter().find(|(_, field)| field.name() == USUAL).map(|(at, _)| *at).ok_or_else(|| {
             let names = names(several.iter().map(|(_, field)| field.as_ref()));
-            FetchError::Refused(format!("several columns can hold images: {names}; name the image column"))
+            FetchError::NoColumn(format!("several columns can hold images: {names}; name the image column"))
         }),
     }
 }

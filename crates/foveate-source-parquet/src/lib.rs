@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod ahead;
 mod choice;
 mod fault;
 mod footer;
@@ -26,7 +27,7 @@ const ARROW: [&str; 2] = ["arrow", "feather"];
 pub fn register(registry: &mut ContainerRegistry) -> Result<(), RegistryError> {
     let about = "Parquet and Arrow files, an image per row";
     let backend = ContainerBackend::new("parquet", about, &["parquet", ARROW[0], ARROW[1]], open);
-    registry.register(backend.with_columns())
+    registry.register(backend.with_schema())
 }
 
 /// Opens a file: Arrow IPC if its name ends so, otherwise Parquet.

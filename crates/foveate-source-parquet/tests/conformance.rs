@@ -4,7 +4,8 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, Int64Array, LargeBinaryArray, RecordBatch, StringArray, StructArray,
@@ -12,7 +13,7 @@ use arrow_array::{
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::Field;
-use foveate_source::blob::{Blob, FileBlob, StandardInput};
+use foveate_source::blob::{Blob, FileBlob, MemoryBlob, StandardInput};
 use foveate_source::conformance::{check, check_container, check_shards, read};
 use foveate_source::container::{
     ContainerBackend, ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName,
@@ -324,6 +325,193 @@ fn memory_is_not_taken_for_what_a_buffer_claims() {
     fs::write(&path, bytes).unwrap();
     let reason = refusal(&path, &options(None, None, &[]));
     assert!(reason.starts_with("a record batch claims to inflate to 14293651161088 bytes"), "{reason}");
+}
+
+#[test]
+fn a_page_that_grows_too_much_is_refused_before_it_does() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.parquet");
+    let written = |bytes: usize| {
+        let zeros = vec![0; bytes];
+        let image: ArrayRef = Arc::new(BinaryArray::from(vec![&zeros[..]]));
+        let gzip = writer().set_compression(Compression::GZIP(Default::default())).set_dictionary_enabled(false);
+        write_parquet(&path, &RecordBatch::try_from_iter([("image", image)]).unwrap(), gzip);
+        members(&path, &options(None, None, &[]))
+    };
+    let (read, error) = written(63 << 20);
+    assert!(error.is_none() && content(&read[0]).unwrap().len() == 63 << 20, "{error:?}");
+    let (read, error) = written(65 << 20);
+    let reason = error.unwrap().to_string();
+    assert!(read.is_empty() && reason.contains("a page of ") && reason.contains("says that it has 6815"), "{reason}");
+}
+
+#[test]
+fn a_batch_of_more_than_two_gib_is_refused_without_reading_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.arrow");
+    write_ipc(&path, &table(binary()), true, None);
+    let mut bytes = fs::read(&path).unwrap();
+    // The second message, after the schema, has a body of this length.
+    let schema = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize + 8;
+    let head = u32::from_le_bytes(bytes[schema + 4..schema + 8].try_into().unwrap()) as usize;
+    let metadata = schema + 8..schema + 8 + head;
+    let body = arrow_ipc::root_as_message(&bytes[metadata.clone()]).unwrap().bodyLength();
+    let at = bytes[metadata.clone()].windows(8).position(|eight| eight == body.to_le_bytes()).unwrap();
+    let larger = (2_i64 << 30) + 8;
+    bytes[metadata.start + at..][..8].copy_from_slice(&larger.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(3 << 30).unwrap();
+    let reason = refusal(&path, &options(None, None, &[]));
+    assert_eq!(reason, "a record batch has 2147483656 bytes, more than 2147483648; write smaller ones");
+}
+
+/// A file in a store, which counts its requests.
+struct Stored {
+    bytes: MemoryBlob,
+    state: Mutex<Requests>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Requests {
+    count: usize,
+    under_way: usize,
+    /// Whether two were under way at once.
+    are_parallel: bool,
+}
+
+impl Blob for Stored {
+    fn name(&self) -> &str {
+        self.bytes.name()
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.bytes.len()
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        None
+    }
+
+    /// A large request waits until there is a second one.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        let mut state = self.state.lock().unwrap();
+        (state.count, state.under_way) = (state.count + 1, state.under_way + 1);
+        state.are_parallel |= state.under_way > 1;
+        self.changed.notify_all();
+        if out.len() > 1 << 20 {
+            state = self.changed.wait_timeout_while(state, PATIENCE, |state| !state.are_parallel).unwrap().0;
+        }
+        state.under_way -= 1;
+        drop(state);
+        self.bytes.read_at(offset, out)
+    }
+
+    fn stream(&self, _: u64) -> Result<Box<dyn std::io::Read + Send>, FetchError> {
+        unreachable!("a table is read in pieces")
+    }
+}
+
+/// How long a request waits for another: only a failing test takes this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn row_groups_in_a_store_are_read_ahead() {
+    const EACH: usize = 3 << 20;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.parquet");
+    // Each row group has two images, whose pages cross the requests' edges, and captions.
+    let photo = |row: usize| vec![row as u8; EACH + row];
+    let images: Vec<_> = (0..9).map(photo).collect();
+    let image: ArrayRef = Arc::new(BinaryArray::from_iter_values(&images));
+    let caption: ArrayRef = Arc::new(StringArray::from_iter_values((0..9).map(|row| format!("no. {row}"))));
+    let table = RecordBatch::try_from_iter([("image", image), ("caption", caption)]).unwrap();
+    let groups = |rows: usize| writer().set_max_row_group_row_count(Some(rows)).set_dictionary_enabled(false);
+    for rows in [2, 9] {
+        write_parquet(&path, &table, groups(rows));
+        let bytes = MemoryBlob::new("s3://bucket/x.parquet", fs::read(&path).unwrap());
+        let stored = Arc::new(Stored { bytes: bytes.clone(), state: Mutex::default(), changed: Condvar::new() });
+        let options = options(None, None, &["caption"]);
+        with_format(|format| {
+            let mut members = format.open(Arc::clone(&stored) as _, &options).unwrap();
+            for row in 0..9 {
+                let member = members.next().unwrap().unwrap();
+                assert!(content(&member) == Ok(photo(row)), "row {row}");
+                assert_eq!(*member.columns, [Some(format!("no. {row}"))]);
+            }
+            assert!(members.next().unwrap().is_none());
+        });
+        let state = stored.state.lock().unwrap();
+        assert!(state.are_parallel, "a request waited in vain for another");
+        // The footer; images in windows of 8 MiB at the most; the captions of each row group.
+        assert!(state.count <= 1 + 2 * 9_usize.div_ceil(rows) + 4, "{} requests", state.count);
+        with_format(|format| check_container(format, || Arc::new(bytes.clone()), &options));
+    }
+}
+
+#[test]
+fn a_store_that_fails_while_reading_ahead_is_told() {
+    struct Failing(MemoryBlob, u64);
+    impl Blob for Failing {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+        fn len(&self) -> Option<u64> {
+            self.0.len()
+        }
+        fn modified(&self) -> Option<SystemTime> {
+            None
+        }
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+            match self.1 {
+                from if offset >= from => Err(FetchError::Unreachable("reset".to_owned())),
+                _ => self.0.read_at(offset, out),
+            }
+        }
+        fn stream(&self, _: u64) -> Result<Box<dyn std::io::Read + Send>, FetchError> {
+            unreachable!("a table is read in pieces")
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.parquet");
+    write_parquet(&path, &table(binary()), writer().set_dictionary_enabled(false));
+    let bytes = fs::read(&path).unwrap();
+    let failing = Failing(MemoryBlob::new("s3://bucket/x.parquet", bytes), 3000);
+    with_format(|format| {
+        let mut members = format.open(Arc::new(failing), &options(None, None, &[])).unwrap();
+        let error = (0..ROWS).find_map(|_| members.next().err());
+        assert!(matches!(error, Some(FetchError::Unreachable(_))), "{error:?}");
+    });
+}
+
+#[test]
+fn columns_that_the_first_table_lacks_are_refused_by_the_listing() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write_parquet(&path("a.parquet"), &table(binary()), writer());
+    let other: ArrayRef = Arc::new(BinaryArray::from(vec![&b"x"[..]]));
+    write_parquet(&path("other.parquet"), &RecordBatch::try_from_iter([("photo", other)]).unwrap(), writer());
+    fs::write(path("bad.parquet"), "no table").unwrap();
+    fs::write(path("a.jpg"), "photo").unwrap();
+    let listing = |names: &[&str], options: ContainerOptions| {
+        let inputs = names.iter().map(|name| Input::Path(path(name)));
+        Listing::builder().inputs(inputs).containers(Arc::new(registry()), options).build()
+    };
+    for options in [
+        options(Some("photo"), None, &[]),
+        options(None, Some("photo"), &[]),
+        options(None, None, &["caption", "photo"]),
+    ] {
+        let error = listing(&["a.jpg", "a.parquet", "other.parquet"], options).unwrap_err().to_string();
+        assert!(error.contains("a.parquet: it has no column 'photo'; its columns are caption (text)"), "{error}");
+    }
+    // Another table without the column is a failure of its own.
+    let mut mixed = listing(&["a.parquet", "other.parquet"], options(None, None, &["caption"])).unwrap();
+    let read = read(&mut mixed);
+    assert!(read.len() == ROWS + 1 && read[ROWS].1.as_ref().unwrap_err().contains("no column 'caption'"));
+    assert!(listing(&["bad.parquet"], options(None, Some("number"), &[])).is_ok(), "damage has an outcome later");
+    let error = listing(&["a.jpg"], options(None, Some("number"), &[])).unwrap_err();
+    assert_eq!(error.to_string(), "no input is a table with a column 'number'");
 }
 
 /// The sequence of outcomes: contents, and at the end perhaps an error.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
 
+use bytes::Bytes;
+
 use crate::FetchError;
 
 /// A file or an object whose bytes are read in pieces.
@@ -72,9 +74,7 @@ impl Blob for FileBlob {
         let mut file = foveate_core::lock(&self.file);
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(out).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                FetchError::Damaged(format!("it ends before byte {}", offset + out.len() as u64))
-            }
+            io::ErrorKind::UnexpectedEof => ends_before(offset + out.len() as u64),
             _ => error.into(),
         })
     }
@@ -84,6 +84,68 @@ impl Blob for FileBlob {
         file.seek(SeekFrom::Start(offset))?;
         Ok(Box::new(file))
     }
+}
+
+/// Bytes in memory.
+#[derive(Clone, Debug)]
+pub struct MemoryBlob {
+    name: String,
+    bytes: Bytes,
+    is_stream: bool,
+}
+
+impl MemoryBlob {
+    /// The file `name` with these `bytes`.
+    pub fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { name: name.into(), bytes: bytes.into().into(), is_stream: false }
+    }
+
+    /// The same as a stream of unknown length, which is read from its start.
+    pub fn stream_of(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { is_stream: true, ..Self::new(name, bytes) }
+    }
+}
+
+impl Blob for MemoryBlob {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> Option<u64> {
+        (!self.is_stream).then_some(self.bytes.len() as u64)
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        let end = offset.saturating_add(out.len() as u64);
+        match self.bytes.get(to_index(offset)..to_index(end)) {
+            _ if self.is_stream => Err(only_from_the_start(self.name())),
+            Some(bytes) => Ok(out.copy_from_slice(bytes)),
+            None => Err(ends_before(end)),
+        }
+    }
+
+    fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
+        if self.is_stream && offset > 0 {
+            return Err(only_from_the_start(self.name()));
+        }
+        Ok(Box::new(io::Cursor::new(self.bytes.slice(to_index(offset).min(self.bytes.len())..))))
+    }
+}
+
+fn to_index(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+fn ends_before(byte: u64) -> FetchError {
+    FetchError::Damaged(format!("it ends before byte {byte}"))
+}
+
+fn only_from_the_start(name: &str) -> FetchError {
+    FetchError::Refused(format!("{name} can only be read from its start"))
 }
 
 /// Standard input.
@@ -104,7 +166,7 @@ impl Blob for StandardInput {
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), FetchError> {
-        Err(FetchError::Refused("standard input can only be read from its start".to_owned()))
+        Err(only_from_the_start("standard input"))
     }
 
     fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
@@ -112,7 +174,7 @@ impl Blob for StandardInput {
         match (offset, was_read) {
             (0, false) => Ok(Box::new(io::stdin())),
             (0, true) => Err(FetchError::Refused("standard input can be read only once".to_owned())),
-            _ => Err(FetchError::Refused("standard input can only be read from its start".to_owned())),
+            _ => Err(only_from_the_start("standard input")),
         }
     }
 }

@@ -88,9 +88,20 @@ pub struct ContainerBackend {
     name: &'static str,
     about: &'static str,
     suffixes: &'static [&'static str],
-    columns: bool,
+    columns: Columns,
     health: fn() -> Health,
     open: Box<Open>,
+}
+
+/// What is known of its members' columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    /// There are none.
+    None,
+    /// Members may have any.
+    Any,
+    /// A container declares them.
+    Declared,
 }
 
 impl ContainerBackend {
@@ -99,18 +110,30 @@ impl ContainerBackend {
     where
         F: Fn(Arc<dyn Blob>, &ContainerOptions) -> Result<Box<dyn Members>, FetchError> + Send + Sync + 'static,
     {
-        Self { name, about, suffixes, columns: false, health: Health::all_rust, open: Box::new(open) }
+        Self { name, about, suffixes, columns: Columns::None, health: Health::all_rust, open: Box::new(open) }
     }
 
     /// Says that its members can carry columns along.
     #[must_use]
     pub fn with_columns(self) -> Self {
-        Self { columns: true, ..self }
+        Self { columns: Columns::Any, ..self }
+    }
+
+    /// Says that its containers are tables, which declare their columns. Opening one that lacks a column of the options
+    /// is [`FetchError::NoColumn`].
+    #[must_use]
+    pub fn with_schema(self) -> Self {
+        Self { columns: Columns::Declared, ..self }
     }
 
     /// Whether its members can carry columns along.
     pub fn has_columns(&self) -> bool {
-        self.columns
+        self.columns != Columns::None
+    }
+
+    /// Whether its containers are tables, which declare their columns.
+    pub fn has_schema(&self) -> bool {
+        self.columns == Columns::Declared
     }
 
     /// The endings of its files' names, without the dot.

@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod absent;
 mod allowed;
 pub mod blob;
+mod braces;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod container;
@@ -192,6 +194,14 @@ pub enum SourceError {
     /// The inputs are invalid.
     #[error("{0}")]
     Invalid(String),
+    /// No store has addresses with this scheme.
+    #[error("no store for {scheme}:// addresses; {remedy}")]
+    NoStore {
+        /// The scheme.
+        scheme: String,
+        /// What can be read, or how.
+        remedy: String,
+    },
     /// A list of lines contains NUL.
     #[error("line {line} of {list} contains NUL: its paths end in NUL, or it is UTF-16 without a byte order mark")]
     NulInList {
@@ -243,6 +253,9 @@ pub enum FetchError {
     /// The store did not answer in time, or answered only in part.
     #[error("{0}")]
     Unreachable(String),
+    /// The container lacks a column that the options name, or leaves open which one they mean.
+    #[error("{0}")]
+    NoColumn(String),
     /// The container that holds it is damaged.
     #[error("{0}")]
     Damaged(String),

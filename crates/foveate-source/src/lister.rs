@@ -1,6 +1,6 @@
 //! Turns inputs into records, one outcome per input found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,11 +8,13 @@ use std::vec::IntoIter;
 
 use globset::GlobBuilder;
 
+use crate::braces;
+use crate::container::ContainerOptions;
 use crate::id::{to_bytes, to_path};
 use crate::pattern::{Pattern, Progress, has_wildcard};
 use crate::roots::Roots;
-use crate::spool::{Spool, SpoolWriter};
-use crate::store::{Object, Version, scheme_of};
+use crate::spool::{Record, Spool, SpoolWriter};
+use crate::store::{Object, Store, Version, scheme_of};
 use crate::stream::{self, Reach, STANDARD_INPUT};
 use crate::walk::{Ancestors, Entry, Kind, read_folder, readable};
 use crate::{ListReader, SourceError};
@@ -60,6 +62,8 @@ pub(crate) struct Lister<'a> {
     containers: u64,
     /// Containers that cannot carry columns along, and files and objects.
     without_columns: u64,
+    /// The first container that declares its columns.
+    table: Option<Record>,
     progress: Option<&'a mut dyn FnMut(u64)>,
 }
 
@@ -92,7 +96,7 @@ impl<'a> Lister<'a> {
     /// A lister whose snapshot may take `max_bytes`.
     pub(crate) fn new(max_bytes: u64, reach: Arc<Reach>, progress: Option<&'a mut dyn FnMut(u64)>) -> Self {
         let (spool, stats, roots) = (SpoolWriter::new(max_bytes), ListingStats::default(), Roots::default());
-        Self { spool, stats, roots, reach, containers: 0, without_columns: 0, progress }
+        Self { spool, stats, roots, reach, containers: 0, without_columns: 0, table: None, progress }
     }
 
     /// The complete listing.
@@ -101,13 +105,26 @@ impl<'a> Lister<'a> {
         if let Some(progress) = &mut self.progress {
             progress(self.stats.items);
         }
-        let columns = &self.reach.options.columns;
+        self.check_columns()?;
+        let Self { spool, stats, roots, containers, .. } = self;
+        Ok(Listed { spool: spool.finish()?, stats, roots, containers })
+    }
+
+    /// Checks that the inputs can have the columns that the options name, before anything else is read of them.
+    fn check_columns(&self) -> Result<(), SourceError> {
+        let ContainerOptions { columns, image_column, id_column, .. } = &self.reach.options;
+        if self.spool.records() == self.stats.faults {
+            return Ok(());
+        }
         if !columns.is_empty() && self.without_columns == self.spool.records() {
             let why = format!("no input can carry columns along ({})", columns.join(", "));
             return Err(SourceError::Invalid(why));
         }
-        let Self { spool, stats, roots, containers, .. } = self;
-        Ok(Listed { spool: spool.finish()?, stats, roots, containers })
+        match (&self.table, image_column.as_ref().or(id_column.as_ref())) {
+            (Some(table), _) => self.reach.check_columns(table),
+            (None, Some(name)) => Err(SourceError::Invalid(format!("no input is a table with a column '{name}'"))),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Adds the container on standard input.
@@ -130,22 +147,46 @@ impl<'a> Lister<'a> {
                 Ok(None) | Err(_) => {}
             }
         }
+        match braces::expand(address) {
+            Ok(Some(names)) => return self.numbered(store.as_ref(), address, &names),
+            Ok(None) => {}
+            Err(reason) => return self.fault(Path::new(address), &reason),
+        }
         if is_pattern {
-            let base = address.find(['*', '?', '[', '{']).and_then(|at| address[..at].rfind('/'));
             let glob = GlobBuilder::new(address).literal_separator(true).build();
             let glob = glob.map_err(|error| SourceError::Invalid(format!("{address}: {error}")))?.compile_matcher();
-            store.list(&address[..base.map_or(0, |at| at + 1)], &mut |object| {
+            store.list(before_pattern(address), &mut |object| {
                 found += u64::from(glob.is_match(&object.address));
                 if glob.is_match(&object.address) { self.object(&object) } else { Ok(()) }
             })?;
             return if found > 0 { Ok(()) } else { self.fault(Path::new(address), "the pattern matches nothing") };
         }
-        let prefix = format!("{}/", address.trim_end_matches('/'));
+        let prefix = if address.ends_with('/') { address.to_owned() } else { format!("{address}/") };
         store.list(&prefix, &mut |object| {
             found += 1;
             self.found_below(&object)
         })?;
         if found > 0 { Ok(()) } else { self.fault(Path::new(address), "no object has this name or prefix") }
+    }
+
+    /// Adds the objects that a range of numbers names. Listing many is faster than asking for each.
+    fn numbered(&mut self, store: &dyn Store, address: &str, names: &[String]) -> Result<(), SourceError> {
+        const FEW: usize = 100;
+        if names.len() <= FEW || is_web(address) || names.iter().any(|name| has_wildcard(name)) {
+            return names.iter().try_for_each(|name| self.address(name));
+        }
+        let wanted: HashSet<&str> = names.iter().map(String::as_str).collect();
+        let mut found = HashMap::new();
+        store.list(before_pattern(address), &mut |object| {
+            if wanted.contains(object.address.as_str()) {
+                found.insert(object.address.clone(), object);
+            }
+            Ok(())
+        })?;
+        names.iter().try_for_each(|name| match found.get(name) {
+            Some(object) => self.object(object),
+            None => self.fault(Path::new(name), "no object has this name"),
+        })
     }
 
     /// Handles an object below a prefix that stands for its images.
@@ -191,6 +232,11 @@ impl<'a> Lister<'a> {
 
     /// Adds everything that a pattern matches: files as they are, folders searched.
     fn pattern(&mut self, text: &str) -> Result<(), SourceError> {
+        match braces::expand(text) {
+            Ok(Some(names)) => return names.iter().try_for_each(|name| self.path(Path::new(name))),
+            Ok(None) => {}
+            Err(reason) => return self.fault(Path::new(text), &reason),
+        }
         let pattern = match Pattern::new(text) {
             Ok(pattern) => pattern,
             Err(reason) => return self.fault(Path::new(text), &reason),
@@ -208,7 +254,14 @@ impl<'a> Lister<'a> {
     /// Adds the paths of a list.
     pub(crate) fn list(&mut self, mut list: ListReader) -> Result<(), SourceError> {
         while let Some(entry) = list.next_entry()? {
-            self.record(entry.bytes, "", &Version::default())?;
+            let scheme = scheme_of(entry.bytes).filter(|_| self.reach.stores.is_some());
+            match scheme.map(|scheme| self.reach.store(scheme)) {
+                Some(Err(error @ SourceError::NoStore { .. })) => {
+                    self.fault(&to_path(entry.bytes), &error.to_string())?
+                }
+                Some(Err(error)) => return Err(error),
+                _ => self.record(entry.bytes, "", &Version::default())?,
+            }
         }
         Ok(())
     }
@@ -321,6 +374,9 @@ impl<'a> Lister<'a> {
                 // Its members are not in the listing, so its content has to be.
                 let version = if scheme_of(path).is_some() { version.clone() } else { version_of(path) }.to_text();
                 self.spool.push(path, fault, &version)?;
+                if format.has_schema() && self.table.is_none() {
+                    self.table = Some(Record { path: path.to_owned(), version: version.clone(), ..Record::default() });
+                }
                 self.spool.hashed(version.as_bytes());
             }
             kind => {
@@ -337,12 +393,22 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// Whether an address that names no object is a pattern. Web addresses may have any sign but the asterisk.
+/// Whether an address that names no object is a pattern. Web addresses may have any sign but the asterisk and ranges.
 fn is_pattern(address: &str) -> bool {
-    match scheme_of(address.as_bytes()) {
-        Some("http" | "https") => address.contains('*'),
-        _ => has_wildcard(address),
+    match is_web(address) {
+        true => address.contains('*') || matches!(braces::expand(address), Ok(Some(_)) | Err(_)),
+        false => has_wildcard(address),
     }
+}
+
+fn is_web(address: &str) -> bool {
+    matches!(scheme_of(address.as_bytes()), Some("http" | "https"))
+}
+
+/// The prefix that every address has which matches a pattern.
+fn before_pattern(pattern: &str) -> &str {
+    let slash = pattern.find(['*', '?', '[', '{']).and_then(|at| pattern[..at].rfind('/'));
+    &pattern[..slash.map_or(0, |at| at + 1)]
 }
 
 /// The version of a local container; unknown for standard input and for a file that cannot be examined.

@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::absent::Absent;
 use crate::container::{ContainerOptions, ContainerRegistry};
 use crate::id::to_bytes;
 use crate::list::{is_standard_input, open_list};
@@ -25,7 +26,8 @@ pub enum Input {
     /// standard input.
     ///
     /// Patterns: `*` and `?` match within a name, `**` any number of folders, `[a-z]` one character, `{jpg,png}` one of
-    /// several. Hidden names match only if the pattern has the dot. Matched folders are searched for images.
+    /// several. Hidden names match only if the pattern has the dot. Matched folders are searched for images. A range
+    /// (`{00000..00146}.tar`) stands for all its names, whether they exist or not.
     Path(PathBuf),
     /// A file of paths; `-` is standard input. There is no quoting, no comments and no patterns. Every entry is an
     /// input that is checked only when it is read.
@@ -103,6 +105,7 @@ pub struct Listing {
     stream: Stream,
     /// With containers: the next item's index, and the most items. Otherwise, indexes are the records' numbers.
     counted: Option<(u64, u64)>,
+    absent: Option<Absent>,
 }
 
 impl Listing {
@@ -127,6 +130,12 @@ impl Listing {
     /// Counts from listing.
     pub fn stats(&self) -> &ListingStats {
         &self.stats
+    }
+
+    /// Calls `tell` with a warning if none of the first container's members has a value for some of the columns.
+    pub fn warn(&mut self, tell: impl FnMut(&str) + Send + 'static) {
+        let columns = self.columns().len();
+        self.absent = (columns > 0).then(|| Absent::new(columns, tell));
     }
 
     /// Whether the snapshot is in a temporary file.
@@ -167,6 +176,7 @@ impl Listing {
     /// Continues with the first record from `record` on that has a member after its first `skip`.
     fn continue_at(&mut self, record: u64, skip: u64) -> Result<(), SourceError> {
         self.stream = Stream::new(Arc::clone(&self.reach), skip);
+        self.absent.iter_mut().for_each(Absent::restart);
         self.spool.seek(record.max(self.range.start))
     }
 }
@@ -186,7 +196,12 @@ impl Source for Listing {
         if self.counted.is_some_and(|(next, most)| next >= most) {
             return Ok(None);
         }
-        let Some(mut delivery) = self.stream.deliver(&mut self.spool, self.range.end)? else { return Ok(None) };
+        let delivery = self.stream.deliver(&mut self.spool, self.range.end)?;
+        let (item, columns) = (delivery.as_ref().map(|delivery| &delivery.item), &self.reach.options.columns);
+        if self.absent.as_mut().is_some_and(|absent| !absent.see(item, columns)) {
+            self.absent = None;
+        }
+        let Some(mut delivery) = delivery else { return Ok(None) };
         let item = &mut delivery.item;
         match &mut self.counted {
             Some((next, _)) => item.index = std::mem::replace(next, *next + 1),
@@ -198,6 +213,7 @@ impl Source for Listing {
     fn extent(&self) -> Extent {
         match self.counted {
             None => self.range.clone().into(),
+            Some((_, most)) if most == 0 || self.range.is_empty() => (0..0).into(),
             Some(_) => Extent { start: 0, end: None },
         }
     }
@@ -265,7 +281,8 @@ impl<'a> ListingBuilder<'a> {
         self
     }
 
-    /// Keeps only the first `limit` items. Shards divide the limited listing.
+    /// Keeps only the first `limit` items. Shards divide the limited listing. With containers, whose items are not
+    /// known beforehand, each shard keeps the first of its own items, as many as its share of the limit.
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
@@ -315,16 +332,18 @@ impl<'a> ListingBuilder<'a> {
             }
         }
         let Listed { spool, stats, roots, containers } = lister.finish()?;
-        let counted = (containers > 0).then_some((0, self.limit.unwrap_or(u64::MAX)));
-        if counted.is_some() && self.limit.is_some() && self.shard.is_some() {
-            let why = "a limit and a shard cannot be combined, because the number of images in containers is not known";
-            return Err(SourceError::Invalid(why.to_owned()));
-        }
+        let shard = self.shard.unwrap_or((0, 1));
+        // The images before a shard's containers are not known, so each shard takes its share of the limit.
+        let share = |limit: u64| {
+            let Range { start, end } = part(limit, shard);
+            end - start
+        };
+        let counted = (containers > 0).then(|| (0, self.limit.map_or(u64::MAX, share)));
         let records = spool.records().min(self.limit.filter(|_| counted.is_none()).unwrap_or(u64::MAX));
-        let range = part(records, self.shard.unwrap_or((0, 1)));
+        let range = part(records, shard);
         let (max_bytes, roots) = (self.max_bytes, Arc::new(roots));
         let stream = Stream::new(Arc::clone(&reach), 0);
-        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, counted };
+        let mut listing = Listing { spool, stats, roots, range, max_bytes, reach, stream, counted, absent: None };
         listing.rewind()?;
         Ok(listing)
     }

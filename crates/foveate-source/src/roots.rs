@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::id::id_of;
 use crate::stream::{Kind, Reach};
 use crate::walk::readable;
 use crate::{Fetch, FetchError, FileFetch, Item, Stamp};
@@ -48,7 +50,7 @@ impl ListedFetch {
 
     fn file(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<(), FetchError> {
         self.files.fetch(item, out).map_err(|error| match error.suspects_storage() {
-            true => self.roots.gone(&FileFetch::path(item)).unwrap_or(error),
+            true => self.roots.gone(&FileFetch::path(item)).unwrap_or_else(|| named(item, error)),
             false => error,
         })
     }
@@ -61,6 +63,15 @@ impl ListedFetch {
                 Ok(new.insert(store.fetch()).as_mut())
             }
         }
+    }
+}
+
+/// Names the file if the item's id does not, as that of a table's row.
+fn named(item: &Item, error: FetchError) -> FetchError {
+    let path = id_of(&item.locator);
+    match error {
+        FetchError::Io(error) if item.id != path => io::Error::new(error.kind(), format!("{path}: {error}")).into(),
+        error => error,
     }
 }
 

@@ -178,6 +178,22 @@ named_backend!(StoreBackend);
 /// The stores compiled into a program.
 pub type StoreRegistry = Registry<StoreBackend>;
 
+/// Returns the store of addresses with this scheme.
+///
+/// # Errors
+/// [`SourceError::NoStore`], which says what to do.
+pub fn store_of<'a>(stores: &'a StoreRegistry, scheme: &str) -> Result<&'a StoreBackend, SourceError> {
+    stores.iter().find(|store| store.schemes().contains(&scheme)).ok_or_else(|| {
+        let schemes: Vec<_> = stores.iter().flat_map(StoreBackend::schemes).copied().collect();
+        let remedy = match scheme {
+            "hf" => "name the files: https://huggingface.co/datasets/OWNER/NAME/resolve/main/FILE".to_owned(),
+            _ if schemes.is_empty() => "rebuild with `-F object-store`, or download the images first".to_owned(),
+            _ => format!("there are {}", schemes.join(", ")),
+        };
+        SourceError::NoStore { scheme: scheme.to_owned(), remedy }
+    })
+}
+
 /// Returns the scheme of an address (`s3` of `s3://bucket/key`), or `None` for a path.
 pub fn scheme_of(address: &[u8]) -> Option<&str> {
     let end = address.windows(3).position(|three| three == b"://")?;

@@ -14,7 +14,7 @@ use crate::container::{
 };
 use crate::id::{id_of, to_path};
 use crate::spool::{Record, Spool};
-use crate::store::{Object, ReadAhead, Store, StoreOptions, StoreRegistry, Version, scheme_of};
+use crate::store::{Object, ReadAhead, Store, StoreOptions, StoreRegistry, Version, scheme_of, store_of};
 use crate::{Content, Delivery, FetchError, Item, SourceError};
 
 /// Containers that are open at once: the one being delivered, and the next.
@@ -79,9 +79,8 @@ impl Reach {
 
     /// The opened store of an address.
     pub(crate) fn store(&self, scheme: &str) -> Result<Arc<dyn Store>, SourceError> {
-        let mut stores = self.stores.iter().flat_map(|stores| stores.iter());
-        let backend =
-            stores.find(|backend| backend.schemes().contains(&scheme)).ok_or_else(|| self.no_store(scheme))?;
+        let none = StoreRegistry::new("store", &[]);
+        let backend = store_of(self.stores.as_deref().unwrap_or(&none), scheme)?;
         let mut opened = lock(&self.opened);
         if let Some(store) = opened.get(backend.name()) {
             return Ok(Arc::clone(store));
@@ -91,13 +90,15 @@ impl Reach {
         Ok(store)
     }
 
-    fn no_store(&self, scheme: &str) -> SourceError {
-        let stores = self.stores.iter().flat_map(|stores| stores.iter());
-        let schemes: Vec<_> = stores.flat_map(|backend| backend.schemes()).copied().collect();
-        SourceError::Invalid(match schemes.is_empty() {
-            true => format!("this build cannot read {scheme}:// addresses; rebuild with -F object-store"),
-            false => format!("no store has {scheme}:// addresses; there are {}", schemes.join(", ")),
-        })
+    /// Opens a table to check that it has the columns that the options name. What else is wrong with it is its outcome
+    /// when it is read.
+    pub(crate) fn check_columns(&self, table: &Record) -> Result<(), SourceError> {
+        let Kind::Container(format) = self.kind(&table.path) else { return Ok(()) };
+        let open = || format.open(self.blob(table)?, &self.options).map(drop);
+        match catch_unwind(AssertUnwindSafe(open)) {
+            Ok(Err(FetchError::NoColumn(why))) => Err(SourceError::Invalid(format!("{}: {why}", id_of(&table.path)))),
+            _ => Ok(()),
+        }
     }
 
     fn blob(&self, record: &Record) -> Result<Arc<dyn Blob>, FetchError> {

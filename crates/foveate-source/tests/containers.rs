@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use foveate_source::blob::Blob;
+use foveate_source::blob::{Blob, MemoryBlob};
 use foveate_source::conformance::{check, check_shards, enumerate, read};
 use foveate_source::container::{
     ContainerBackend, ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName, Members,
@@ -32,7 +32,7 @@ impl Members for Lines {
                 None => MemberContent::Here(line.to_owned().into()),
             },
         };
-        let columns = Box::new([Some(line.len().to_string())]);
+        let columns = Box::new([(line != "no value").then(|| line.len().to_string())]);
         Ok(Some(Member { name: MemberName::Key(line.into_bytes()), content, stamp: None, columns }))
     }
 }
@@ -136,8 +136,24 @@ fn shards_divide_the_files() {
         let shards = (0..count).map(|i| Box::new(listing(&root, &MIXED).shard(i, count).build().unwrap()) as _);
         check_shards(&mut listing(&root, &MIXED).build().unwrap(), shards.collect());
     }
-    let error = listing(&root, &MIXED).shard(0, 2).limit(9).build().unwrap_err();
-    assert!(error.to_string().contains("a limit and a shard cannot be combined"), "{error}");
+}
+
+#[test]
+fn shards_share_a_limit() {
+    let root = mixed();
+    let ids = |shard: Option<(u32, u32)>, limit: u64| -> Vec<String> {
+        let whole = listing(&root, &MIXED).limit(limit);
+        let source = shard.map_or(whole, |(index, count)| listing(&root, &MIXED).limit(limit).shard(index, count));
+        enumerate(&mut source.build().unwrap()).into_iter().map(|item| item.id).collect()
+    };
+    let (first, second) = (ids(Some((0, 2)), 5), ids(Some((1, 2)), 5));
+    assert_eq!((first.len(), second.len()), (2, 3), "each has its share");
+    assert_eq!(first, ids(None, 2), "of its own items");
+    assert!(second[0].ends_with("two.LINES.gz/u"), "{second:?}");
+    let none = listing(&root, &MIXED).limit(1).shard(0, 2).build().unwrap();
+    assert_eq!(none.extent().count(), Some(0), "a share may be nothing");
+    let none = listing(&root, &["one.lines"]).shard(0, 2).build().unwrap();
+    assert_eq!(none.extent().count(), Some(0), "so may a shard");
 }
 
 #[test]
@@ -182,7 +198,8 @@ fn members_elsewhere_are_read_there() {
     fs::write(root.path().join("a.lines"), format!("at {path}\nat {path}.none\n")).unwrap();
     let found = read(&mut listing(&root, &["a.lines"]).build().unwrap());
     assert_eq!(found[0].1.as_deref(), Ok(&b"elsewhere"[..]));
-    assert!(found[1].1.as_ref().unwrap_err().contains("No such file"));
+    let reason = found[1].1.as_ref().unwrap_err();
+    assert!(reason.starts_with(&format!("{path}.none: No such file")), "{reason}");
 }
 
 #[test]
@@ -206,6 +223,33 @@ fn columns_need_an_input_that_has_them() {
     assert_eq!(listing.columns(), ["length"]);
     let columns: Vec<_> = enumerate(&mut listing).into_iter().map(|item| item.columns.to_vec()).collect();
     assert_eq!(columns[..2], [vec![], vec![Some("1".to_owned())]]);
+}
+
+#[test]
+fn columns_without_a_value_in_the_first_container_are_told_once() {
+    let root = mixed();
+    fs::write(root.path().join("all.lines"), "no value\nno value\n").unwrap();
+    let warnings = |names: &[&str], done: Option<u64>| {
+        let columns = vec!["length".to_owned()];
+        let options = ContainerOptions { columns, ..ContainerOptions::default() };
+        let mut listing = listing(&root, names).containers(formats(), options).build().unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        listing.warn(move |text| tell.lock().unwrap().push(text.to_owned()));
+        if let Some(done) = done {
+            let places: Vec<_> = enumerate(&mut listing).into_iter().map(|item| item.place).collect();
+            told.lock().unwrap().clear();
+            listing.seek(done, places[done as usize - 1]).unwrap();
+        }
+        enumerate(&mut listing);
+        let told = told.lock().unwrap();
+        told.join("\n")
+    };
+    let both = "none of the first container's 2 images has a value for length";
+    assert_eq!(warnings(&["a.jpg", "all.lines", "all.lines"], None), both);
+    assert_eq!(warnings(&["all.lines"], None), both);
+    assert_eq!(warnings(&["one.lines", "all.lines"], None), "", "the first one has values");
+    assert_eq!(warnings(&["one.lines"], Some(1)), "");
 }
 
 /// Objects by address. Reading ahead has room for three.
@@ -247,7 +291,7 @@ impl Store for Shelf {
         Ok(self.objects.contains_key(address).then(|| self.object(address)))
     }
     fn open(&self, object: &Object) -> Result<Arc<dyn Blob>, FetchError> {
-        self.read(&object.address).map(|bytes| Arc::new(Kept(object.address.clone(), bytes)) as _)
+        self.read(&object.address).map(|bytes| Arc::new(MemoryBlob::new(&object.address, bytes)) as _)
     }
     fn read_ahead(&self) -> Box<dyn ReadAhead> {
         Box::new(Asked { shelf: self.clone(), waiting: Default::default() })
@@ -265,27 +309,6 @@ impl Fetch for Shelf {
     }
     fn stamp(&mut self, item: &Item) -> Option<Stamp> {
         item.stamp
-    }
-}
-
-struct Kept(String, Bytes);
-
-impl Blob for Kept {
-    fn name(&self) -> &str {
-        &self.0
-    }
-    fn len(&self) -> Option<u64> {
-        Some(self.1.len() as u64)
-    }
-    fn modified(&self) -> Option<std::time::SystemTime> {
-        None
-    }
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
-        out.copy_from_slice(&self.1[offset as usize..][..out.len()]);
-        Ok(())
-    }
-    fn stream(&self, offset: u64) -> Result<Box<dyn std::io::Read + Send>, FetchError> {
-        Ok(Box::new(std::io::Cursor::new(self.1.slice(offset as usize..))))
     }
 }
 
@@ -351,7 +374,7 @@ fn addresses_are_objects_prefixes_patterns_and_containers() {
     let faults: Vec<_> = enumerate(&mut missing).into_iter().map(|item| item.fault.unwrap()).collect();
     assert_eq!(faults, ["no object has this name or prefix", "the pattern matches nothing"]);
     let error = stored(&shelf, &["other://b/"]).build().unwrap_err().to_string();
-    assert_eq!(error, "no store has other:// addresses; there are shelf");
+    assert_eq!(error, "no store for other:// addresses; there are shelf");
 }
 
 #[test]

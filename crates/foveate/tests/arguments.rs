@@ -75,7 +75,7 @@ fn inputs_that_are_not_there() {
         &[
             (&[PHOTOS, "photoz"], &["photoz", "No such file", "check the path"]),
             (&["photoz", "foto/x.jpg"], &["2 inputs cannot be read, the first", "photoz"]),
-            (&["ftp://host/photos"], &["ftp://host/photos", "no store for such addresses"]),
+            (&["ftp://host/photos"], &["ftp://host/photos", "no store for ftp:// addresses"]),
             (&["--from-list", "absent.txt"], &["absent.txt", "No such file"]),
             (&["--from-list", "empty"], &["the list empty is a folder"]),
             (&["empty/*.jpg"], &["no inputs: empty/*.jpg: the pattern matches nothing"]),

@@ -27,6 +27,10 @@ fn main() -> ExitCode {
         standard_input_is_a_tar,
         shards_of_containers_make_up_the_whole,
         columns_travel_into_the_output,
+        misspelt_columns_are_refused_before_the_model_is_opened,
+        shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are,
+        names_of_other_tools_are_refused_with_the_remedy,
+        odd_containers_have_one_outcome,
         a_container_cut_short_loses_only_what_is_missing,
         a_dry_run_and_a_repeated_run_know_containers,
     ];
@@ -171,8 +175,13 @@ fn shards_of_containers_make_up_the_whole() {
         parts.1.extend(reasons);
     }
     assert!(parts == whole);
-    run(packed.job(&inputs, "x.npy").args(["--shard", "0/2", "--limit", "3"]))
-        .expect_error(2, "a limit and a shard cannot be combined");
+    let limited = |shard: &str| {
+        let summary = run(packed.job(&inputs, "limited.npy").args(["--shard", shard, "--limit", "3"])).expect(0).json();
+        summary["inputs"].as_u64().unwrap()
+    };
+    assert_eq!((limited("0/2"), limited("1/2")), (1, 2), "each shard takes its share");
+    run(packed.job(&inputs, "x.npy").args(["--shard", "0/4", "--limit", "3"])).expect_error(2, "leaves none of 3");
+    run(packed.job(&inputs, "x.npy").args(["--shard", "0/7"])).expect_error(2, "leaves none of 3");
 }
 
 const CAPTIONS: &str = "
@@ -203,6 +212,158 @@ fn columns_travel_into_the_output() {
         let columns = if says == "embedding" { "embedding" } else { "caption" };
         run(packed.job(&[inputs], output).args(["--columns", columns])).expect_error(2, says);
         assert!(!Path::new(&packed.path(output)).exists());
+    }
+}
+
+fn misspelt_columns_are_refused_before_the_model_is_opened() {
+    let packed = Packed::new();
+    for (inputs, option, says) in [
+        (
+            &["all.parquet"][..],
+            ["--columns", "captoin"],
+            "no column 'captoin'; its columns are image (struct), caption",
+        ),
+        (&["photos", "all.parquet"], ["--image-column", "img"], "all.parquet: it has no column 'img'"),
+        (&["all.parquet"], ["--id-column", "key"], "all.parquet: it has no column 'key'"),
+        (&["all.parquet"], ["--image-column", "label"], "'label' holds neither images nor paths"),
+        (&["0.tar"], ["--id-column", "key"], "no input is a table with a column 'key'"),
+    ] {
+        let mut command = packed.job(inputs, "x.parquet");
+        // An error of the model would come later.
+        run(command.args(option).args(["--model", "no/such/model"])).expect_error(2, says);
+    }
+    // What a tar's members have is known only by reading them.
+    let ran = run(packed.job(&["0.tar", "1.tar"], "x.parquet").args(["--columns", "captoin,caption"])).expect(0);
+    let warnings = ran.stderr.matches("warning: none of the first container's").count();
+    assert!(warnings == 1 && ran.stderr.contains("images has a value for captoin"), "{}", ran.stderr);
+}
+
+/// Writes shards as img2dataset does, and a dataset as Hugging Face does. Arguments: as those of [`PACK`].
+const DATASETS: &str = r#"
+import io, json, os, sys, tarfile
+import pyarrow as pa, pyarrow.parquet as pq
+photos, out = sys.argv[1:]
+names = sorted(name for name in os.listdir(photos) if "no_photo" not in name)
+data = {name: open(os.path.join(photos, name), "rb").read() for name in names}
+os.makedirs(f"{out}/shards")
+os.makedirs(f"{out}/hub/data")
+for shard in range(2):
+    rows = []
+    with tarfile.open(f"{out}/shards/{shard:05}.tar", "w") as tar:
+        for n, name in enumerate(names[shard::2]):
+            key = f"{shard:05}{n:04}"
+            failed = n == 1
+            row = {"url": "http://h/" + name, "key": key, "status": "failed_to_download" if failed else "success",
+                   "error_message": "HTTP Error 404" if failed else None, "width": None if failed else 64}
+            rows.append(row)
+            if not failed:
+                for end, content in [("jpg", data[name]), ("txt", name.encode()), ("json", json.dumps(row).encode())]:
+                    info = tarfile.TarInfo(f"{key}.{end}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    pq.write_table(pa.Table.from_pylist(rows), f"{out}/shards/{shard:05}.parquet")
+    with open(f"{out}/shards/{shard:05}_stats.json", "w") as stats:
+        json.dump({"count": len(rows), "status_dict": {"success": len(rows) - 1}}, stats)
+image = pa.array([{"bytes": data[name], "path": name} for name in names])
+table = pa.table({"image": image, "label": pa.array(range(len(names)))})
+half = len(names) // 2
+for n, part in enumerate([table.slice(0, half), table.slice(half)]):
+    pq.write_table(part, f"{out}/hub/data/train-{n:05}-of-00002.parquet")
+"#;
+
+fn shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are() {
+    let packed = Packed::new();
+    let written = python(&["pyarrow"]).args(["-c", DATASETS]).arg(packed.path("photos")).arg(packed.path("")).status();
+    assert!(written.unwrap().success());
+    let photos = packed.photos() - 1;
+    let inputs = |input: &str, output: &str| {
+        let summary = run(&mut packed.job(&[input], output)).expect(0).json();
+        assert_eq!(summary["failures"], 0, "{summary}");
+        summary["inputs"].as_u64().unwrap()
+    };
+    // Each shard has lost one photo, of which only its table knows.
+    assert_eq!(inputs("shards/*.tar", "pattern.npy"), photos - 2);
+    assert_eq!(inputs("shards/{00000..00001}.tar", "braces.npy"), photos - 2);
+    assert!(packed.outcome("braces.npy") == packed.outcome("pattern.npy"));
+    assert_eq!(inputs("hub/data/train-*.parquet", "hub.npy"), photos);
+    for (folder, says) in [("shards", "4 containers of images"), ("hub", "2 containers of images")] {
+        run(&mut packed.job(&[folder], "x.npy")).expect_error(2, says);
+    }
+    let missing = packed.job(&["shards/{00000..00003}.tar"], "missing.npy").args(["--strict"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(3), "a shard that is missing is a failure");
+    let columns = ["--columns", "key,url,txt,width,error_message"];
+    run(packed.job(&["shards/*.tar"], "columns.parquet").args(columns)).expect(0);
+}
+
+fn names_of_other_tools_are_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    for (input, says) in [
+        (
+            "hf://datasets/owner/name/data/*.parquet",
+            "name the files: https://huggingface.co/datasets/OWNER/NAME/resolve",
+        ),
+        ("pipe:aws s3 cp s3://bucket/00000.tar -", "`COMMAND | foveate embed -`"),
+        ("{0..99999999}.tar", "it stands for 100000000 names, more than 1000000"),
+    ] {
+        run(embed(&folder.path().join("x.npy")).arg(input)).expect_error(2, says);
+    }
+    // In a list it is the failure of its line.
+    let list = folder.path().join("list");
+    fs::write(&list, format!("hf://datasets/a/b/c.parquet\r\n\r\n{PHOTOS}/01_astronaut_420.jpg\r\n# none\n")).unwrap();
+    run(embed(&folder.path().join("list.npy")).arg("--from-list").arg(&list)).expect(0);
+    let failures = csv(&folder.path().join("list.npy.failures.csv"));
+    let ids: Vec<_> = failures.iter().map(|failure| failure["id"].as_str()).collect();
+    assert_eq!(ids, ["hf://datasets/a/b/c.parquet", "# none"]);
+}
+
+/// Writes containers that surprise. Arguments: a photo, the folder to write to.
+const ODD: &str = r#"
+import gzip, io, os, sys, tarfile, zipfile
+import pyarrow as pa, pyarrow.parquet as pq
+photo, out = open(sys.argv[1], "rb").read(), sys.argv[2]
+def tar(path, members):
+    with tarfile.open(path, "w") as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+tar(f"{out}/empty.tar", [])
+tar(f"{out}/one.tar", [("a.jpg", photo)])
+tar(f"{out}/nested.tar", [("inner.tar", open(f"{out}/one.tar", "rb").read()), ("b.jpg", photo)])
+zipfile.ZipFile(f"{out}/empty.zip", "w").close()
+pq.write_table(pa.table({"image": pa.array([], pa.binary())}), f"{out}/empty.parquet")
+open(f"{out}/zero.tar", "w").close()
+open(f"{out}/zero.zip", "w").close()
+open(f"{out}/zero.parquet", "w").close()
+gzip.open(f"{out}/photo.jpg.gz", "wb").write(photo)
+gzip.open(f"{out}/zipped.tar", "wb").write(open(f"{out}/one.tar", "rb").read())
+os.mkdir(f"{out}/folder.tar")
+open(f"{out}/folder.tar/a.jpg", "wb").write(photo)
+os.symlink(out, f"{out}/folder.tar/loop")
+"#;
+
+fn odd_containers_have_one_outcome() {
+    let folder = tempfile::tempdir().unwrap();
+    let photo = format!("{PHOTOS}/01_astronaut_420.jpg");
+    assert!(python(&["pyarrow"]).args(["-c", ODD, &photo]).arg(folder.path()).status().unwrap().success());
+    let mut number = 0;
+    let mut counts = |names: &[&str]| {
+        number += 1;
+        let mut command = embed(&folder.path().join(format!("{number}.npy")));
+        let ran = run(command.args(names.iter().map(|name| folder.path().join(name))).args([&photo, "--json"]));
+        let summary = ran.expect(0).json();
+        (summary["vectors"].as_u64().unwrap() - 1, summary["failures"].as_u64().unwrap())
+    };
+    // Vectors and failures, beside a photo.
+    for (names, expected) in [
+        (&["empty.tar", "empty.zip", "empty.parquet"][..], (0, 0)),
+        (&["zero.tar", "zero.zip", "zero.parquet"], (0, 3)),
+        (&["nested.tar"], (1, 0)),
+        (&["one.tar", "one.tar", "zipped.tar"], (3, 0)),
+        (&["photo.jpg.gz"], (0, 1)),
+        (&["folder.tar"], (1, 1)),
+    ] {
+        assert_eq!(counts(names), expected, "{names:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Zip archives made byte by byte, so that every field may lie.
 
-use std::io::{Cursor, Read, Write};
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use foveate_source::FetchError;
-use foveate_source::blob::Blob;
+use foveate_source::blob::{Blob, MemoryBlob};
 
 /// A member, as its headers describe it.
 #[derive(Clone)]
@@ -85,40 +85,38 @@ pub(crate) fn end(mut bytes: Vec<u8>, directory: &[(&File, u32)], comment: &[u8]
 
 /// An archive in memory that counts how often it is read.
 pub(crate) struct Memory {
-    bytes: Arc<[u8]>,
+    bytes: MemoryBlob,
     pub(crate) reads: AtomicU64,
     pub(crate) streams: AtomicU64,
 }
 
 impl Memory {
-    pub(crate) fn new(bytes: impl Into<Arc<[u8]>>) -> Arc<Self> {
-        Arc::new(Self { bytes: bytes.into(), reads: AtomicU64::new(0), streams: AtomicU64::new(0) })
+    pub(crate) fn new(bytes: impl Into<Vec<u8>>) -> Arc<Self> {
+        let bytes = MemoryBlob::new("memory.zip", bytes);
+        Arc::new(Self { bytes, reads: AtomicU64::new(0), streams: AtomicU64::new(0) })
     }
 }
 
 impl Blob for Memory {
     fn name(&self) -> &str {
-        "memory.zip"
+        self.bytes.name()
     }
 
     fn len(&self) -> Option<u64> {
-        Some(self.bytes.len() as u64)
+        self.bytes.len()
     }
 
     fn modified(&self) -> Option<SystemTime> {
-        None
+        self.bytes.modified()
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
         self.reads.fetch_add(1, SeqCst);
-        let mut rest = self.bytes.get(offset as usize..).unwrap_or_default();
-        rest.read_exact(out).map_err(|_| FetchError::Damaged("it ends before".to_owned()))
+        self.bytes.read_at(offset, out)
     }
 
     fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {
         self.streams.fetch_add(1, SeqCst);
-        let mut reader = Cursor::new(Arc::clone(&self.bytes));
-        reader.set_position(offset);
-        Ok(Box::new(reader))
+        self.bytes.stream(offset)
     }
 }

@@ -301,6 +301,78 @@ fn zip64_archives_and_those_of_many_members_are_read() {
     assert_eq!(read(archive).unwrap().len(), 70_000);
 }
 
+/// A directory of more memory than is allowed, of which a test holds one record.
+struct Endless {
+    record: Vec<u8>,
+    count: u64,
+    end: Vec<u8>,
+}
+
+impl Endless {
+    /// A zip64 archive of `count` members with names of the greatest length, which are all the same.
+    fn new(count: u64) -> Self {
+        let name = [vec![b'x'; usize::from(u16::MAX) - 4], b".jpg".to_vec()].concat();
+        let file = File { name, ..File::stored("", b"") };
+        let record = end(Vec::new(), &[(&file, 0)], b"");
+        let record = record[..record.len() - 22].to_vec();
+        let size = record.len() as u64 * count;
+        let mut end = b"PK\x06\x06".to_vec();
+        end.extend([44, count, count, size, 0].map(u64::to_le_bytes).concat());
+        end.splice(12..12, [45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        end.extend(b"PK\x06\x07\0\0\0\0");
+        end.extend(size.to_le_bytes());
+        end.extend(b"\x01\0\0\0PK\x05\x06\0\0\0\0");
+        end.extend([0xff; 12]);
+        end.extend([0; 2]);
+        Self { record, count, end }
+    }
+
+    fn directory(&self) -> u64 {
+        self.record.len() as u64 * self.count
+    }
+}
+
+impl Blob for Endless {
+    fn name(&self) -> &str {
+        "endless.zip"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.directory() + self.end.len() as u64)
+    }
+
+    fn modified(&self) -> Option<std::time::SystemTime> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        let in_directory = usize::try_from(self.directory().saturating_sub(offset)).unwrap().min(out.len());
+        let (records, end) = out.split_at_mut(in_directory);
+        let mut at = (offset % self.record.len() as u64) as usize;
+        let mut rest = records;
+        while !rest.is_empty() {
+            let count = rest.len().min(self.record.len() - at);
+            rest[..count].copy_from_slice(&self.record[at..at + count]);
+            (rest, at) = (&mut rest[count..], 0);
+        }
+        let start = (offset + in_directory as u64 - self.directory().min(offset + in_directory as u64)) as usize;
+        end.copy_from_slice(&self.end[start..start + end.len()]);
+        Ok(())
+    }
+
+    fn stream(&self, _: u64) -> Result<Box<dyn std::io::Read + Send>, FetchError> {
+        unreachable!("the directory is read in pieces")
+    }
+}
+
+#[test]
+fn a_directory_that_takes_too_much_memory_is_refused() {
+    let members = |count| with(|zip| zip.open(Arc::new(Endless::new(count)), &options()).map(drop));
+    members(3).unwrap();
+    let error = members(4200).unwrap_err();
+    assert_eq!(error.to_string(), "its directory takes more than 256 MiB of memory; split it");
+}
+
 #[test]
 fn storage_that_fails_is_not_the_members_fault() {
     struct Broken(Arc<Memory>);

@@ -12,7 +12,7 @@ use foveate::core::Backend;
 use foveate::embed::{Backends, EmbedOptions};
 use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
-use foveate::source::store::{StoreBackend, scheme_of};
+use foveate::source::store::store_of;
 use foveate::source::{Input, Separator};
 
 use super::args::{Command, EmbedArgs, VerifyArgs};
@@ -155,25 +155,18 @@ fn queue(address: &str) -> anyhow::Result<()> {
 }
 
 fn inputs(args: &JobArgs) -> anyhow::Result<()> {
-    args.inputs.iter().filter_map(|path| path.to_str()).filter(|text| is_address(text)).try_for_each(address)?;
+    let typed = || args.inputs.iter().filter_map(|path| path.to_str());
+    if typed().any(|text| text.starts_with("pipe:") && !Path::new(text).exists()) {
+        bail!("`pipe:` inputs are WebDataset's; run the command and pipe it: `COMMAND | foveate embed -`");
+    }
+    typed().filter(|text| is_address(text)).try_for_each(address)?;
     all_exist(job::inputs(args))
 }
 
 /// Checks that this build has a store for an address, without contacting it.
 fn address(address: &str) -> anyhow::Result<()> {
-    let stores = foveate::backends::stores();
-    let scheme = scheme_of(address.as_bytes()).unwrap_or_default();
-    if stores.iter().any(|store| store.schemes().contains(&scheme)) {
-        return Ok(());
-    }
-    let remedy = match stores.iter().next() {
-        None => "rebuild with `-F object-store`, or download the images first".to_owned(),
-        Some(_) => {
-            let schemes: Vec<_> = stores.iter().flat_map(StoreBackend::schemes).copied().collect();
-            format!("there are {}", schemes.join(", "))
-        }
-    };
-    bail!("cannot read {address}: this build has no store for such addresses; {remedy}")
+    let scheme = address.split("://").next().unwrap_or_default();
+    store_of(&foveate::backends::stores(), scheme).map(drop).with_context(|| format!("cannot read {address}"))
 }
 
 /// Tells whether `text` is an address (`https://…`, `s3://…`) and not the name of an existing file.

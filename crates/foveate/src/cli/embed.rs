@@ -8,6 +8,7 @@ use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions, EmbedRun};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, Finished, Published, SinkError};
+use foveate::source::ListingStats;
 use serde_json::json;
 
 use super::args::EmbedArgs;
@@ -24,8 +25,11 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     let counter = progress::Found::new(args.quiet);
     let mut listing = job::list(&options, |found| counter.show(found))?;
     counter.clear();
-    let left_out = job::left_out(&listing);
-    if let Some(left_out) = left_out.as_ref().filter(|_| !args.quiet && !args.dry_run) {
+    if !args.quiet {
+        listing.warn(|why| console::say!("warning: {why}"));
+    }
+    let found = listing.stats().clone();
+    if let Some(left_out) = job::left_out(&found).filter(|_| !args.quiet && !args.dry_run) {
         console::say!("note: {left_out}");
     }
     let kinds = args.dry_run.then(|| dry_run::kinds(&mut listing)).transpose()?;
@@ -38,7 +42,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         job::note_decode_scale(&options, &backends);
     }
     if let Some(kinds) = kinds {
-        return rehearse(args, &options, DryRun::new(kinds, left_out, job, &options, &cancel)?, &cancel);
+        return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);
     }
     if job.is_seeded() && !args.quiet {
         console::say!("note: {} has generated weights: real speed, vectors without meaning", args.job.embedding.model);
@@ -54,8 +58,8 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
         }
     }
     match outcome {
-        Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &done)),
-        outcome => finish(args, outcome),
+        Err(RunError::Sink(SinkError::AlreadyComplete(done))) => Ok(already_complete(args, &found, &done)),
+        outcome => finish(args, &found, outcome),
     }
 }
 
@@ -118,7 +122,7 @@ fn watch(args: &EmbedArgs, job: EmbedRun, cancel: &Cancel) -> Result<RunReport, 
 }
 
 /// Prints the job's outcome and converts it to an exit code.
-fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Result<Exit> {
+fn finish(args: &EmbedArgs, found: &ListingStats, outcome: Result<RunReport, RunError>) -> anyhow::Result<Exit> {
     let report = match outcome {
         Ok(report) => report,
         Err(error) => {
@@ -133,7 +137,7 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
         }
     };
     if args.json {
-        console::summary(summary::json(&report, &args.output));
+        console::summary(summary::json(&report, found, &args.output));
     } else if !args.quiet {
         console::summary(summary::text(&report, &args.output).trim_end());
     }
@@ -142,6 +146,10 @@ fn finish(args: &EmbedArgs, outcome: Result<RunReport, RunError>) -> anyhow::Res
     }
     Ok(match &report.published {
         None => Exit::Interrupted,
+        Some(_) if report.settled == 0 => {
+            console::say!("error: the inputs have no images");
+            Exit::Failures
+        }
         Some(published) if published.rows == 0 => {
             console::say!(
                 "error: none of the {} inputs gave a vector; the reasons are in {}",
@@ -167,7 +175,7 @@ fn failures_file(published: &Published) -> std::path::Display<'_> {
 }
 
 /// Handles a repeated command after a finished run: counts and exit code are those of the first time.
-fn already_complete(args: &EmbedArgs, done: &Finished) -> Exit {
+fn already_complete(args: &EmbedArgs, found: &ListingStats, done: &Finished) -> Exit {
     let Published { rows, failures, .. } = done.published;
     let inputs = rows + failures;
     if args.json {
@@ -178,6 +186,7 @@ fn already_complete(args: &EmbedArgs, done: &Finished) -> Exit {
             "settled": inputs,
             "vectors": rows,
             "failures": failures,
+            "left_out": summary::left_out(found),
         }));
     } else if !args.quiet {
         console::summary(format_args!(
