@@ -75,15 +75,12 @@ impl Ahead {
         self.next = group;
     }
 
-    /// Where the part ends that has the byte at `start`.
-    pub(crate) fn end(&self, start: u64) -> Option<u64> {
-        self.parts.iter().find(|part| part.range.contains(&start)).map(|part| part.range.end)
-    }
-
     /// The `len` bytes from `start` on; `None` if they are in none of the parts, or were passed.
     pub(crate) fn read(&mut self, start: u64, len: u64) -> Option<Result<Bytes, FetchError>> {
         let range = start..start.checked_add(len)?;
-        let part = self.parts.iter_mut().find(|part| part.range.contains(&start) && range.end <= part.range.end)?;
+        // Parts overlap a little. The later one is meant.
+        let parts = self.parts.iter_mut().filter(|part| part.range.contains(&start));
+        let part = parts.max_by_key(|part| part.range.start).filter(|part| range.end <= part.range.end)?;
         part.pass(start);
         while part.unasked < range.end {
             part.ask(&self.blob);

@@ -73,7 +73,8 @@ impl ParquetBatches {
         let parts = metadata.row_groups().iter().map(|group| {
             // A column that cannot be read is told when its row group begins.
             let columns = needed(group, &mask).filter_map(|column| range(column).ok());
-            columns.map(|column| column.start.min(len)..column.end.min(len)).collect()
+            // A whole header is looked at, whatever comes after it.
+            columns.map(|column| column.start.min(len)..column.end.saturating_add(HEADER as u64).min(len)).collect()
         });
         let pages = Pages::new(Arc::clone(blob), len, is_remote.then(|| Ahead::new(Arc::clone(blob), parts)));
         Ok((Self { pages, metadata: views, mask, rows, next: 0, reading: None }, choice))
@@ -286,9 +287,7 @@ struct PagesFrom {
 
 impl Read for PagesFrom {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // What comes after a part read ahead would take another request.
-        let end = self.pages.ahead(|ahead| ahead.end(self.at)).flatten().unwrap_or(self.pages.0.len);
-        let len = end.saturating_sub(self.at).min(out.len() as u64);
+        let len = self.pages.0.len.saturating_sub(self.at).min(out.len() as u64);
         let bytes = self.pages.read(self.at, len).map_err(|error| self.pages.keep(error))?;
         out[..bytes.len()].copy_from_slice(&bytes);
         self.at += len;
