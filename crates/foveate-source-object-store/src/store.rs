@@ -54,7 +54,7 @@ impl Store for ObjectStores {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Object) -> Result<(), SourceError>) -> Result<(), SourceError> {
         let failed =
             |error: FetchError| SourceError::Io { action: format!("list {}", shown(prefix)), source: error.into() };
-        let place = Place::parse(prefix).map_err(failed)?;
+        let place = Place::parse(prefix).map_err(|error| SourceError::Invalid(error.to_string()))?;
         let bucket = self.core.block_on(self.core.bucket(&place)).map_err(failed)?;
         let Some(pages) = bucket.pages else {
             let why = format!("{}: a web server's files cannot be listed; name them one by one", shown(prefix));

@@ -120,12 +120,13 @@ impl Blob for MemoryBlob {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
-        let end = offset.saturating_add(out.len() as u64);
-        match self.bytes.get(to_index(offset)..to_index(end)) {
-            _ if self.is_stream => Err(only_from_the_start(self.name())),
-            Some(bytes) => Ok(out.copy_from_slice(bytes)),
-            None => Err(ends_before(end)),
+        if self.is_stream {
+            return Err(only_from_the_start(self.name()));
         }
+        let end = offset.saturating_add(out.len() as u64);
+        let bytes = self.bytes.get(to_index(offset)..to_index(end)).ok_or_else(|| ends_before(end))?;
+        out.copy_from_slice(bytes);
+        Ok(())
     }
 
     fn stream(&self, offset: u64) -> Result<Box<dyn Read + Send>, FetchError> {

@@ -254,7 +254,7 @@ for shard in range(2):
             key = f"{shard:05}{n:04}"
             failed = n == 1
             row = {"url": "http://h/" + name, "key": key, "status": "failed_to_download" if failed else "success",
-                   "error_message": "HTTP Error 404" if failed else None, "width": None if failed else 64}
+                   "error_message": "HTTP Error 404" if failed else None, "original_width": None if failed else 64}
             rows.append(row)
             if not failed:
                 for end, content in [("jpg", data[name]), ("txt", name.encode()), ("json", json.dumps(row).encode())]:
@@ -291,7 +291,7 @@ fn shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are() {
     }
     let missing = packed.job(&["shards/{00000..00003}.tar"], "missing.npy").args(["--strict"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(3), "a shard that is missing is a failure");
-    let columns = ["--columns", "key,url,txt,width,error_message"];
+    let columns = ["--columns", "key,url,txt,original_width,error_message"];
     run(packed.job(&["shards/*.tar"], "columns.parquet").args(columns)).expect(0);
 }
 

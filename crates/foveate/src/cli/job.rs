@@ -87,7 +87,7 @@ pub(crate) fn list(options: &EmbedOptions, progress: impl FnMut(u64)) -> anyhow:
     LISTING.store(false, SeqCst);
     let mut listing = match listing {
         Ok(listing) => listing,
-        Err(error @ SourceError::Io { .. }) => return Err(error).context("cannot list the inputs"),
+        Err(error @ SourceError::Io { .. }) => return Err(error.into()),
         Err(error) => return Err(Usage::from(anyhow::Error::new(error)).into()),
     };
     match nothing_to_do(&mut listing)? {

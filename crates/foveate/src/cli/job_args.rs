@@ -14,8 +14,9 @@ use super::values::{parse_count, parse_positive, parse_setting};
 /// The images and their embedding, as typed; [`super::job`] turns them into options.
 #[derive(Args, Debug)]
 pub(crate) struct JobArgs {
-    /// Files, folders (searched recursively, sorted), globs (quote them), containers of images (tar, zip, Parquet) and
-    /// addresses (`s3://bucket/prefix/`), in any mixture; `-` is a tar on standard input.
+    /// Files, folders (searched recursively, sorted), globs and ranges (`'{00..99}.tar'`; quote them), containers of
+    /// images (tar, zip, Parquet) and addresses (`s3://bucket/prefix/`), in any mixture; `-` is a tar on standard
+    /// input.
     #[arg(value_name = "INPUT", required_unless_present = "from_list")]
     pub(crate) inputs: Vec<PathBuf>,
 
@@ -31,7 +32,7 @@ pub(crate) struct JobArgs {
     #[command(flatten)]
     pub(crate) embedding: EmbeddingArgs,
 
-    /// Process only the first N inputs.
+    /// Process only the first N images. With `--shard`, each shard takes its share of N.
     #[arg(long, value_name = "N", help_heading = "Inputs")]
     pub(crate) limit: Option<u64>,
 
