@@ -9,6 +9,7 @@ use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
+use crate::buffers::Buffers;
 use crate::input::Input;
 
 const BLOCK: u64 = 512;
@@ -38,8 +39,8 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    pub(crate) fn open(blob: Arc<dyn Blob>) -> Result<Self, FetchError> {
-        Ok(Self { input: Input::open(blob)?, padding: 0, is_marked: false, is_over: false })
+    pub(crate) fn open(blob: Arc<dyn Blob>, buffers: Buffers) -> Result<Self, FetchError> {
+        Ok(Self { input: Input::open(blob, buffers)?, padding: 0, is_marked: false, is_over: false })
     }
 
     /// The next entry, or `None` after the last one.

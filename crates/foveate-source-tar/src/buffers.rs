@@ -1,6 +1,9 @@
 //! Memory of large members, used again: the pages of a fresh buffer take longer than copying into it.
 
+use std::collections::VecDeque;
+use std::io;
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
@@ -13,37 +16,88 @@ const LEAST: usize = 64 << 10;
 const MOST: usize = 32 << 20;
 
 /// Buffers that no member uses.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Buffers(Arc<Mutex<Idle>>);
 
 #[derive(Default)]
 struct Idle {
-    buffers: Vec<Vec<u8>>,
+    /// Those that were used last are at the end: they may still be in the processor's cache.
+    buffers: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
 impl Buffers {
-    /// An empty buffer with room for `len` bytes.
-    pub(crate) fn take(&self, len: usize) -> Vec<u8> {
-        let mut idle = lock(&self.0);
-        let fits = |buffer: &Vec<u8>| len >= LEAST && buffer.capacity() >= len;
-        let Some(at) = idle.buffers.iter().rposition(fits) else { return Vec::with_capacity(len) };
-        let buffer = idle.buffers.swap_remove(at);
-        idle.bytes -= buffer.capacity();
-        buffer
+    /// A buffer of `len` bytes, of any content.
+    pub(crate) fn take(&self, len: usize) -> Buffer {
+        Buffer { memory: lock(&self.0).take(len).unwrap_or_else(|| vec![0; len]), len }
     }
 
     /// The content of `buffer`, whose memory comes back when nobody uses it.
-    pub(crate) fn lend(&self, buffer: Vec<u8>) -> Bytes {
-        match buffer.capacity() >= LEAST {
+    pub(crate) fn lend(&self, mut buffer: Buffer) -> Bytes {
+        match buffer.len >= LEAST {
             true => Bytes::from_owner(Lent { buffer, home: Arc::downgrade(&self.0) }),
-            false => buffer.into(),
+            false => {
+                buffer.memory.truncate(buffer.len);
+                buffer.memory.into()
+            }
         }
     }
 }
 
+impl Idle {
+    /// Memory for `len` bytes. No more than twice as many, so that small members never hold the memory of large ones.
+    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+        let fits = |memory: &Vec<u8>| len >= LEAST && (len..=2 * len).contains(&memory.len());
+        let at = self.buffers.iter().rposition(fits)?;
+        let memory = self.buffers.remove(at)?;
+        self.bytes -= memory.len();
+        Some(memory)
+    }
+
+    fn give(&mut self, memory: Vec<u8>) {
+        self.bytes += memory.len();
+        self.buffers.push_back(memory);
+        while self.bytes > MOST
+            && let Some(oldest) = self.buffers.pop_front()
+        {
+            self.bytes -= oldest.len();
+        }
+    }
+}
+
+/// Memory, of which the first `len` bytes are used. All of it is initialized, so that it can be read into again.
+pub(crate) struct Buffer {
+    memory: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    /// Adds bytes, up to `len`.
+    pub(crate) fn grow(&mut self, len: usize) -> io::Result<()> {
+        let more = len.saturating_sub(self.memory.len());
+        self.memory.try_reserve_exact(more).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+        self.memory.resize(self.memory.len() + more, 0);
+        self.len = len;
+        Ok(())
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.len]
+    }
+}
+
 struct Lent {
-    buffer: Vec<u8>,
+    buffer: Buffer,
     home: Weak<Mutex<Idle>>,
 }
 
@@ -55,12 +109,8 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some(home) = self.home.upgrade() else { return };
-        let mut idle = lock(&home);
-        if idle.bytes + self.buffer.capacity() <= MOST {
-            self.buffer.clear();
-            idle.bytes += self.buffer.capacity();
-            idle.buffers.push(mem::take(&mut self.buffer));
+        if let Some(home) = self.home.upgrade() {
+            lock(&home).give(mem::take(&mut self.buffer.memory));
         }
     }
 }
@@ -75,8 +125,8 @@ mod tests {
         let kept = || buffers.0.lock().map(|idle| idle.bytes).unwrap_or_default();
         let lent = |len: usize| {
             let mut buffer = buffers.take(len);
-            assert!(buffer.is_empty() && buffer.capacity() >= len);
-            buffer.resize(len, 7);
+            assert_eq!(buffer.len(), len);
+            buffer.fill(7);
             buffers.lend(buffer)
         };
         let large = lent(100_000);
@@ -85,7 +135,11 @@ mod tests {
         drop(large);
         assert!(kept() >= 100_000);
         drop(lent(LEAST - 1));
-        assert_eq!(lent(90_000).as_ptr(), memory, "a smaller member takes it");
+        let smaller = lent(90_000);
+        assert_eq!((smaller.as_ptr(), smaller.len()), (memory, 90_000), "a smaller member takes it");
+        drop(smaller);
+        drop(lent(1_000_000));
+        assert!(lent(LEAST).as_ptr() == memory && kept() >= 1_100_000, "a much smaller one does not take the largest");
         drop((lent(MOST), lent(100_000)));
         assert!(kept() <= MOST);
         let outlives = lent(100_000);

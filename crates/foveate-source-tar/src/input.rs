@@ -12,8 +12,8 @@ use foveate_source::store::scheme_of;
 use crate::buffers::Buffers;
 use crate::compression::{Compression, MAGIC, is_end, sniff};
 
-/// Bytes read at once: several small members, and little of a large one, because what is read here is copied.
-const BUFFER: usize = 64 << 10;
+/// Bytes read at once: a few small members, and little of a large one, because what is read here is copied.
+const BUFFER: usize = 16 << 10;
 
 /// Bytes read at once where only headers are wanted.
 const PAGE: usize = 4 << 10;
@@ -37,7 +37,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub(crate) fn open(blob: Arc<dyn Blob>) -> Result<Self, FetchError> {
+    pub(crate) fn open(blob: Arc<dyn Blob>, buffers: Buffers) -> Result<Self, FetchError> {
         let mut stream = blob.stream(0)?;
         let mut head = Vec::new();
         (&mut stream).take(MAGIC).read_to_end(&mut head)?;
@@ -47,19 +47,13 @@ impl Input {
         let Some(compression) = compression else {
             let plain = blob.len().map(|len| (blob, len));
             let bytes = BufReader::with_capacity(BUFFER, Box::new(whole) as Stream);
-            return Ok(Self { bytes, buffers: Buffers::default(), position: 0, plain, compressed: None });
+            return Ok(Self { bytes, buffers, position: 0, plain, compressed: None });
         };
         let fault = Fault::default();
         let source = Guarded { source: whole, fault: Arc::clone(&fault) };
         let decoded = compression.decode(BufReader::with_capacity(BUFFER, source));
         let bytes = BufReader::with_capacity(BUFFER, decoded);
-        Ok(Self {
-            bytes,
-            buffers: Buffers::default(),
-            position: 0,
-            plain: None,
-            compressed: Some((compression, fault)),
-        })
+        Ok(Self { bytes, buffers, position: 0, plain: None, compressed: Some((compression, fault)) })
     }
 
     pub(crate) fn position(&self) -> u64 {
@@ -87,15 +81,16 @@ impl Input {
             return Ok(None);
         }
         let mut out = self.buffers.take(len.min(TRUSTED) as usize);
-        let buffered = self.bytes.buffer();
-        out.extend_from_slice(&buffered[..buffered.len().min(usize::try_from(len).unwrap_or(usize::MAX))]);
-        self.bytes.consume(out.len());
-        // Past the buffer, which is empty or not needed, straight into the member's memory.
-        let rest = len - out.len() as u64;
-        let read = self.bytes.get_mut().take(rest).read_to_end(&mut out);
-        self.position += out.len() as u64;
-        read.map_err(|error| self.failure(error))?;
-        Ok((out.len() as u64 == len).then(|| self.buffers.lend(out)))
+        let mut read = 0;
+        loop {
+            read += self.fill(&mut out[read..])?;
+            match usize::try_from(len) {
+                _ if read < out.len() => return Ok(None),
+                Ok(len) if read == len => return Ok(Some(self.buffers.lend(out))),
+                // No more than what came already.
+                len => out.grow(len.unwrap_or(usize::MAX).min(2 * read))?,
+            }
+        }
     }
 
     /// Leaves `len` bytes out; `false` if there are fewer.

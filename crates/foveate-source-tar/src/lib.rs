@@ -14,6 +14,9 @@ use foveate_source::FetchError;
 use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerBackend, ContainerOptions, ContainerRegistry, Members};
 
+use crate::buffers::Buffers;
+use crate::members::TarMembers;
+
 /// The backend's name.
 pub const NAME: &str = "tar";
 
@@ -30,9 +33,10 @@ pub fn register(registry: &mut ContainerRegistry) -> Result<(), foveate_core::Re
 /// The format as a value, for a program without a registry.
 pub fn format() -> ContainerBackend {
     let about = "tar archives and WebDataset shards, also with gzip or Zstandard";
+    // Of all archives, so that each next one finds them.
+    let buffers = Buffers::default();
+    let open = move |blob: Arc<dyn Blob>, options: &ContainerOptions| -> Result<Box<dyn Members>, FetchError> {
+        Ok(Box::new(TarMembers::open(blob, options, buffers.clone())?))
+    };
     ContainerBackend::new(NAME, about, SUFFIXES, open).with_columns()
-}
-
-fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Box<dyn Members>, FetchError> {
-    Ok(Box::new(members::TarMembers::open(blob, options)?))
 }

@@ -8,6 +8,7 @@ use foveate_source::blob::Blob;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName, Members};
 
 use crate::archive::{Archive, Entry};
+use crate::buffers::Buffers;
 use crate::columns;
 use crate::name::{Role, Sidecar, key, role};
 
@@ -50,9 +51,9 @@ struct Group {
 }
 
 impl TarMembers {
-    pub(crate) fn open(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Result<Self, FetchError> {
+    pub(crate) fn open(blob: Arc<dyn Blob>, options: &ContainerOptions, buffers: Buffers) -> Result<Self, FetchError> {
         Ok(Self {
-            archive: Archive::open(blob)?,
+            archive: Archive::open(blob, buffers)?,
             max_bytes: options.max_bytes,
             columns: options.columns.clone(),
             ready: VecDeque::new(),

@@ -20,8 +20,9 @@ use crate::{Content, Delivery, FetchError, Item, SourceError};
 /// Containers that are open at once: the one being delivered, and the next.
 const CONTAINERS: usize = 2;
 
-/// Bytes read ahead from one container.
-const CONTAINER_BYTES: usize = 64 << 20;
+/// Bytes of members that are handed over at once. A container has twice as many in memory: those that are delivered, and
+/// those that are read meanwhile. With much more, each byte would leave the processor's cache before it is decoded.
+const HANDFUL: usize = 2 << 20;
 
 /// Records that may be under way at once; what they hold in memory is bounded by their stores and containers.
 const MOST_AHEAD: usize = 8192;
@@ -290,7 +291,14 @@ fn delivered(container: &Record, member: Member, place: u64) -> Delivery {
 }
 
 /// Reads one container on a thread of its own.
-struct Reader(Arc<Members>);
+struct Reader {
+    members: Arc<Members>,
+    /// Members that were handed over, and are not delivered yet.
+    taken: VecDeque<Found>,
+}
+
+/// A member, or why there are no more.
+type Found = Result<Member, FetchError>;
 
 /// Members read ahead.
 #[derive(Default)]
@@ -301,7 +309,7 @@ struct Members {
 
 #[derive(Default)]
 struct State {
-    read: VecDeque<Result<Member, FetchError>>,
+    read: VecDeque<Found>,
     bytes: usize,
     /// The container's end is reached, or nobody wants its members any more.
     ended: bool,
@@ -327,17 +335,20 @@ impl Reader {
         };
         let thread = thread::Builder::new().name("container".to_owned()).spawn(read);
         thread.map_err(|source| SourceError::Io { action: "start a thread for a container".to_owned(), source })?;
-        Ok(Self(members))
+        Ok(Self { members, taken: VecDeque::new() })
     }
 
-    fn next(&self) -> Option<Result<Member, FetchError>> {
-        self.0.pop()
+    fn next(&mut self) -> Option<Found> {
+        if self.taken.is_empty() {
+            self.taken = self.members.take();
+        }
+        self.taken.pop_front()
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.0.end();
+        self.members.end();
     }
 }
 
@@ -357,10 +368,10 @@ impl Members {
     }
 
     /// Adds a member once there is room for it; `false` if nobody wants it any more.
-    fn push(&self, member: Result<Member, FetchError>) -> bool {
+    fn push(&self, member: Found) -> bool {
         let bytes = weight(&member);
         let mut state = lock(&self.state);
-        while !state.ended && !state.read.is_empty() && state.bytes + bytes > CONTAINER_BYTES {
+        while !state.ended && !state.read.is_empty() && state.bytes + bytes > HANDFUL {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.ended {
@@ -368,19 +379,21 @@ impl Members {
         }
         state.bytes += bytes;
         state.read.push_back(member);
-        self.changed.notify_all();
+        if state.read.len() == 1 {
+            self.changed.notify_all();
+        }
         true
     }
 
-    fn pop(&self) -> Option<Result<Member, FetchError>> {
+    /// Takes all members that are there, at least one; none at the end.
+    fn take(&self) -> VecDeque<Found> {
         let mut state = lock(&self.state);
         while !state.ended && state.read.is_empty() {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let member = state.read.pop_front()?;
-        state.bytes -= weight(&member);
+        state.bytes = 0;
         self.changed.notify_all();
-        Some(member)
+        std::mem::take(&mut state.read)
     }
 
     fn end(&self) {
@@ -390,7 +403,7 @@ impl Members {
 }
 
 /// A member's memory, with a share for what is beside its bytes.
-fn weight(member: &Result<Member, FetchError>) -> usize {
+fn weight(member: &Found) -> usize {
     const BESIDE: usize = 512;
     match member {
         Ok(Member { content: MemberContent::Here(bytes), .. }) => bytes.len() + BESIDE,
