@@ -95,15 +95,11 @@ pub struct Figure {
     pub cpu: Spread,
 }
 
-/// Lets the contestants take turns: one each to warm up, then `rounds`, in reverse order every other round. `turn` runs
-/// one contestant's turn. A contestant that fails drops out, and its result is the reason.
-pub fn compete<F>(
-    contestants: &mut [Contestant],
-    rounds: usize,
-    mut turn: F,
-) -> Vec<std::result::Result<Figure, String>>
+/// Lets the contestants, or their tasks, take turns: one each to warm up, then `rounds`, in reverse order every other
+/// round. `turn` runs one turn. What fails drops out, and its result is the reason.
+pub fn compete<T, F>(contestants: &mut [T], rounds: usize, mut turn: F) -> Vec<std::result::Result<Figure, String>>
 where
-    F: FnMut(&mut Contestant) -> std::result::Result<Turn, String>,
+    F: FnMut(&mut T) -> std::result::Result<Turn, String>,
 {
     let mut turns: Vec<std::result::Result<Vec<Turn>, String>> =
         contestants.iter_mut().map(|contestant| turn(contestant).map(|_| Vec::new())).collect();
