@@ -9,7 +9,8 @@ use foveate_core::{Health, Registry, known_settings, named_backend};
 
 use crate::blob::Blob;
 use crate::fetch::DEFAULT_MAX_BYTES;
-use crate::{Fetch, FetchError, SourceError, Stamp};
+use crate::id::id_of;
+use crate::{Fetch, FetchError, Item, SourceError, Stamp};
 
 /// How to read a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +59,18 @@ pub struct Object {
     pub address: String,
     /// What identifies its content.
     pub version: Version,
+}
+
+impl Object {
+    /// Returns the object that a listing's `item` is, without its tag; `None` for a file or a container's member.
+    pub fn of(item: &Item) -> Option<Self> {
+        scheme_of(&item.locator)?;
+        let (len, modified) = item.stamp.unzip();
+        // A member has its container's address and an id of its own.
+        let is_object = item.id == id_of(&item.locator);
+        let address = String::from_utf8_lossy(&item.locator).into_owned();
+        is_object.then_some(Self { address, version: Version { len, modified, tag: None } })
+    }
 }
 
 /// What identifies an object's content; each part may be unknown.
@@ -214,6 +227,16 @@ mod tests {
         for path in ["a.jpg", "s3:/b", "://x", "C://x", "a/b://c", "../x://y", "S3://b/k"] {
             assert_eq!(scheme_of(path.as_bytes()), None, "{path}");
         }
+    }
+
+    #[test]
+    fn an_item_is_an_object_a_file_or_a_member() {
+        let item = |id: &str, locator: &str| Item { id: id.to_owned(), locator: locator.into(), ..Item::default() };
+        let object = Object::of(&Item { stamp: Some((7, UNIX_EPOCH)), ..item("s3://b/a.jpg", "s3://b/a.jpg") });
+        let version = Version { len: Some(7), modified: Some(UNIX_EPOCH), tag: None };
+        assert_eq!(object, Some(Object { address: "s3://b/a.jpg".to_owned(), version }));
+        assert_eq!(Object::of(&item("a.jpg", "a.jpg")), None);
+        assert_eq!(Object::of(&item("s3://b/a.tar/0.jpg", "s3://b/a.tar")), None);
     }
 
     #[test]
