@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, not_negative, positive, share};
-use crate::{Configuration, Measured, Model, Place, PlanError, Prediction, SteadyState, Transform, Wall};
+use crate::{Configuration, Measured, Model, Place, PlanError, Prediction, SteadyState, Storage, Transform, Wall};
 
 impl Model {
     /// The steady state of each batch size.
@@ -107,7 +107,7 @@ impl Model {
 
     /// The effect of the usual changes at one batch size, the most helpful first: files of half and double the bytes,
     /// preprocessing 2, 4 and 10 times faster or on the device at no cost, steps of half the time, twice the
-    /// accelerators.
+    /// accelerators, and twice the requests in flight to a store that takes time to answer.
     ///
     /// # Errors
     /// As [`Model::at`].
@@ -123,10 +123,19 @@ impl Model {
             ("steps in half the time (another precision)", self.with_compute(0.5)),
             ("twice the accelerators", twice),
         ];
-        let answers = changes.into_iter().map(|(change, model)| Ok((change, model.at(batch)?)));
+        let store = self.storage.and_then(twice_the_requests);
+        let requests = store.map(|store| (TWICE_THE_REQUESTS, Self { storage: Some(store), ..self.clone() }));
+        let answers = changes.into_iter().chain(requests).map(|(change, model)| Ok((change, model.at(batch)?)));
         let answers = answers.collect::<Result<Vec<_>, PlanError>>()?;
         Ok(ranked(answers, self.at(batch)?.images_per_second, |state| state.images_per_second))
     }
+}
+
+const TWICE_THE_REQUESTS: &str = "twice the requests in flight";
+
+/// Returns a store that takes time to answer with twice the requests in flight.
+fn twice_the_requests(store: Storage) -> Option<Storage> {
+    (store.latency > 0.0).then(|| Storage { concurrency: store.concurrency.saturating_mul(2), ..store })
 }
 
 /// The number of workers from which on more of them do not help.
@@ -201,7 +210,8 @@ impl Measured {
     }
 
     /// The effect of the usual changes, the most helpful first: files of half and double the bytes, decoding and
-    /// resizing 2 and 10 times faster, a forward of half the time, twice the cores.
+    /// resizing 2 and 10 times faster, a forward of half the time, twice the cores, and twice the requests in flight to a
+    /// store that takes time to answer.
     ///
     /// # Errors
     /// As [`Measured::predict`].
@@ -214,7 +224,10 @@ impl Measured {
             ("a forward in half the time (another precision)", self.with_forward(0.5)?),
             ("twice the cores", Self { cores: self.cores.saturating_mul(2), ..self.clone() }),
         ];
-        let answers = changes.into_iter().map(|(change, model)| Ok((change, model.predict(configuration)?)));
+        let store = self.storage.and_then(twice_the_requests);
+        let requests = store.map(|store| (TWICE_THE_REQUESTS, Self { storage: Some(store), ..self.clone() }));
+        let answers =
+            changes.into_iter().chain(requests).map(|(change, model)| Ok((change, model.predict(configuration)?)));
         let answers = answers.collect::<Result<Vec<_>, PlanError>>()?;
         let now = self.predict(configuration)?.images_per_second;
         Ok(ranked(answers, now, |prediction| prediction.images_per_second))
@@ -422,6 +435,10 @@ mod tests {
         assert!(answers.windows(2).all(|pair| pair[0].speedup >= pair[1].speedup));
         let needed = model().transform_speedup_needed(256).unwrap();
         assert!((needed - whole).abs() < 1e-9);
+        assert!(answers.iter().all(|answer| answer.change != TWICE_THE_REQUESTS), "there is no store");
+        let store = Model { storage: Some(Storage::remote(0.1, 10e6, 16)), ..model() };
+        let more = store.what_ifs(256).unwrap().into_iter().find(|answer| answer.change == TWICE_THE_REQUESTS);
+        assert!(more.is_some_and(|more| (more.speedup - 2.0).abs() < 1e-9), "the store is the limit");
         let moved = model().with_transform_on_device(1e-4).unwrap().at(256).unwrap();
         assert!((moved.compute_seconds - (5e-3 + 256.0 * 126e-6)).abs() < 1e-12);
     }

@@ -1,9 +1,9 @@
-//! Fits a line to measured points.
+//! Fits lines to measured steps, and a store to measured requests.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{at_least_one, positive};
-use crate::{LinearStep, PlanError, Step, stats};
+use crate::{LinearStep, PlanError, Step, Storage, stats};
 
 /// A line through measured steps, and its errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,50 @@ pub fn fit_step(points: &[(u32, f64)]) -> Result<StepFit, PlanError> {
     let errors = relative_errors(&points, line);
     let worst_error = errors.iter().copied().fold(0.0, f64::max);
     Ok(StepFit { step: line, median_error: median(&errors), worst_error })
+}
+
+/// What was measured of a store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoreRequests {
+    /// Seconds of single requests for one byte.
+    pub first_byte: Vec<f64>,
+    /// Bytes and seconds of single requests for whole objects.
+    pub whole: Vec<(f64, f64)>,
+    /// Requests in flight, and the bytes per second of all of them together.
+    pub together: Vec<(u32, f64)>,
+}
+
+/// Below this share of what Little's law gives, requests are taken to share a limit.
+const SHARED: f64 = 0.8;
+/// Share of the latency below which the time of the bytes cannot be told from it.
+const NO_TIME: f64 = 0.05;
+
+/// Fits a store's latency, bandwidth of a request, and limit of all requests together. It reads one object at a time.
+///
+/// The latency is the median request for one byte. The bandwidth is of the median request for an object, after that
+/// time. If that cannot be told from none, it is the highest rate of all requests together. The limit is that rate, if
+/// the most requests in flight gave clearly less than Little's law expects of them; otherwise no limit was seen.
+///
+/// # Errors
+/// [`PlanError`] without a measurement of each kind, or for one that is not positive and finite.
+pub fn fit_store(measured: &StoreRequests) -> Result<Storage, PlanError> {
+    let StoreRequests { first_byte, whole, together } = measured;
+    let missing = || PlanError::Impossible("a store's fit needs single requests and several at a time".to_owned());
+    let latency = positive("the seconds of a request", stats::median(first_byte).ok_or_else(missing)?)?;
+    for &(bytes, seconds) in whole {
+        positive("the bytes of a request", bytes)?;
+        positive("the seconds of a request", seconds)?;
+    }
+    let per_byte: Vec<f64> = whole.iter().map(|(bytes, seconds)| (seconds - latency).max(0.0) / bytes).collect();
+    let per_byte = stats::median(&per_byte).ok_or_else(missing)?;
+    let bytes = stats::mean(&whole.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>()).ok_or_else(missing)?;
+    let &(most, last) = together.iter().max_by_key(|(requests, _)| *requests).ok_or_else(missing)?;
+    let best = positive("the store's bytes per second", together.iter().map(|(_, rate)| *rate).fold(0.0, f64::max))?;
+    let stream = if per_byte * bytes < NO_TIME * latency { best } else { 1.0 / per_byte };
+    let alone = Storage::remote(latency, stream, 1);
+    let expected = Storage { concurrency: most, ..alone }.images_per_second(bytes)? * bytes;
+    let link_bytes_per_second = (last < SHARED * expected).then_some(best);
+    Ok(Storage { link_bytes_per_second, ..alone })
 }
 
 fn relative_errors(points: &[(f64, f64)], line: LinearStep) -> Vec<f64> {
@@ -129,6 +173,38 @@ mod tests {
         let steep = fit_step(&[(1, 1.0), (2, 4.0), (4, 10.0)]).unwrap();
         assert_eq!(steep.step.overhead, 0.0);
         assert!(steep.step.per_item > 0.0);
+    }
+
+    /// Requests to a store of 100 ms, 30 MB/s per request and 60 MB/s at most, for objects of 300 kB.
+    fn requests(most: u32) -> StoreRequests {
+        let store = Storage { link_bytes_per_second: Some(60e6), ..Storage::remote(0.1, 30e6, 1) };
+        let rate = |concurrency| Storage { concurrency, ..store }.images_per_second(300e3).unwrap() * 300e3;
+        let numbers = [1, 4, 16, 64].into_iter().filter(|&number| number <= most);
+        StoreRequests {
+            first_byte: vec![0.1, 0.1, 0.4],
+            whole: vec![(300e3, 0.11), (300e3, 0.11), (300e3, 0.9)],
+            together: numbers.map(|number| (number, rate(number))).collect(),
+        }
+    }
+
+    #[test]
+    fn a_stores_latency_bandwidth_and_limit_come_out() {
+        let fit = fit_store(&requests(64)).unwrap();
+        assert!((fit.latency - 0.1).abs() < 1e-9 && (fit.stream_bytes_per_second / 30e6 - 1.0).abs() < 1e-9, "{fit:?}");
+        assert!(fit.link_bytes_per_second.is_some_and(|limit| (limit / 60e6 - 1.0).abs() < 1e-9), "{fit:?}");
+        assert_eq!(fit_store(&requests(16)).unwrap().link_bytes_per_second, None, "no limit was seen");
+        // An answer of one byte may be as slow as one of all of them.
+        let local = StoreRequests { whole: vec![(300e3, 0.09)], ..requests(4) };
+        let best = local.together[1].1;
+        assert_eq!(fit_store(&local).unwrap().stream_bytes_per_second, best);
+        for missing in [
+            StoreRequests { first_byte: Vec::new(), ..requests(4) },
+            StoreRequests { whole: Vec::new(), ..requests(4) },
+            StoreRequests { together: Vec::new(), ..requests(4) },
+            StoreRequests { whole: vec![(0.0, 0.1)], ..requests(4) },
+        ] {
+            assert!(fit_store(&missing).is_err(), "{missing:?}");
+        }
     }
 
     #[test]

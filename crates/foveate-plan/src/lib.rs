@@ -14,7 +14,7 @@ mod walls;
 
 pub use answers::{Demand, Interval, JobCost, Rate, Saturation, WhatIf, Workload};
 pub use error::PlanError;
-pub use fit::{StepFit, fit_step};
+pub use fit::{StepFit, StoreRequests, fit_step, fit_store};
 pub use fleet::{Fleet, FleetOutcome, Preemption, Sharding, stragglers};
 pub use measured::{Configuration, ForwardCost, Measured, Place, StageCost};
 pub use queueing::{QueueDemand, QueueSizing};
