@@ -1,5 +1,7 @@
 //! Bodies that differ from what they claim to be.
 
+use std::ops::Range;
+
 use image::codecs::jpeg::JpegEncoder;
 
 /// Returns `photo` with 64 bytes in its middle that every decoder rejects: JPEG frame headers without room for a frame.
@@ -31,4 +33,29 @@ pub(crate) fn jpeg_bomb() -> Vec<u8> {
     let side = BOMB_SIDE.to_be_bytes();
     bytes[frame + 5..frame + 9].copy_from_slice(&[side[0], side[1], side[0], side[1]]);
     bytes
+}
+
+/// Returns the bytes that a `Range` of a body of `len` bytes names, if it names some.
+pub(crate) fn part(range: &str, len: usize) -> Option<Range<usize>> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let start: usize = first.parse().ok()?;
+    let end = if last.is_empty() { len } else { last.parse::<usize>().ok()?.checked_add(1)?.min(len) };
+    (start < end).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_name_bytes_of_the_body() {
+        let of_ten = |range| part(range, 10);
+        assert_eq!(
+            [of_ten("bytes=0-0"), of_ten("bytes=3-"), of_ten("bytes=8-99")],
+            [Some(0..1), Some(3..10), Some(8..10)]
+        );
+        for other in ["bytes=10-", "bytes=5-4", "bytes=-5", "bytes=0-1,3-4", "lines=1-2"] {
+            assert_eq!(of_ten(other), None, "{other}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Extension, Path, Request, State};
-use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_RANGE, RANGE, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -63,8 +63,16 @@ async fn hold(
     next.run(request).await
 }
 
-async fn photo(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> Bytes {
-    site.photo(n)
+async fn photo(State(site): State<Arc<Site>>, Path(n): Path<u64>, headers: HeaderMap) -> Response {
+    let photo = site.photo(n);
+    let asked = headers.get(RANGE).and_then(|range| bodies::part(range.to_str().ok()?, photo.len()));
+    match asked {
+        None => photo.into_response(),
+        Some(part) => {
+            let range = format!("bytes {}-{}/{}", part.start, part.end - 1, photo.len());
+            (StatusCode::PARTIAL_CONTENT, [(CONTENT_RANGE, range)], photo.slice(part)).into_response()
+        }
+    }
 }
 
 async fn corrupt(State(site): State<Arc<Site>>, Path(n): Path<u64>) -> Vec<u8> {
