@@ -6,12 +6,12 @@ mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foveate_plan::{Configuration, Measured, Place, Simulation, StageCost, StepFit, Storage};
+use foveate_plan::{Configuration, Measured, Place, Simulation, StageCost, StepFit};
 
 use self::forward::{Company, Feed, Forward};
 use self::probe::{Probe, Prober};
 use crate::clock::Took;
-use crate::storage;
+use crate::storage::Supply;
 use crate::{Lab, LabError, Output, PhotoSet, Setting};
 
 /// Maximum seconds of a probe of reading, decoding and resizing.
@@ -32,8 +32,8 @@ pub struct Calibration {
     forward: BTreeMap<ForwardKey, Forward>,
     dim: usize,
     output: Output,
-    /// What the photos' places deliver, if the source reads them ahead.
-    storage: Option<Storage>,
+    /// What the photos' place delivers, if they are read ahead.
+    supply: Supply,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,18 +140,18 @@ impl Calibration {
             forward: BTreeMap::new(),
             dim: 1,
             output: output.clone(),
-            storage: storage::measure(photos)?,
+            supply: supply(lab, photos)?,
         };
         calibration.extend(lab, photos, settings)?;
         Ok(calibration)
     }
 
-    /// Returns the same costs with the photos read from where `photos`, which their source delivers, are.
+    /// Returns the same costs with the photos read from where `photos`, which are read ahead, are.
     ///
     /// # Errors
     /// Fails if they cannot be read.
-    pub(crate) fn read_from(&self, photos: &PhotoSet) -> Result<Self, LabError> {
-        let mut calibration = Self { storage: storage::measure(photos)?, ..self.clone() };
+    pub(crate) fn read_from(&self, lab: &Lab<'_>, photos: &PhotoSet) -> Result<Self, LabError> {
+        let mut calibration = Self { supply: supply(lab, photos)?, ..self.clone() };
         calibration.prepare.values_mut().for_each(|prepare| prepare.read = Cost::default());
         Ok(calibration)
     }
@@ -179,7 +179,7 @@ impl Calibration {
             forward: forwards(settings).into_iter().map(|(key, (_, batches))| (key, forward(&batches))).collect(),
             dim: 8,
             output: Output::Discard,
-            storage: None,
+            supply: Supply::default(),
         }
     }
 
@@ -243,7 +243,7 @@ impl Calibration {
                 stage("write", Place::Writer, &prepare.write, 1.0),
             ],
             forward: forward.costs(setting.threads, setting.batch),
-            storage: self.storage,
+            storage: self.supply.storage(setting.requests),
             interference: forward.interference.unwrap_or(0.0),
         })
     }
@@ -324,6 +324,15 @@ pub(crate) struct KnownCosts {
     pub(crate) resize: f64,
     pub(crate) forward: f64,
     pub(crate) forward_call: f64,
+}
+
+/// Measures what reads ahead of the job, if anything does.
+fn supply(lab: &Lab<'_>, photos: &PhotoSet) -> Result<Supply, LabError> {
+    if !photos.is_delivered() {
+        return Ok(Supply::default());
+    }
+    lab.watch.doing("reading alone");
+    photos.supply().cloned()
 }
 
 /// Returns the forwards that `settings` mention, each with its batch sizes and its setting with the most workers, which

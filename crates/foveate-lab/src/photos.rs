@@ -1,15 +1,17 @@
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use foveate_core::{ImageViewMut, PixelBuf, Size, error_chain, lock};
 use foveate_decode::DecodeHint;
 use foveate_resize::{Filter, Geometry};
-use foveate_source::store::scheme_of;
+use foveate_source::store::{Object, scheme_of};
 use foveate_source::{Content, Delivery, Fetch, FileFetch, Input, Item, Source};
 
-use crate::wrap::{Cycle, KeyFetch, MemoryFetch, OpenFetch, Replay};
-use crate::{LabError, Rig, tar};
+use crate::storage::{self, Supply};
+use crate::store::{self, Stores};
+use crate::wrap::{Cycle, KeyFetch, MemoryFetch, Objects, OpenFetch, Replay};
+use crate::{LabError, Rig, Setting, tar};
 
 /// Shorter side of the small photos that are made from larger ones.
 const SMALL_SIDE: u32 = 256;
@@ -40,6 +42,10 @@ pub struct PhotoSet {
     pub left_out: Vec<(String, String)>,
     items: Arc<[Item]>,
     stored: Stored,
+    /// Threads that read files.
+    readers: usize,
+    /// What the photos' place delivers, once that was measured.
+    supply: Arc<OnceLock<Result<Supply, String>>>,
 }
 
 /// How the photos are read from their places.
@@ -49,6 +55,8 @@ enum Stored {
     Fetched(Arc<OpenFetch>),
     /// By their source, on the way.
     Delivered(Arc<Mutex<Box<dyn Source>>>),
+    /// By their store, many at a time.
+    Objects(Arc<Stores>),
 }
 
 impl PhotoSet {
@@ -57,7 +65,15 @@ impl PhotoSet {
     pub(crate) fn none() -> Self {
         let open_fetch: Arc<OpenFetch> = Arc::new(|| Ok(Box::new(FileFetch::new(0)) as _));
         let stored = Stored::Fetched(open_fetch);
-        Self { name: "none".to_owned(), photos: Arc::new([]), left_out: Vec::new(), items: Arc::new([]), stored }
+        Self {
+            name: "none".to_owned(),
+            photos: Arc::new([]),
+            left_out: Vec::new(),
+            items: Arc::new([]),
+            stored,
+            readers: 1,
+            supply: Arc::default(),
+        }
     }
 
     /// Reads and decodes the rig's photos, up to `most` photos or a gigabyte.
@@ -91,11 +107,13 @@ impl PhotoSet {
             return Err(LabError::Photos(nothing(&left_out)));
         }
         let name = format!("as given, {}", describe(&photos));
-        let stored = match delivers {
-            true => Stored::Delivered(Arc::new(Mutex::new(source))),
-            false => Stored::Fetched(opener(source)),
+        let stored = match (store_of(rig, &items), delivers) {
+            (Some(stores), _) => Stored::Objects(Arc::new(stores)),
+            (None, true) => Stored::Delivered(Arc::new(Mutex::new(source))),
+            (None, false) => Stored::Fetched(opener(source)),
         };
-        Ok(Self { name, photos: photos.into(), left_out, items: items.into(), stored })
+        let (readers, supply) = (rig.base().readers, Arc::default());
+        Ok(Self { name, photos: photos.into(), left_out, items: items.into(), stored, readers, supply })
     }
 
     /// Writes the same photos to `folder` as JPEG files of 256 pixels on the shorter side.
@@ -134,6 +152,8 @@ impl PhotoSet {
             left_out: self.left_out.clone(),
             items: items.into(),
             stored: Stored::Fetched(opener(listing)),
+            readers: self.readers,
+            supply: Arc::default(),
         })
     }
 
@@ -155,22 +175,70 @@ impl PhotoSet {
             return Err(LabError::Photos("this build reads no tar files".to_owned()));
         }
         let stored = Stored::Delivered(Arc::new(Mutex::new(source)));
-        Ok(Self { items: items.into(), stored, ..self.clone() })
+        Ok(Self { items: items.into(), stored, supply: Arc::default(), ..self.clone() })
     }
 
-    /// Returns `images` items that repeat the photos, read from their original places. What the photos' source reads on
-    /// the way, it reads again in each turn; one such source is read at a time.
-    pub fn stored(&self, images: u64) -> Box<dyn Source> {
+    /// Returns `images` items that repeat the photos, read from their original places as a job with this setting would
+    /// read them.
+    ///
+    /// What the photos' source reads on the way, it reads again in each turn; one such source is read at a time. Objects
+    /// of a store are read with the number of requests in flight that a long job finds in its first seconds.
+    ///
+    /// # Errors
+    /// Fails if the photos' store cannot be opened or measured.
+    pub fn stored(&self, setting: &Setting, images: u64) -> Result<Box<dyn Source>, LabError> {
+        let Stored::Objects(stores) = &self.stored else { return Ok(self.in_turns(images)) };
+        let requests = self.in_flight(setting)?;
+        let objects = self.items.iter().filter_map(|item| Some((item.clone(), Object::of(item)?)));
+        Ok(Box::new(Objects::new(stores.with(Some(requests))?, objects.collect(), images)))
+    }
+
+    /// Returns the number of requests to the photos' store that are in flight in a long job; 0 without a store.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be measured.
+    pub(crate) fn in_flight(&self, setting: &Setting) -> Result<usize, LabError> {
+        match setting.requests {
+            _ if !self.is_in_store() => Ok(0),
+            Some(requests) => Ok(requests),
+            None => Ok(self.supply()?.found().map_or(1, |found| found.requests)),
+        }
+    }
+
+    /// Returns `images` items that repeat the photos in turns, each of which begins anew. Objects of a store are read one by one.
+    pub(crate) fn in_turns(&self, images: u64) -> Box<dyn Source> {
         let items = Arc::clone(&self.items);
         match &self.stored {
             Stored::Fetched(open_fetch) => Box::new(Cycle::new(items, images, Arc::clone(open_fetch))),
             Stored::Delivered(source) => Box::new(Replay::new(Arc::clone(source), items, images)),
+            Stored::Objects(stores) => {
+                let stores = Arc::clone(stores);
+                let open_fetch = move || Ok(stores.with(Some(1))?.fetch());
+                Box::new(Cycle::new(items, images, Arc::new(open_fetch)))
+            }
         }
     }
 
-    /// Whether the photos' source reads them on the way: members of containers, and objects.
+    /// Measures what the photos' place delivers, once for this set and its parts.
+    pub(crate) fn supply(&self) -> Result<&Supply, LabError> {
+        let measure = || match &self.stored {
+            Stored::Objects(stores) => {
+                store::measure(stores, &self.items.iter().filter_map(Object::of).collect::<Vec<_>>())
+            }
+            _ => storage::of_files(self, self.readers),
+        };
+        let measured = self.supply.get_or_init(|| measure().map_err(|error| error_chain(&error)));
+        measured.as_ref().map_err(|why| LabError::Photos(why.clone()))
+    }
+
+    /// Whether the photos are read ahead, without reader threads: members of containers, and objects.
     pub(crate) fn is_delivered(&self) -> bool {
-        matches!(self.stored, Stored::Delivered(_))
+        !matches!(self.stored, Stored::Fetched(_))
+    }
+
+    /// Whether the photos are objects of a store.
+    pub(crate) fn is_in_store(&self) -> bool {
+        matches!(self.stored, Stored::Objects(_))
     }
 
     /// Returns `images` items that repeat the photos, with their bytes in memory.
@@ -202,7 +270,7 @@ impl PhotoSet {
     }
 
     /// Asks the system to drop the photos' files, or the containers that hold them, from its cache, so that the next
-    /// read comes from storage. Pages that are not yet written back stay.
+    /// read comes from storage.
     ///
     /// # Errors
     /// [`LabError::Setting`] if photos are not in files or the system does not support it (Linux does).
@@ -247,7 +315,10 @@ impl fmt::Debug for PhotoSet {
 #[cfg(target_os = "linux")]
 fn forget(file: &Path) -> std::io::Result<()> {
     use rustix::fs::{Advice, fadvise};
-    Ok(fadvise(std::fs::File::open(file)?, 0, None, Advice::DontNeed)?)
+    let file = std::fs::File::open(file)?;
+    // Only pages that are written back can be dropped. A file system that cannot sync has none to write.
+    let _ = file.sync_data();
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -261,6 +332,13 @@ fn read(fetch: &mut dyn Fetch, item: &Item, content: Content, bytes: &mut Vec<u8
         Some(fault) => Err(fault.clone()),
         None => content.read_into(item, fetch, bytes).map_err(|error| error_chain(&error)),
     }
+}
+
+/// Returns the store of the photos, if all of them are objects of one kind of store.
+fn store_of(rig: &dyn Rig, items: &[Item]) -> Option<Stores> {
+    let scheme = scheme_of(&items.first()?.locator)?;
+    let is_alike = |item: &Item| Object::of(item).is_some() && scheme_of(&item.locator) == Some(scheme);
+    items.iter().all(is_alike).then(|| Stores::new(rig.store_opener(scheme)))
 }
 
 fn opener(source: Box<dyn Source>) -> Arc<OpenFetch> {

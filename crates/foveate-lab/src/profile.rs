@@ -11,7 +11,6 @@ use foveate_plan::Storage;
 use foveate_profile::{StageProfiler, StageTotals, Trace};
 
 use crate::run::{Lab, Output, Run};
-use crate::storage;
 use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// What is profiled, and how.
@@ -43,9 +42,11 @@ pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &ProfileOptions) -> Result
     let mut table = Table::new(&schema::PROFILE);
     let mut trace = options.trace.clone();
     for photos in sets {
-        let storage = storage::measure(photos)?;
+        lab.watch.doing(&format!("profile: {}, reading alone", photos.name));
+        let supply = photos.supply()?;
         for setting in &options.settings {
             // One thread in total: this includes the forward.
+            let storage = supply.storage(setting.requests);
             let serial = Setting { workers: 0, threads: 1, ..setting.clone() };
             let threaded = Setting { workers: setting.workers.max(1), ..setting.clone() };
             ProfileRun { lab, options, photos, storage, setting: &serial, trace: None }.add_to(&mut table, "serial")?;
@@ -120,10 +121,21 @@ fn print_runs(table: &Table, photos: &str, runs: &[(String, Vec<usize>)], out: &
     writeln!(out, "(hours for {images:.0} images)")?;
     let Some(storage) = table.number(longest[0], "storage_mb_per_second") else { return Ok(()) };
     let at_most = storage * 1e6 / number(longest[0], "bytes_per_image");
-    writeln!(
+    write!(
         out,
-        "(reading goes on beside the stages; alone, the storage delivers {storage:.1} MB/s, {at_most:.1} images/s)"
-    )
+        "(reading goes on beside the stages; alone, the storage delivers {storage:.1} MB/s, {at_most:.1} images/s"
+    )?;
+    let column = |name: &str| table.number(longest[0], name);
+    let request = column("storage_in_flight").zip(column("storage_latency_ms"));
+    if let Some((requests, latency)) = request {
+        let (plural, each) =
+            (if requests == 1.0 { "" } else { "s" }, number(longest[0], "storage_request_mb_per_second"));
+        write!(out, ", with {requests:.0} request{plural} in flight: {latency:.1} ms, then {each:.1} MB/s each")?;
+    }
+    if let Some(most) = column("storage_most_mb_per_second") {
+        write!(out, ", and {most:.1} MB/s at most together")?;
+    }
+    writeln!(out, ")")
 }
 
 /// One profiled run.
@@ -159,7 +171,7 @@ impl ProfileRun<'_> {
             true => Box::new(normalizing.clone()),
             false => Box::new(normalizing.encoder.clone()),
         };
-        let source = self.photos.stored(images);
+        let source = self.photos.stored(self.setting, images)?;
         let mut pipeline = self.lab.pipeline(self.setting, source, encoder, Box::new(sink.clone()));
         pipeline.config.trace = self.trace.clone();
         self.lab.carry_out(pipeline, &sink, images)
@@ -184,10 +196,17 @@ impl ProfileRun<'_> {
         stages
     }
 
+    /// Returns the bytes per second that the storage delivers alone.
+    fn storage_rate(&self) -> Option<f64> {
+        let bytes = self.photos.mean_bytes();
+        self.storage?.images_per_second(bytes).ok().map(|images| images * bytes)
+    }
+
     fn push(&self, table: &mut Table, mode: &str, images: u64, run: &Run, stage: &StageTotals) {
         let (busy, wall) = (stage.busy.as_secs_f64(), run.report.wall.as_secs_f64());
         let spans = stage.count > 0;
         let ms = |duration: Duration| Cell::from(spans.then_some(duration.as_secs_f64() * 1e3));
+        let (store, mega) = (self.storage.filter(|_| self.photos.is_in_store()), |rate: f64| rate / 1e6);
         let figures = [
             ("photos", self.photos.name.as_str().into()),
             ("mode", mode.into()),
@@ -203,9 +222,11 @@ impl ProfileRun<'_> {
             ("ms_per_image", (busy * 1e3 / images as f64).into()),
             ("wall_s", wall.into()),
             ("bytes_per_image", self.photos.mean_bytes().into()),
-            ("storage_mb_per_second", self.storage.map(|storage| storage.stream_bytes_per_second / 1e6).into()),
-            ("storage_latency_ms", self.storage.map(|storage| storage.latency * 1e3).into()),
-            ("storage_in_flight", self.storage.map(|storage| storage.concurrency as usize).into()),
+            ("storage_mb_per_second", self.storage_rate().map(mega).into()),
+            ("storage_latency_ms", store.map(|store| store.latency * 1e3).into()),
+            ("storage_request_mb_per_second", store.map(|store| mega(store.stream_bytes_per_second)).into()),
+            ("storage_most_mb_per_second", store.and_then(|store| store.link_bytes_per_second).map(mega).into()),
+            ("storage_in_flight", store.map(|store| store.concurrency as usize).into()),
             ("images_per_second", run.rate.into()),
             ("projected_images", self.options.project.into()),
             ("projected_s", (busy / images as f64 * self.options.project as f64).into()),

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 
 use foveate_decode::{DecodeError, Decoder};
 use foveate_encode::{DType, EncodeError, Encoder};
@@ -6,6 +7,7 @@ use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
+use foveate_source::store::Store;
 use foveate_source::{Input, Source, SourceError};
 
 use crate::Cell;
@@ -36,7 +38,12 @@ pub struct Setting {
     pub threads: usize,
     /// Maximum number of full batches that wait for the encoder.
     pub prefetch: usize,
+    /// Requests to an object store in flight; `None` finds the number by measurement.
+    pub requests: Option<usize>,
 }
+
+/// Opens a store with this many requests in flight, or with as many as it finds by measurement.
+pub type StoreOpener = Arc<dyn Fn(Option<usize>) -> Result<Arc<dyn Store>, SourceError> + Send + Sync>;
 
 impl Setting {
     /// Returns a setting whose backends are called `plain`.
@@ -55,6 +62,7 @@ impl Setting {
             readers: 2,
             threads: 1,
             prefetch: 1,
+            requests: None,
         }
     }
 
@@ -103,7 +111,7 @@ impl Setting {
             .map(|((name, before), (_, after))| (name, before, after))
     }
 
-    fn named(&self) -> [(&'static str, String); 11] {
+    fn named(&self) -> [(&'static str, String); 12] {
         [
             ("decoder", self.decoder.clone()),
             ("decode scale", self.decode_scale().to_owned()),
@@ -116,6 +124,7 @@ impl Setting {
             ("batch", self.batch.to_string()),
             ("readers", self.readers.to_string()),
             ("prefetch", self.prefetch.to_string()),
+            ("requests", self.requests.map_or_else(|| "as measured".to_owned(), |requests| requests.to_string())),
         ]
     }
 }
@@ -188,6 +197,9 @@ pub trait Rig: Sync {
 
     /// Lists other inputs as a job would.
     fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError>;
+
+    /// Returns the opener of the store whose addresses have this `scheme` (`s3` of `s3://bucket/key`).
+    fn store_opener(&self, scheme: &str) -> StoreOpener;
 
     /// Returns the decoders compiled in, the usual one first.
     fn decoders(&self) -> Vec<Candidate>;

@@ -100,7 +100,7 @@ impl Lab<'_> {
         output: &Output,
     ) -> Result<Run, LabError> {
         let sink = self.sink(output, photos)?;
-        let source = photos.stored(images);
+        let source = photos.stored(setting, images)?;
         let pipeline = self.pipeline(setting, source, Box::new(encoder.clone()), Box::new(sink.clone()));
         self.carry_out(pipeline, &sink, images)
     }

@@ -1,74 +1,179 @@
-//! What the photos' places deliver while nothing else works: containers and object stores, which a job reads ahead.
+//! What the photos' places deliver while nothing else works.
 
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
+use foveate_core::{error_chain, lock};
 use foveate_plan::Storage;
-use foveate_source::{Content, Source};
+use foveate_source::{Delivery, Source};
 
-use crate::{LabError, PhotoSet};
+use crate::{LabError, PhotoSet, Table, schema};
 
-/// Least length of a measurement, in seconds; it ends with the turn.
-const SECONDS: f64 = 1.0;
+/// Least length of a measurement from the page cache, in seconds; it ends with the turn.
+const SECONDS: f64 = 0.5;
+/// Share of the best rate that counts as equal to it.
+const ALIKE: f64 = 0.9;
 
-/// Measures the bytes per second of the photos' places, and how long the first photo of a turn takes. The requests in
-/// flight follow by Little's law. `None` for files, which readers read one by one.
-///
-/// A turn begins anew, at the directory of an archive and without requests in flight, so a few small photos of a remote
-/// place give less than a long job would have.
+/// What a place delivers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Supply {
+    /// The kind of place: `files`, `container` or `store`.
+    pub(crate) place: &'static str,
+    pub(crate) readings: Vec<Reading>,
+    /// The model of what reads ahead of the job, which is a container's stream or a store's requests. A store has as
+    /// many requests in flight as a job finds by measurement.
+    pub(crate) storage: Option<Storage>,
+}
+
+/// One way to read the photos, measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// `cold` or `warm`: whether the system's page cache was without the photos. Empty if that is not known.
+    pub(crate) cache: &'static str,
+    /// Requests in flight, or threads that read files.
+    pub(crate) requests: usize,
+    /// Whether the reader found the number of requests.
+    pub(crate) found: bool,
+    pub(crate) images: u64,
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+}
+
+impl Reading {
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.seconds
+    }
+
+    pub(crate) fn images_per_second(&self) -> f64 {
+        self.images as f64 / self.seconds
+    }
+}
+
+impl Supply {
+    /// Returns the model with this many requests in flight, or with as many as a job finds.
+    pub(crate) fn storage(&self, requests: Option<usize>) -> Option<Storage> {
+        let concurrency = |storage: Storage| requests.map_or(storage.concurrency, |requests| requests as u32);
+        let is_store = self.place == "store";
+        self.storage
+            .map(|storage| if is_store { Storage { concurrency: concurrency(storage), ..storage } } else { storage })
+    }
+
+    /// Returns the requests in flight that a store's reader finds.
+    pub(crate) fn found(&self) -> Option<&Reading> {
+        self.readings.iter().find(|reading| reading.found)
+    }
+
+    /// Returns the reading of a store with the fewest requests that is about as fast as any.
+    pub(crate) fn enough(&self) -> Option<&Reading> {
+        let best = self.readings.iter().map(Reading::bytes_per_second).fold(0.0, f64::max);
+        let alike = self.readings.iter().filter(|reading| reading.bytes_per_second() >= ALIKE * best);
+        alike.min_by_key(|reading| reading.requests)
+    }
+
+    /// Tells whether this many requests, or as many as a job finds, read about as much as any number.
+    pub(crate) fn is_enough(&self, requests: Option<usize>) -> bool {
+        let rate = |reading: &Reading| reading.bytes_per_second();
+        let best = self.readings.iter().map(rate).fold(0.0, f64::max);
+        let bytes = self.mean_bytes();
+        let fitted = || self.storage(requests)?.images_per_second(bytes).ok().map(|images| images * bytes);
+        let now = match requests {
+            None => self.found().map(rate),
+            Some(_) => fitted(),
+        };
+        now.is_some_and(|now| now >= ALIKE * best)
+    }
+
+    fn mean_bytes(&self) -> f64 {
+        let sum = |part: fn(&Reading) -> u64| self.readings.iter().map(part).sum::<u64>() as f64;
+        sum(|reading| reading.bytes) / sum(|reading| reading.images).max(1.0)
+    }
+
+    /// Adds the rows of [`schema::STORAGE`].
+    pub(crate) fn add_to(&self, table: &mut Table, photos: &PhotoSet) {
+        let bytes = photos.mean_bytes();
+        let fit = self.storage.filter(|_| self.place == "store");
+        let mega = |rate: f64| rate / 1e6;
+        for reading in &self.readings {
+            let fitted = fit.and_then(|_| self.storage(Some(reading.requests))?.images_per_second(bytes).ok());
+            table.push([
+                ("photos", photos.name.as_str().into()),
+                ("place", self.place.into()),
+                ("cache", reading.cache.into()),
+                ("requests", reading.requests.into()),
+                ("found", if reading.found { "yes".into() } else { "".into() }),
+                ("images", reading.images.into()),
+                ("mb_per_second", mega(reading.bytes_per_second()).into()),
+                ("images_per_second", reading.images_per_second().into()),
+                ("fitted_images_per_second", fitted.into()),
+                ("latency_ms", fit.map(|fit| fit.latency * 1e3).into()),
+                ("request_mb_per_second", fit.map(|fit| mega(fit.stream_bytes_per_second)).into()),
+                ("most_mb_per_second", fit.and_then(|fit| fit.link_bytes_per_second).map(mega).into()),
+            ]);
+        }
+    }
+}
+
+/// Measures what the photos' place delivers, as [`schema::STORAGE`].
 ///
 /// # Errors
 /// Fails if the photos cannot be read any more.
-pub(crate) fn measure(photos: &PhotoSet) -> Result<Option<Storage>, LabError> {
-    if !photos.is_delivered() {
-        return Ok(None);
+pub fn storage(sets: &[PhotoSet]) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::STORAGE);
+    for photos in sets {
+        photos.supply()?.add_to(&mut table, photos);
     }
-    let (mut bytes, mut turns, mut firsts) = (0, 0, 0.0);
-    let begun = Instant::now();
-    while begun.elapsed().as_secs_f64() < SECONDS {
-        let started = Instant::now();
-        let mut source = photos.stored(photos.photos.len() as u64);
-        bytes += delivered(source.as_mut())?;
-        firsts += started.elapsed().as_secs_f64();
-        while let more @ 1.. = delivered(source.as_mut())? {
-            bytes += more;
-        }
-        turns += 1;
+    Ok(table)
+}
+
+/// Measures files with `readers` threads, and a container, which is one stream. What the page cache can forget is read
+/// cold first.
+///
+/// A turn begins anew at the directory of an archive, so a few small photos of a remote one give less than a long job
+/// would have.
+pub(crate) fn of_files(photos: &PhotoSet, readers: usize) -> Result<Supply, LabError> {
+    let (place, requests) = if photos.is_delivered() { ("container", 1) } else { ("files", readers) };
+    let mut readings = Vec::new();
+    let cold = photos.forget().is_ok();
+    if cold {
+        readings.push(Reading { cache: "cold", ..read(photos, requests, 0.0)? });
     }
-    let rate = bytes as f64 / begun.elapsed().as_secs_f64();
-    Ok((rate > 0.0).then(|| fit(rate, photos.mean_bytes(), firsts / f64::from(turns))))
+    readings.push(Reading { cache: if cold { "warm" } else { "" }, ..read(photos, requests, SECONDS)? });
+    let rate = readings.last().map_or(0.0, Reading::bytes_per_second);
+    let storage = (photos.is_delivered() && rate > 0.0).then(|| Storage::disk(rate));
+    Ok(Supply { place, readings, storage })
 }
 
-/// Returns the bytes of the next photo, or 0 at the end.
-fn delivered(source: &mut dyn Source) -> Result<u64, LabError> {
-    Ok(match source.deliver()?.map(|delivery| delivery.content) {
-        None => 0,
-        Some(Content::Read(bytes)) => bytes.len() as u64,
-        // It is in a file beside the container.
-        Some(Content::Unread) => 1,
-        Some(Content::Failed(error)) => return Err(LabError::Photos(error.to_string())),
-    })
-}
-
-/// Returns a store with this `rate` in bytes per second, whose photos of `bytes` each take about `first` seconds.
-fn fit(rate: f64, bytes: f64, first: f64) -> Storage {
-    let transfer = bytes / rate;
-    let in_flight = (first / transfer).round().clamp(1.0, f64::from(u32::MAX));
-    Storage { latency: (in_flight - 1.0) * transfer, concurrency: in_flight as u32, ..Storage::disk(rate) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fit_delivers_what_was_measured() {
-        // 32 requests in flight of 100 ms and 300 kB; an archive whose photos come at once.
-        for (rate, bytes, first, in_flight) in [(96e6, 300e3, 0.1, 32), (90e6, 300e3, 0.1, 30), (1e9, 300e3, 0.0002, 1)]
-        {
-            let store = fit(rate, bytes, first);
-            assert_eq!(store.concurrency, in_flight);
-            let images = store.images_per_second(bytes).unwrap();
-            assert!((images * bytes / rate - 1.0).abs() < 1e-9, "{store:?}: {images}");
+/// Reads the photos in turns until `seconds` have passed, at least once.
+fn read(photos: &PhotoSet, readers: usize, seconds: f64) -> Result<Reading, LabError> {
+    let started = Instant::now();
+    let mut reading = Reading { requests: readers, ..Reading::default() };
+    while reading.images == 0 || reading.seconds < seconds {
+        let source = Mutex::new(photos.in_turns(photos.photos.len() as u64));
+        let turn = thread::scope(|scope| {
+            let readers: Vec<_> = (0..readers.max(1)).map(|_| scope.spawn(|| read_all(&source))).collect();
+            let read = readers
+                .into_iter()
+                .map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            read.collect::<Result<Vec<_>, LabError>>()
+        })?;
+        for (images, bytes) in turn {
+            (reading.images, reading.bytes) = (reading.images + images, reading.bytes + bytes);
         }
+        reading.seconds = started.elapsed().as_secs_f64();
+    }
+    Ok(reading)
+}
+
+/// Reads a source's items, of which others read some, and returns their number and bytes.
+fn read_all(source: &Mutex<Box<dyn Source>>) -> Result<(u64, u64), LabError> {
+    let mut fetch = lock(source).open_fetch()?;
+    let (mut images, mut bytes, mut buffer) = (0, 0, Vec::new());
+    loop {
+        let next = lock(source).deliver()?;
+        let Some(Delivery { item, content }) = next else { return Ok((images, bytes)) };
+        let read = content.read_into(&item, fetch.as_mut(), &mut buffer);
+        read.map_err(|error| LabError::Photos(format!("{}: {}", item.id, error_chain(&error))))?;
+        (images, bytes) = (images + 1, bytes + buffer.len() as u64);
     }
 }

@@ -49,11 +49,11 @@ const KNEE: f64 = 0.05;
 
 /// A value of a setting that the search lowers and raises, with its setter and getter.
 type Count = (fn(&Setting, usize) -> Setting, fn(&Setting) -> usize);
-const COUNTS: [Count; 3] = [
+const COUNTS: [Count; 2] = [
     (|setting, workers| Setting { workers, ..setting.clone() }, |setting| setting.workers),
-    (|setting, readers| Setting { readers, ..setting.clone() }, |setting| setting.readers),
     (|setting, prefetch| Setting { prefetch, ..setting.clone() }, |setting| setting.prefetch),
 ];
+const READERS: Count = (|setting, readers| Setting { readers, ..setting.clone() }, |setting| setting.readers);
 
 /// The result of tuning.
 #[derive(Clone, Debug)]
@@ -77,7 +77,11 @@ pub struct Tuned {
 /// The errors of [`Calibration::measure`] and [`Lab::run`].
 pub fn run(lab: &Lab<'_>, photos: &PhotoSet, budget: Duration) -> Result<Tuned, LabError> {
     let context = lab.rig.context();
-    let machine = Machine { cores: context.cores, on_cpu: context.device.starts_with("cpu") };
+    let machine = Machine {
+        cores: context.cores,
+        on_cpu: context.device.starts_with("cpu"),
+        has_readers: !photos.is_delivered(),
+    };
     search(&mut LabRuns::new(lab, photos), lab.watch, lab.rig.base(), machine, budget)
         .map(|tuner| tuner.tuned(&photos.name))
 }
@@ -101,6 +105,8 @@ struct Machine {
     cores: usize,
     /// Whether the forward runs on the cores that decode.
     on_cpu: bool,
+    /// Whether reader threads read the photos. Containers and objects are read ahead without them.
+    has_readers: bool,
 }
 
 /// A setting that was run.
@@ -121,6 +127,7 @@ struct Tuner<'a> {
     runs: &'a mut dyn Runs,
     watch: &'a dyn Watch,
     cores: usize,
+    has_readers: bool,
     budget: Duration,
     run_seconds: f64,
     base: Setting,
@@ -149,7 +156,7 @@ impl<'a> Tuner<'a> {
         runs: &'a mut dyn Runs,
         watch: &'a dyn Watch,
         base: Setting,
-        Machine { cores, on_cpu }: Machine,
+        Machine { cores, on_cpu, has_readers }: Machine,
         budget: Duration,
     ) -> Result<Self, LabError> {
         let threads = if on_cpu { thread_choices(cores, base.threads) } else { vec![base.threads] };
@@ -178,6 +185,7 @@ impl<'a> Tuner<'a> {
             runs,
             watch,
             cores,
+            has_readers,
             budget,
             run_seconds,
             base,
@@ -227,7 +235,7 @@ impl<'a> Tuner<'a> {
             let batch = self.knee(threads)?;
             let mut expected = Vec::new();
             for workers in doublings(MOST_WORKERS.max(self.cores)) {
-                for readers in doublings(MOST_READERS) {
+                for readers in self.readers() {
                     let setting = Setting { threads, workers, readers, batch, ..self.base.clone() };
                     expected.push((self.calibration.predict(&setting)?.images_per_second, setting));
                 }
@@ -240,6 +248,11 @@ impl<'a> Tuner<'a> {
         let most = best.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         best.retain(|(_, rate)| *rate >= most * (1.0 - HOPELESS));
         Ok(best)
+    }
+
+    /// Returns the numbers of readers to consider.
+    fn readers(&self) -> Vec<usize> {
+        if self.has_readers { doublings(MOST_READERS).collect() } else { vec![self.base.readers] }
     }
 
     /// Returns the smallest batch size whose forward takes nearly as little time per image as any.
@@ -290,7 +303,7 @@ impl<'a> Tuner<'a> {
         let expected =
             |setting: &Setting| Ok::<_, LabError>(self.calibration.predict(setting)?.images_per_second / now);
         let (mut fewer, mut more) = (Vec::new(), Vec::new());
-        for (with, count) in COUNTS {
+        for (with, count) in COUNTS.into_iter().chain(self.has_readers.then_some(READERS)) {
             let count = count(best);
             for few in doublings(count.saturating_sub(1)) {
                 // Jumps to the smallest value that the model predicts to suffice.
@@ -504,7 +517,7 @@ mod tests {
     /// Tunes for `budget` simulated seconds, and returns the seconds that it took.
     fn tuned(costs: KnownCosts, workers: usize, budget: u64) -> (Tuned, f64) {
         let mut runs = Simulated { costs, calibration: None, seconds: 0.0 };
-        let machine = Machine { cores: 2, on_cpu: false };
+        let machine = Machine { cores: 2, on_cpu: false, has_readers: true };
         let tuner = search(
             &mut runs,
             &Silent,

@@ -9,7 +9,8 @@ use foveate_encode::{
     host_allocator,
 };
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
-use foveate_source::{Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
+use foveate_source::store::{Object, ReadAhead, Store};
+use foveate_source::{Content, Delivery, Extent, Fetch, FetchError, Item, Source, SourceError, Stamp};
 
 pub(crate) type OpenFetch = dyn Fn() -> Result<Box<dyn Fetch>, SourceError> + Send + Sync;
 
@@ -119,6 +120,71 @@ impl Source for Replay {
 
     fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
         lock(&self.source).open_fetch()
+    }
+}
+
+/// Repeats objects of a store, which reads them ahead without a break between turns: item `i` is number `i % n`, with
+/// its own id.
+pub(crate) struct Objects {
+    store: Arc<dyn Store>,
+    ahead: Box<dyn ReadAhead>,
+    objects: Arc<[(Item, Object)]>,
+    total: u64,
+    asked: u64,
+    next: u64,
+}
+
+impl Objects {
+    pub(crate) fn new(store: Arc<dyn Store>, objects: Arc<[(Item, Object)]>, total: u64) -> Self {
+        let ahead = store.read_ahead();
+        Self { store, ahead, objects, total, asked: 0, next: 0 }
+    }
+
+    /// Returns the number of the turn, and the object there, of item `index`.
+    fn at(&self, index: u64) -> (u64, &(Item, Object)) {
+        let objects = self.objects.len() as u64;
+        (index / objects, &self.objects[(index % objects) as usize])
+    }
+}
+
+impl Source for Objects {
+    fn next_item(&mut self) -> Result<Option<Item>, SourceError> {
+        Ok(self.deliver()?.map(|delivery| delivery.item))
+    }
+
+    fn deliver(&mut self) -> Result<Option<Delivery>, SourceError> {
+        while self.asked < self.total && self.ahead.has_room() {
+            let (_, (_, object)) = self.at(self.asked);
+            let object = object.clone();
+            self.ahead.ask(object);
+            self.asked += 1;
+        }
+        if self.next >= self.total {
+            return Ok(None);
+        }
+        let (turn, (item, _)) = self.at(self.next);
+        let item = Item { index: self.next, ..repeated(item.clone(), turn) };
+        self.next += 1;
+        let content = self.ahead.take().map_or_else(Content::Failed, Content::Read);
+        Ok(Some(Delivery { item, content }))
+    }
+
+    fn extent(&self) -> Extent {
+        (0..self.total).into()
+    }
+
+    fn seek(&mut self, index: u64, _: u64) -> Result<(), SourceError> {
+        let index = index.min(self.total);
+        (self.ahead, self.asked, self.next) = (self.store.read_ahead(), index, index);
+        Ok(())
+    }
+
+    fn listing_hash(&self) -> String {
+        format!("{} photos over and over", self.objects.len())
+    }
+
+    fn open_fetch(&self) -> Result<Box<dyn Fetch>, SourceError> {
+        Ok(self.store.fetch())
     }
 }
 

@@ -12,7 +12,7 @@ use foveate_core::{ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBu
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder};
 use foveate_encode::{EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Resident};
 use foveate_lab::bench::{self, Effort, Service, Sets, Vectors};
-use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, Table};
+use foveate_lab::{Candidate, Cell, Context, Lab, LabError, Rig, Setting, StoreOpener, Table};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{ResizeError, ResizePlan, Resizer};
@@ -490,6 +490,10 @@ impl Rig for Spoilt {
 
     fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {
         self.0.list(inputs)
+    }
+
+    fn store_opener(&self, scheme: &str) -> StoreOpener {
+        self.0.store_opener(scheme)
     }
 
     fn decoders(&self) -> Vec<Candidate> {

@@ -51,8 +51,9 @@ const P90: Column = Column::number("p90_ms", "ms", "90th percentile");
 const MEAN: Column = Column::number("mean_ms", "ms", "mean");
 
 /// All files that an experiment may write to a run's folder.
-pub const ALL: [&Schema; 18] = [
+pub const ALL: [&Schema; 19] = [
     &PROFILE,
+    &STORAGE,
     &DECODERS,
     &RESIZERS,
     &SINKS,
@@ -113,11 +114,56 @@ pub static PROFILE: Schema = Schema {
             "what containers and stores deliver while nothing else works; empty for files, which are the stage `read`",
         )
         .unprinted(),
-        Column::number("storage_latency_ms", "ms", "time of a photo of them beside its transfer").unprinted(),
-        Column::number("storage_in_flight", "", "photos of them in flight, by Little's law").unprinted(),
+        Column::number("storage_latency_ms", "ms", "a store's time to the first byte of a request").unprinted(),
+        Column::number("storage_request_mb_per_second", "MB/s", "a request's bandwidth after that time").unprinted(),
+        Column::number(
+            "storage_most_mb_per_second",
+            "MB/s",
+            "what all requests together are limited to; empty if no limit was seen",
+        )
+        .unprinted(),
+        Column::number("storage_in_flight", "", "the job's requests to a store in flight").unprinted(),
         RATE,
         Column::number("projected_images", "", "images of the projection").unprinted(),
         Column::number("projected_s", "s", "the stage's time for that many images, at this cost each"),
+    ],
+};
+
+/// `storage.csv`.
+pub static STORAGE: Schema = Schema {
+    file: "storage.csv",
+    made_by: "profile",
+    about: "What the photos' places deliver while nothing else works.",
+    columns: &[
+        PHOTOS,
+        Column::text("place", "`files`, `container` or `store`"),
+        Column::text(
+            "cache",
+            "`cold`: the system was asked to drop the photos from its page cache before; `warm`: they were in it; empty if \
+             the place is not on this machine",
+        ),
+        Column::number(
+            "requests",
+            "",
+            "requests to a store in flight, threads that read files, or a container's stream",
+        ),
+        Column::text("found", "`yes` for the number of requests that a job finds by measurement, by Little's law"),
+        Column::number("images", "", "photos read"),
+        Column::number("mb_per_second", "MB/s", "encoded bytes read"),
+        Column::rate("images_per_second", "images/s", "photos read"),
+        Column::rate(
+            "fitted_images_per_second",
+            "images/s",
+            "what the fit expects of that many requests: requests ÷ (latency + transfer), up to the limit",
+        ),
+        Column::number("latency_ms", "ms", "fit: time to the first byte of a request").unprinted(),
+        Column::number("request_mb_per_second", "MB/s", "fit: a request's bandwidth after that time").unprinted(),
+        Column::number(
+            "most_mb_per_second",
+            "MB/s",
+            "fit: the limit of all requests together; empty if no limit was seen",
+        )
+        .unprinted(),
     ],
 };
 

@@ -264,12 +264,10 @@ impl EmbedOptions {
         let (max_bytes, columns) = (self.max_bytes, self.columns.clone());
         let (image_column, id_column) = (self.image_column.clone(), self.id_column.clone());
         let containers = ContainerOptions { max_bytes, columns, image_column, id_column };
-        let settings = self.store_settings.clone();
-        let stores = StoreOptions { max_bytes, requests: self.requests, settings, ..StoreOptions::default() };
         let mut builder = Listing::builder().inputs(self.inputs.iter().cloned());
         builder = builder.max_bytes(self.max_bytes).max_listing(self.max_listing);
         builder = builder.containers(Arc::new(crate::backends::containers()), containers);
-        builder = builder.stores(Arc::new(crate::backends::stores()), stores);
+        builder = builder.stores(Arc::new(crate::backends::stores()), self.store_options());
         if let Some(shard) = self.shard {
             builder = builder.shard(shard.index, shard.count);
         }
@@ -277,6 +275,12 @@ impl EmbedOptions {
             builder = builder.limit(limit);
         }
         builder.progress(progress).build()
+    }
+
+    /// Returns how the inputs' stores are read.
+    pub(crate) fn store_options(&self) -> StoreOptions {
+        let (max_bytes, settings) = (self.max_bytes, self.store_settings.clone());
+        StoreOptions { max_bytes, requests: self.requests, settings, ..StoreOptions::default() }
     }
 
     /// Checks what can be known before inputs are listed and a model is loaded: `backends` has everything that is

@@ -7,11 +7,12 @@ use foveate_core::{Backend, Health, Registry, error_chain};
 use foveate_decode::{DecodeError, Decoder};
 use foveate_dinov2::{Model, OpenOptions};
 use foveate_encode::{EncodeError, Encoder, EncoderBackend};
-use foveate_lab::{Candidate, Context, Setting};
+use foveate_lab::{Candidate, Context, Setting, StoreOpener};
 use foveate_pipeline::Config;
 use foveate_preprocess::{DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Geometry, ResizeError, Resizer};
 use foveate_sink::{SinkError, SinkOptions, VectorSink};
+use foveate_source::store::StoreOptions;
 use foveate_source::{Input, Source, SourceError};
 
 use crate::collect::Sample;
@@ -64,6 +65,7 @@ impl Rig {
             readers: options.readers,
             threads: options.encoder_threads,
             prefetch: options.prefetch,
+            requests: options.requests,
         };
         let context = context(&options, &backends, seed);
         Ok(Self { options, backends, model, geometries, base, sample, context })
@@ -86,6 +88,7 @@ impl Rig {
             readers: setting.readers,
             encoder_threads: setting.threads,
             prefetch: setting.prefetch,
+            requests: setting.requests,
             ..self.options.clone()
         })
     }
@@ -116,6 +119,16 @@ impl foveate_lab::Rig for Rig {
     fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {
         let options = EmbedOptions { inputs, shard: None, limit: None, ..self.options.clone() };
         Ok(Box::new(options.list(|_| ())?))
+    }
+
+    fn store_opener(&self, scheme: &str) -> StoreOpener {
+        let (options, scheme) = (self.options.store_options(), scheme.to_owned());
+        Arc::new(move |requests| {
+            let stores = crate::backends::stores();
+            let backend = stores.iter().find(|backend| backend.schemes().contains(&scheme.as_str()));
+            let unknown = || SourceError::Invalid(format!("no store has {scheme}:// addresses"));
+            backend.ok_or_else(unknown)?.open(&StoreOptions { requests, ..options.clone() })
+        })
     }
 
     fn decoders(&self) -> Vec<Candidate> {

@@ -186,11 +186,12 @@ impl Prober<'_> {
     /// `seconds`, otherwise as many photos as fit.
     pub(super) fn alone(&self, setting: &Setting, seconds: f64) -> Result<Probe, LabError> {
         let setting = Setting { workers: 0, ..setting.clone() };
-        let (_, first) = self.run(&setting, self.photos.stored(FIRST), FIRST)?;
+        let (_, first) = self.run(&setting, self.photos.stored(&setting, FIRST)?, FIRST)?;
         let rate = FIRST as f64 / first.wall.as_secs_f64().max(1e-6);
         let (all, fit) = (self.photos.photos.len() as u64, ((rate * seconds) as u64).clamp(FIRST, MOST));
         let images = if fit >= all { fit / all * all } else { fit };
-        let (run, all) = on_this_thread(|| self.run(&setting, self.photos.stored(images), images));
+        let source = self.photos.stored(&setting, images)?;
+        let (run, all) = on_this_thread(|| self.run(&setting, source, images));
         let (mut probe, _) = run?;
         let parts = [&probe.read, &probe.decode, &probe.resize, &probe.write];
         let known: f64 = parts.into_iter().flatten().map(|took| took.cpu_seconds).sum();

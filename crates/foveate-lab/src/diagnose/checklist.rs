@@ -2,6 +2,7 @@
 
 use foveate_encode::DType;
 
+use crate::storage::Supply;
 use crate::{Candidate, Rig, Setting};
 
 /// A possible remedy.
@@ -28,8 +29,10 @@ pub(super) struct Facts<'a> {
     pub(super) on_host: bool,
     /// Mean encoded bytes of a photo.
     pub(super) mean_bytes: f64,
-    /// Whether the photos' source reads them ahead: members of containers, and objects.
+    /// Whether the photos are read ahead, without reader threads: members of containers, and objects.
     pub(super) is_delivered: bool,
+    /// What the photos' store delivers, if they are in one.
+    pub(super) store: Option<&'a Supply>,
 }
 
 /// One way to apply a remedy.
@@ -49,6 +52,9 @@ impl Remedy {
         (self.apply)(facts)
     }
 }
+
+/// The remedy for a store that is the limit.
+pub(super) const REQUESTS: &str = "requests in flight";
 
 /// Size in bytes below which a file costs more to open than to read.
 const SMALL_FILE: f64 = 64e3;
@@ -146,18 +152,23 @@ pub static REMEDIES: &[Remedy] = &[
         apply: encoders,
     },
     Remedy {
+        name: REQUESTS,
+        stage: "read",
+        why: "a store that takes long to answer answers many requests at a time, up to its limit (Little's law)",
+        other_vectors: false,
+        apply: requests,
+    },
+    Remedy {
         name: "read concurrency",
         stage: "read",
-        why: "a store that takes long to answer answers several at a time",
+        why: "a disk that takes long to answer answers several readers at a time",
         other_vectors: false,
         apply: |facts| {
             let readers = facts.setting.readers.max(1);
             match facts.setting.workers {
-                _ if facts.is_delivered => advice(
-                    "more requests in flight, or containers in parts",
-                    "advice only: containers are read by one stream each, and a store's requests follow what is \
-                     measured; `--requests` overrides that",
-                ),
+                _ if facts.is_delivered => {
+                    advice("more readers", "reader threads are for files; these photos are read ahead without them")
+                }
                 0 => cannot(
                     Setting { readers: readers * 2, ..facts.setting.clone() },
                     "without workers nothing reads ahead",
@@ -309,11 +320,43 @@ fn dtypes(facts: &Facts<'_>) -> Vec<Attempt> {
     other.map(|dtype| Attempt::Try(names().map(with(dtype)).collect())).collect()
 }
 
+fn requests(facts: &Facts<'_>) -> Vec<Attempt> {
+    const WHAT: &str = "more requests in flight";
+    let Some(store) = facts.store else {
+        let reason = if facts.is_delivered { "a container is one stream" } else { "files are read by reader threads" };
+        return advice(WHAT, reason);
+    };
+    let requests = facts.setting.requests;
+    match store.enough() {
+        Some(enough) if !store.is_enough(requests) => {
+            let now = requests.or(store.found().map(|found| found.requests)).unwrap_or(1);
+            let measured = store.readings.iter().map(|reading| reading.requests);
+            let mut more: Vec<usize> = measured.filter(|&n| n > now && n <= enough.requests).collect();
+            // The fewest that the job needs come first.
+            more.sort_unstable();
+            vary(facts, |setting, n| setting.requests = Some(n), &more)
+        }
+        _ => advice(WHAT, &already_enough(store, requests)),
+    }
+}
+
+fn already_enough(store: &Supply, requests: Option<usize>) -> String {
+    let how = match (requests, store.found()) {
+        (None, Some(found)) => format!("about {} requests in flight, found by measurement,", found.requests),
+        (requests, _) => format!("{} requests in flight", requests.unwrap_or(1)),
+    };
+    format!("already done: {how} read as much as any number of them")
+}
+
 fn tar_shards(facts: &Facts<'_>) -> Vec<Attempt> {
     let what = "photos in tar files";
     let kilobytes = facts.mean_bytes / 1e3;
     match facts.mean_bytes < SMALL_FILE {
-        _ if facts.is_delivered => advice(what, "the photos are read ahead already"),
+        _ if facts.store.is_some() => advice(
+            what,
+            "advice only: nothing is written to a store here; put a sample of shards beside the photos and measure it",
+        ),
+        _ if facts.is_delivered => advice(what, "the photos are in a container already"),
         true => vec![Attempt::Tar(what)],
         false => advice(what, &format!("{kilobytes:.0} kB a file: they are not small")),
     }

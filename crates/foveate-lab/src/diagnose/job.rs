@@ -2,7 +2,7 @@
 
 use super::depth::{Caches, Depth};
 use super::options::{DiagnoseOptions, LEAST_BATCHES};
-use super::sample::{Sample, images_ahead, images_for, sample};
+use super::sample::{Around, Sample, images_for, sample};
 use crate::{CheckedSink, Lab, LabError, LentEncoder, Output, PhotoSet, Setting};
 
 /// The job that a ladder measures.
@@ -73,11 +73,12 @@ impl DepthRun for CachedJob<'_> {
             Depth::Nothing if self.options.cold => self.photos.forget()?,
             _ => {}
         }
-        let ahead = images_ahead(self.lab, self.setting, &self.encoder, self.options.cold);
-        let sampled = sample(self.lab, &checked, images, ahead, |sink, images| {
-            let source = self.photos.stored(images);
+        let around = Around::of(self.lab, self.setting, &self.encoder, self.options.cold);
+        let around = if depth == Depth::Nothing { around.stored(self.photos, self.setting)? } else { around };
+        let sampled = sample(self.lab, &checked, images, around, |sink, images| {
+            let source = self.photos.stored(self.setting, images)?;
             let pipeline = self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink);
-            self.caches.put_into(pipeline, depth, images, &self.encoder)
+            Ok(self.caches.put_into(pipeline, depth, images, &self.encoder))
         })?;
         if depth == Depth::Nothing {
             self.expected = checked;

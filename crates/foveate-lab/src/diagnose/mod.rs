@@ -84,6 +84,7 @@ pub fn run(
         photos: [&used, photos],
         setting,
         cold: options.cold,
+        in_store: used.is_in_store(),
     };
     Ok(Diagnosis {
         ladder: ladder.table(&used.name, finding.culprit()),
@@ -107,6 +108,7 @@ fn rank(
         on_host: ladder.on_host(),
         mean_bytes: photos.mean_bytes(),
         is_delivered: photos.is_delivered(),
+        store: if photos.is_in_store() { Some(photos.supply()?) } else { None },
     };
     let now = ladder.rate(ladder.whole()).value;
     Remedies::rank(lab, photos, &facts, now, &Output::Sink(options.sink.clone()))

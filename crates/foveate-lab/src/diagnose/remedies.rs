@@ -5,7 +5,7 @@ use foveate_core::error_chain;
 use super::checklist::{Attempt, Facts, REMEDIES, Remedy};
 use super::interval::{Interval, median_of};
 use super::options::{DiagnoseOptions, Verify};
-use super::sample::{Sample, images_ahead, images_for, least_images, sample};
+use super::sample::{Around, Sample, images_for, least_images, sample};
 use crate::{Calibration, Lab, LabError, LentEncoder, Output, PhotoSet, Prediction, Setting, Table, schema};
 
 /// Among settings that differ by less than this, the first is chosen, which changes the least.
@@ -152,6 +152,12 @@ impl Remedies {
         usable.filter_map(|row| row.outcome.as_ref().ok().map(|expected| (row, expected)))
     }
 
+    /// Returns why the remedy called `name` does not apply, if it does not.
+    pub(super) fn refused(&self, name: &str) -> Option<&str> {
+        let row = self.rows.iter().find(|row| row.remedy.name == name)?;
+        row.outcome.as_ref().err().map(String::as_str)
+    }
+
     /// Returns the ratio of the `expected` rate to the current one.
     pub(super) fn times(&self, expected: &Expected) -> f64 {
         expected.rate / self.now
@@ -283,7 +289,7 @@ impl Model<'_> {
             Ok(packed) => packed,
             Err(error) => return Ok(Err(error_chain(&error))),
         };
-        let prediction = self.calibration.read_from(&packed)?.predict(setting)?;
+        let prediction = self.calibration.read_from(self.lab, &packed)?.predict(setting)?;
         Ok(Ok(self.expected(setting, Some(packed), prediction)))
     }
 
@@ -339,10 +345,11 @@ impl<'a> RemedyRun<'a> {
             self.photos.forget()?;
         }
         let checked = self.lab.sink(&Output::Sink(self.options.sink.clone()), self.photos)?;
-        let ahead = images_ahead(self.lab, self.setting, &self.encoder, self.options.cold);
-        sample(self.lab, &checked, self.images, ahead, |sink, images| {
-            let source = self.photos.stored(images);
-            self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink)
+        let around = Around::of(self.lab, self.setting, &self.encoder, self.options.cold);
+        let around = around.stored(self.photos, self.setting)?;
+        sample(self.lab, &checked, self.images, around, |sink, images| {
+            let source = self.photos.stored(self.setting, images)?;
+            Ok(self.lab.pipeline(self.setting, source, Box::new(self.encoder.clone()), sink))
         })
     }
 }

@@ -13,7 +13,7 @@ use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, V
 
 use super::options::LEAST_BATCHES;
 use crate::wrap::overlap;
-use crate::{CheckedSink, Lab, LabError, LentEncoder, Setting};
+use crate::{CheckedSink, Lab, LabError, LentEncoder, PhotoSet, Setting};
 
 /// Returns the minimum number of images of a sample.
 pub(super) fn least_images(setting: &Setting) -> u64 {
@@ -38,30 +38,50 @@ pub(super) struct Sample {
     pub(super) busy: Option<f64>,
 }
 
-/// Returns how many images the stages before the encoder may be ahead of it, with a margin; 0 for cold reads, because a
-/// photo that is read again is no longer cold.
-pub(super) fn images_ahead(lab: &Lab<'_>, setting: &Setting, encoder: &LentEncoder, cold: bool) -> u64 {
-    if cold {
-        return 0;
-    }
-    let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
-    (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64
+/// Longest time before the timed part.
+const MOST_BEFORE: Duration = Duration::from_secs(1);
+
+/// The images of a run before and after the timed ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Around {
+    /// Those that a store's first requests bring all at once. They are fewer where the job takes long for them, because
+    /// then the store is not its limit.
+    before: u64,
+    /// How many the stages before the encoder may be ahead of it, with a margin.
+    after: u64,
 }
 
-/// Runs the pipeline that `make` builds around `checked` until `images` images are timed. The run has `ahead` more, and
-/// is stopped before them. Otherwise the last batches would be prepared while the first is encoded, and no stage would
-/// work beside the encoder in the timed part.
+impl Around {
+    /// Returns none for cold reads, because a photo that is read again is no longer cold.
+    pub(super) fn of(lab: &Lab<'_>, setting: &Setting, encoder: &LentEncoder, cold: bool) -> Self {
+        if cold {
+            return Self::default();
+        }
+        let (config, depth) = (lab.rig.config(setting), encoder.clone().depth());
+        let after = (config.batches_in_flight(depth) * config.batch + config.read_ahead_items()) as u64;
+        Self { before: 0, after }
+    }
+
+    /// Returns the same for a run that reads the photos from where they are.
+    pub(super) fn stored(self, photos: &PhotoSet, setting: &Setting) -> Result<Self, LabError> {
+        Ok(Self { before: photos.in_flight(setting)? as u64, ..self })
+    }
+}
+
+/// Runs the pipeline that `make` builds around `checked` until `images` images are timed. The run has more, and is
+/// stopped before the last ones. Otherwise the last batches would be prepared while the first is encoded, and no stage
+/// would work beside the encoder in the timed part.
 pub(super) fn sample(
     lab: &Lab<'_>,
     checked: &CheckedSink,
     images: u64,
-    ahead: u64,
-    make: impl FnOnce(Box<dyn VectorSink>, u64) -> Pipeline,
+    around: Around,
+    make: impl FnOnce(Box<dyn VectorSink>, u64) -> Result<Pipeline, LabError>,
 ) -> Result<Sample, LabError> {
-    let clock = Arc::new(Mutex::new(Clock { images, ..Clock::default() }));
+    let clock = Arc::new(Mutex::new(Clock { images, before: around.before, ..Clock::default() }));
     let stops = [lab.cancel.clone(), Cancel::default()];
     let timed = Timed { inner: checked.clone(), clock: Arc::clone(&clock), stops: stops.clone() };
-    let mut pipeline = make(Box::new(timed), images + ahead);
+    let mut pipeline = make(Box::new(timed), around.before + images + around.after)?;
     let timed = |inner| Timed { inner, clock: Arc::clone(&clock), stops: stops.clone() };
     pipeline.encoders = pipeline.encoders.into_iter().map(|encoder| Box::new(timed(encoder)) as _).collect();
     let run = lab.carry_out_until(&stops[1], pipeline, checked, images)?;
@@ -73,6 +93,12 @@ pub(super) fn sample(
 /// The times at which batches left the encoder and the pipeline.
 #[derive(Debug, Default)]
 struct Clock {
+    /// Maximum number of images before those that are timed.
+    before: u64,
+    /// When the first of them was encoded, and how many were encoded and written.
+    begun: Option<Instant>,
+    encoded_before: u64,
+    written_before: u64,
     /// Number of images that are timed; later ones are ignored.
     images: u64,
     /// Rows that left the encoder.
@@ -103,6 +129,11 @@ impl Ends {
 impl Clock {
     /// Records a batch, and tells whether it was the last timed one.
     fn encoded(&mut self, rows: u64) -> bool {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        if self.encoded_before < self.before && begun.elapsed() < MOST_BEFORE {
+            self.encoded_before += rows;
+            return false;
+        }
         if self.encoded_rows < self.images {
             self.encoded.note(Instant::now());
         }
@@ -111,6 +142,10 @@ impl Clock {
     }
 
     fn wrote(&mut self, started: Instant, rows: u64) {
+        if self.written_before < self.encoded_before {
+            self.written_before += rows;
+            return;
+        }
         if self.rows >= self.images && rows > 0 {
             return;
         }
@@ -246,10 +281,23 @@ mod tests {
             images: 24,
             encoded_rows: 24,
             writing: ms(writing),
+            ..Clock::default()
         };
         assert_eq!(clock(90, 100, 20).rate(), Some(160.0));
         assert_eq!(clock(100, 1, 1).rate(), Some(160.0), "came out together");
         assert_eq!(clock(90, 100, 200).rate(), Some(80.0), "bound by the output");
         assert_eq!(Clock { rows: 8, ..clock(0, 0, 0) }.rate(), None);
+    }
+
+    #[test]
+    fn what_the_first_requests_bring_at_once_is_not_timed() {
+        let mut clock = Clock { before: 12, images: 16, ..Clock::default() };
+        let ends: Vec<bool> = (0..5).map(|_| clock.encoded(8)).collect();
+        assert_eq!(ends, [false, false, false, true, true]);
+        (0..4).for_each(|_| clock.wrote(Instant::now(), 8));
+        assert_eq!((clock.rows, clock.first_rows), (16, 8));
+        let long_ago = Instant::now().checked_sub(2 * MOST_BEFORE);
+        let mut slow = Clock { before: 12, images: 16, begun: long_ago, ..Clock::default() };
+        assert!(!slow.encoded(8) && slow.encoded(8), "all of them are timed");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::checklist::REQUESTS;
 use super::depth::Depth;
 use super::interval::Interval;
 use super::ladder::{Drop, Ladder, largest};
@@ -21,6 +22,7 @@ const WARM: &str = "warm reads: photos are read over and over, and what the syst
                     read from where they are stored";
 const COLD: &str =
     "cold reads: the system was asked to forget the photos' files before each sample, which reads none twice";
+const STORE: &str = "reads from a store: the same objects over and over, which a store may hold in caches of its own";
 /// Number of remedies that the verdict names.
 const NAMED: usize = 3;
 
@@ -130,6 +132,8 @@ pub(super) struct Findings<'a> {
     pub(super) photos: [&'a PhotoSet; 2],
     pub(super) setting: &'a Setting,
     pub(super) cold: bool,
+    /// Whether the photos are objects of a store.
+    pub(super) in_store: bool,
 }
 
 impl Findings<'_> {
@@ -176,6 +180,7 @@ impl Findings<'_> {
             lines.push(format!("{change}: measured {:.2}x ({:.2} to {:.2})", times.value, times.low, times.high));
         }
         lines.extend(self.expected(remedies));
+        lines.extend(self.no_more_requests(remedies));
         if lines.is_empty() {
             lines.push(format!(
                 "nothing on the checklist is expected to gain {:.0} % or more, and more than this measurement leaves open",
@@ -183,6 +188,12 @@ impl Findings<'_> {
             ));
         }
         lines
+    }
+
+    /// Describes why more requests to a store that is the limit do not help.
+    fn no_more_requests(&self, remedies: &Remedies) -> Option<String> {
+        let is_limit = self.finding.culprit() == Some(Depth::Nothing);
+        remedies.refused(REQUESTS).filter(|_| is_limit && self.in_store).map(|why| format!("{REQUESTS}: {why}"))
     }
 
     /// Describes the remedies whose expected rate is above the interval of the current one. Of those that change the
@@ -207,7 +218,11 @@ impl Findings<'_> {
 
     fn caveats(&self) -> Vec<String> {
         let [used, given] = self.photos.map(|set| set.photos.len());
-        let reads = if self.cold { COLD } else { WARM };
+        let reads = match self.in_store {
+            true => STORE,
+            false if self.cold => COLD,
+            false => WARM,
+        };
         let mut caveats = vec![reads.to_owned()];
         caveats.extend(self.undecided());
         caveats.extend(self.finding.saturation(self.ladder));
@@ -355,6 +370,7 @@ mod tests {
             photos: [&photos, &photos],
             setting: &Setting::plain(),
             cold: false,
+            in_store: false,
         }
         .verdict()
     }

@@ -56,7 +56,7 @@ impl Runs for LabRuns<'_> {
         let sink = self.lab.sink(&Output::Discard, self.photos)?;
         let arrivals = Arrivals::default();
         let noted = Noted { sink: sink.clone(), arrivals: arrivals.clone() };
-        let source = self.photos.stored(images);
+        let source = self.photos.stored(setting, images)?;
         let pipeline = self.lab.pipeline(setting, source, Box::new(encoder), Box::new(noted));
         let run = self.lab.carry_out(pipeline, &sink, images)?;
         Ok(arrivals.rate().unwrap_or(run.rate))

@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "every test file uses its part of it")]
 #![allow(clippy::unwrap_used, reason = "a test's panic is its report")]
 
+mod store;
+
 use std::collections::BTreeMap;
 use std::ops::Sub;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use foveate_core::{CHANNELS, ImageView, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf};
 use foveate_decode::{DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat};
 use foveate_encode::{DType, EncodeError, EncodeTimes, Encoder, EncoderSpec, Overlap, Pooling, Resident};
-use foveate_lab::{Candidate, Context, Lab, Rig, Setting, Watch};
+use foveate_lab::{Candidate, Context, Lab, Rig, Setting, StoreOpener, Watch};
 use foveate_pipeline::{Cancel, Config};
 use foveate_preprocess::{CpuPreprocessor, DecoderOpener, PreprocessOptions, PreprocessorOpener, ResizerOpener};
 use foveate_resize::{Filter, Geometry, ResizeError, ResizePlan, Resizer};
@@ -53,6 +55,8 @@ pub(crate) struct FakeRig {
     pub(crate) photos: Vec<Vec<u8>>,
     /// Whether the source reads the photos on the way, as containers and stores do.
     pub(crate) delivers: bool,
+    /// Milliseconds of a request to the store that the photos are in, if they are in one.
+    pub(crate) store: Option<f64>,
     pub(crate) decoders: Backends,
     pub(crate) resizers: Backends,
     /// Each takes f32 at this cost, and bf16 at half of it.
@@ -70,6 +74,11 @@ pub(crate) struct FakeRig {
 pub(crate) struct Work(BTreeMap<(&'static str, String), u64>);
 
 impl Work {
+    /// Adds an image that a stage's backend processed.
+    pub(crate) fn add(&mut self, stage: &'static str, backend: String) {
+        *self.0.entry((stage, backend)).or_default() += 1;
+    }
+
     /// Returns the images that a stage processed, with any backend.
     pub(crate) fn of(&self, stage: &str) -> u64 {
         self.0.iter().filter(|((known, _), _)| *known == stage).map(|(_, images)| images).sum()
@@ -109,6 +118,7 @@ impl FakeRig {
             readers: 2,
             threads: 1,
             prefetch: 1,
+            requests: None,
         };
         let photos = (0..16).map(|n| raw(n, if n % 3 == 0 { Size::new(40, 30) } else { Size::new(24, 32) })).collect();
         Self {
@@ -118,6 +128,7 @@ impl FakeRig {
             input: 16,
             photos,
             delivers: false,
+            store: None,
             decoders: vec![("plain", Some(1.0))],
             resizers: vec![("plain", Some(1.0))],
             encoders: vec![("plain", Some(1.0))],
@@ -170,8 +181,13 @@ impl Rig for FakeRig {
     }
 
     fn photos(&self) -> Result<Box<dyn Source>, SourceError> {
-        let labour = self.plain("read", self.costs.read);
-        Ok(Box::new(FakeSource { photos: self.photos.clone().into(), next: 0, labour, delivers: self.delivers }))
+        let (labour, delivers) = (self.plain("read", self.costs.read), self.delivers || self.store.is_some());
+        let source = FakeSource { photos: self.photos.clone().into(), next: 0, labour, delivers };
+        Ok(if self.store.is_some() { Box::new(store::Listed(source)) } else { Box::new(source) })
+    }
+
+    fn store_opener(&self, _: &str) -> StoreOpener {
+        store::opener(self.photos.clone().into(), self.store.unwrap_or_default(), &self.work)
     }
 
     fn list(&self, inputs: Vec<Input>) -> Result<Box<dyn Source>, SourceError> {

@@ -17,13 +17,14 @@ use crate::table::Row;
 
 /// Returns every figure that the run's files allow, in the order of the page.
 pub(crate) fn plates(run: &Run) -> Result<Vec<Plate>, ReportError> {
-    let figures: [fn(&Run) -> Plates; 17] = [
+    let figures: [fn(&Run) -> Plates; 18] = [
         stages::pipeline,
         stages::stages,
         parts::decoders,
         parts::resizers,
         parts::forward,
         parts::sinks,
+        sweeps::storage,
         sweeps::batch,
         sweeps::workers,
         sweeps::headline,

@@ -17,6 +17,54 @@ fn series<'a>(rows: impl IntoIterator<Item = Row<'a>>, columns: &[&'static str])
     group(ran, |row| columns.iter().map(|column| row.text(column).to_owned()).collect::<Vec<_>>())
 }
 
+pub(crate) fn storage(run: &Run) -> Plates {
+    let Some(table) = run.table("storage.csv") else { return Ok(None) };
+    let (mut lines, mut found) = (Vec::new(), None);
+    let stores = group(table.rows().filter(|row| row.is("place", "store")), |row| row.text("photos").to_owned());
+    for (at, mut rows) in stores.into_iter().enumerate() {
+        rows.sort_by_key(|row| row.number("requests").map_or(0, |requests| requests.value as u64));
+        for (column, ink, label) in [
+            ("images_per_second", Ink::of_series(2 * at), ""),
+            ("fitted_images_per_second", Ink::of_series(2 * at + 1), ", fitted"),
+        ] {
+            let mut points = Vec::new();
+            for row in &rows {
+                let is_found = column == "images_per_second" && row.is("found", "yes");
+                let note = if is_found { "found by the job".into() } else { Text::default() };
+                points.push(Point { x: row.need("requests")?, y: row.need(column)?, band: None, note });
+                found = found.or_else(|| is_found.then_some(*row));
+            }
+            lines.push(Line { name: text![rows[0].photos(), label], ink, on_second: false, points });
+        }
+    }
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let title = match found {
+        Some(row) => text![
+            "With ",
+            row.number("requests"),
+            " requests in flight, the store delivers ",
+            row.number("images_per_second"),
+            "; each takes ",
+            row.number("latency_ms"),
+            " to its first byte"
+        ],
+        None => "What the store delivers, by requests in flight".into(),
+    };
+    Ok(Some(Plate {
+        name: "storage",
+        title,
+        caption:
+            "The store alone, with nothing but reading. By Little's law the rate is the requests in flight, divided by \
+                  the seconds of each, up to what the store gives all of them together. The job finds its number by \
+                  measurement."
+                .into(),
+        description: "Lines: photos a second that the store delivers by the number of requests in flight, measured and fitted; the number that the job finds is marked.",
+        chart: Chart::Lines(Lines { x: "requests in flight", y: "photos per second", second: None, lines }),
+    }))
+}
+
 pub(crate) fn batch(run: &Run) -> Plates {
     let Some(table) = run.table("batch_sweep.csv") else { return Ok(None) };
     let all: Vec<Row<'_>> = table.rows().collect();

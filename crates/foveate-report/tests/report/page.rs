@@ -36,6 +36,7 @@ fn every_file_has_its_place() {
         "resizers",
         "forward",
         "sinks",
+        "storage",
         "batch_sweep",
         "worker_sweep",
         "headline",
@@ -56,6 +57,7 @@ fn findings_are_in_the_titles() {
     let titles: Vec<String> = report().figures().unwrap().into_iter().map(|figure| figure.title).collect();
     for expected in [
         "Forward takes 49.4\u{a0}% of a serial job on photos as given",
+        "With 58 requests in flight, the store delivers 528\u{a0}images/s; each takes 100\u{a0}ms to its first byte",
         "A batch of 32 is enough for candle f32: 9.70\u{a0}images/s",
         "All together: 7.66× on photos as given, 1.86× on small photos",
         "The culprit is decode: throughput drops by 35.8\u{a0}%",

@@ -83,7 +83,7 @@ pub(crate) fn write(path: &Path, setting: &Setting, comment: &[String]) -> anyho
         ("threads", setting.threads),
         ("prefetch", setting.prefetch),
     ];
-    for (name, count) in counts {
+    for (name, count) in counts.into_iter().chain(setting.requests.map(|requests| ("requests", requests))) {
         table.insert(name.to_owned(), Value::Integer(i64::try_from(count)?));
     }
     let comment: String = comment.iter().map(|line| format!("# {line}\n")).collect();
@@ -142,6 +142,7 @@ mod tests {
             readers: 2,
             threads: 4,
             prefetch: 1,
+            requests: None,
         };
         write(&path, &setting, &["chosen".to_owned()]).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

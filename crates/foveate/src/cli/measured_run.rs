@@ -46,8 +46,11 @@ impl MeasuredRun {
         };
         let same = |row: &&Row| ["photos", "decoder", "resizer"].iter().all(|&name| row[name] == first[name]);
         let of_mode = |mode: &'static str| profile.iter().filter(same).filter(move |row| row["mode"] == mode);
+        let storage = storage(first)?;
         let stages = of_mode("serial").map(stage).collect::<anyhow::Result<Vec<_>>>()?;
-        let stages: Vec<StageCost> = stages.into_iter().flatten().collect();
+        // Where the storage reads ahead, its readers only wait for it.
+        let is_work = |stage: &StageCost| storage.is_none() || stage.place != Place::Reader;
+        let stages: Vec<StageCost> = stages.into_iter().flatten().filter(is_work).collect();
         let threaded = of_mode("threaded").next().context("profile.csv has no threaded run")?;
         let configuration = Configuration {
             readers: 2,
@@ -66,7 +69,7 @@ impl MeasuredRun {
             bytes_per_vector: bytes_per_vector(folder)?,
             stages,
             forward,
-            storage: storage(first)?,
+            storage,
             interference: 0.0,
         };
         Ok(Self { measured, configuration, context, interval: interval(folder, &first["photos"])?, disturbed })
@@ -96,9 +99,14 @@ fn storage(row: &Row) -> anyhow::Result<Option<Storage>> {
     if row["storage_mb_per_second"].is_empty() {
         return Ok(None);
     }
-    let (rate, latency) = (number(row, "storage_mb_per_second")? * 1e6, number(row, "storage_latency_ms")? / 1e3);
-    let concurrency = number(row, "storage_in_flight")? as u32;
-    Ok(Some(Storage { latency, concurrency, ..Storage::disk(rate) }))
+    if row["storage_latency_ms"].is_empty() {
+        return Ok(Some(Storage::disk(number(row, "storage_mb_per_second")? * 1e6)));
+    }
+    let (latency, requests) = (number(row, "storage_latency_ms")? / 1e3, number(row, "storage_in_flight")? as u32);
+    let remote = Storage::remote(latency, number(row, "storage_request_mb_per_second")? * 1e6, requests);
+    let has_limit = !row["storage_most_mb_per_second"].is_empty();
+    let limit = has_limit.then(|| number(row, "storage_most_mb_per_second")).transpose()?;
+    Ok(Some(Storage { link_bytes_per_second: limit.map(|limit| limit * 1e6), ..remote }))
 }
 
 /// Reads the forward's time by batch size from the sweep, or from the bench with the run's number of threads.

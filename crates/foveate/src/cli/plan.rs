@@ -1,6 +1,7 @@
 //! `foveate plan`.
 
 mod shared;
+mod store;
 mod walls;
 mod words;
 
@@ -8,11 +9,13 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use foveate::plan::{
-    Demand, Fleet, FleetOutcome, JobCost, Preemption, QueueDemand, QueueSizing, Rate, Service, Workload, stragglers,
+    Demand, Fleet, FleetOutcome, JobCost, Preemption, QueueDemand, QueueSizing, Rate, Service, Storage, Workload,
+    stragglers,
 };
 use serde::Serialize;
 
 use self::shared::Shared;
+use self::store::StoreNeeds;
 use self::walls::Walls;
 pub(crate) use self::walls::of_run as walls_of_run;
 use self::words::Count;
@@ -50,6 +53,8 @@ struct Plan {
     #[serde(flatten)]
     machine: Machine,
     demand: Demand,
+    /// `None` without a store that takes time to answer.
+    store: Option<StoreNeeds>,
     cost: JobCost,
     job: Workload,
     fleet: Option<FleetOutcome>,
@@ -67,10 +72,10 @@ enum Machine {
 }
 
 impl Machine {
-    fn new(args: &PlanArgs, run: Option<&MeasuredRun>) -> anyhow::Result<Self> {
-        let walls = Walls::new(args, run)?;
+    fn new(args: &PlanArgs, run: Option<&MeasuredRun>, storage: Option<Storage>) -> anyhow::Result<Self> {
+        let walls = Walls::new(args, run, storage)?;
         match run.filter(|run| run.is_on_cpu()) {
-            Some(run) => Ok(Self::Shared(Box::new(Shared::new(args, run, walls)?))),
+            Some(run) => Ok(Self::Shared(Box::new(Shared::new(args, run, storage, walls)?))),
             None => Ok(Self::Beside(Box::new(walls))),
         }
     }
@@ -99,7 +104,12 @@ impl Machine {
 
 impl Plan {
     fn new(args: &PlanArgs, run: Option<&MeasuredRun>) -> anyhow::Result<Self> {
-        let machine = Machine::new(args, run)?;
+        let storage = walls::storage(args, run.and_then(|run| run.measured.storage));
+        let machine = Machine::new(args, run, storage)?;
+        let store = storage.filter(|storage| storage.latency > 0.0).map(|storage| {
+            let unlimited = Machine::new(args, run, None)?.images_per_second();
+            StoreNeeds::of(storage, machine.walls().model.bytes_per_image, unlimited)
+        });
         let rate = machine.images_per_second();
         let rate = match run.and_then(|run| run.interval) {
             Some((low, high)) => Rate { low: rate * low, mean: rate, high: rate * high },
@@ -117,6 +127,7 @@ impl Plan {
         let walls = machine.walls();
         Ok(Self {
             demand: Demand::of(rate.mean, walls.model.bytes_per_image, bytes_per_vector)?,
+            store: store.transpose()?,
             cost: job.cost()?,
             fleet: fleet(args, &job)?,
             queue: queue(args, rate.mean, walls.state.batch)?,
@@ -127,10 +138,13 @@ impl Plan {
 
     fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         self.machine.print(out)?;
-        let Self { demand, cost, job, .. } = self;
+        let Self { demand, store, cost, job, .. } = self;
         let megabytes = |bytes: f64| bytes / 1e6;
         let (read, written) = (megabytes(demand.read_bytes_per_second), megabytes(demand.write_bytes_per_second));
         writeln!(out, "\na machine reads {read:.2} MB/s and writes {written:.3} MB/s")?;
+        if let Some(store) = store {
+            store.print(out)?;
+        }
         writeln!(
             out,
             "{} on {}: {} h, {} machine hours, {} in money",

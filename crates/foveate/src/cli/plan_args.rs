@@ -66,9 +66,9 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "BYTES/S", value_parser = parse_number, requires = "latency_ms", help_heading = "Storage")]
     pub(crate) stream: Option<f64>,
 
-    /// Requests in flight.
-    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Storage")]
-    pub(crate) requests: u32,
+    /// Requests in flight. Default: those of the run, or 16.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Storage")]
+    pub(crate) requests: Option<u32>,
 
     /// Threads that decode and resize.
     #[arg(short, long, value_name = "N", help_heading = "Configuration")]

@@ -1,6 +1,6 @@
 //! `foveate profile`.
 
-use foveate::lab::{Setting, Table, profile};
+use foveate::lab::{Setting, Table, profile, storage};
 use serde_json::json;
 
 use super::exit::Exit;
@@ -27,10 +27,12 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Complete)
 }
 
-/// Measures the profile, prints it, and writes its CSV file.
+/// Measures the profile and the storage, prints both, and writes their CSV files.
 pub(crate) fn measure(bench: &Bench, options: &profile::ProfileOptions) -> anyhow::Result<Table> {
     let table = profile::run(&bench.lab(), &bench.sets.usable, options)?;
-    bench.put_with(&table, bench.conditions(), profile::print)
+    let table = bench.put_with(&table, bench.conditions(), profile::print)?;
+    bench.put_under(&storage(&bench.sets.usable)?, bench.conditions())?;
+    Ok(table)
 }
 
 /// Returns one setting per pair, each in place of the usual pair.

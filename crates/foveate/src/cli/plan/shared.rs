@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use foveate::plan::{Configuration, Prediction, WhatIf};
+use foveate::plan::{Configuration, Measured, Prediction, Storage, WhatIf};
 use serde::Serialize;
 
 use super::super::measured_run::MeasuredRun;
@@ -33,10 +33,15 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(args: &PlanArgs, run: &MeasuredRun, walls: Walls) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        args: &PlanArgs,
+        run: &MeasuredRun,
+        storage: Option<Storage>,
+        walls: Walls,
+    ) -> anyhow::Result<Self> {
         let workers = args.workers.unwrap_or(run.configuration.workers);
         let configuration = Configuration { workers, batch: walls.state.batch, ..run.configuration };
-        let (measured, most) = (&run.measured, 2 * run.measured.cores);
+        let (measured, most) = (Measured { storage, ..run.measured.clone() }, 2 * run.measured.cores);
         let counts: Vec<u32> = WORKERS.into_iter().filter(|&workers| workers <= most).collect();
         let resolution = run.resolution();
         // More workers whose gain the measurement cannot tell are not needed.

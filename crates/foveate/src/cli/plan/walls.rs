@@ -5,8 +5,8 @@ use std::path::Path;
 
 use foveate::lab::{Cell, Table, schema};
 use foveate::plan::{
-    Configuration, LinearStep, Model, Saturation, SteadyState, Step, StepFit, StepTable, Storage, Transform, Wall,
-    WhatIf, fit_step,
+    Configuration, LinearStep, Measured, Model, Saturation, SteadyState, Step, StepFit, StepTable, Storage, Transform,
+    Wall, WhatIf, fit_step,
 };
 use serde::Serialize;
 
@@ -40,10 +40,10 @@ pub(super) struct Walls {
 }
 
 impl Walls {
-    pub(super) fn new(args: &PlanArgs, run: Option<&MeasuredRun>) -> anyhow::Result<Self> {
+    pub(super) fn new(args: &PlanArgs, run: Option<&MeasuredRun>, storage: Option<Storage>) -> anyhow::Result<Self> {
         let model = match run {
-            Some(run) => of_measured(args, run)?,
-            None => of_flags(args)?,
+            Some(run) => of_measured(args, run, storage)?,
+            None => of_flags(args, storage)?,
         };
         let batches = batches(&model);
         let usual = run.map_or_else(|| batches[batches.len() / 2], |run| run.configuration.batch);
@@ -200,7 +200,7 @@ fn wall_name(wall: Wall) -> &'static str {
 }
 
 /// Builds the model from the flags.
-fn of_flags(args: &PlanArgs) -> anyhow::Result<Model> {
+fn of_flags(args: &PlanArgs, storage: Option<Storage>) -> anyhow::Result<Model> {
     let step = match (&args.steps, args.overhead_ms, args.item_ms) {
         (Some(steps), _, _) => {
             let points: Vec<(u32, f64)> = steps.0.iter().map(|&(batch, ms)| (batch, ms / 1e3)).collect();
@@ -220,7 +220,7 @@ fn of_flags(args: &PlanArgs) -> anyhow::Result<Model> {
     };
     Ok(Model {
         bytes_per_image: args.sample_bytes.unwrap_or(0.0),
-        storage: storage(args),
+        storage,
         transform,
         step,
         accelerators: args.accelerators,
@@ -228,19 +228,27 @@ fn of_flags(args: &PlanArgs) -> anyhow::Result<Model> {
     })
 }
 
-fn storage(args: &PlanArgs) -> Option<Storage> {
+/// Returns the storage that the flags describe, or else the `measured` one, with the flags' requests in flight.
+pub(super) fn storage(args: &PlanArgs, measured: Option<Storage>) -> Option<Storage> {
+    /// Requests in flight, unless the flags or a run tell.
+    const REQUESTS: u32 = 16;
+    let requests = |or: u32| args.requests.unwrap_or(or);
     match (args.latency_ms, args.stream) {
         (Some(ms), Some(stream)) => {
-            let remote = Storage::remote(ms / 1e3, stream, args.requests);
+            let remote = Storage::remote(ms / 1e3, stream, requests(REQUESTS));
             Some(Storage { link_bytes_per_second: args.storage, ..remote })
         }
-        _ => args.storage.map(Storage::disk),
+        _ => args
+            .storage
+            .map(Storage::disk)
+            .or_else(|| measured.map(|measured| Storage { concurrency: requests(measured.concurrency), ..measured })),
     }
 }
 
 /// Builds the same model from a measured run.
-fn of_measured(args: &PlanArgs, run: &MeasuredRun) -> anyhow::Result<Model> {
+fn of_measured(args: &PlanArgs, run: &MeasuredRun, storage: Option<Storage>) -> anyhow::Result<Model> {
     let workers = args.workers.unwrap_or(run.configuration.workers).max(1);
-    let model = run.measured.walls(&Configuration { workers, ..run.configuration })?;
-    Ok(Model { storage: storage(args).or(model.storage), accelerators: args.accelerators, ..model })
+    let measured = Measured { storage, ..run.measured.clone() };
+    let model = measured.walls(&Configuration { workers, ..run.configuration })?;
+    Ok(Model { accelerators: args.accelerators, ..model })
 }

@@ -1,0 +1,285 @@
+//! The measuring commands on every kind of input: what they count, what they say of the storage, and what they advise.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+#[cfg(feature = "object-store")]
+#[path = "../../../tests/support/brokers.rs"]
+mod brokers;
+mod common;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use common::{PHOTOS, Ran, TINY, foveate, run};
+use foveate_testkit::{by_length, python, trials};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    let trials = trials![every_command_measures_every_kind_of_input];
+    #[cfg(feature = "object-store")]
+    let trials = [
+        trials,
+        trials![
+            every_command_measures_a_store,
+            a_stores_requests_are_fitted_planned_and_tried,
+            a_number_of_requests_that_was_found_is_not_advised_again,
+        ],
+    ];
+    #[cfg(feature = "object-store")]
+    let trials = trials.into_iter().flatten().collect();
+    foveate_testkit::run(trials)
+}
+
+/// Photos of each kind of input.
+const PHOTOS_OF_EACH: usize = 6;
+
+/// Writes a folder's photos in every other form. Arguments: the folder, the folder to write to.
+const PACK: &str = r#"
+import os, sys, tarfile, zipfile
+import pyarrow as pa, pyarrow.parquet as pq
+photos, out = sys.argv[1:]
+names = sorted(os.listdir(photos))
+data = [open(os.path.join(photos, name), "rb").read() for name in names]
+for ending, mode in [("tar", "w"), ("tar.gz", "w:gz")]:
+    with tarfile.open(f"{out}/all.{ending}", mode) as tar:
+        for name in names:
+            tar.add(os.path.join(photos, name), name)
+with zipfile.ZipFile(f"{out}/all.zip", "w") as archive:
+    for name in names:
+        archive.write(os.path.join(photos, name), name)
+image = pa.array([{"bytes": bytes, "path": name} for bytes, name in zip(data, names)])
+pq.write_table(pa.table({"image": image}), f"{out}/all.parquet", row_group_size=4)
+"#;
+
+/// A folder of small photos, and the same in every other form beside it.
+struct Packed(TempDir);
+
+impl Packed {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let photos = root.path().join("photos");
+        fs::create_dir(&photos).unwrap();
+        let mut files: Vec<PathBuf> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort_by_key(|file| fs::metadata(file).unwrap().len());
+        let is_jpeg = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "jpg");
+        for photo in files.iter().filter(is_jpeg).take(PHOTOS_OF_EACH) {
+            fs::copy(photo, photos.join(photo.file_name().unwrap())).unwrap();
+        }
+        let packed = python(&["pyarrow"]).args(["-c", PACK]).arg(&photos).arg(root.path()).status().unwrap();
+        assert!(packed.success());
+        Self(root)
+    }
+
+    fn input(&self, name: &str, place: &'static str) -> Input {
+        Input { arguments: vec![self.0.path().join(name).into()], environment: Vec::new(), place }
+    }
+}
+
+/// What the commands are given.
+struct Input {
+    arguments: Vec<OsString>,
+    environment: Vec<(&'static str, String)>,
+    /// The place that `storage.csv` names.
+    place: &'static str,
+}
+
+impl Input {
+    /// Runs a command on it, which writes its files to `out`.
+    fn run(&self, words: &[&str], out: &Path) -> Ran {
+        let mut command = foveate();
+        command.args(words).args(&self.arguments).args(["--model", TINY, "--n", "6", "--batch", "2"]);
+        command.args(["--as-given", "--quiet", "-o"]).arg(out);
+        run(command.envs(self.environment.iter().map(|(name, value)| (name, value)))).expect(0)
+    }
+}
+
+type Row = BTreeMap<String, String>;
+
+/// Reads a CSV file's rows, by column.
+fn rows(folder: &Path, file: &str) -> Vec<Row> {
+    let mut reader = csv::Reader::from_path(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    reader.deserialize().collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+#[track_caller]
+fn number(row: &Row, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column} is '{}' in {row:?}", row[column]))
+}
+
+/// A measuring command: its words, the file that it writes, and a column that is above 0 in each row that ran.
+type Measuring = (&'static [&'static str], &'static str, &'static str);
+
+/// `bench forward` and `bench batch-sweep` come before `plan`, which needs one of them.
+const COMMANDS: [Measuring; 11] = [
+    (&["profile", "--images", "16"], "profile.csv", "images_per_second"),
+    (&["bench", "forward", "--quick", "--seconds", "0.05", "--batches", "2"], "forward.csv", "images_per_second"),
+    (&["bench", "batch-sweep", "--quick", "--seconds", "0.05"], "batch_sweep.csv", "images_per_second"),
+    (&["bench", "decoders", "--quick", "--seconds", "0.05"], "decoders.csv", "images_per_second"),
+    (&["bench", "resizers", "--quick", "--seconds", "0.05"], "resizers.csv", "images_per_second"),
+    (&["bench", "worker-sweep", "--quick", "--images", "8"], "worker_sweep.csv", "images_per_second"),
+    (&["bench", "headline", "--quick", "--images", "8"], "headline.csv", "images_per_second"),
+    (&["bench", "extrapolation", "--quick", "--images", "8"], "extrapolation.csv", "images_per_second"),
+    (&["bench", "predictions", "--quick", "--images", "8"], "plan.csv", "predicted"),
+    (&["diagnose", "--quick"], "diagnosis.csv", "images_per_second"),
+    (&["tune", "--budget", "1"], "tuning.csv", "images_per_second"),
+];
+
+/// The commands of the short form, on every input.
+const SHORT: [&str; 2] = ["profile.csv", "batch_sweep.csv"];
+
+/// Runs the commands on an input, then a plan and a report of what they wrote.
+fn check(input: &Input, folder: &Path) {
+    let out = folder.join("run");
+    let all = by_length(false, true);
+    for (words, file, column) in COMMANDS.into_iter().filter(|(_, file, _)| all || SHORT.contains(file)) {
+        let config = folder.join("foveate.toml");
+        let written = ["--overwrite", "--write", config.to_str().unwrap()];
+        let words = if words[0] == "tune" { [words, &written].concat() } else { words.to_vec() };
+        let ran = input.run(&words, &out);
+        let measured: Vec<Row> = rows(&out, file);
+        let ok: Vec<&Row> =
+            measured.iter().filter(|row| row.get("status").is_none_or(|status| status == "ok")).collect();
+        assert!(!ok.is_empty() && ok.iter().all(|row| number(row, column) > 0.0), "{words:?}: {measured:?}");
+        assert!(ran.stdout.contains(file), "{words:?}: {}", ran.stdout);
+    }
+    check_profile(input, &out);
+    let plan = run(foveate().args(["plan", "--json", "--from"]).arg(&out)).expect(0).json();
+    assert!(plan["prediction"]["images_per_second"].as_f64().unwrap() > 0.0, "{plan}");
+    assert_eq!(plan["store"].is_object(), input.place == "store", "{plan}");
+    run(foveate().arg("report").arg(&out)).expect(0);
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert_eq!(page.contains("requests in flight, the store delivers"), input.place == "store");
+    fs::remove_dir_all(out).unwrap();
+}
+
+/// Checks what a profile says of images and of the storage.
+fn check_profile(input: &Input, out: &Path) {
+    let profile = rows(out, "profile.csv");
+    assert!(profile.iter().all(|row| number(row, "images") == 16.0), "{profile:?}");
+    let decoded: Vec<&Row> = profile.iter().filter(|row| row["stage"] == "decode").collect();
+    assert!(decoded.iter().all(|row| number(row, "count") == 16.0) && decoded.len() == 2, "{decoded:?}");
+    let storage = rows(out, "storage.csv");
+    for row in &storage {
+        assert_eq!(row["place"], input.place);
+        assert!(number(row, "images") > 0.0 && number(row, "mb_per_second") > 0.0, "{row:?}");
+    }
+    let caches: Vec<&str> = storage.iter().map(|row| row["cache"].as_str()).collect();
+    match input.place {
+        "store" => assert!(storage.len() >= 3 && caches.iter().all(|cache| cache.is_empty()), "{storage:?}"),
+        _ if cfg!(target_os = "linux") => assert_eq!(caches, ["cold", "warm"]),
+        _ => assert_eq!(caches, [""]),
+    }
+    let alone = profile[0]["storage_mb_per_second"].parse::<f64>();
+    assert_eq!(alone.is_ok_and(|rate| rate > 0.0), input.place != "files", "{:?}", profile[0]);
+}
+
+fn every_command_measures_every_kind_of_input() {
+    let packed = Packed::new();
+    for (name, place) in [
+        ("photos", "files"),
+        ("all.tar", "container"),
+        ("all.tar.gz", "container"),
+        ("all.zip", "container"),
+        ("all.parquet", "container"),
+    ] {
+        check(&packed.input(name, place), packed.0.path());
+    }
+}
+
+#[cfg(feature = "object-store")]
+mod store {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use foveate_photo_server::{Latency, PhotoServer, PhotoServerOptions};
+
+    use super::*;
+
+    const FILL: &str = r#"
+import boto3, os, sys
+endpoint, folder = sys.argv[1:]
+s3 = boto3.client("s3", endpoint_url=endpoint, region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
+s3.create_bucket(Bucket="photos", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+for name in os.listdir(f"{folder}/photos"):
+    s3.upload_file(f"{folder}/photos/{name}", "photos", f"p/{name}")
+"#;
+
+    pub(super) fn every_command_measures_a_store() {
+        let packed = Packed::new();
+        let server = brokers::AwsServer::start();
+        let filled = python(&["boto3"]).args(["-c", FILL, &server.endpoint()]).arg(packed.0.path()).status().unwrap();
+        assert!(filled.success());
+        let arguments = vec!["s3://photos/p/".into()];
+        check(&Input { arguments, environment: server.environment().into(), place: "store" }, packed.0.path());
+    }
+
+    /// A web server with the photos, which answers after this time, and the list of their addresses.
+    struct Web {
+        _server: PhotoServer,
+        folder: TempDir,
+    }
+
+    const LATENCY: Duration = Duration::from_millis(40);
+
+    impl Web {
+        fn start() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let photo = fs::read(Path::new(PHOTOS).join("01_astronaut_420.jpg")).unwrap();
+            let latency = Latency::new(LATENCY, LATENCY).unwrap();
+            let options = PhotoServerOptions { latency, ..PhotoServerOptions::default() };
+            let server = PhotoServer::start(vec![Arc::from(photo)], options).unwrap();
+            let addresses: Vec<String> = (0..PHOTOS_OF_EACH).map(|n| server.url(&format!("/photo/{n}"))).collect();
+            fs::write(folder.path().join("list"), addresses.join("\n")).unwrap();
+            Self { _server: server, folder }
+        }
+
+        fn run(&self, words: &[&str]) -> (Ran, PathBuf) {
+            let list = self.folder.path().join("list").into();
+            let input = Input { arguments: vec!["--from-list".into(), list], environment: Vec::new(), place: "store" };
+            let out = self.folder.path().join("run");
+            (input.run(words, &out), out)
+        }
+    }
+
+    pub(super) fn a_stores_requests_are_fitted_planned_and_tried() {
+        let web = Web::start();
+        let (profile, out) = web.run(&["profile", "--images", "16", "--requests", "1"]);
+        assert!(profile.stdout.contains("with 1 request in flight"), "{}", profile.stdout);
+        let storage = rows(&out, "storage.csv");
+        // An answer may take longer than asked for, never less.
+        assert!(number(&storage[0], "latency_ms") >= 1e3 * LATENCY.as_secs_f64(), "{storage:?}");
+        assert!(storage.iter().any(|row| number(row, "requests") >= 16.0), "{storage:?}");
+        web.run(&["bench", "batch-sweep", "--quick", "--seconds", "0.05"]);
+        let plan = |more: &[&str]| run(foveate().args(["plan", "--from"]).arg(&out).args(more)).expect(0);
+        let planned = plan(&["--json"]).json();
+        assert_eq!(planned["prediction"]["bound"]["stage"]["stage"], "storage", "{planned}");
+        assert!(planned["store"]["needed_requests"].as_u64().is_none_or(|requests| requests > 1), "{planned}");
+        assert!(plan(&["--requests", "1"]).stdout.contains("; with 1 request in flight it delivers"));
+        let (tried, out) = web.run(&["diagnose", "--quick", "--requests", "1", "--verify", "requests in flight"]);
+        assert!(tried.stdout.contains("bound by  read"), "{}", tried.stdout);
+        let remedies = rows(&out, "remedies.csv");
+        let requests = remedies.iter().find(|row| row["remedy"] == "requests in flight").unwrap();
+        assert_eq!((requests["status"].as_str(), requests["effect"].as_str()), ("ok", "gain"), "{requests:?}");
+        assert!(requests["change"].starts_with("requests "), "{requests:?}");
+    }
+
+    pub(super) fn a_number_of_requests_that_was_found_is_not_advised_again() {
+        let web = Web::start();
+        let (diagnosis, out) = web.run(&["diagnose", "--quick", "--requests", "1024"]);
+        let remedies = rows(&out, "remedies.csv");
+        let requests = remedies.iter().find(|row| row["remedy"] == "requests in flight").unwrap();
+        assert!(requests["status"].starts_with("n/a (already done: "), "{requests:?}");
+        assert!(!diagnosis.stdout.contains("requests 1024:"), "{}", diagnosis.stdout);
+        assert!(diagnosis.stdout.contains("reads from a store"), "{}", diagnosis.stdout);
+    }
+}
+
+#[cfg(feature = "object-store")]
+use store::{
+    a_number_of_requests_that_was_found_is_not_advised_again, a_stores_requests_are_fitted_planned_and_tried,
+    every_command_measures_a_store,
+};
