@@ -218,7 +218,7 @@ impl Measured {
         let before: Vec<&Load> = loads.iter().filter(|load| before_forward(load)).collect();
         let after = |name: &str| loads.iter().filter(|load| load.name == name).map(|load| load.seconds).sum::<f64>();
         let drain = after(Place::Encoder.name()) * f64::from(configuration.encoders) + after(Place::Writer.name());
-        let bound = bound_of(&loads, cycle);
+        let bound = bound_of(&loads, cycle, cores);
         Ok(Prediction {
             images_per_second: f64::from(configuration.batch) / cycle,
             why: why_threaded(&loads, &bound, cycle, cores),
@@ -307,9 +307,12 @@ fn largest_by(loads: &[Load], key: impl Fn(&Load) -> f64) -> &Load {
     loads.iter().fold(&loads[0], |best, load| if key(load) > key(best) { load } else { best })
 }
 
-fn bound_of(loads: &[Load], cycle: f64) -> Bottleneck {
+fn bound_of(loads: &[Load], cycle: f64, cores: f64) -> Bottleneck {
     let slowest = largest_by(loads, |load| load.seconds);
-    if cycle <= slowest.seconds * ALONE {
+    let core_seconds: f64 = loads.iter().map(|load| load.seconds * load.cores).sum();
+    // A store or a device is the limit as long as it takes longer than all work on the cores.
+    let is_elsewhere = slowest.cores == 0.0 && slowest.seconds > core_seconds / cores;
+    if cycle <= slowest.seconds * ALONE || is_elsewhere {
         return Bottleneck::Stage { stage: slowest.name.to_owned() };
     }
     Bottleneck::Cores { largest: largest_by(loads, |load| load.seconds * load.cores).name.to_owned() }
