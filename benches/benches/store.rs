@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
-use foveate::lab::{PhotoSet, storage};
+use foveate::lab::PhotoSet;
+use foveate::lab::profile::storage;
 use foveate::rig::Rig;
 use foveate::source::{Input, Separator};
 use foveate_benches::{Result, Spread, host, spread};
@@ -23,7 +24,7 @@ use foveate_photo_server::{Latency, PhotoServer, PhotoServerOptions};
 
 /// Milliseconds that every answer takes.
 const INJECTED: [u64; 4] = [10, 30, 100, 300];
-/// How much a fitted latency may be off: this share of the injected one, and milliseconds of the server and the sockets.
+/// How much a fitted latency may be off: this share of the injected one, and milliseconds of server and sockets.
 const TOLERANCE: f64 = 0.03;
 const TOLERANCE_MS: f64 = 3.0;
 /// Addresses of the photo.

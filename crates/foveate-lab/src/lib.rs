@@ -32,7 +32,6 @@ pub use foveate_schema::{self as schema, Column, Schema};
 pub use photos::{Photo, PhotoSet};
 pub use rig::{Candidate, Context, Rig, Setting, StoreOpener};
 pub use run::{Lab, Output, Run, Watch};
-pub use storage::storage;
 pub use table::Table;
 pub use timeline::timeline;
 pub use wrap::{CheckedSink, LentEncoder};

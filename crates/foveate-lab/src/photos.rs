@@ -181,8 +181,8 @@ impl PhotoSet {
     /// Returns `images` items that repeat the photos, read from their original places as a job with this setting would
     /// read them.
     ///
-    /// What the photos' source reads on the way, it reads again in each turn; one such source is read at a time. Objects
-    /// of a store are read with the number of requests in flight that a long job finds in its first seconds.
+    /// What the photos' source reads on the way, it reads again in each turn; one such source is read at a time.
+    /// Objects of a store are read with the number of requests in flight that a long job finds in its first seconds.
     ///
     /// # Errors
     /// Fails if the photos' store cannot be opened or measured.
@@ -205,7 +205,8 @@ impl PhotoSet {
         }
     }
 
-    /// Returns `images` items that repeat the photos in turns, each of which begins anew. Objects of a store are read one by one.
+    /// Returns `images` items that repeat the photos in turns, each of which begins anew. Objects of a store are read
+    /// one by one.
     pub(crate) fn in_turns(&self, images: u64) -> Box<dyn Source> {
         let items = Arc::clone(&self.items);
         match &self.stored {
@@ -225,7 +226,11 @@ impl PhotoSet {
             Stored::Objects(stores) => {
                 store::measure(stores, &self.items.iter().filter_map(Object::of).collect::<Vec<_>>())
             }
-            _ => storage::of_files(self, self.readers),
+            _ => {
+                let (place, readers) = if self.is_delivered() { ("container", 1) } else { ("files", self.readers) };
+                let turn = || self.in_turns(self.photos.len() as u64);
+                storage::of_files(place, readers, &|| self.forget().is_ok(), &turn)
+            }
         };
         let measured = self.supply.get_or_init(|| measure().map_err(|error| error_chain(&error)));
         measured.as_ref().map_err(|why| LabError::Photos(why.clone()))

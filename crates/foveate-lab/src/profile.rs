@@ -11,6 +11,7 @@ use foveate_plan::Storage;
 use foveate_profile::{StageProfiler, StageTotals, Trace};
 
 use crate::run::{Lab, Output, Run};
+use crate::storage::Supply;
 use crate::{Cell, LabError, LentEncoder, PhotoSet, Setting, Table, schema};
 
 /// What is profiled, and how.
@@ -55,6 +56,43 @@ pub fn run(lab: &Lab<'_>, sets: &[PhotoSet], options: &ProfileOptions) -> Result
         }
     }
     Ok(table)
+}
+
+/// Measures what the photos' places deliver while nothing else works, as [`schema::STORAGE`].
+///
+/// # Errors
+/// Fails if the photos cannot be read any more.
+pub fn storage(sets: &[PhotoSet]) -> Result<Table, LabError> {
+    let mut table = Table::new(&schema::STORAGE);
+    for photos in sets {
+        add_supply(&mut table, photos, photos.supply()?);
+    }
+    Ok(table)
+}
+
+fn add_supply(table: &mut Table, photos: &PhotoSet, supply: &Supply) {
+    let fit = supply.storage(None).filter(|_| photos.is_in_store());
+    let mega = |rate: f64| rate / 1e6;
+    for reading in &supply.readings {
+        let fitted = fit.map(|fit| Storage { concurrency: reading.requests as u32, ..fit });
+        table.push([
+            ("photos", photos.name.as_str().into()),
+            ("place", supply.place.into()),
+            ("cache", reading.cache.into()),
+            ("requests", reading.requests.into()),
+            ("found", if reading.found { "yes".into() } else { "".into() }),
+            ("images", reading.images.into()),
+            ("mb_per_second", mega(reading.bytes_per_second()).into()),
+            ("images_per_second", reading.images_per_second().into()),
+            (
+                "fitted_images_per_second",
+                fitted.and_then(|fitted| fitted.images_per_second(photos.mean_bytes()).ok()).into(),
+            ),
+            ("latency_ms", fit.map(|fit| fit.latency * 1e3).into()),
+            ("request_mb_per_second", fit.map(|fit| mega(fit.stream_bytes_per_second)).into()),
+            ("most_mb_per_second", fit.and_then(|fit| fit.link_bytes_per_second).map(mega).into()),
+        ]);
+    }
 }
 
 /// Prints a profile with its configurations in columns. Each stage has its milliseconds per image and its share of the

@@ -8,7 +8,7 @@ use foveate_core::{error_chain, lock};
 use foveate_plan::Storage;
 use foveate_source::{Delivery, Source};
 
-use crate::{LabError, PhotoSet, Table, schema};
+use crate::LabError;
 
 /// Least length of a measurement from the page cache, in seconds; it ends with the turn.
 const SECONDS: f64 = 0.5;
@@ -88,76 +88,44 @@ impl Supply {
         let sum = |part: fn(&Reading) -> u64| self.readings.iter().map(part).sum::<u64>() as f64;
         sum(|reading| reading.bytes) / sum(|reading| reading.images).max(1.0)
     }
-
-    /// Adds the rows of [`schema::STORAGE`].
-    pub(crate) fn add_to(&self, table: &mut Table, photos: &PhotoSet) {
-        let bytes = photos.mean_bytes();
-        let fit = self.storage.filter(|_| self.place == "store");
-        let mega = |rate: f64| rate / 1e6;
-        for reading in &self.readings {
-            let fitted = fit.and_then(|_| self.storage(Some(reading.requests))?.images_per_second(bytes).ok());
-            table.push([
-                ("photos", photos.name.as_str().into()),
-                ("place", self.place.into()),
-                ("cache", reading.cache.into()),
-                ("requests", reading.requests.into()),
-                ("found", if reading.found { "yes".into() } else { "".into() }),
-                ("images", reading.images.into()),
-                ("mb_per_second", mega(reading.bytes_per_second()).into()),
-                ("images_per_second", reading.images_per_second().into()),
-                ("fitted_images_per_second", fitted.into()),
-                ("latency_ms", fit.map(|fit| fit.latency * 1e3).into()),
-                ("request_mb_per_second", fit.map(|fit| mega(fit.stream_bytes_per_second)).into()),
-                ("most_mb_per_second", fit.and_then(|fit| fit.link_bytes_per_second).map(mega).into()),
-            ]);
-        }
-    }
 }
 
-/// Measures what the photos' place delivers, as [`schema::STORAGE`].
-///
-/// # Errors
-/// Fails if the photos cannot be read any more.
-pub fn storage(sets: &[PhotoSet]) -> Result<Table, LabError> {
-    let mut table = Table::new(&schema::STORAGE);
-    for photos in sets {
-        photos.supply()?.add_to(&mut table, photos);
-    }
-    Ok(table)
-}
-
-/// Measures files with `readers` threads, and a container, which is one stream. What the page cache can forget is read
-/// cold first.
+/// Measures files or a container's stream with `readers` threads. What `forget` drops from the page cache is read cold
+/// first.
 ///
 /// A turn begins anew at the directory of an archive, so a few small photos of a remote one give less than a long job
 /// would have.
-pub(crate) fn of_files(photos: &PhotoSet, readers: usize) -> Result<Supply, LabError> {
-    let (place, requests) = if photos.is_delivered() { ("container", 1) } else { ("files", readers) };
+pub(crate) fn of_files(
+    place: &'static str,
+    readers: usize,
+    forget: &dyn Fn() -> bool,
+    turn: &dyn Fn() -> Box<dyn Source>,
+) -> Result<Supply, LabError> {
     let mut readings = Vec::new();
-    let cold = photos.forget().is_ok();
+    let cold = forget();
     if cold {
-        readings.push(Reading { cache: "cold", ..read(photos, requests, 0.0)? });
+        readings.push(Reading { cache: "cold", ..read(turn, readers, 0.0)? });
     }
-    readings.push(Reading { cache: if cold { "warm" } else { "" }, ..read(photos, requests, SECONDS)? });
+    readings.push(Reading { cache: if cold { "warm" } else { "" }, ..read(turn, readers, SECONDS)? });
     let rate = readings.last().map_or(0.0, Reading::bytes_per_second);
-    let storage = (photos.is_delivered() && rate > 0.0).then(|| Storage::disk(rate));
+    let storage = (place == "container" && rate > 0.0).then(|| Storage::disk(rate));
     Ok(Supply { place, readings, storage })
 }
 
 /// Reads the photos in turns until `seconds` have passed, at least once.
-fn read(photos: &PhotoSet, readers: usize, seconds: f64) -> Result<Reading, LabError> {
+fn read(turn: &dyn Fn() -> Box<dyn Source>, readers: usize, seconds: f64) -> Result<Reading, LabError> {
     let started = Instant::now();
     let mut reading = Reading { requests: readers, ..Reading::default() };
     while reading.images == 0 || reading.seconds < seconds {
-        let source = Mutex::new(photos.in_turns(photos.photos.len() as u64));
-        let turn = thread::scope(|scope| {
+        let source = Mutex::new(turn());
+        let shares = thread::scope(|scope| {
             let readers: Vec<_> = (0..readers.max(1)).map(|_| scope.spawn(|| read_all(&source))).collect();
             let read = readers
                 .into_iter()
                 .map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             read.collect::<Result<Vec<_>, LabError>>()
         })?;
-        for (images, bytes) in turn {
+        for (images, bytes) in shares {
             (reading.images, reading.bytes) = (reading.images + images, reading.bytes + bytes);
         }
         reading.seconds = started.elapsed().as_secs_f64();

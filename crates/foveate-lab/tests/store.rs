@@ -6,7 +6,8 @@ mod common;
 
 use common::{Bench, FakeRig};
 use foveate_lab::diagnose::{self, DiagnoseOptions, Diagnosis, Verify};
-use foveate_lab::{Calibration, Output, PhotoSet, Setting, Table, storage};
+use foveate_lab::profile::storage;
+use foveate_lab::{Calibration, Output, PhotoSet, Setting, Table};
 
 /// Milliseconds of a request.
 const LATENCY: f64 = 20.0;

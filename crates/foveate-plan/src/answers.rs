@@ -210,8 +210,8 @@ impl Measured {
     }
 
     /// The effect of the usual changes, the most helpful first: files of half and double the bytes, decoding and
-    /// resizing 2 and 10 times faster, a forward of half the time, twice the cores, and twice the requests in flight to a
-    /// store that takes time to answer.
+    /// resizing 2 and 10 times faster, a forward of half the time, twice the cores, and twice the requests in flight
+    /// to a store that takes time to answer.
     ///
     /// # Errors
     /// As [`Measured::predict`].

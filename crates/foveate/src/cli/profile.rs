@@ -1,6 +1,6 @@
 //! `foveate profile`.
 
-use foveate::lab::{Setting, Table, profile, storage};
+use foveate::lab::{Setting, Table, profile};
 use serde_json::json;
 
 use super::exit::Exit;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<Exit> {
 pub(crate) fn measure(bench: &Bench, options: &profile::ProfileOptions) -> anyhow::Result<Table> {
     let table = profile::run(&bench.lab(), &bench.sets.usable, options)?;
     let table = bench.put_with(&table, bench.conditions(), profile::print)?;
-    bench.put_under(&storage(&bench.sets.usable)?, bench.conditions())?;
+    bench.put_under(&profile::storage(&bench.sets.usable)?, bench.conditions())?;
     Ok(table)
 }
 
