@@ -189,8 +189,6 @@ pub(crate) struct Encoded {
     unreadable: Vec<u64>,
     /// Every item of the batch.
     pub(crate) inputs: Vec<InputRecord>,
-    /// Its place in the source.
-    pub(crate) places: Vec<u64>,
     index: Vec<u64>,
     id: Vec<String>,
     width: Vec<u32>,
@@ -216,8 +214,7 @@ impl Encoded {
     }
 
     fn record(&mut self, id: String, Seen { place, stamp, xxh3 }: Seen) {
-        self.inputs.push(InputRecord { id, stamp, xxh3 });
-        self.places.push(place);
+        self.inputs.push(InputRecord { id, stamp, xxh3, place });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -225,7 +222,6 @@ impl Encoded {
         self.failures.clear();
         self.unreadable.clear();
         self.inputs.clear();
-        self.places.clear();
         self.columns.clear();
         self.index.clear();
         self.id.clear();

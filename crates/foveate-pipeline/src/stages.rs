@@ -123,8 +123,6 @@ pub(crate) struct Writer<'a> {
     streak: Vec<Failure>,
     /// The record of these items.
     streak_inputs: Vec<InputRecord>,
-    /// The last one's place in the source.
-    streak_place: u64,
     last_failure: Option<Failure>,
 }
 
@@ -158,7 +156,6 @@ impl<'a> Writer<'a> {
             failures: 0,
             streak: Vec::new(),
             streak_inputs: Vec::new(),
-            streak_place: 0,
             last_failure: None,
         };
         writer.check_failures(&[], first, false)?;
@@ -177,11 +174,8 @@ impl<'a> Writer<'a> {
         self.streak.extend_from_slice(streak);
         self.streak_inputs.extend_from_slice(later);
         self.stored.index = encoded.end - self.streak.len() as u64;
-        if let Some(&place) = encoded.places[..settled].last() {
-            self.stored.place = place;
-        }
-        if let Some(&place) = encoded.places.last() {
-            self.streak_place = place;
+        if let Some(last) = inputs.last() {
+            self.stored.place = last.place;
         }
         self.check_streak()?;
         if self.last_commit.elapsed() >= self.config.commit_every { self.commit() } else { Ok(()) }
@@ -217,9 +211,9 @@ impl<'a> Writer<'a> {
             return Ok(()); // cancelled before
         }
         self.check_failures(&[], end, true)?;
-        if !self.streak.is_empty() {
+        if let Some(&InputRecord { place, .. }) = self.streak_inputs.last() {
             self.end_streak()?;
-            self.stored = Watermark { index: end, place: self.streak_place };
+            self.stored = Watermark { index: end, place };
         }
         Ok(())
     }

@@ -6,13 +6,14 @@ mod sink;
 pub use sink::NpyFormat;
 
 use foveate_core::RegistryError;
-use foveate_sink::parts::PartSink;
+use foveate_sink::parts::open;
 use foveate_sink::{SinkBackend, SinkRegistry};
 
 /// Adds this sink to a registry, as `npy`.
 pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
-    registry.register(SinkBackend::new("npy", "NumPy arrays, ids beside them", "npy", |options| {
+    let backend = SinkBackend::new("npy", "NumPy arrays, ids beside them", "npy", |options| {
         options.settings(&[])?;
-        Ok(Box::new(PartSink::new(options.clone(), NpyFormat)))
-    }))
+        Ok(open(options, NpyFormat))
+    });
+    registry.register(backend.with_prefixes())
 }

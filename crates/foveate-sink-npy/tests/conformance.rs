@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use foveate_sink::conformance::{
-    Stored, Subject, columns_are_refused, crash_at_every_step, read_elsewhere, run, run_out_of_space,
-    unknown_settings_are_refused,
+    Stored, Subject, columns_are_refused, crash_at_every_request, crash_at_every_step, read_elsewhere, run,
+    run_in_store, run_out_of_space, unknown_settings_are_refused,
 };
-use foveate_sink::parts::PartSink;
+use foveate_sink::parts::{PartSink, PrefixSink};
 use foveate_sink::{Existing, Layout, Published, RunManifest, SinkRegistry, VectorSink, sidecar};
 use foveate_sink_npy::NpyFormat;
 use foveate_testkit::{Resource, trials};
@@ -27,6 +27,8 @@ fn main() -> ExitCode {
         others_read_files_and_folders,
         a_full_disk_is_made_good,
         a_crash_at_any_step_is_made_good,
+        it_is_a_sink_in_a_store,
+        a_crash_at_any_request_is_made_good,
     ])
 }
 
@@ -120,6 +122,22 @@ fn a_full_disk_is_made_good() {
 fn a_crash_at_any_step_is_made_good() {
     crash_at_every_step(
         &|options, probe| Box::new(PartSink::new(options.clone(), NpyFormat).with_probe(probe)),
+        "npy",
+        &[],
+        scratch().path(),
+    );
+}
+
+fn it_is_a_sink_in_a_store() {
+    with_subject(|subject| run_in_store(subject, scratch().path()));
+}
+
+fn a_crash_at_any_request_is_made_good() {
+    crash_at_every_request(
+        &|options, probe| {
+            let prefix = options.prefix.clone().unwrap();
+            Box::new(PrefixSink::new(prefix, options.clone(), NpyFormat).with_probe(probe))
+        },
         "npy",
         &[],
         scratch().path(),

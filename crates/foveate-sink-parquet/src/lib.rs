@@ -9,14 +9,13 @@ mod splice;
 pub use sink::ParquetFormat;
 
 use foveate_core::RegistryError;
-use foveate_sink::parts::PartSink;
+use foveate_sink::parts::open;
 use foveate_sink::{SinkBackend, SinkRegistry};
 
 /// Adds this sink to a registry, as `parquet`.
 pub fn register(registry: &mut SinkRegistry) -> Result<(), RegistryError> {
     let about = "Apache Parquet, one row group or more per part";
-    let backend = SinkBackend::new("parquet", about, "parquet", |options| {
-        Ok(Box::new(PartSink::new(options.clone(), ParquetFormat::new(options)?)))
-    });
-    registry.register(backend.with_columns())
+    let backend =
+        SinkBackend::new("parquet", about, "parquet", |options| Ok(open(options, ParquetFormat::new(options)?)));
+    registry.register(backend.with_columns().with_prefixes())
 }

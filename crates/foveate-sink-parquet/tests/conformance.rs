@@ -10,10 +10,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type};
 use arrow_array::{Array, FixedSizeListArray, StringArray};
 use foveate_sink::conformance::{
-    COLUMNS, Stored, StoredColumns, Subject, crash_at_every_step, read_elsewhere, run, run_out_of_space,
-    unknown_settings_are_refused,
+    COLUMNS, Stored, StoredColumns, Subject, crash_at_every_request, crash_at_every_step, read_elsewhere, run,
+    run_in_store, run_out_of_space, unknown_settings_are_refused,
 };
-use foveate_sink::parts::PartSink;
+use foveate_sink::parts::{PartSink, PrefixSink};
 use foveate_sink::{
     Existing, Layout, Published, Rows, RunManifest, SinkError, SinkOptions, SinkRegistry, VectorSink, Watermark,
 };
@@ -30,6 +30,8 @@ fn main() -> ExitCode {
         a_full_disk_is_made_good,
         a_crash_at_any_step_is_made_good,
         compression_shrinks_files_and_is_part_of_the_run,
+        it_is_a_sink_in_a_store,
+        a_crash_at_any_request_is_made_good,
     ])
 }
 
@@ -204,4 +206,20 @@ fn compression_shrinks_files_and_is_part_of_the_run() {
     let error = begin("lz4").unwrap_err().to_string();
     assert!(error.contains("sink.compression: snappy → lz4"), "{error}");
     begin("snappy").unwrap();
+}
+
+fn it_is_a_sink_in_a_store() {
+    with_subject("", |subject| run_in_store(subject, scratch().path()));
+}
+
+fn a_crash_at_any_request_is_made_good() {
+    crash_at_every_request(
+        &|options, probe| {
+            let (prefix, format) = (options.prefix.clone().unwrap(), ParquetFormat::new(options).unwrap());
+            Box::new(PrefixSink::new(prefix, options.clone(), format).with_probe(probe))
+        },
+        "parquet",
+        &COLUMNS,
+        scratch().path(),
+    );
 }

@@ -2,6 +2,7 @@
 //!
 //! A backend's test calls [`run`] with a [`Subject`]. A sink that announces its steps also calls
 //! [`crash_at_every_step`]. [`PartSink`](crate::parts::PartSink) does so, by means of [`Steps`](crate::staging::Steps).
+//! For a sink that writes to object stores, [`run_in_store`] and its companions do the same with a folder as the store.
 
 #![expect(clippy::unwrap_used, reason = "a suite of tests: what goes wrong must panic")]
 
@@ -10,13 +11,14 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{Stage, error_chain};
 
 use crate::{
-    Element, Existing, Failure, InputRecord, Layout, OutputNames, Published, Rows, RunManifest, RunState, SinkError,
-    SinkOptions, Stamp, VectorSink, Watermark,
+    Element, Existing, Failure, InputRecord, Layout, OutputNames, Prefix, Published, Rows, RunManifest, RunState,
+    SinkError, SinkOptions, Stamp, VectorSink, Watermark,
 };
 
 /// Called with a step's name before every step that changes the disk.
@@ -50,7 +52,8 @@ pub struct Subject<'a> {
 /// Runs the whole suite below `scratch`, an empty folder.
 pub fn run(subject: &Subject<'_>, scratch: &Path) {
     for &layout in subject.layouts {
-        let bench = Bench { subject, layout, columns: &[], scratch: scratch.join(format!("{layout:?}")) };
+        let scratch_of = |name: &str| scratch.join(format!("{layout:?}{name}"));
+        let bench = Bench { subject, layout, columns: &[], in_store: false, scratch: scratch_of("") };
         bench.rows_come_back_in_order();
         bench.halves_round_to_nearest_even();
         bench.no_rows_is_a_valid_output();
@@ -65,9 +68,30 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
         bench.shards_share_a_folder();
         bench.impossible_places_are_explained();
         if subject.read_columns.is_some() {
-            let scratch = scratch.join(format!("{layout:?}-columns"));
-            Bench { columns: &COLUMNS, scratch, ..bench }.columns_come_back();
+            Bench { columns: &COLUMNS, scratch: scratch_of("-columns"), ..bench }.columns_come_back();
         }
+    }
+}
+
+/// Runs the suite with outputs in an object store, which is a folder below `scratch`.
+pub fn run_in_store(subject: &Subject<'_>, scratch: &Path) {
+    let bench = Bench { subject, layout: Layout::Folder, columns: &[], in_store: true, scratch: scratch.join("store") };
+    bench.rows_come_back_in_order();
+    bench.halves_round_to_nearest_even();
+    bench.no_rows_is_a_valid_output();
+    bench.only_failures_are_no_output();
+    bench.bytes_do_not_depend_on_calls();
+    bench.an_interruption_after_any_call_is_made_good();
+    bench.many_interruptions_are_made_good();
+    bench.another_run_is_refused_by_name();
+    bench.existing_outputs_are_respected();
+    bench.misuse_is_an_error();
+    bench.two_writers_do_no_harm();
+    bench.a_writer_of_other_bytes_is_refused();
+    bench.shards_share_a_folder();
+    bench.requests_may_fail_or_lose_their_answer();
+    if subject.read_columns.is_some() {
+        Bench { columns: &COLUMNS, scratch: scratch.join("store-columns"), ..bench }.columns_come_back();
     }
 }
 
@@ -244,6 +268,120 @@ pub fn crash_at_every_step(
             let job = SampleRun { columns: columns.len(), ..SampleRun::new() };
             crashes(&open, (extension, layout), &job, overwrites, &scratch.join(format!("{layout:?}-{overwrites}")));
         }
+    }
+}
+
+/// The same for a sink that writes to an object store, with a crash before each request that changes the store.
+pub fn crash_at_every_request(
+    open: &dyn Fn(&SinkOptions, Probe) -> Box<dyn VectorSink>,
+    extension: &'static str,
+    columns: &[&str],
+    scratch: &Path,
+) {
+    let open = |options: &SinkOptions, probe: Probe| open(&in_store(with_columns(options.clone(), columns)), probe);
+    for overwrites in [false, true] {
+        let job = SampleRun { columns: columns.len(), ..SampleRun::new() };
+        let scratch = scratch.join(format!("store-{overwrites}"));
+        crashes(&open, (extension, Layout::Folder), &job, overwrites, &scratch);
+    }
+}
+
+/// The options with an object store at the place of the output.
+fn in_store(options: SinkOptions) -> SinkOptions {
+    let prefix = FolderPrefix::new(&options.output);
+    SinkOptions { prefix: Some(Arc::new(prefix)), ..options }
+}
+
+/// A folder as a prefix of an object store.
+#[derive(Debug)]
+struct FolderPrefix {
+    folder: PathBuf,
+    address: String,
+    requests: AtomicUsize,
+    /// The request that goes wrong, and how.
+    fault: Option<(usize, Fault)>,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Nothing is done.
+    Fails,
+    /// It is done, and fails nevertheless.
+    LosesItsAnswer,
+    /// It is done, its answer is lost, and it is repeated.
+    IsRepeated,
+}
+
+impl FolderPrefix {
+    fn new(folder: &Path) -> Self {
+        let address = format!("{}/", folder.display());
+        Self { folder: folder.to_owned(), address, requests: AtomicUsize::new(0), fault: None }
+    }
+
+    fn request<T>(&self, act: impl Fn() -> std::io::Result<T>) -> Result<T, SinkError> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let fault = self.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
+        let failed = || Err(SinkError::Store { action: "write to", source: format!("request {number}").into() });
+        match fault {
+            None => Ok(act().unwrap()),
+            Some(Fault::Fails) => failed(),
+            Some(Fault::LosesItsAnswer) => {
+                act().unwrap();
+                failed()
+            }
+            Some(Fault::IsRepeated) => {
+                act().unwrap();
+                Ok(act().unwrap())
+            }
+        }
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> std::io::Result<()> {
+        let path = self.folder.join(name);
+        fs::create_dir_all(path.parent().unwrap())?;
+        fs::write(path, content)
+    }
+}
+
+/// Nothing if it is not there.
+fn if_there<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+impl Prefix for FolderPrefix {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn create(&self, name: &str, content: &[u8]) -> Result<bool, SinkError> {
+        self.request(|| {
+            let is_new = !self.folder.join(name).exists();
+            if is_new { self.write(name, content).map(|()| true) } else { Ok(false) }
+        })
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), SinkError> {
+        self.request(|| self.write(name, content))
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, SinkError> {
+        self.request(|| if_there(fs::read(self.folder.join(name))))
+    }
+
+    fn list(&self, start: &str) -> Result<BTreeMap<String, u64>, SinkError> {
+        self.request(|| {
+            let all = if self.folder.exists() { snapshot(&self.folder) } else { BTreeMap::new() };
+            let all = all.into_iter().map(|(path, bytes)| (path.to_string_lossy().into_owned(), bytes.len() as u64));
+            Ok(all.filter(|(name, _)| name.starts_with(start)).collect())
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<(), SinkError> {
+        self.request(|| if_there(fs::remove_file(self.folder.join(name))).map(drop))
     }
 }
 
@@ -489,6 +627,7 @@ impl SampleRun {
             id: self.outcomes[(index - self.first) as usize].0.clone(),
             stamp: Some(Stamp { bytes: index, modified_ns: -1 }),
             xxh3: index.is_multiple_of(2).then_some(index),
+            place: self.watermark(index + 1).place,
         };
         (from..to).map(record).collect()
     }
@@ -553,6 +692,8 @@ struct Bench<'a> {
     subject: &'a Subject<'a>,
     layout: Layout,
     columns: &'a [&'a str],
+    /// The output is in an object store.
+    in_store: bool,
     scratch: PathBuf,
 }
 
@@ -564,7 +705,13 @@ impl Bench<'_> {
     }
 
     fn options(&self, folder: &Path) -> SinkOptions {
-        with_columns(options(folder, self.subject.extension, self.layout), self.columns)
+        let options = with_columns(options(folder, self.subject.extension, self.layout), self.columns);
+        if self.in_store { in_store(options) } else { options }
+    }
+
+    /// Where a run goes on that has committed the items below `index`.
+    fn kept(&self, index: u64) -> u64 {
+        if self.in_store { index - index % PART } else { index }
     }
 
     fn job(&self) -> SampleRun {
@@ -668,7 +815,7 @@ impl Bench<'_> {
         for (columns, difference) in
             [(&["caption", "b"][..], "caption,a url → caption,b"), (&[], "caption,a url → (none)")]
         {
-            let options = with_columns(options(&folder, self.subject.extension, self.layout), columns);
+            let options = with_columns(self.options(&folder), columns);
             let error = (self.subject.open)(&options).begin(&job.manifest, Existing::Resume).unwrap_err();
             assert!(error.to_string().contains(&format!("sink.columns: {difference}")), "{error}");
         }
@@ -706,7 +853,7 @@ impl Bench<'_> {
             });
             let mut sink = self.sink(&folder);
             let found = sink.begin(&job.manifest, Existing::Resume).unwrap();
-            assert_eq!(found, job.watermark(committed.unwrap_or(0)), "watermark after {stop} calls");
+            assert_eq!(found, job.watermark(self.kept(committed.unwrap_or(0))), "watermark after {stop} calls");
             let failures = job.range(0, found.index, false).0.len() as u64;
             assert_eq!(sink.failures().unwrap(), failures, "failures after {stop} calls");
             drop(sink);
@@ -722,13 +869,15 @@ impl Bench<'_> {
         loop {
             let mut sink = self.sink(&folder);
             let Watermark { index: from, .. } = sink.begin(&job.manifest, Existing::Resume).unwrap();
-            if from == job.end() {
+            let steps = job.steps(from, &Calls { rows: 2, commit_every: 1 });
+            if from == self.kept(job.end()) {
+                steps.iter().for_each(|step| job.take(&mut *sink, step).unwrap());
                 sink.finish().unwrap();
                 break;
             }
-            // One round is committed; the next one is appended and lost.
-            let steps = job.steps(from, &Calls { rows: 2, commit_every: 1 });
-            steps.iter().take(5).for_each(|step| job.take(&mut *sink, step).unwrap());
+            // Some rounds are committed, a part at least in a store; the next one is appended and lost.
+            let rounds = if self.in_store { 3 } else { 1 };
+            steps.iter().take(3 * rounds + 2).for_each(|step| job.take(&mut *sink, step).unwrap());
         }
         same(&expected, &snapshot(&folder), "after many interruptions");
     }
@@ -774,7 +923,8 @@ impl Bench<'_> {
         assert_eq!((done.published.rows, done.published.failures), (job.rows().len() as u64, job.failures()));
         assert!(done.published.files.iter().all(|file| file.is_file()), "{:?}", done.published.files);
         let inputs: Vec<_> = done.inputs.unwrap().read().unwrap().map(Result::unwrap).collect();
-        assert_eq!(inputs, job.inputs(0, job.end()));
+        let recorded = |input| InputRecord { place: 0, ..input };
+        assert_eq!(inputs, job.inputs(0, job.end()).into_iter().map(recorded).collect::<Vec<_>>());
         let mut other = job.manifest.clone();
         other.fingerprint.insert("model".to_owned(), "another".to_owned());
         let refused = self.sink(&folder).begin(&other, Existing::Resume).unwrap_err();
@@ -841,6 +991,67 @@ impl Bench<'_> {
         }
         let published = first.finish().unwrap();
         self.check(&job, &published, &job.rows());
+    }
+
+    /// They make the same objects, whoever is first. Nothing is left of either.
+    fn two_writers_do_no_harm(&self) {
+        let (job, expected) = (SampleRun::new(), self.reference("one-writer"));
+        let as_folder = Bench { in_store: false, scratch: self.scratch.join("local"), ..*self };
+        same(&as_folder.reference("folder"), &expected, "in a store and in a folder");
+        let steps = job.steps(0, &Calls { rows: 2, commit_every: 1 });
+        for lead in [0, 7, steps.len()] {
+            let folder = self.folder(&format!("two-writers-{lead}"));
+            let (mut first, mut second) = (self.sink(&folder), self.sink(&folder));
+            first.begin(&job.manifest, Existing::Resume).unwrap();
+            steps[..lead].iter().for_each(|step| job.take(&mut *first, step).unwrap());
+            let Watermark { index, .. } = second.begin(&job.manifest, Existing::Resume).unwrap();
+            job.steps(index, &Calls::default()).iter().for_each(|step| job.take(&mut *second, step).unwrap());
+            steps[lead..].iter().for_each(|step| job.take(&mut *first, step).unwrap());
+            first.finish().unwrap();
+            let published = second.finish().unwrap();
+            self.check(&job, &published, &job.rows());
+            same(&expected, &snapshot(&folder), &format!("{lead} calls before the second writer"));
+        }
+    }
+
+    fn a_writer_of_other_bytes_is_refused(&self) {
+        let (job, mut other, folder) = (SampleRun::new(), SampleRun::new(), self.folder("other-bytes"));
+        other.outcomes[0].1 = false;
+        let (mut first, mut second) = (self.sink(&folder), self.sink(&folder));
+        second.begin(&other.manifest, Existing::Resume).unwrap();
+        let published = job.finish(&mut *first, Existing::Resume, &Calls::default()).unwrap();
+        let before = snapshot(&folder);
+        let refused = other.steps(0, &Calls::default()).iter().find_map(|step| other.take(&mut *second, step).err());
+        let Some(SinkError::Differs(path)) = refused else { panic!("{refused:?}") };
+        assert!(path.to_string_lossy().contains("part-00000"), "{}", path.display());
+        drop(second);
+        same(&before, &snapshot(&folder), "after a refusal");
+        self.check(&job, &published, &job.rows());
+    }
+
+    fn requests_may_fail_or_lose_their_answer(&self) {
+        let (job, expected) = (SampleRun::new(), self.reference("calm"));
+        for fault in [Fault::Fails, Fault::LosesItsAnswer, Fault::IsRepeated] {
+            for number in 0.. {
+                let (folder, at) = (self.folder(&format!("{fault:?}-{number}")), format!("{fault:?} at {number}"));
+                let options = self.options(&folder);
+                let prefix = FolderPrefix { fault: Some((number, fault)), ..FolderPrefix::new(&options.output) };
+                let prefix = Arc::new(prefix);
+                let faulty = SinkOptions { prefix: Some(prefix.clone()), ..options.clone() };
+                let first = job.finish(&mut *(self.subject.open)(&faulty), Existing::Resume, &Calls::default());
+                let is_over = prefix.requests.load(Ordering::Relaxed) <= number;
+                let is_complete = first.as_ref().is_ok_and(|published| published.leftover.is_none());
+                assert!(is_complete || fault != Fault::IsRepeated, "{at}: {first:?}");
+                match job.finish(&mut *self.sink(&folder), Existing::Resume, &Calls::default()) {
+                    Ok(_) | Err(SinkError::AlreadyComplete(_)) => {}
+                    Err(error) => panic!("{at}: {error}"),
+                }
+                same(&expected, &snapshot(&folder), &at);
+                if is_over {
+                    break;
+                }
+            }
+        }
     }
 
     fn shards_share_a_folder(&self) {

@@ -53,6 +53,20 @@ pub enum SinkError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The store did not do what it was asked, after retries.
+    #[error("cannot {action} the object store")]
+    Store {
+        /// The request ("write to", "list").
+        action: &'static str,
+        /// The cause, with the object's address.
+        source: BoxError,
+    },
+    /// A store has an object with another content than this run's, which another writer put there.
+    #[error("{} was written by another run, with other bytes", .0.display())]
+    Differs(PathBuf),
+    /// A store replaces an object even if the request says to create it.
+    #[error("the store of {0} ignores conditional writes, so it cannot keep two writers apart")]
+    Unconditional(String),
     /// The disk holds data that this program did not write.
     #[error("{} is damaged", .path.display())]
     Damaged {

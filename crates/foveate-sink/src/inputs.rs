@@ -1,11 +1,12 @@
 //! The record of what a run read, by which a later run notices that its inputs changed.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::runs::RecordFile;
 use crate::{RecordedInputs, SinkError, push_csv_field};
 
 /// First line of the record.
@@ -40,6 +41,9 @@ pub struct InputRecord {
     pub stamp: Option<Stamp>,
     /// XXH3-64 of its bytes; `None` if they could not be read.
     pub xxh3: Option<u64>,
+    /// Where the source finds the item again ([`Watermark::place`](crate::Watermark::place)). It is not in the file of
+    /// inputs.
+    pub place: u64,
 }
 
 impl InputRecord {
@@ -61,21 +65,33 @@ impl InputRecord {
             "" => None,
             digits => Some(u64::from_str_radix(digits, 16).ok()?),
         };
-        Some(Self { id: id.to_owned(), stamp, xxh3 })
+        Some(Self { id: id.to_owned(), stamp, xxh3, place: 0 })
     }
 }
 
 impl RecordedInputs {
     /// The first `len` bytes of the file at `path`; `None` if they hold no input.
     pub fn new(path: PathBuf, len: u64, is_complete: bool) -> Option<Self> {
-        (len > INPUTS_HEADER.len() as u64).then_some(Self { path, len, is_complete })
+        Self::of(RecordFile::Lasting(path), len, is_complete)
+    }
+
+    /// The record with this content, in a new file in `folder` that is removed with the last copy of this value.
+    pub(crate) fn keep(folder: &Path, content: &[u8], is_complete: bool) -> Result<Option<Self>, SinkError> {
+        let file = tempfile::Builder::new().prefix("foveate-").tempfile_in(folder);
+        let path = file.map_err(SinkError::io("create a file in", folder))?.into_temp_path();
+        fs::write(&path, content).map_err(SinkError::io("write", &path))?;
+        Ok(Self::of(RecordFile::Temporary(path.into()), content.len() as u64, is_complete))
+    }
+
+    fn of(file: RecordFile, len: u64, is_complete: bool) -> Option<Self> {
+        (len > INPUTS_HEADER.len() as u64).then_some(Self { file, len, is_complete })
     }
 
     /// Reads the inputs, in source order.
     pub fn read(&self) -> Result<impl Iterator<Item = Result<InputRecord, SinkError>> + use<>, SinkError> {
-        let file = File::open(&self.path).map_err(SinkError::io("open", &self.path))?;
+        let path = self.file.path().to_owned();
+        let file = File::open(&path).map_err(SinkError::io("open", &path))?;
         let lines = csv::Reader::from_reader(BufReader::new(file).take(self.len)).into_records();
-        let path = self.path.clone();
         Ok(lines.map(move |line| parse(&path, line)))
     }
 }
@@ -98,7 +114,7 @@ mod tests {
         let path = dir.path().join("inputs.csv");
         let stamp = Some(Stamp { bytes: 7, modified_ns: -3 });
         let inputs = [("a,\"b\"\n.jpg", stamp, Some(9)), ("", None, None), ("ż", stamp, None)]
-            .map(|(id, stamp, xxh3)| InputRecord { id: id.to_owned(), stamp, xxh3 });
+            .map(|(id, stamp, xxh3)| InputRecord { id: id.to_owned(), stamp, xxh3, place: 0 });
         let mut text = INPUTS_HEADER.to_owned();
         inputs.iter().for_each(|input| input.push_line(&mut text));
         std::fs::write(&path, format!("{text}torn,1,")).unwrap();

@@ -8,11 +8,14 @@ mod inputs;
 mod manifest;
 mod names;
 pub mod parts;
+mod prefix;
 mod publish;
 mod runs;
 pub mod staging;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use foveate_core::{Health, Registry, Stage, known_settings, named_backend};
 
@@ -21,6 +24,7 @@ pub use error::SinkError;
 pub use inputs::{InputRecord, Stamp};
 pub use manifest::{ManifestFile, ManifestPart, OutputManifest, RunManifest};
 pub use names::{OutputNames, shard_suffix, sidecar};
+pub use prefix::{Prefix, PrefixBackend, PrefixRegistry};
 pub use publish::{AtomicFile, create_folders, hash_file, publish, sync_file, sync_folder};
 pub use runs::{Difference, Finished, OtherRun, Published, RecordedInputs, RunState};
 
@@ -128,10 +132,14 @@ pub struct Failure {
 }
 
 /// Where and how to write.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SinkOptions {
-    /// The output as the user named it: a file with the sink's extension, or a folder.
-    pub output: std::path::PathBuf,
+    /// The output as the user named it: a file with the sink's extension, a folder, or the address of `prefix`.
+    pub output: PathBuf,
+    /// The place of an output in an object store. Its layout is a folder's.
+    pub prefix: Option<Arc<dyn Prefix>>,
+    /// The folder for files on their way to `prefix`; `None` for the system's folder of temporary files.
+    pub staging: Option<PathBuf>,
     /// Whether `output` is one file or a folder of part files.
     pub layout: Layout,
     /// How vectors are stored.
@@ -158,11 +166,13 @@ impl SinkOptions {
     pub const DEFAULT_PART_ITEMS: u64 = 65_536;
 
     /// Options for `output`, its layout taken from the path ([`Layout::of`]): f32, default parts, no shard.
-    pub fn new(output: impl Into<std::path::PathBuf>) -> Self {
+    pub fn new(output: impl Into<PathBuf>) -> Self {
         let output = output.into();
         Self {
             layout: Layout::of(&output),
             output,
+            prefix: None,
+            staging: None,
             element: Element::F32,
             part_items: Self::DEFAULT_PART_ITEMS,
             first_index: 0,
@@ -205,7 +215,7 @@ pub enum Layout {
 
 impl Layout {
     /// Returns a folder if the path ends in a separator, is an existing folder, or has no file name extension.
-    pub fn of(output: &std::path::Path) -> Self {
+    pub fn of(output: &Path) -> Self {
         let ends_in_separator =
             output.as_os_str().as_encoded_bytes().last().is_some_and(|&b| std::path::is_separator(b as char));
         if ends_in_separator || output.extension().is_none() || output.is_dir() { Self::Folder } else { Self::File }
@@ -240,6 +250,7 @@ pub struct SinkBackend {
     about: &'static str,
     extension: &'static str,
     columns: bool,
+    prefixes: bool,
     open: Box<Open>,
     health: fn() -> Health,
 }
@@ -250,7 +261,8 @@ impl SinkBackend {
     where
         F: Fn(&SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> + Send + Sync + 'static,
     {
-        Self { name, about, extension, columns: false, open: Box::new(open), health: Health::all_rust }
+        let (columns, prefixes) = (false, false);
+        Self { name, about, extension, columns, prefixes, open: Box::new(open), health: Health::all_rust }
     }
 
     /// Says that it can store columns; see [`SinkOptions::columns`].
@@ -262,6 +274,12 @@ impl SinkBackend {
     /// Whether it can store columns.
     pub fn has_columns(&self) -> bool {
         self.columns
+    }
+
+    /// Says that it can write to an object store; see [`SinkOptions::prefix`].
+    #[must_use]
+    pub fn with_prefixes(self) -> Self {
+        Self { prefixes: true, ..self }
     }
 
     /// Makes [`foveate_core::Backend::health`] call `health`; without it, the backend counts as pure Rust.
@@ -278,8 +296,13 @@ impl SinkBackend {
     /// Makes a sink.
     ///
     /// # Errors
-    /// [`SinkError::Unsupported`] for columns, if it cannot store them, and for what its own settings lack.
+    /// [`SinkError::Unsupported`] for columns or an object store, if it cannot store them or write there, and for what
+    /// its own settings lack.
     pub fn open(&self, options: &SinkOptions) -> Result<Box<dyn VectorSink>, SinkError> {
+        if options.prefix.is_some() && !self.prefixes {
+            let remedy = "write to a folder and copy it there, or write Parquet or npy";
+            return Err(SinkError::Unsupported(format!("an output in an object store; {remedy}")));
+        }
         if !self.columns {
             options.check_no_columns()?;
         }

@@ -3,6 +3,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Difference, Published, SinkError, hash_file};
 
@@ -80,7 +81,7 @@ pub struct OutputManifest {
 }
 
 /// One part of an output.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestPart {
     /// Its range of the source: items from `first_index + part * part_items` on.
     pub part: u64,
@@ -111,19 +112,33 @@ impl ManifestFile {
 
     /// Checks that the file at `path` has the recorded length and, with `contents`, the recorded hash.
     pub fn check(&self, path: &Path, contents: bool) -> Result<(), SinkError> {
-        let found = match fs::metadata(path) {
-            Ok(data) if data.len() == self.bytes => None,
-            Ok(data) => {
-                Some(format!("it was {} bytes long when it was completed and has {} now", self.bytes, data.len()))
-            }
-            Err(error) => Some(format!("it was {} bytes long when it was completed: {error}", self.bytes)),
-        };
-        match found {
-            Some(reason) => Err(SinkError::damaged(path, reason)),
-            None if contents && hash_file(path)? != self.xxh3 => {
-                Err(SinkError::damaged(path, "its contents are not those that were written"))
-            }
-            None => Ok(()),
+        self.check_found(path, fs::metadata(path).map(|data| data.len()).map_err(|error| error.to_string()))?;
+        if contents { self.check_hash(path, &hash_file(path)?) } else { Ok(()) }
+    }
+
+    /// Checks the length of the object at `address`; `None` if there is none.
+    pub(crate) fn check_len(&self, address: &Path, len: Option<u64>) -> Result<(), SinkError> {
+        self.check_found(address, len.ok_or_else(|| "it is gone".to_owned()))
+    }
+
+    /// Checks the hash of the object at `address`.
+    pub(crate) fn check_content(&self, address: &Path, content: &[u8]) -> Result<(), SinkError> {
+        self.check_hash(address, &format!("{:016x}", xxh3_64(content)))
+    }
+
+    fn check_found(&self, path: &Path, len: Result<u64, String>) -> Result<(), SinkError> {
+        let was = format!("it was {} bytes long when it was completed", self.bytes);
+        match len {
+            Ok(len) if len == self.bytes => Ok(()),
+            Ok(len) => Err(SinkError::damaged(path, format!("{was} and has {len} now"))),
+            Err(error) => Err(SinkError::damaged(path, format!("{was}: {error}"))),
+        }
+    }
+
+    fn check_hash(&self, path: &Path, xxh3: &str) -> Result<(), SinkError> {
+        match self.xxh3 == xxh3 {
+            true => Ok(()),
+            false => Err(SinkError::damaged(path, "its contents are not those that were written")),
         }
     }
 }

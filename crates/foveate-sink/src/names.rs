@@ -38,6 +38,11 @@ impl OutputNames {
         Self { output: options.output.clone(), layout: options.layout, suffix: shard_suffix(options.shard) }
     }
 
+    /// The names of a run's objects, relative to its prefix.
+    pub(crate) fn of_objects(options: &SinkOptions) -> Self {
+        Self { output: PathBuf::new(), layout: Layout::Folder, suffix: shard_suffix(options.shard) }
+    }
+
     /// The file whose presence marks the run as complete.
     pub fn main(&self) -> PathBuf {
         match self.layout {

@@ -1,7 +1,10 @@
 //! What is known of other runs: those that wrote an output, or began to.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempPath;
 
 /// A finished run's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,10 +83,36 @@ impl fmt::Display for Difference {
 /// Where an output's inputs are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedInputs {
-    pub(crate) path: PathBuf,
+    pub(crate) file: RecordFile,
     pub(crate) len: u64,
     pub(crate) is_complete: bool,
 }
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(crate) enum RecordFile {
+    /// One of the output.
+    Lasting(PathBuf),
+    /// A copy of an object, which goes with its last owner.
+    Temporary(Arc<TempPath>),
+}
+
+impl RecordFile {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Lasting(path) => path,
+            Self::Temporary(path) => path,
+        }
+    }
+}
+
+impl PartialEq for RecordFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.path() == other.path()
+    }
+}
+
+impl Eq for RecordFile {}
 
 impl RecordedInputs {
     /// Whether all of the run's inputs are recorded. An interrupted run has recorded those below its watermark.

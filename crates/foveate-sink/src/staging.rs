@@ -12,7 +12,7 @@ pub use crate::inputs::INPUTS_HEADER;
 use crate::names::{STAGING, shards_of};
 pub use crate::publish::{parent_of, remove_if_there};
 use crate::{
-    Difference, Existing, Failure, Finished, Layout, ManifestFile, OtherRun, OutputManifest, OutputNames,
+    Difference, Existing, Failure, Finished, Layout, ManifestFile, OtherRun, OutputManifest, OutputNames, Prefix,
     RecordedInputs, Rows, RunManifest, RunState, SinkError, SinkOptions, create_folders, publish, push_csv_field,
     sync_folder,
 };
@@ -57,6 +57,20 @@ impl std::fmt::Debug for Steps {
     }
 }
 
+/// Whether an output, or a run that was interrupted, is at the options' place.
+///
+/// # Errors
+/// If a store cannot be asked.
+pub fn is_begun(options: &SinkOptions) -> Result<bool, SinkError> {
+    let Some(prefix) = &options.prefix else {
+        let names = OutputNames::new(options);
+        return Ok(names.main().exists() || names.staging().exists());
+    };
+    let names = OutputNames::of_objects(options);
+    let is_there = |start: &str| prefix.list(start).map(|found| !found.is_empty());
+    Ok(is_there(&names.main().to_string_lossy())? || is_there(&format!("{}/", names.staging().display()))?)
+}
+
 /// Checks a run's options and its output's location, before creating anything there.
 pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkError> {
     let misuse = |reason: &str| Err(SinkError::Misuse(reason.to_owned()));
@@ -74,8 +88,11 @@ pub fn check(options: &SinkOptions, manifest: &RunManifest) -> Result<(), SinkEr
 
 /// Checks that the output can be where the options put it: no folder where a file is requested, and no file where a
 /// folder is requested. Missing folders are created when the run begins; this creates nothing, so a program may call it
-/// long before.
+/// long before. A store is asked for its objects, so this shows whether it can be reached.
 pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
+    if let Some(prefix) = &options.prefix {
+        return check_prefix(prefix.as_ref(), options);
+    }
     let output = &options.output;
     let bad = |reason: &str| Err(SinkError::BadOutput { path: output.clone(), source: reason.into() });
     if let Some(above) = output.ancestors().skip(1).find(|above| above.exists()).filter(|above| !above.is_dir()) {
@@ -92,14 +109,31 @@ pub fn check_place(options: &SinkOptions) -> Result<(), SinkError> {
 /// Checks that a folder's other runs, complete or interrupted, divide the inputs as this one does. Otherwise readers of
 /// the whole folder would find inputs twice.
 fn check_division(options: &SinkOptions) -> Result<(), SinkError> {
-    let ours = options.shard.map(|(_, count)| count);
-    let mut other = file_names(&options.output).filter(|name| shards_of(name).is_some_and(|shards| shards != ours));
     let staging = options.output.join(STAGING);
-    let mut begun = file_names(&staging).filter(|name| {
-        let shards = name.split_once("-of-").and_then(|(_, count)| count.parse().ok());
-        shards != ours && [JOURNAL, DATABASE].iter().any(|first| staging.join(name).join(first).exists())
-    });
-    let Some(name) = other.next().or_else(|| begun.next()) else { return Ok(()) };
+    let is_run = |name: &String| [JOURNAL, DATABASE].iter().any(|first| staging.join(name).join(first).exists());
+    let begun = file_names(&staging).filter(is_run);
+    check_names(options, file_names(&options.output), begun)
+}
+
+/// Does the same below a prefix.
+fn check_prefix(prefix: &dyn Prefix, options: &SinkOptions) -> Result<(), SinkError> {
+    let staging = format!("{STAGING}/");
+    let own = prefix.list(&staging)?;
+    let begun = own.keys().filter_map(|name| name.strip_prefix(&staging)?.strip_suffix("/claim.json"));
+    let [parts, manifests] = [prefix.list("part")?, prefix.list("manifest")?];
+    check_names(options, parts.into_keys().chain(manifests.into_keys()), begun.map(str::to_owned))
+}
+
+/// Checks the names of files and of runs that were begun.
+fn check_names(
+    options: &SinkOptions,
+    files: impl Iterator<Item = String>,
+    mut begun: impl Iterator<Item = String>,
+) -> Result<(), SinkError> {
+    let ours = options.shard.map(|(_, count)| count);
+    let shards = |run: &str| run.split_once("-of-").and_then(|(_, count)| count.parse().ok());
+    let mut others = files.filter(|name| shards_of(name).is_some_and(|shards| shards != ours));
+    let Some(name) = others.next().or_else(|| begun.find(|run| shards(run) != ours)) else { return Ok(()) };
     let own = ours.map_or_else(|| "a whole run".to_owned(), |count| format!("one of {count} shards"));
     let source = format!("it holds a run that divides the inputs otherwise ({name}), and {own} would mix with it");
     Err(SinkError::BadOutput { path: options.output.clone(), source: source.into() })
@@ -172,7 +206,12 @@ pub fn check_same_job(
     Err(other_run(names.output().to_owned(), state, difference, inputs))
 }
 
-fn other_run(path: PathBuf, state: RunState, difference: Difference, inputs: Option<RecordedInputs>) -> SinkError {
+pub(crate) fn other_run(
+    path: PathBuf,
+    state: RunState,
+    difference: Difference,
+    inputs: Option<RecordedInputs>,
+) -> SinkError {
     SinkError::OtherRun(Box::new(OtherRun { path, state, difference, inputs }))
 }
 

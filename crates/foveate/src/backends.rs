@@ -7,7 +7,7 @@ use foveate_dinov2::Model;
 use foveate_encode::EncoderRegistry;
 use foveate_preprocess::PreprocessorRegistry;
 use foveate_resize::ResizerRegistry;
-use foveate_sink::SinkRegistry;
+use foveate_sink::{PrefixRegistry, SinkRegistry};
 use foveate_source::container::ContainerRegistry;
 use foveate_source::store::StoreRegistry;
 
@@ -18,7 +18,7 @@ use foveate_source::store::StoreRegistry;
 /// other in this order. Backends of the default build come before those that a feature adds, so adding a backend alone
 /// changes no output.
 macro_rules! table {
-    ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $backend:ident),* $(,)?];)+) => {
+    ($($(#[$doc:meta])* $function:ident: $registry:ty = $kind:literal [$($feature:literal => $($backend:ident)::+),* $(,)?];)+) => {
         $(
             $(#[$doc])*
             // Nothing is registered if no backend of this kind is compiled in.
@@ -27,7 +27,7 @@ macro_rules! table {
                 let mut registry = <$registry>::new($kind, &[$($feature),*]);
                 $(
                     #[cfg(feature = $feature)]
-                    $backend::register(&mut registry).unwrap_or_else(|error| unreachable!("{error}"));
+                    $($backend)::+::register(&mut registry).unwrap_or_else(|error| unreachable!("{error}"));
                 )*
                 registry
             }
@@ -69,7 +69,11 @@ table! {
     ];
     /// Stores, by the schemes of addresses; also `--object-store`.
     stores: StoreRegistry = "store" [
-        "object-store" => foveate_source_object_store,
+        "object-store" => foveate_object_store,
+    ];
+    /// Stores for outputs, by the schemes of addresses.
+    prefixes: PrefixRegistry = "store for outputs" [
+        "object-store" => foveate_object_store::outputs,
     ];
     /// Sinks: `--sink`, or by the output's extension.
     sinks: SinkRegistry = "sink" [

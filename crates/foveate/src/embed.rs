@@ -17,10 +17,10 @@ use foveate_preprocess::{
 use foveate_profile::Trace;
 use foveate_resize::{Geometry, ResizeError, Resizer, ResizerRegistry};
 use foveate_sink::{
-    Element, Existing, Layout, OutputNames, RunManifest, SinkBackend, SinkError, SinkOptions, SinkRegistry, VectorSink,
+    Element, Existing, Layout, Prefix, RunManifest, SinkBackend, SinkError, SinkOptions, SinkRegistry, VectorSink,
 };
 use foveate_source::container::ContainerOptions;
-use foveate_source::store::StoreOptions;
+use foveate_source::store::{StoreOptions, scheme_of};
 use foveate_source::{Extent, Input, Listing, Source, SourceError};
 
 use crate::collect::{MemorySink, Sample};
@@ -125,8 +125,12 @@ pub struct EmbedOptions {
     pub store_settings: BTreeMap<String, String>,
     /// The model: a card's name, a hub repository, a folder, or `seeded:<card>`.
     pub model: String,
-    /// Path of the output; its extension, or `sink`, decides the format.
+    /// Path of the output, or the address of a prefix in a store; its extension, or `sink`, decides the format.
     pub output: PathBuf,
+    /// Settings specific to the store of an output, by name; `None` for [`Self::store_settings`].
+    pub output_settings: Option<BTreeMap<String, String>>,
+    /// The folder for files on their way to a store; `None` for the system's folder of temporary files.
+    pub staging: Option<PathBuf>,
     /// The action if the output already exists.
     pub existing: Existing,
     /// Output format by name, for folders and unusual extensions.
@@ -211,6 +215,8 @@ impl EmbedOptions {
             store_settings: BTreeMap::new(),
             model: model.into(),
             output: output.into(),
+            output_settings: None,
+            staging: None,
             existing: Existing::Resume,
             sink: None,
             sink_settings: BTreeMap::new(),
@@ -306,7 +312,7 @@ impl EmbedOptions {
 
     /// Checks the output's format, its settings and its place. Creates nothing.
     pub fn check_output(&self, backends: &Backends) -> Result<(), EmbedError> {
-        let options = self.sink_options(0);
+        let options = self.sink_options(0)?;
         let sink = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
         if !options.columns.is_empty() && !sink.has_columns() {
             let able = backends.sinks.iter().filter(|sink| sink.has_columns()).map(|sink| sink.name().to_owned());
@@ -339,10 +345,9 @@ impl EmbedOptions {
         model: &OpenOptions<'_>,
     ) -> Result<EmbedRun, EmbedError> {
         let backend = backends.sinks.get(&self.sink_name(&backends.sinks)?)?;
-        let options = self.sink_options(source.extent().start);
-        let names = OutputNames::new(&options);
+        let options = self.sink_options(source.extent().start)?;
         let run = self.prepare_into(source, backend.open(&options)?, backends, model)?;
-        Ok(EmbedRun { names: Some(names), ..run })
+        Ok(EmbedRun { output: Some(options), ..run })
     }
 
     /// Does the same with a sink of the caller's own; `output` and the other output options are ignored.
@@ -359,7 +364,7 @@ impl EmbedOptions {
         let seeded = chosen.model.is_seeded();
         let Chosen { preprocessors, encoders, .. } = chosen;
         let pipeline = Pipeline { source, preprocessors, encoders, sink, config: self.config() };
-        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, names: None })
+        Ok(EmbedRun { pipeline, manifest, existing: self.existing, seeded, output: None })
     }
 
     /// Opens the backends and the model, without inputs and output.
@@ -482,8 +487,25 @@ impl EmbedOptions {
         }
     }
 
-    fn sink_options(&self, first_index: u64) -> SinkOptions {
-        SinkOptions {
+    /// Opens the prefix that the output's address names; `None` for a path.
+    fn prefix(&self) -> Result<Option<Arc<dyn Prefix>>, EmbedError> {
+        let Some(address) = store_address(&self.output) else { return Ok(None) };
+        let stores = crate::backends::prefixes();
+        let scheme = scheme_of(address.as_bytes()).unwrap_or_default();
+        let Some(store) = stores.iter().find(|store| store.schemes().contains(&scheme)) else {
+            let known = stores.iter().flat_map(|store| store.schemes()).map(|scheme| format!("{scheme}://")).collect();
+            return Err(EmbedError::OutputStore { output: self.output.clone(), known });
+        };
+        if Layout::of(&self.output) == Layout::File {
+            return Err(EmbedError::OutputFile(self.output.clone()));
+        }
+        Ok(Some(store.open(address, self.output_settings.as_ref().unwrap_or(&self.store_settings))?))
+    }
+
+    fn sink_options(&self, first_index: u64) -> Result<SinkOptions, EmbedError> {
+        Ok(SinkOptions {
+            prefix: self.prefix()?,
+            staging: self.staging.clone(),
             element: self.element,
             part_items: self.part_items,
             first_index,
@@ -492,7 +514,7 @@ impl EmbedOptions {
             settings: self.sink_settings.clone(),
             check: self.check,
             ..SinkOptions::new(&self.output)
-        }
+        })
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -522,6 +544,15 @@ impl EmbedOptions {
     }
 }
 
+fn or_nothing(schemes: &[String]) -> String {
+    if schemes.is_empty() { "no store".to_owned() } else { schemes.join(", ") }
+}
+
+/// Returns the address of an output in a store (`s3://bucket/vectors/`); `None` for a path.
+pub fn store_address(output: &Path) -> Option<&str> {
+    output.to_str().filter(|text| scheme_of(text.as_bytes()).is_some())
+}
+
 fn or_none(names: &[String]) -> String {
     if names.is_empty() { "none in this build".to_owned() } else { names.join(", ") }
 }
@@ -542,7 +573,7 @@ pub struct EmbedRun {
     existing: Existing,
     seeded: bool,
     /// `None` for a sink of the caller's own.
-    names: Option<OutputNames>,
+    output: Option<SinkOptions>,
 }
 
 /// What an output's place holds before a run.
@@ -580,9 +611,9 @@ impl EmbedRun {
     /// # Errors
     /// The sink's, if the place holds what the run would refuse to continue or to replace.
     pub fn found(&mut self) -> Result<Found, SinkError> {
-        let is_begun = |names: &OutputNames| names.main().exists() || names.staging().exists();
-        if !self.names.as_ref().is_some_and(is_begun) {
-            return Ok(Found::Nothing);
+        match &self.output {
+            Some(output) if foveate_sink::staging::is_begun(output)? => {}
+            _ => return Ok(Found::Nothing),
         }
         if self.existing == Existing::Overwrite {
             return Ok(Found::Replaced);
@@ -829,6 +860,17 @@ pub enum EmbedError {
         /// The extensions that sinks have, each with its dot.
         known: Vec<String>,
     },
+    /// An output in a store that this build does not have, or that cannot be written.
+    #[error("cannot write to {}: this build can write to {}", .output.display(), or_nothing(.known))]
+    OutputStore {
+        /// The output.
+        output: PathBuf,
+        /// What it could begin with.
+        known: Vec<String>,
+    },
+    /// A single file as an output in a store.
+    #[error("cannot write {}: an output in a store is a prefix with part files", .0.display())]
+    OutputFile(PathBuf),
     /// A sink that cannot store the columns that are asked for.
     #[error("sink {sink} cannot store columns; {} can", or_none(.able))]
     NoColumns {

@@ -201,6 +201,7 @@ fn services_are_checked_before_a_model_is_looked_for() {
     }
     if backends::stores().get("object-store").is_err() {
         refuse(&["serve", "--object-store", "s3://bucket"], &["s3://bucket", "rebuild with `-F object-store`"]);
+        refuse(&["embed", PHOTOS, "-o", "s3://bucket/v/"], &["this build can write to no store", "-F object-store"]);
     }
 }
 

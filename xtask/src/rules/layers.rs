@@ -14,6 +14,8 @@ pub(crate) enum Role<'a> {
     Backend {
         of: &'a str,
     },
+    /// Object stores, which inputs come from and outputs go to: a backend of both traits.
+    Stores,
     /// The model without an engine.
     Model,
     /// Shared by several backends for one kind of device.
@@ -103,6 +105,7 @@ pub(crate) fn role(name: &str) -> Option<Role<'_>> {
         | "foveate-photo-server"
         | "foveate-schema"
         | "foveate-telemetry" => Role::Leaf,
+        "foveate-object-store" => Role::Stores,
         "foveate-dinov2" => Role::Model,
         "foveate-cuda" => Role::Device,
         "foveate-lane" => Role::Lane,
@@ -134,6 +137,7 @@ fn may_import(from: &str, to: &str) -> bool {
         Role::Leaf | Role::Tool => false,
         Role::Trait | Role::Device => is_core,
         Role::Backend { of } => is_core || to.strip_prefix("foveate-") == Some(of),
+        Role::Stores => is_core || ["foveate-source", "foveate-sink"].contains(&to),
         Role::Model => is_core || to == "foveate-encode",
         Role::Lane => is_core || ["foveate-encode", "foveate-preprocess"].contains(&to),
         Role::Engine => is_core || is_stage_trait || ["foveate-lane", "foveate-profile"].contains(&to),
@@ -169,6 +173,7 @@ fn backends(tree: &Tree) -> impl Iterator<Item = (&Package, &str)> {
         Some(Role::Backend { of }) => {
             package.name.strip_prefix("foveate-")?.strip_prefix(of)?.strip_prefix('-').map(|suffix| (package, suffix))
         }
+        Some(Role::Stores) => package.name.strip_prefix("foveate-").map(|suffix| (package, suffix)),
         _ => None,
     })
 }

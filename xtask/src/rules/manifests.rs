@@ -17,7 +17,7 @@ pub(crate) const NATIVE: [&str; 6] = [
 ];
 /// Backend crates that need only Rust, but whose libraries are too large for the default build: candle, and two cloud
 /// SDKs. The SDKs also turn on features in shared dependencies, which are then built a second time.
-pub(crate) const HEAVY: [&str; 3] = ["foveate-encode-candle", "foveate-queue-sqs", "foveate-source-object-store"];
+pub(crate) const HEAVY: [&str; 3] = ["foveate-encode-candle", "foveate-queue-sqs", "foveate-object-store"];
 /// The fields that every package inherits from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 

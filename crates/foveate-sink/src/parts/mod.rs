@@ -13,9 +13,14 @@
 //!
 //! All of this happens in a staging folder on the output's own file system ([`OutputNames::staging`]). A file lock
 //! holds it for the sink's lifetime. See [`OutputNames`] for the file names.
+//!
+//! [`PrefixSink`] does the same below a prefix of an object store, around a [`PartSink`].
 
 mod journal;
 mod log;
+mod objects;
+mod prefix_sink;
+mod records;
 mod sink;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +28,7 @@ use std::path::{Path, PathBuf};
 use log::{LogExtent, LogPaths};
 
 pub use log::{RowBlock, RowReader};
+pub use prefix_sink::{PrefixSink, open};
 pub use sink::PartSink;
 
 use crate::{Element, RunManifest, SinkError, SinkOptions};
@@ -127,9 +133,14 @@ impl StoredPart<'_> {
     }
 }
 
-/// Entry points for fuzzing: parsers of on-disk data. Not a stable interface.
+/// Entry points for fuzzing: parsers of on-disk data and of objects. Not a stable interface.
 #[doc(hidden)]
 pub mod fuzzing {
+    /// Parses a claim and a part's record.
+    pub fn objects(bytes: &[u8]) -> (bool, bool) {
+        (super::records::Claim::parse(bytes).is_ok(), super::records::PartRecord::parse(bytes).is_ok())
+    }
+
     /// Parses a journal; returns the number of rows in its sealed parts.
     pub fn journal(bytes: &[u8]) -> Result<Option<u64>, String> {
         Ok(super::journal::State::parse(bytes)?.map(|state| state.watermark))

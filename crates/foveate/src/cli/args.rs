@@ -131,17 +131,27 @@ pub(crate) struct EmbedArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// Output: `x.parquet`, `x.npy`, or a folder for part files (`out/`).
+    /// Output: `x.parquet`, `x.npy`, a folder for part files (`out/`), or a prefix in a store (`s3://bucket/out/`; a
+    /// build with `-F object-store`).
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
 
     #[command(flatten)]
     pub(crate) storage: StorageArgs,
 
-    /// Inputs that one part (file of a folder, row group of a Parquet file) covers.
+    /// Inputs that one part (file of a folder, object of a store, row group of a Parquet file) covers.
     #[arg(long, value_name = "N", default_value_t = foveate::sink::SinkOptions::DEFAULT_PART_ITEMS,
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Output")]
     pub(crate) part_items: u64,
+
+    /// A setting of the output's store, such as `endpoint=URL` of `s3`. Repeatable. Default: those of `--store-option`.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_setting, help_heading = "Output")]
+    pub(crate) output_store_option: Vec<(String, String)>,
+
+    /// The folder for the part in progress of an output in a store, and for parts on their way there. Default: the
+    /// system's folder of temporary files.
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) staging: Option<PathBuf>,
 
     /// Continue an interrupted run of the same job. This is the default: the same command continues the run, and does
     /// nothing once the output is complete.
@@ -160,7 +170,8 @@ pub(crate) struct EmbedArgs {
     #[arg(long, help_heading = "Output")]
     pub(crate) check: bool,
 
-    /// Seconds between commits; a crash loses at most this much work.
+    /// Seconds between commits; a crash loses at most this much work. An output in a store loses at most the part in
+    /// progress.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds, help_heading = "Output")]
     pub(crate) commit_every: Duration,
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use foveate::core::Backend;
-use foveate::embed::{Backends, EmbedOptions};
+use foveate::embed::{Backends, EmbedOptions, store_address};
 use foveate::queue::QueueOptions;
 use foveate::sink::Layout;
 use foveate::source::store::store_of;
@@ -186,6 +186,11 @@ fn all_exist(inputs: impl IntoIterator<Item = Input>) -> anyhow::Result<()> {
 
 /// Refuses the name of a file, because a folder of that name would surprise its reader.
 fn folder_of_segments(output: &Path, backends: &Backends) -> anyhow::Result<()> {
+    if let Some(address) = store_address(output) {
+        bail!(
+            "cannot write to {address}: a worker writes a folder of segments; name one, and copy them (`aws s3 sync`)"
+        );
+    }
     if let Some(sink) = backends.sink_of_extension(output).filter(|_| !output.is_dir()) {
         let (name, sink) = (output.display(), sink.name());
         bail!("cannot write {name}: a worker writes a folder of segments; name one (`-o out/ --sink {sink}`)");
@@ -199,6 +204,12 @@ fn output(options: &EmbedOptions) -> anyhow::Result<()> {
         bail!("cannot write to standard output; name a file (`-o vectors.parquet`) or a folder (`-o out/`)");
     }
     options.check_output(&Backends::compiled())?;
+    if store_address(&options.output).is_some() {
+        return optional(options.staging.as_deref(), writable_folder);
+    }
+    if options.staging.is_some() {
+        bail!("--staging is for an output in a store; {} has its work in progress beside it", options.output.display());
+    }
     match Layout::of(&options.output) {
         Layout::Folder => writable_folder(&options.output),
         Layout::File if options.output.exists() => writable_file(&options.output),

@@ -83,6 +83,9 @@ pub(crate) fn options(args: &EmbedArgs) -> EmbedOptions {
         sink_settings: args.storage.sink_option.iter().cloned().collect(),
         element: args.storage.out_dtype.into(),
         part_items: args.part_items,
+        output_settings: (!args.output_store_option.is_empty())
+            .then(|| args.output_store_option.iter().cloned().collect()),
+        staging: args.staging.clone(),
         shard: args.shard,
         failures: failure_policy(args),
         max_unreadable: args.max_unreadable.0,

@@ -57,6 +57,11 @@ fn of_embed(error: &EmbedError) -> Option<&'static str> {
             "`foveate doctor` lists each encoder's devices; NVIDIA GPUs need their driver and a build with `-F cuda`",
         ),
         EmbedError::Extension { .. } => Some("name a folder (`-o out/`) or a format (`--sink NAME`)"),
+        EmbedError::OutputStore { known, .. } if known.is_empty() => {
+            Some("rebuild with `-F object-store`, or write to a folder and upload it")
+        }
+        EmbedError::OutputStore { .. } => Some("name a bucket (`-o s3://bucket/vectors/`), or a folder to upload"),
+        EmbedError::OutputFile(_) => Some("name the prefix and end it in a slash (`-o s3://bucket/vectors/`)"),
         EmbedError::ShardCount { .. } => Some("choose another output, or remove the other run's files"),
         EmbedError::OtherFormat { .. } => Some("give -o that extension, a folder (`-o out/`), or leave out --sink"),
         EmbedError::Model(ModelError::Hub(error)) => error.remedy(),
@@ -87,6 +92,13 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
         SinkError::OtherRun(_) => {
             Some("repeat that job's command to continue it, or pass --overwrite to start this one instead")
         }
+        SinkError::Differs(_) => {
+            Some("stop the other run, then repeat this command with --overwrite; or choose another prefix")
+        }
+        SinkError::Unconditional(_) => Some(
+            "pass `--store-option conditional-writes=false` to go without, and let one run at a time write to a prefix",
+        ),
+        SinkError::Store { .. } => Some("run the same command again then: it continues after the last complete part"),
         SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
         SinkError::NoSpace { .. } => {
             Some("make room and run the same command again: it continues after the last commit")

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use foveate::embed::store_address;
 use foveate::pipeline::{QueueStats, RunReport, StageReport};
 use foveate::profile::StageTotals;
 use foveate::source::ListingStats;
@@ -40,7 +41,8 @@ pub(crate) fn text(report: &RunReport, output: &Path) -> String {
             let _ = writeln!(out, "wrote {}", file.display());
         }),
         None => {
-            let _ = writeln!(out, "interrupted: run the same command again to continue {}", output.display());
+            let kept = if store_address(output).is_some() { " after its last complete part" } else { "" };
+            let _ = writeln!(out, "interrupted: run the same command again to continue {}{kept}", output.display());
         }
     }
     out

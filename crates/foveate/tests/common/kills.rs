@@ -39,6 +39,12 @@ pub(crate) fn kill_until_done(folder: &Path, whole: Duration, kills: u32, job: i
     run(&mut job(0)).expect(0);
 }
 
+/// Random moments of a run that takes `whole`.
+pub(crate) fn random_moments(whole: Duration) -> impl Iterator<Item = Duration> {
+    let mut random: u64 = 0x9E37_79B9_7F4A_7C15;
+    std::iter::repeat_with(move || whole.mul_f64((next_random(&mut random) % 1000) as f64 / 1000.0))
+}
+
 /// Steps xorshift. The moments differ between iterations of a test's loop, and are the same in every run of the test.
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;

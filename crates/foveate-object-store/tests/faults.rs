@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foveate_object_store::{open, register};
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version};
 use foveate_source::{FetchError, Input, Item, Listing, Source};
-use foveate_source_object_store::{open, register};
 use foveate_testkit::{run, trials};
 
 fn main() -> ExitCode {

@@ -11,10 +11,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, ExitCode};
 use std::thread;
 
+use foveate_object_store::register;
 use foveate_source::conformance::{check, read};
 use foveate_source::store::{StoreOptions, StoreRegistry};
 use foveate_source::{Input, Listing, Source};
-use foveate_source_object_store::register;
 use foveate_testkit::{python, run, trials};
 
 use brokers::{AzureServer, printed};

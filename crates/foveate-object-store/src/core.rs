@@ -53,6 +53,11 @@ impl Core {
         self.runtime().spawn(future)
     }
 
+    /// Whether an object can be created on the condition that there is none of its name.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.settings.is_conditional()
+    }
+
     pub(crate) async fn bucket(&self, place: &Place) -> Result<Bucket, FetchError> {
         if place.kind == Kind::Web {
             // Each file is a store of its own, so keeping them would take memory.

@@ -17,7 +17,7 @@ use crate::retry::Attempts;
 
 /// All stores that this crate knows.
 pub(crate) struct ObjectStores {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl ObjectStores {

@@ -14,6 +14,9 @@ pub(crate) enum Kind {
     Web,
 }
 
+/// The schemes of stores that can be written.
+pub(crate) const WRITABLE: [&str; 5] = ["s3", "gs", "az", "abfs", "abfss"];
+
 /// The schemes of all kinds.
 pub(crate) const SCHEMES: [&str; 7] = ["s3", "gs", "az", "abfs", "abfss", "http", "https"];
 

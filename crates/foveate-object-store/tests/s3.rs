@@ -12,10 +12,10 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foveate_object_store::{open, register};
 use foveate_source::conformance::{check, read as read_all};
 use foveate_source::store::{Object, Store, StoreOptions, StoreRegistry, Version};
 use foveate_source::{AllowedObjects, Fetch, FetchError, Input, Item, Listing, Source, SourceError};
-use foveate_source_object_store::{open, register};
 use foveate_testkit::{python, run, trials};
 
 use brokers::{AwsServer, printed};
@@ -287,8 +287,8 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(refused(&options("http://a"), &["photos"]), message);
     let message = "endpoint 'localhost:9000' has to begin with http:// or https://";
     assert_eq!(refused(&options("localhost:9000"), &["s3://photos"]), message);
-    let message = "setting 'regoin'; it has account, anonymous, endpoint, profile, region, requester-pays, \
-                   virtual-hosted";
+    let message = "setting 'regoin'; it has account, anonymous, conditional-writes, endpoint, profile, region, \
+                   requester-pays, virtual-hosted";
     assert_eq!(refused(&with(options("http://a"), "regoin", ""), &["s3://photos"]), message);
     let message = "anonymous 'yes' has to be true or false";
     assert_eq!(refused(&with(options("http://a"), "anonymous", "yes"), &["s3://photos"]), message);

@@ -49,12 +49,30 @@ impl Failure {
             (PermissionDenied { .. } | Unauthenticated { .. }, _) => {
                 refused("look at the credentials, their rights and the region")
             }
+            // An object that is not there is another error; this is of a listing.
+            (_, Some(404)) => {
+                Self::Final(FetchError::Refused(format!("{address}: there is no such bucket ({})", cause(error))))
+            }
             (_, Some(300..400)) => refused("look at the region and the endpoint"),
             (_, Some(status @ (408 | 429 | 500.. | 200..300))) => {
                 Self::Again { error: told(), is_throttled: matches!(status, 429 | 503) }
             }
             (_, None) if is_of_transport(error) => Self::Again { error: told(), is_throttled: false },
             _ => Self::Final(told()),
+        }
+    }
+
+    /// What `error` of a request to write `address` means.
+    pub(crate) fn of_change(address: &str, error: &object_store::Error) -> Self {
+        let refused = |why: &str| Self::Final(FetchError::Refused(format!("{address}: {why}")));
+        match (error, status(error)) {
+            // There is nothing else that a new object needs.
+            (object_store::Error::NotFound { .. }, _) => refused("there is no such bucket"),
+            (_, Some(501)) => refused(
+                "the store has no conditional writes; with the setting conditional-writes=false it needs none, and has \
+                 to have one writer at a time",
+            ),
+            _ => Self::of(address, error),
         }
     }
 

@@ -19,8 +19,11 @@ use crate::connect::Connector;
 use crate::errors::cause;
 
 /// The known settings.
-const SETTINGS: [&str; 7] =
-    ["account", "anonymous", "endpoint", "profile", "region", "requester-pays", "virtual-hosted"];
+const SETTINGS: [&str; 8] =
+    ["account", "anonymous", CONDITIONAL, "endpoint", "profile", "region", "requester-pays", "virtual-hosted"];
+
+/// Whether an object can be created on the condition that there is none of its name.
+const CONDITIONAL: &str = "conditional-writes";
 
 /// A bucket, or one file of a web server.
 #[derive(Clone)]
@@ -49,7 +52,7 @@ impl Settings {
     pub(crate) fn new(options: &StoreOptions) -> Result<Self, SourceError> {
         let values = options.settings(&SETTINGS)?.clone();
         let settings = Self { values, connector: Connector::new()? };
-        for name in ["anonymous", "requester-pays", "virtual-hosted"] {
+        for name in ["anonymous", CONDITIONAL, "requester-pays", "virtual-hosted"] {
             settings.flag(name)?;
         }
         match settings.values.get("endpoint") {
@@ -71,6 +74,11 @@ impl Settings {
 
     fn is_set(&self, name: &str) -> bool {
         self.flag(name).unwrap_or_default()
+    }
+
+    /// Whether an object can be created on the condition that there is none of its name.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.values.get(CONDITIONAL).is_none_or(|value| value == "true")
     }
 
     /// Opens the bucket of `place`. Makes no request to it.

@@ -1,0 +1,180 @@
+//! Outputs: the objects below a prefix.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foveate_sink::{Prefix, SinkError};
+use foveate_source::store::{Object, Store, StoreOptions, Version};
+use foveate_source::{FetchError, SourceError};
+use futures_util::future::LocalBoxFuture;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::time::timeout;
+
+use crate::address::{Kind, Place, shown};
+use crate::core::Core;
+use crate::errors::Failure;
+use crate::read::Alone;
+use crate::retry::Attempts;
+use crate::store::ObjectStores;
+
+/// An upload that is slower than this, in bytes per second, is tried again.
+const SLOWEST: u64 = 256 << 10;
+
+/// A prefix of a bucket.
+pub(crate) struct BucketPrefix {
+    stores: ObjectStores,
+    address: String,
+}
+
+/// Opens the prefix at `address`. Makes no request yet.
+pub(crate) fn open(address: &str, settings: &BTreeMap<String, String>) -> Result<Arc<dyn Prefix>, SinkError> {
+    let address = format!("{}/", address.trim_end_matches('/'));
+    let invalid = |error: &dyn fmt::Display| SinkError::Unsupported(error.to_string());
+    // Every part of the prefix has to be one of a key.
+    let place = Place::parse(&format!("{address}x")).map_err(|error| invalid(&error))?;
+    place.path().map_err(|error| invalid(&error))?;
+    if place.kind == Kind::Web {
+        let remedy = "name a bucket (s3://bucket/vectors/), or write to a folder and upload it";
+        return Err(invalid(&format!("an output on a web server, {}; {remedy}", shown(&address))));
+    }
+    let options = StoreOptions { max_bytes: u64::MAX, settings: settings.clone(), ..StoreOptions::default() };
+    let core = Core::new(&options).map_err(|error| invalid(&error))?;
+    Ok(Arc::new(BucketPrefix { stores: ObjectStores::new(core), address }))
+}
+
+/// One attempt of a request that changes an object.
+type Attempt<'a, T> = LocalBoxFuture<'a, object_store::Result<T>>;
+
+impl BucketPrefix {
+    fn core(&self) -> &Core {
+        &self.stores.core
+    }
+
+    fn object(&self, name: &str) -> Object {
+        Object { address: format!("{}{name}", self.address), version: Version::default() }
+    }
+
+    /// Repeats `attempt` while that makes sense; each may take `time`.
+    fn change<T>(
+        &self,
+        name: &str,
+        time: Duration,
+        attempt: impl for<'a> Fn(&'a dyn ObjectStore, &'a Path) -> Attempt<'a, T>,
+    ) -> Result<T, FetchError> {
+        let address = self.object(name).address;
+        self.core().block_on(async {
+            let place = Place::parse(&address)?;
+            let (path, bucket) = (place.path()?, self.core().bucket(&place).await?);
+            let mut attempts = Attempts::within(None);
+            loop {
+                let failure = match timeout(time, attempt(bucket.objects.as_ref(), &path)).await {
+                    Ok(Ok(done)) => return Ok(done),
+                    Ok(Err(error)) => Failure::of_change(&address, &error),
+                    Err(_) => Failure::broken(&address, "no answer in time"),
+                };
+                match failure {
+                    Failure::Again { .. } if attempts.wait().await => {}
+                    failure => return Err(failure.into_error(&address)),
+                }
+            }
+        })
+    }
+
+    /// Writes an object; `false` if `mode` is to create it and there is one. An attempt whose answer was lost may have
+    /// written it.
+    fn put(&self, name: &str, content: &[u8], mode: PutMode) -> Result<bool, SinkError> {
+        let time = self.core().options.timeout + Duration::from_secs(content.len() as u64 / SLOWEST);
+        let content = Bytes::copy_from_slice(content);
+        let put = self.change(name, time, |objects, path| {
+            let options = PutOptions { mode: mode.clone(), ..PutOptions::default() };
+            let payload = PutPayload::from_bytes(content.clone());
+            Box::pin(async move {
+                match objects.put_opts(path, payload, options).await {
+                    Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+                    written => written.map(|_| true),
+                }
+            })
+        });
+        put.map_err(failed("write to"))
+    }
+
+    fn is_there(&self, name: &str) -> Result<bool, SinkError> {
+        let object = self.object(name);
+        let found = self.core().block_on(async { self.core().target(&object).await?.examine(true).await });
+        match found {
+            Ok(_) => Ok(true),
+            Err(FetchError::NotFound(_)) => Ok(false),
+            Err(error) => Err(failed("read from")(error)),
+        }
+    }
+}
+
+impl Prefix for BucketPrefix {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn create(&self, name: &str, content: &[u8]) -> Result<bool, SinkError> {
+        if self.core().is_conditional() {
+            return self.put(name, content, PutMode::Create);
+        }
+        match self.is_there(name)? {
+            true => Ok(false),
+            false => self.put(name, content, PutMode::Overwrite),
+        }
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> Result<(), SinkError> {
+        self.put(name, content, PutMode::Overwrite).map(drop)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, SinkError> {
+        let object = self.object(name);
+        let read = self.core().block_on(async {
+            let mut target = self.core().target(&object).await?;
+            target.whole(&mut Alone).await.map_err(|failure| failure.into_error(&target.name))
+        });
+        match read {
+            Ok(content) => Ok(Some(content)),
+            Err(FetchError::NotFound(_)) => Ok(None),
+            Err(error) => Err(failed("read from")(error)),
+        }
+    }
+
+    fn list(&self, start: &str) -> Result<BTreeMap<String, u64>, SinkError> {
+        let mut found = BTreeMap::new();
+        let listed = self.stores.list(&self.object(start).address, &mut |Object { address, version }| {
+            let name = address.strip_prefix(&self.address).unwrap_or_default();
+            found.insert(name.to_owned(), version.len.unwrap_or_default());
+            Ok(())
+        });
+        match listed {
+            Ok(()) => Ok(found),
+            // What failed is in the sink's error.
+            Err(SourceError::Io { source, .. }) => Err(SinkError::Store { action: "list", source: source.into() }),
+            Err(error) => Err(SinkError::Store { action: "list", source: error.into() }),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<(), SinkError> {
+        let removed = self.change(name, self.core().options.timeout, |objects, path| Box::pin(objects.delete(path)));
+        match removed {
+            Ok(()) | Err(FetchError::NotFound(_)) => Ok(()),
+            Err(error) => Err(failed("remove from")(error)),
+        }
+    }
+}
+
+fn failed(action: &'static str) -> impl Fn(FetchError) -> SinkError {
+    move |error| SinkError::Store { action, source: error.into() }
+}
+
+impl fmt::Debug for BucketPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BucketPrefix").field(&shown(&self.address)).finish()
+    }
+}

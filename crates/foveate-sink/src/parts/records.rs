@@ -1,0 +1,130 @@
+//! What a run in an object store knows of itself: small objects in the store, from which any machine continues it.
+//!
+//! | object | appears |
+//! |---|---|
+//! | `.foveate/run/claim.json` | when the run begins |
+//! | `.foveate/run/part-00000.json`, … | when the part's files are there |
+//!
+//! With shards, `run` is `00002-of-00008`. All of them are removed once the manifest is there.
+
+use std::mem::take;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::journal::{Journal, Record, State};
+use crate::staging::{FAILURES, FAILURES_HEADER, INPUTS, INPUTS_HEADER, JOURNAL, Ledger};
+use crate::{ManifestPart, RunManifest, SinkError, create_folders};
+
+/// Incremented when the meaning of the objects changes.
+const VERSION: u32 = 1;
+
+/// The job that a prefix belongs to while its run lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claim {
+    version: u32,
+    pub(super) settings: RunManifest,
+    /// The output that the run replaces may still be there.
+    pub(super) replaces: bool,
+}
+
+impl Claim {
+    pub(super) fn new(settings: RunManifest, replaces: bool) -> Self {
+        Self { version: VERSION, settings, replaces }
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let claim: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        match claim.version {
+            VERSION => Ok(claim),
+            version => Err(format!("written by another version of this program (layout {version}, not {VERSION})")),
+        }
+    }
+
+    /// A digest of what decides the output's bytes.
+    pub(super) fn run(&self) -> String {
+        let RunManifest { dim, fingerprint, .. } = &self.settings;
+        format!("{:016x}", xxh3_64(&json(&(dim, fingerprint))))
+    }
+}
+
+/// A part that is complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PartRecord {
+    /// [`Claim::run`].
+    pub(super) run: String,
+    /// Its files; none if all of its items failed.
+    pub(super) part: ManifestPart,
+    /// The watermark at its end.
+    pub(super) watermark: u64,
+    pub(super) place: u64,
+    /// Number of its failures.
+    pub(super) failed: u64,
+    /// Their lines.
+    pub(super) failures: String,
+    /// The lines of its inputs.
+    pub(super) inputs: String,
+}
+
+impl PartRecord {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Text with the line end that a record has.
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(value).expect("records are plain data and always have a JSON form");
+    text.push(b'\n');
+    text
+}
+
+/// The staging folder of a run that was interrupted after some parts, which are elsewhere.
+pub(super) struct Restored {
+    staging: PathBuf,
+    failures: Ledger,
+    inputs: Ledger,
+    /// Without their lines, which are in the files.
+    pub(super) parts: Vec<PartRecord>,
+}
+
+impl Restored {
+    /// A run without parts, in a new folder.
+    pub(super) fn new(staging: PathBuf) -> Result<Self, SinkError> {
+        create_folders(&staging)?;
+        let failures = Ledger::create(staging.join(FAILURES), FAILURES_HEADER)?;
+        let inputs = Ledger::create(staging.join(INPUTS), INPUTS_HEADER)?;
+        Ok(Self { staging, failures, inputs, parts: Vec::new() })
+    }
+
+    /// Adds the next part.
+    pub(super) fn add(&mut self, mut part: PartRecord) -> Result<(), SinkError> {
+        self.failures.append(&take(&mut part.failures))?;
+        self.inputs.append(&take(&mut part.inputs))?;
+        self.parts.push(part);
+        Ok(())
+    }
+
+    /// The file with the inputs of all parts.
+    pub(super) fn inputs(&self) -> PathBuf {
+        self.staging.join(INPUTS)
+    }
+
+    /// Writes the journal, so that the run can be resumed.
+    pub(super) fn write_journal(&mut self, settings: RunManifest, first_index: u64) -> Result<(), SinkError> {
+        let begun = State::begun(settings, first_index, false);
+        let mut journal = Journal::create(&self.staging.join(JOURNAL), &begun)?;
+        let Some(last) = self.parts.last() else { return Ok(()) };
+        journal.append(&Record::Commit {
+            watermark: last.watermark,
+            place: last.place,
+            failures: self.parts.iter().map(|part| part.failed).sum(),
+            failures_len: self.failures.sync()?,
+            inputs_len: self.inputs.sync()?,
+            logs: Vec::new(),
+        })?;
+        let sealed = self.parts.iter().filter(|record| !record.part.files.is_empty());
+        sealed.map(|record| record.part.clone()).try_for_each(|part| journal.append(&Record::Sealed { part }))
+    }
+}

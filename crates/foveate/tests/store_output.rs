@@ -1,0 +1,426 @@
+//! Outputs in an object store: the files of a local folder, whoever writes them and however often they are interrupted.
+#![cfg(unix)]
+// A test reports by panicking.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../tests/support/brokers.rs"]
+mod brokers;
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brokers::AwsServer;
+use common::kills::{random_moments, signal, start};
+use common::{assert_same_tree, embed, long_list, run};
+use foveate_testkit::{by_length, python, trials};
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    foveate_testkit::run(trials![
+        a_store_gets_the_files_of_a_folder,
+        killed_runs_continue_from_the_store_alone,
+        a_killed_run_continues_within_a_tar,
+        two_processes_make_one_output,
+        another_job_is_refused_and_may_overwrite,
+        a_complete_output_is_checked,
+        shards_write_to_one_prefix,
+        a_store_that_fails_and_loses_answers_gets_every_file,
+        a_store_that_stops_to_take_parts_stops_the_run,
+        a_store_without_conditions_needs_a_setting,
+        what_a_store_cannot_hold_is_refused,
+    ])
+}
+
+/// A bucket, and inputs for it.
+struct Bucket {
+    server: AwsServer,
+    root: TempDir,
+}
+
+impl Bucket {
+    fn new() -> Self {
+        let bucket = Self { server: AwsServer::start(), root: tempfile::tempdir().unwrap() };
+        bucket.ask("PUT", "/bucket", b"");
+        bucket
+    }
+
+    /// Sends a request, whose signature this server does not check. Returns the answer's body.
+    fn ask(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+        let address = self.server.endpoint();
+        let address = address.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).unwrap();
+        let length = body.len();
+        let credential =
+            "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=a";
+        let head = format!("Host: {address}\r\nContent-Length: {length}\r\nAuthorization: {credential}");
+        write!(stream, "{method} {path} HTTP/1.0\r\n{head}\r\n\r\n").unwrap();
+        stream.write_all(body).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let status = String::from_utf8_lossy(&answer[..end]).into_owned();
+        assert!(status.split(' ').nth(1).is_some_and(|code| code.starts_with('2')), "{method} {path}: {status}");
+        answer.split_off(end + 4)
+    }
+
+    /// The names of all objects below `prefix`, relative to it.
+    fn names(&self, prefix: &str) -> Vec<String> {
+        let listing = self.ask("GET", &format!("/bucket?list-type=2&prefix={prefix}"), b"");
+        let listing = String::from_utf8(listing).unwrap();
+        let keys = listing.split("<Key>").skip(1).map(|rest| rest.split("</Key>").next().unwrap());
+        keys.map(|key| key.strip_prefix(prefix).unwrap().to_owned()).collect()
+    }
+
+    /// Writes everything below `prefix` to a folder, as `aws s3 sync` does.
+    fn download(&self, prefix: &str, name: &str) -> PathBuf {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        for name in self.names(prefix) {
+            let path = folder.join(&name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, self.ask("GET", &format!("/bucket/{prefix}{name}"), b"")).unwrap();
+        }
+        folder
+    }
+
+    fn remove_all(&self, prefix: &str) {
+        for name in self.names(prefix) {
+            self.ask("DELETE", &format!("/bucket/{prefix}{name}"), b"");
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// A job over `count` inputs, some of which fail.
+    fn job(&self, count: usize, output: &str) -> Command {
+        let mut command = self.command(output);
+        command.arg("--from-list").arg(long_list(self.root.path(), count));
+        command
+    }
+
+    /// A job without inputs, to a folder here or to an address.
+    fn command(&self, output: &str) -> Command {
+        let output = if output.contains("://") { PathBuf::from(output) } else { self.path(output) };
+        let mut command = embed(&output);
+        command.args(["--json", "--batch", "4", "--part-items", "8"]).envs(self.server.environment());
+        command
+    }
+}
+
+fn a_store_gets_the_files_of_a_folder() {
+    let bucket = Bucket::new();
+    for sink in ["parquet", "npy"] {
+        let address = format!("s3://bucket/deep/{sink}/");
+        let local = run(bucket.job(30, sink).args(["--sink", sink])).expect(0).json();
+        let temporary = bucket.path(&format!("{sink}-temporary"));
+        fs::create_dir(&temporary).unwrap();
+        let mut job = bucket.job(30, &address);
+        let remote = run(job.args(["--sink", sink, "--staging"]).arg(&temporary)).expect(0).json();
+        assert_eq!((&local["vectors"], &local["failures"]), (&remote["vectors"], &remote["failures"]));
+        assert!(remote["failures"].as_u64() > Some(0), "{remote}");
+        let files = remote["files"].as_array().unwrap();
+        assert!(files.contains(&format!("{address}manifest.json").into()), "{remote}");
+        assert_same_tree(&bucket.path(sink), &bucket.download(&format!("deep/{sink}/"), &format!("{sink}-got")));
+        assert_eq!(fs::read_dir(temporary).unwrap().count(), 0, "nothing stays on this machine");
+    }
+    let script = "import sys, duckdb, pyarrow.dataset as ds
+files, rows = sys.argv[1] + '/*.parquet', int(sys.argv[2])
+assert ds.dataset(sys.argv[1], exclude_invalid_files=True).count_rows() == rows
+assert duckdb.sql(f\"select count(*) from '{files}'\").fetchall()[0][0] == rows";
+    let rows = run(&mut bucket.job(30, "parquet")).expect(0).json()["vectors"].to_string();
+    let mut readers = python(&["duckdb", "pyarrow"]);
+    readers.args(["-c", script]).arg(bucket.path("parquet-got")).arg(rows);
+    assert!(readers.status().unwrap().success());
+}
+
+/// Kills a job at random moments, each time as if its machine were lost, and continues it on another.
+fn kill_until_done(bucket: &Bucket, prefix: &str, kills: u32, job: impl Fn() -> Command) {
+    let elsewhere = |mut command: Command, machine: &TempDir| {
+        command.env("TMPDIR", machine.path());
+        command
+    };
+    let started = Instant::now();
+    let machine = tempfile::tempdir().unwrap();
+    run(&mut elsewhere(job(), &machine)).expect(0);
+    let (whole, mut hits) = (started.elapsed(), 0);
+    bucket.remove_all(prefix);
+    for moment in random_moments(whole) {
+        let machine = tempfile::tempdir().unwrap();
+        let mut child = start(&mut elsewhere(job(), &machine));
+        thread::sleep(moment);
+        signal(&child, "KILL");
+        if child.wait().unwrap().success() {
+            bucket.remove_all(prefix);
+            continue;
+        }
+        hits += 1;
+        if hits == kills {
+            break;
+        }
+    }
+    run(&mut elsewhere(job(), &machine)).expect(0);
+}
+
+fn killed_runs_continue_from_the_store_alone() {
+    let bucket = Bucket::new();
+    run(&mut bucket.job(60, "calm")).expect(0);
+    kill_until_done(&bucket, "wild/", by_length(3, 12), || bucket.job(60, "s3://bucket/wild/"));
+    assert_same_tree(&bucket.path("calm"), &bucket.download("wild/", "wild"));
+}
+
+fn a_killed_run_continues_within_a_tar() {
+    let bucket = Bucket::new();
+    let tar = bucket.path("photos.tar.gz");
+    let packed = Command::new("tar").args(["-czf"]).arg(&tar).args(["-C", common::PHOTOS, "."]).status().unwrap();
+    assert!(packed.success());
+    let job = |output: &str| {
+        let mut command = bucket.command(output);
+        command.arg(&tar);
+        command
+    };
+    run(&mut job("calm")).expect(0);
+    kill_until_done(&bucket, "wild/", by_length(2, 8), || job("s3://bucket/wild/"));
+    assert_same_tree(&bucket.path("calm"), &bucket.download("wild/", "wild"));
+}
+
+fn two_processes_make_one_output() {
+    let bucket = Bucket::new();
+    run(&mut bucket.job(40, "one")).expect(0);
+    let children = [0, 1].map(|_| start(&mut bucket.job(40, "s3://bucket/two/")));
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    // One that was slower may have found the other's output complete.
+    assert_same_tree(&bucket.path("one"), &bucket.download("two/", "two"));
+}
+
+fn another_job_is_refused_and_may_overwrite() {
+    let bucket = Bucket::new();
+    let address = "s3://bucket/vectors/";
+    let mean = |extra: &[&str]| run(bucket.job(30, address).args(["--pooling", "mean"]).args(extra));
+    let mut child = start(&mut bucket.job(30, address));
+    while !bucket.names("vectors/").iter().any(|name| name.ends_with("claim.json")) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    signal(&child, "KILL");
+    child.wait().unwrap();
+    mean(&[]).expect_error(1, "holds an interrupted run of another job: pooling: cls → mean");
+    run(&mut bucket.job(30, address)).expect(0);
+    mean(&[]).expect_error(1, "is the complete output of another job: pooling: cls → mean");
+    mean(&["--overwrite"]).expect(0);
+    run(&mut bucket.job(30, address)).expect_error(1, "pooling: mean → cls");
+    run(bucket.job(30, "mean").args(["--pooling", "mean"])).expect(0);
+    assert_same_tree(&bucket.path("mean"), &bucket.download("vectors/", "got"));
+    // A shorter run leaves nothing of a longer one.
+    run(bucket.job(10, address).arg("--overwrite")).expect(0);
+    run(&mut bucket.job(10, "short")).expect(0);
+    assert_same_tree(&bucket.path("short"), &bucket.download("vectors/", "got-short"));
+}
+
+fn a_complete_output_is_checked() {
+    let bucket = Bucket::new();
+    let job = || bucket.job(30, "s3://bucket/v/");
+    let fresh = run(job().arg("--dry-run")).expect(0).json();
+    assert_eq!((&fresh["state"], bucket.names("v/").len()), (&"new".into(), 0));
+    let first = run(&mut job()).expect(0).json();
+    let again = run(&mut job()).expect(0).json();
+    assert_eq!((&again["status"], &again["vectors"]), (&"already complete".into(), &first["vectors"]));
+    assert_eq!(run(job().arg("--dry-run")).expect(0).json()["state"], "complete");
+    run(job().arg("--check")).expect(0);
+    run(job().arg("--strict")).expect_error(3, "more than the limit");
+    let mut part = bucket.ask("GET", "/bucket/v/part-00000.parquet", b"");
+    part[100] ^= 1;
+    bucket.ask("PUT", "/bucket/v/part-00000.parquet", &part);
+    run(&mut job()).expect(0);
+    run(job().arg("--check")).expect_error(1, "part-00000.parquet is damaged");
+    bucket.ask("DELETE", "/bucket/v/part-00000.parquet", b"");
+    run(&mut job()).expect_error(1, "it is gone");
+    // A photo that changed makes another job of it.
+    bucket.ask("PUT", "/bucket/v/part-00000.parquet", &part);
+    let list = bucket.path("list.txt");
+    let (copy, paths) = (bucket.path("copy.jpg"), fs::read_to_string(&list).unwrap());
+    fs::copy(paths.lines().nth(1).unwrap(), &copy).unwrap();
+    fs::write(&list, format!("{paths}\n{}", copy.display())).unwrap();
+    let job = |output: &str| {
+        let mut command = bucket.command(output);
+        command.arg("--from-list").arg(&list);
+        command
+    };
+    run(&mut job("s3://bucket/v/")).expect_error(1, "added");
+}
+
+fn shards_write_to_one_prefix() {
+    let bucket = Bucket::new();
+    let job = |output: &str, shard: &str| {
+        let mut command = bucket.job(40, output);
+        command.args(["--shard", shard]);
+        command
+    };
+    let shards = ["0/3", "1/3", "2/3"];
+    shards.iter().for_each(|shard| drop(run(&mut job("local", shard)).expect(0)));
+    for child in shards.map(|shard| start(&mut job("s3://bucket/shards/", shard))) {
+        assert!(child.wait_with_output().unwrap().status.success());
+    }
+    assert_same_tree(&bucket.path("local"), &bucket.download("shards/", "got"));
+    run(&mut job("s3://bucket/shards/", "0/2")).expect_error(2, "divides the inputs otherwise");
+    run(&mut bucket.job(40, "s3://bucket/shards/")).expect_error(2, "divides the inputs otherwise");
+}
+
+/// What happens to a request.
+enum Act {
+    Pass,
+    /// It is answered with this status and code, and not passed on.
+    Refuse(&'static str, &'static str),
+    /// It is passed on, and its answer is lost.
+    Lose,
+    /// It is passed on without the condition that it has.
+    Force,
+}
+
+/// Passes requests on to `server` as `act` says, which gets their numbers.
+fn proxy(server: &AwsServer, act: impl Fn(usize, &[u8]) -> Act + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = server.endpoint().trim_start_matches("http://").to_owned();
+    thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let mut client = client.unwrap();
+            let Some(mut request) = request(&mut client) else { continue };
+            let act = act(number, &request);
+            if let Act::Refuse(status, code) = act {
+                let body = format!("<Error><Code>{code}</Code></Error>");
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close", body.len());
+                let _ = client.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+                continue;
+            }
+            if let (Act::Force, Some(at)) = (&act, request.windows(13).position(|name| name == b"if-none-match")) {
+                request[at..at + 2].copy_from_slice(b"xx");
+            }
+            let mut upstream = TcpStream::connect(&server).unwrap();
+            upstream.write_all(&request).unwrap();
+            let mut answer = Vec::new();
+            upstream.read_to_end(&mut answer).unwrap();
+            if !matches!(act, Act::Lose) {
+                let _ = client.write_all(&answer);
+            }
+        }
+    });
+    format!("endpoint=http://{address}")
+}
+
+/// A whole request, for a connection that ends with its answer.
+fn request(client: &mut TcpStream) -> Option<Vec<u8>> {
+    let (mut request, mut buffer) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        match client.read(&mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => request.extend_from_slice(&buffer[..read]),
+        }
+        let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
+        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        if request.len() >= end + 4 + length.map_or(0, |length| length.parse().unwrap()) {
+            request.splice(end..end, b"\r\nConnection: close".iter().copied());
+            return Some(request);
+        }
+    }
+}
+
+fn a_store_that_fails_and_loses_answers_gets_every_file() {
+    let bucket = Bucket::new();
+    let faults = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let counts = Arc::clone(&faults);
+    let endpoint = proxy(&bucket.server, move |number, request| match number % 4 {
+        1 => {
+            counts[0].fetch_add(1, Relaxed);
+            Act::Refuse("503 Slow Down", "SlowDown")
+        }
+        3 if request.starts_with(b"PUT") => {
+            counts[1].fetch_add(1, Relaxed);
+            Act::Lose
+        }
+        _ => Act::Pass,
+    });
+    run(&mut bucket.job(30, "calm")).expect(0);
+    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &endpoint])).expect(0);
+    assert!(faults.iter().all(|count| count.load(Relaxed) > 0), "{faults:?}");
+    assert_same_tree(&bucket.path("calm"), &bucket.download("v/", "got"));
+}
+
+fn a_store_that_stops_to_take_parts_stops_the_run() {
+    let bucket = Bucket::new();
+    let forbidden = |_: usize, request: &[u8]| match request.starts_with(b"PUT /bucket/v/part-00001") {
+        true => Act::Refuse("403 Forbidden", "AccessDenied"),
+        false => Act::Pass,
+    };
+    let endpoint = proxy(&bucket.server, forbidden);
+    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &endpoint]))
+        .expect_error(1, "AccessDenied); look at the credentials, their rights and the region; run the same");
+    assert!(bucket.names("v/").contains(&"part-00000.parquet".to_owned()), "what was complete stays");
+    let resumed = run(&mut bucket.job(30, "s3://bucket/v/")).expect(0).json();
+    assert_eq!(resumed["session"]["resumed"], 8);
+    run(&mut bucket.job(30, "calm")).expect(0);
+    assert_same_tree(&bucket.path("calm"), &bucket.download("v/", "got"));
+}
+
+fn a_store_without_conditions_needs_a_setting() {
+    let bucket = Bucket::new();
+    run(&mut bucket.job(30, "calm")).expect(0);
+    let conditional = |request: &[u8]| request.windows(13).any(|name| name == b"if-none-match");
+    let ignores = proxy(&bucket.server, |_, _| Act::Force);
+    let refuses = proxy(&bucket.server, move |_, request| match conditional(request) {
+        true => Act::Refuse("501 Not Implemented", "NotImplemented"),
+        false => Act::Pass,
+    });
+    for (number, endpoint) in [ignores, refuses].iter().enumerate() {
+        let prefix = format!("v{number}/");
+        let job = || {
+            let mut job = bucket.job(30, &format!("s3://bucket/{prefix}"));
+            job.args(["--output-store-option", endpoint]);
+            job
+        };
+        run(&mut job()).expect_error(1, "conditional-writes=false");
+        assert_eq!(bucket.names(&prefix), [""; 0]);
+        run(job().args(["--output-store-option", "conditional-writes=false"])).expect(0);
+        assert_same_tree(&bucket.path("calm"), &bucket.download(&prefix, &format!("got{number}")));
+    }
+}
+
+fn what_a_store_cannot_hold_is_refused() {
+    let bucket = Bucket::new();
+    let refused = |output: &str, extra: &[&str], says: &str| {
+        let mut job = common::foveate();
+        // There is no such model, so nothing was opened before the refusal.
+        job.args(["embed", common::PHOTOS, "--model", "seeded:no-such-card", "-o", output]).args(extra);
+        run(job.envs(bucket.server.environment())).expect_error(2, says);
+    };
+    refused("s3://bucket/x.parquet", &[], "end it in a slash");
+    refused("https://host/vectors/", &[], "this build can write to s3://");
+    refused("s3://nobody/v/", &[], "there is no such bucket");
+    refused("s3://bucket/v/", &["--output-store-option", "colour=red"], "setting 'colour'");
+    refused("s3://bucket/v/", &["--sink", "npy", "--columns", "caption"], "cannot store columns");
+    refused("s3://bucket/a//b/", &[], "has a key with an empty");
+    refused("local/", &["--staging", "."], "--staging is for an output in a store");
+    #[cfg(feature = "lmdb")]
+    refused("s3://bucket/v/", &["--sink", "lmdb"], "write Parquet or npy");
+    #[cfg(feature = "worker")]
+    run(common::foveate().args(["worker", "--queue", "nats://127.0.0.1:1/q", "-o", "s3://bucket/v/"]))
+        .expect_error(2, "a worker writes a folder of segments");
+    // Credentials are nowhere to be found.
+    let mut nobody = bucket.job(10, "s3://bucket/v/");
+    nobody.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    nobody.env("HOME", bucket.root.path()).env("AWS_EC2_METADATA_DISABLED", "true");
+    run(&mut nobody).expect_error(2, "s3://bucket/v/");
+    assert_eq!(bucket.names(""), [""; 0]);
+}
