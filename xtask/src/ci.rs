@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::cargo::{cargo, forget_package, shell, succeed};
-use crate::{bench_matrix, clock, examples, faults, kernels, new_backend, readme, selection, setup, tidy};
+use crate::{bench_matrix, clock, examples, faults, kernels, new_backend, readme, selection, setup, tidy, wheel};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -59,7 +59,7 @@ struct Ci<'a> {
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// Cheap and informative steps first. `matrix` uses what `test` builds.
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -76,6 +76,12 @@ const STEPS: [Step; 17] = [
         about: "the README's first command, its output verified",
         when: When::Always,
         run: quickstart,
+    },
+    Step {
+        name: "wheel",
+        about: "the Python wheel, and its tests in a fresh environment",
+        when: When::Always,
+        run: wheel,
     },
     Step {
         name: "faults",
@@ -246,6 +252,15 @@ fn doc(ci: Ci<'_>) -> Result<Outcome> {
 
 fn quickstart(ci: Ci<'_>) -> Result<Outcome> {
     readme::run(ci.root).map(|()| Outcome::Done)
+}
+
+fn wheel(ci: Ci<'_>) -> Result<Outcome> {
+    if let Some(reason) = wheel::missing() {
+        let is_required = std::env::var("FOVEATE_REQUIRE").is_ok_and(|all| all.split(',').any(|name| name == "python"));
+        ensure!(!is_required, "{reason}");
+        return Ok(Outcome::NotRun(reason));
+    }
+    wheel::run(ci.root, &wheel::Args::tested()).map(|()| Outcome::Done)
 }
 
 fn faults_step(ci: Ci<'_>) -> Result<Outcome> {

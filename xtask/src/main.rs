@@ -23,6 +23,7 @@ mod setup;
 mod test;
 mod tidy;
 mod tree;
+mod wheel;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -80,6 +81,9 @@ enum Chore {
     /// Measure the example report anew: every experiment, about a quarter of an hour
     #[command(after_help = examples(&["report --photos photos/"]))]
     Report(report::Args),
+    /// Build the Python wheel into target/wheels/
+    #[command(after_help = examples(&["wheel --test"]))]
+    Wheel(wheel::Args),
     /// Make tests/fixtures and examples/photos anew from ../shared/data (needs numpy and Pillow 13)
     #[command(after_help = EXIT_CODES)]
     Goldens {
@@ -111,6 +115,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
         Chore::BenchMatrix(args) => bench_matrix::run(root, args),
         Chore::GpuBundle(args) => gpu_bundle::run(root, args),
         Chore::Report(args) => report::run(root, args),
+        Chore::Wheel(args) => wheel::run(root, args),
         Chore::Goldens { args } => {
             succeed(Command::new("python3").current_dir(root).arg("tests/fixtures/make.py").args(args))
         }

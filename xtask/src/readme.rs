@@ -52,15 +52,20 @@ print(f'{sys.argv[1]}: {rows} rows of 384 finite, distinct vectors, read by pyar
 
 /// A command of the README.
 pub(crate) fn command(root: &Path, name: &str) -> Result<String> {
-    block(&fs::read_to_string(root.join("README.md"))?, name)
+    block(&fs::read_to_string(root.join("README.md"))?, name, "sh")
 }
 
-/// The `sh` block that follows `<!-- ci:NAME -->`.
-fn block(readme: &str, name: &str) -> Result<String> {
+/// A program of the README in Python.
+pub(crate) fn program(root: &Path, name: &str) -> Result<String> {
+    block(&fs::read_to_string(root.join("README.md"))?, name, "python")
+}
+
+/// The block in `language` that follows `<!-- ci:NAME -->`.
+fn block(readme: &str, name: &str, language: &str) -> Result<String> {
     let marker = format!("<!-- ci:{name} -->");
     let after = readme.split_once(&marker).with_context(|| format!("README.md has no {marker}"))?.1;
-    let block = after.trim_start().strip_prefix("```sh\n").and_then(|rest| rest.split_once("\n```"));
-    let (command, _) = block.with_context(|| format!("no sh block follows {marker} in README.md"))?;
+    let block = after.trim_start().strip_prefix(&format!("```{language}\n")).and_then(|rest| rest.split_once("\n```"));
+    let (command, _) = block.with_context(|| format!("no {language} block follows {marker} in README.md"))?;
     Ok(command.trim().to_owned())
 }
 
@@ -72,18 +77,19 @@ mod tests {
     fn commands_come_from_the_readme() {
         let readme =
             "x\n<!-- ci:quickstart -->\n```sh\ncargo run -- embed a \\\n  -o b.parquet\n```\n<!-- ci:test -->\nprose\n";
-        let command = block(readme, "quickstart").unwrap();
+        let command = block(readme, "quickstart", "sh").unwrap();
         assert_eq!(command, "cargo run -- embed a \\\n  -o b.parquet");
         assert_eq!(output_of(&command).unwrap(), "b.parquet");
-        assert!(block(readme, "test").unwrap_err().to_string().contains("no sh block"));
-        assert!(block(readme, "other").is_err());
+        assert!(block(readme, "test", "sh").unwrap_err().to_string().contains("no sh block"));
+        assert!(block(readme, "other", "sh").is_err());
     }
 
     #[test]
-    fn this_readme_has_both_commands() {
+    fn this_readme_has_what_is_run() {
         let of = |name| command(&crate::cargo::root(), name).unwrap();
         assert!(of("quickstart").starts_with("cargo run --release"));
         assert_eq!(of("test"), "cargo xtask test");
+        assert!(program(&crate::cargo::root(), "python").unwrap().starts_with("import foveate"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use foveate_core::PixelBuf;
 
-use crate::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, sniff};
+use crate::{Capability, DecodeError, DecodeHint, Decoded, Decoder, FormatSet, ImageFormat, raw, sniff};
 
 /// A decoder made of several: each image goes to the first decoder that reads its format. If that one returns
 /// [`DecodeError::Unsupported`] (for a CMYK JPEG, say), the next one that reads the format takes over.
@@ -25,6 +25,9 @@ impl ByFormat {
 impl Decoder for ByFormat {
     fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
+        if let Some((size, rgb)) = raw::parse(encoded) {
+            return raw::copy(size, rgb, out);
+        }
         let format = sniff(encoded)?;
         let mut unsupported = None;
         for decoder in self.decoders.iter_mut().filter(|d| d.capability().formats.contains(format)) {
@@ -49,7 +52,7 @@ impl Decoder for ByFormat {
 
 #[cfg(test)]
 mod tests {
-    use foveate_core::{Size, error_chain};
+    use foveate_core::{PixelLimits, Size, error_chain};
 
     use super::*;
 
@@ -107,6 +110,22 @@ mod tests {
         assert_eq!(decode(chain(|| Err(unsupported("CMYK")), corrupt), JPEG), "corrupt JPEG: damaged");
         let both = chain(|| Err(unsupported("CMYK")), || Err(unsupported("no idea")));
         assert_eq!(decode(both, JPEG), "unsupported JPEG: CMYK");
+    }
+
+    #[test]
+    fn pixels_need_no_decoder() {
+        let (size, rgb) = (Size::new(2, 1), [1, 2, 3, 4, 5, 6]);
+        let bytes = raw::encode(size, &rgb).unwrap();
+        let decode = |bytes: &[u8], limits| {
+            let mut out = PixelBuf::new(limits);
+            let decoded = ByFormat::new(Vec::new()).decode(bytes, DecodeHint::default(), &mut out);
+            decoded.map(|decoded| (decoded.native, out.as_slice().to_vec()))
+        };
+        assert_eq!(decode(&bytes, PixelLimits::DEFAULT).unwrap(), (size, rgb.to_vec()));
+        let refused = decode(&bytes, PixelLimits { max_pixels: 1 }).unwrap_err();
+        assert!(error_chain(&refused).contains("2 pixels, more than the limit of 1"), "{refused}");
+        assert!(decode(&bytes[..bytes.len() - 1], PixelLimits::DEFAULT).is_err(), "a pixel is missing");
+        assert_eq!(raw::encode(size, &rgb[1..]), None);
     }
 
     #[test]

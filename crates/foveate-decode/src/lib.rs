@@ -7,6 +7,7 @@ mod error;
 mod format;
 pub mod jpeg;
 mod orientation;
+pub mod raw;
 mod sniff;
 
 use foveate_core::{Health, PixelBuf, Registry, Size, named_backend};

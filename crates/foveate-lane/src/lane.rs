@@ -177,3 +177,10 @@ impl<T> Lane<T> {
         let _ = (0..under_way).try_for_each(|_| overlap.collect(&mut dropped).map(drop));
     }
 }
+
+impl<T> Drop for Lane<T> {
+    /// The encoder may have another lane after this one.
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

@@ -1,8 +1,15 @@
 #![doc = include_str!("../README.md")]
 
+// The command line names the library as other programs do.
+#[cfg(feature = "cli")]
+extern crate self as foveate;
+
 pub mod backends;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod collect;
 pub mod embed;
+mod embedder;
 pub mod models;
 mod recipe;
 #[cfg(feature = "cli")]
@@ -41,6 +48,7 @@ pub use foveate_telemetry as telemetry;
 #[cfg(feature = "worker")]
 pub use foveate_worker as worker;
 
+pub use embedder::Embedder;
 pub use recipe::{Recipe, RecipeError};
 pub use scale::DecodeScale;
 pub use shard::{Shard, ShardError};

@@ -1,13 +1,7 @@
-//! The `foveate` command line: parses arguments, calls the library, and returns one readable error chain and an exit
-//! code.
-
-// A failed print panics there; `cli::console` prints.
-#![warn(clippy::print_stderr)]
-
-mod cli;
+//! The `foveate` command line, which is [`foveate::cli`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::main()
+    foveate::cli::main(std::env::args_os().collect()).into()
 }

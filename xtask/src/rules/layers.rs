@@ -28,6 +28,8 @@ pub(crate) enum Role<'a> {
     /// The worker's HTTP server.
     Service,
     Facade,
+    /// The facade in another language.
+    Skin,
     /// Tests and benches.
     Harness,
     /// xtask.
@@ -97,6 +99,7 @@ const ALSO: [(&str, &[&str]); 4] = [
 pub(crate) fn role(name: &str) -> Option<Role<'_>> {
     Some(match name {
         "foveate" => Role::Facade,
+        "foveate-python" => Role::Skin,
         "foveate-core"
         | "foveate-profile"
         | "foveate-plan"
@@ -158,7 +161,8 @@ fn may_import(from: &str, to: &str) -> bool {
             is_core || role_to == Role::Trait || ["foveate-lane", "foveate-pipeline", "foveate-net"].contains(&to)
         }
         Role::Service => is_core || ["foveate-profile", "foveate-queue", "foveate-worker"].contains(&to),
-        Role::Facade => !matches!(role_to, Role::Harness | Role::Tool),
+        Role::Facade => !matches!(role_to, Role::Skin | Role::Harness | Role::Tool),
+        Role::Skin => role_to == Role::Facade,
         Role::Harness => role_to != Role::Tool,
     }
 }

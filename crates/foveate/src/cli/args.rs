@@ -293,13 +293,14 @@ impl Overrides {
             false => scale(word).map_err(|_| format!("'{word}' is neither exact, fast nor NAME=VALUE")),
         };
         let words = text.split(',').map(option).collect::<Result<Vec<_>, _>>()?;
-        // clap's message has several lines; the first one states the error.
-        let first_line = |error: clap::Error| {
-            let text = error.to_string();
-            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
-        };
-        Self::try_parse_from(words).map_err(first_line)
+        Self::try_parse_from(words).map_err(|error| first_line(&error))
     }
+}
+
+/// The first line of clap's message, which states the error.
+pub(crate) fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 fn parse_shard(text: &str) -> Result<Shard, String> {

@@ -154,7 +154,7 @@ fn queue(address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn inputs(args: &JobArgs) -> anyhow::Result<()> {
+pub(crate) fn inputs(args: &JobArgs) -> anyhow::Result<()> {
     let typed = || args.inputs.iter().filter_map(|path| path.to_str());
     if typed().any(|text| text.starts_with("pipe:") && !Path::new(text).exists()) {
         bail!("`pipe:` inputs are WebDataset's; run the command and pipe it: `COMMAND | foveate embed -`");

@@ -9,7 +9,6 @@ use foveate::embed::{Backends, EmbedOptions, EmbedRun};
 use foveate::pipeline::{Cancel, FailurePolicy, Progress, RunError, RunReport};
 use foveate::sink::{Existing, Finished, Published, SinkError};
 use foveate::source::ListingStats;
-use serde_json::json;
 
 use super::args::EmbedArgs;
 use super::dry_run::DryRun;
@@ -182,15 +181,7 @@ fn already_complete(args: &EmbedArgs, found: &ListingStats, done: &Finished) -> 
     let Published { rows, failures, .. } = done.published;
     let inputs = rows + failures;
     if args.json {
-        console::summary(json!({
-            "status": "already complete",
-            "output": done.path.display().to_string(),
-            "inputs": inputs,
-            "settled": inputs,
-            "vectors": rows,
-            "failures": failures,
-            "left_out": summary::left_out(found),
-        }));
+        console::summary(summary::already_complete(done, found));
     } else if !args.quiet {
         console::summary(format_args!(
             "{} is already complete: {inputs} inputs = {rows} vectors + {failures} failures; pass --overwrite to replace it",

@@ -1,7 +1,6 @@
 //! Exit codes.
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use foveate::embed::EmbedError;
 use foveate::encode::EncodeError;
@@ -24,6 +23,18 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// Returns the code that the process ends with.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Complete => 0,
+            Self::Fault => 1,
+            // clap uses the same code for arguments that it cannot parse.
+            Self::Usage => 2,
+            Self::Failures => 3,
+            Self::Interrupted => 130,
+        }
+    }
+
     /// Returns the exit status for an error.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         match error.downcast_ref::<LabError>() {
@@ -42,19 +53,6 @@ fn is_usage(cause: &(dyn Error + 'static)) -> bool {
         _ => cause.downcast_ref(),
     };
     matches!(embed, Some(EmbedError::Encode(EncodeError::Unsupported(_) | EncodeError::Form { .. })))
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Complete => 0,
-            Exit::Fault => 1,
-            // clap uses the same code for arguments that it cannot parse.
-            Exit::Usage => 2,
-            Exit::Failures => 3,
-            Exit::Interrupted => 130,
-        })
-    }
 }
 
 /// A command line that cannot work: exit code 2. The command has written nothing.

@@ -1,8 +1,12 @@
 //! The command line. Each subcommand is one module with one `run`. This module parses, dispatches, and turns the
 //! results into exit codes.
 
+// A failed print panics there; `console` prints.
+#![warn(clippy::print_stderr)]
+
 mod args;
 mod bench;
+mod call;
 mod check;
 mod config;
 mod console;
@@ -35,22 +39,31 @@ mod values;
 mod verify;
 mod worker;
 
+use std::ffi::OsString;
 use std::io::Write;
-use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
 use exit::{Exit, Usage};
 
-pub(crate) fn main() -> ExitCode {
-    let done = config::expand(std::env::args_os().collect()).map_err(|error| Usage::from(error).into());
+pub use call::EmbedCall;
+
+/// Runs the command line `args`, the program's name first. Prints its errors and returns the exit code. Handles
+/// signals from then on. Ends the process for `--help`, `--version` and arguments that cannot be parsed.
+pub fn main(args: Vec<OsString>) -> u8 {
+    let done = config::expand(args).map_err(|error| Usage::from(error).into());
     let done = done.map(Cli::parse_from).and_then(|cli| run(cli.command));
-    done.unwrap_or_else(|error| {
+    let exit = done.unwrap_or_else(|error| {
         remedy::tell(Usage::unwrap(&error));
         Exit::of(&error)
-    })
-    .into()
+    });
+    exit.code()
+}
+
+/// Silences the panic messages of worker threads, whose panics are failures of images.
+pub fn silence_worker_panics() {
+    job::silence_worker_panics();
 }
 
 fn run(command: Command) -> anyhow::Result<Exit> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use foveate::embed::store_address;
 use foveate::pipeline::{QueueStats, RunReport, StageReport};
 use foveate::profile::StageTotals;
+use foveate::sink::{Finished, Published};
 use foveate::source::ListingStats;
 use serde_json::{Value, json};
 
@@ -126,6 +127,20 @@ pub(crate) fn left_out(listed: &ListingStats) -> Value {
         "containers": listed.skipped_containers,
         "other": listed.skipped_other,
         "hidden": listed.skipped_hidden,
+    })
+}
+
+/// Formats a finished run that the same command found.
+pub(crate) fn already_complete(done: &Finished, listed: &ListingStats) -> Value {
+    let Published { rows, failures, .. } = done.published;
+    json!({
+        "status": "already complete",
+        "output": done.path.display().to_string(),
+        "inputs": rows + failures,
+        "settled": rows + failures,
+        "vectors": rows,
+        "failures": failures,
+        "left_out": left_out(listed),
     })
 }
 

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+import numpy as np
+
+from ._foveate import Batch, Engine, FoveateError
+from ._options import Option, arguments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: A path or an address, an encoded image, a PIL image, or an array ``[h, w]``, ``[h, w, 3]`` or ``[h, w, 4]`` of uint8.
+Image = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, "NDArray[np.uint8]", Any, None]
+OnError = Literal["null", "raise"]
+
+_EXIF_ORIENTATION = 0x0112
+
+
+class ItemError(FoveateError):
+    """One image has no vector."""
+
+    def __init__(self, item: str, stage: str, reason: str) -> None:
+        super().__init__(item, stage, reason)
+        #: The image: its path, or its place in the call.
+        self.item = item
+        #: The stage that failed: ``list``, ``read``, ``decode``, ``resize`` or ``encode``.
+        self.stage = stage
+        #: The cause, on one line.
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot {self.stage} {self.item}: {self.reason}"
+
+
+class Vectors(np.ndarray[Any, np.dtype[np.float32]]):
+    """Vectors, ``[n, dim]`` float32, C order. A row is NaN if its image has no vector."""
+
+    #: For each image its error, or None. Slices and results of arithmetic have none.
+    errors: list[ItemError | None]
+
+    def __array_finalize__(self, base: Any) -> None:
+        self.errors = []
+
+
+class Embedder:
+    """A model that turns images into vectors.
+
+    It is its options: it pickles as them, and opens the model in its first call, once in each process. Embedders of
+    one process with the same options share the model. Those on the CPU take turns, so that they never use more threads
+    than one. Calls release the interpreter's lock; Ctrl-C ends one within a batch.
+
+    Args:
+        model: a card's name, a Hugging Face repository ``org/name[@revision]``, a folder, or ``seeded:<card>``.
+        device: ``cpu``, ``cuda:0``, or several (``cuda:0,cuda:1``).
+        dtype: precision of the forward: ``f32``, ``f16`` or ``bf16``.
+        threads: threads of the forward on the CPU; default: all cores.
+        batch: images per batch; default: 32.
+        preprocess: ``hf`` (the model's own recipe) or ``squash``.
+        pooling: ``cls``, ``mean`` or ``cls+mean``.
+        decoder: preferred decoder; default: the build's first.
+        on_error: what becomes of an image without a vector: a ``null`` row with its error, or ``raise`` ItemError.
+        options: further options of ``foveate embed --help``, with underscores.
+
+    Raises:
+        ValueError: an option is unknown, or its value is.
+    """
+
+    def __init__(
+        self,
+        model: str = "facebook/dinov2-small",
+        *,
+        device: str = "cpu",
+        dtype: str = "f32",
+        threads: int | None = None,
+        batch: int | None = None,
+        preprocess: str = "hf",
+        pooling: str = "cls",
+        decoder: str | None = None,
+        on_error: OnError = "null",
+        **options: Option,
+    ) -> None:
+        if on_error not in ("null", "raise"):
+            raise ValueError(f"on_error is {on_error!r}; pass 'null' or 'raise'")
+        named: dict[str, Option] = {
+            "model": model,
+            "device": device,
+            "dtype": dtype,
+            "threads": threads,
+            "batch": batch,
+            "preprocess": preprocess,
+            "pooling": pooling,
+            "decoder": decoder,
+        }
+        self._options = {name: value for name, value in {**named, **options}.items() if value is not None}
+        self._on_error = on_error
+        self._upright = self._options.get("orientation", "apply") == "apply"
+        self._engine = Engine(arguments(self._options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _embedder, ({**self._options, "on_error": self._on_error},)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        return f"foveate.Embedder({options}, on_error={self._on_error!r})"
+
+    @property
+    def dim(self) -> int:
+        """Number of components of a vector. Opens the model."""
+        return self._engine.dim()
+
+    def embed(self, images: Iterable[Image]) -> Vectors:
+        """Embed images.
+
+        Args:
+            images: paths, addresses, encoded images (bytes), PIL images, arrays of uint8 in RGB order (``[h, w]``,
+                ``[h, w, 3]``, ``[h, w, 4]`` with alpha dropped), dictionaries with ``bytes`` or ``path`` as of Hugging
+                Face's datasets, or None for a row without an error.
+
+        Returns:
+            ``[n, dim]`` float32, a row for each image; ``.errors`` has the error of each image or None.
+
+        Raises:
+            ItemError: an image has no vector, with ``on_error="raise"``.
+            FoveateError: the model cannot be opened, or the device failed.
+        """
+        given = [_given(image, self._upright) for image in images]
+        data, dim, failures = self._engine.embed(given)
+        vectors = np.frombuffer(data, dtype=np.float32).reshape(len(given), dim).view(Vectors)
+        vectors.errors = self._judged(failures)
+        return vectors
+
+    def encode(self, images: Iterable[Image]) -> Vectors:
+        """Embed images: another name for :meth:`embed`."""
+        return self.embed(images)
+
+    def embed_arrow(self, images: Any, image: str = "image") -> Batch:
+        """Embed an Arrow column without copying it.
+
+        Args:
+            images: an array, a chunked array, a record batch or a table of any library with Arrow's PyCapsule
+                interface. Images are binary, text (paths or addresses), or structs of ``bytes`` and ``path``.
+            image: the column with the images, in a record batch or a table.
+
+        Returns:
+            A record batch with a row for each image: ``embedding``, FixedSizeList<float32>[dim], and ``error``, string.
+            Nulls have neither.
+
+        Raises:
+            ItemError: an image has no vector, with ``on_error="raise"``.
+            FoveateError: the model cannot be opened, or the device failed.
+        """
+        batch, failures = self._engine.embed_arrow(images, image)
+        self._judged(failures)
+        return batch
+
+    def __call__(self, images: Any) -> Any:
+        """Embed a batch of Hugging Face ``datasets``: a dictionary with ``image``, to one with ``embedding``."""
+        vectors = self.embed(images["image"])
+        errors = [None if error is None else f"{error.stage}: {error.reason}" for error in vectors.errors]
+        return {"embedding": list(np.asarray(vectors)), "error": errors}
+
+    def _judged(self, failures: Sequence[tuple[str, str, str] | None]) -> list[ItemError | None]:
+        errors = [None if failure is None else ItemError(*failure) for failure in failures]
+        first = next((error for error in errors if error is not None), None)
+        if first is not None and self._on_error == "raise":
+            raise first
+        return errors
+
+
+def _embedder(options: dict[str, Any]) -> Embedder:
+    return Embedder(**options)
+
+
+def _given(image: Image, upright: bool) -> Any:
+    """Make of an image what the engine takes: None, bytes, a path, or (width, height, RGB bytes)."""
+    if image is None or isinstance(image, (bytes, str, os.PathLike)):
+        return image
+    if isinstance(image, (bytearray, memoryview)):
+        return bytes(image)
+    if isinstance(image, Mapping):
+        return image.get("bytes") or image.get("path")
+    if hasattr(image, "getexif") and hasattr(image, "convert"):
+        return _pixels(_of_pil(image, upright))
+    if hasattr(image, "__array__") or hasattr(image, "__array_interface__"):
+        return _pixels(np.asarray(image))
+    if hasattr(image, "__dlpack__"):
+        return _pixels(np.from_dlpack(image))
+    raise TypeError(f"{type(image).__name__} is no image; pass a path, bytes, a PIL image or an array of uint8")
+
+
+def _of_pil(image: Any, upright: bool) -> NDArray[np.uint8]:
+    """Read the pixels of a PIL image, upright as those of a file would be."""
+    if upright and image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
+        from PIL import ImageOps
+
+        image = ImageOps.exif_transpose(image)
+    return np.asarray(image.convert("RGB"))
+
+
+def _pixels(array: NDArray[Any]) -> tuple[int, int, bytes]:
+    if array.dtype != np.uint8:
+        raise TypeError(f"an array of {array.dtype}; pass uint8, RGB, [h, w, 3]")
+    if array.ndim == 2:
+        array = np.repeat(array[:, :, None], 3, axis=2)
+    if array.ndim != 3 or array.shape[2] not in (3, 4):
+        raise ValueError(f"an array of shape {array.shape}; pass uint8, RGB, [h, w, 3]")
+    height, width, _ = array.shape
+    return width, height, array[:, :, :3].tobytes()

@@ -1,0 +1,103 @@
+use std::sync::Arc;
+
+use arrow_array::ffi::FFI_ArrowArray;
+use arrow_array::types::Float32Type;
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, PrimitiveArray, RecordBatch, RecordBatchIterator, StringArray, StructArray,
+};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::capsule::{export_array, export_schema, export_stream};
+
+/// Vectors and errors as an Arrow record batch.
+///
+/// Columns: `embedding` (FixedSizeList<float32>[dim], null where there is no vector) and `error` (string, null where
+/// nothing failed); in a stream of files, `id` (string) comes first. Every library that speaks Arrow's PyCapsule
+/// interface reads it without a copy: `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)`, DuckDB's SQL.
+#[pyclass(frozen, module = "foveate")]
+pub(crate) struct Batch(RecordBatch);
+
+/// The columns of batches, with ids or without.
+pub(crate) fn schema(dim: usize, has_ids: bool) -> SchemaRef {
+    let embedding = DataType::FixedSizeList(component(), i32::try_from(dim).unwrap_or(i32::MAX));
+    let id = has_ids.then(|| Field::new("id", DataType::Utf8, false));
+    let others = [Field::new("embedding", embedding, true), Field::new("error", DataType::Utf8, true)];
+    Arc::new(Schema::new(id.into_iter().chain(others).collect::<Vec<_>>()))
+}
+
+/// The field of a vector's components.
+fn component() -> Arc<Field> {
+    Arc::new(Field::new("item", DataType::Float32, false))
+}
+
+/// Makes a batch of `vectors`, `[n, dim]`. A row for which `is_there` is false is null.
+pub(crate) fn batch(
+    dim: usize,
+    vectors: Vec<f32>,
+    is_there: Vec<bool>,
+    errors: Vec<Option<String>>,
+    ids: Option<Vec<String>>,
+) -> Result<RecordBatch, ArrowError> {
+    let (schema, size) = (schema(dim, ids.is_some()), i32::try_from(dim).unwrap_or(i32::MAX));
+    let components = PrimitiveArray::<Float32Type>::new(vectors.into(), None);
+    let embeddings = FixedSizeListArray::try_new(component(), size, Arc::new(components), Some(is_there.into()))?;
+    let ids = ids.map(|ids| Arc::new(StringArray::from(ids)) as ArrayRef);
+    let others: [ArrayRef; 2] = [Arc::new(embeddings), Arc::new(StringArray::from(errors))];
+    RecordBatch::try_new(schema, ids.into_iter().chain(others).collect())
+}
+
+impl From<RecordBatch> for Batch {
+    fn from(batch: RecordBatch) -> Self {
+        Self(batch)
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// Number of rows.
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn __repr__(&self) -> String {
+        let schema = self.0.schema();
+        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        format!("<foveate.Batch of {} rows: {}>", self.0.num_rows(), names.join(", "))
+    }
+
+    /// The schema as a capsule.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        export_schema(py, &self.0.schema())
+    }
+
+    /// The batch as a pair of capsules; a requested schema is ignored, as the interface permits.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        drop(requested_schema);
+        let array = FFI_ArrowArray::new(&StructArray::from(self.0.clone()).into_data());
+        Ok((export_schema(py, &self.0.schema())?, export_array(py, array)?))
+    }
+
+    /// The batch as a stream of one; a requested schema is ignored, as the interface permits.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        let batches = RecordBatchIterator::new([Ok(self.0.clone())], self.0.schema());
+        export_stream(py, Box::new(batches))
+    }
+}

@@ -1,0 +1,113 @@
+//! What the engines of one process share: its threads and its open models.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
+
+use foveate::Embedder;
+use foveate::core::lock;
+use foveate::embed::has_cpu;
+use foveate::pipeline::Cancel;
+use pyo3::Python;
+
+/// A value that one process uses. In a fork of it, the threads and locks behind the value are dead, so it is neither
+/// used nor dropped there.
+pub(crate) struct Owned<T> {
+    process: u32,
+    /// `None` only while it is dropped.
+    value: Option<T>,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: std::process::id(), value: Some(value) }
+    }
+
+    /// The value, unless this process is a fork.
+    pub(crate) fn get(&mut self) -> Option<&mut T> {
+        if self.process == std::process::id() { self.value.as_mut() } else { None }
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+/// An open model, or the place for one.
+pub(crate) struct Opened {
+    /// Taken by whoever embeds.
+    pub(crate) turn: Arc<Turn>,
+    /// `None` until the first call.
+    pub(crate) embedder: Mutex<Option<Embedder>>,
+}
+
+#[derive(Default)]
+struct Process {
+    /// One call at a time uses the processor's cores.
+    cores: Arc<Turn>,
+    /// By their options.
+    opened: HashMap<Vec<OsString>, Weak<Opened>>,
+}
+
+/// Held only together with the interpreter's lock, so that no fork finds it locked.
+static PROCESS: Mutex<Option<Owned<Process>>> = Mutex::new(None);
+
+/// The model of the engines with these options. Engines that run on the processor take turns.
+pub(crate) fn opened(_: Python<'_>, args: &[OsString], device: &str) -> Arc<Opened> {
+    let mut process = lock(&PROCESS);
+    if process.as_mut().and_then(Owned::get).is_none() {
+        *process = Some(Owned::new(Process::default()));
+    }
+    let Some(Process { cores, opened }) = process.as_mut().and_then(Owned::get) else {
+        unreachable!("it belongs to this process");
+    };
+    if let Some(known) = opened.get(args).and_then(Weak::upgrade) {
+        return known;
+    }
+    opened.retain(|_, known| known.strong_count() > 0);
+    let turn = if has_cpu(device) { Arc::clone(cores) } else { Arc::default() };
+    let new = Arc::new(Opened { turn, embedder: Mutex::new(None) });
+    opened.insert(args.to_vec(), Arc::downgrade(&new));
+    new
+}
+
+/// Lets one call through at a time.
+#[derive(Default)]
+pub(crate) struct Turn {
+    is_taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// How often a call that waits looks whether it is cancelled.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+impl Turn {
+    /// Waits for the turn; `None` if cancelled before.
+    pub(crate) fn take(&self, cancel: &Cancel) -> Option<Taken<'_>> {
+        let mut is_taken = lock(&self.is_taken);
+        while *is_taken {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            is_taken =
+                self.ended.wait_timeout(is_taken, INTERVAL).map_or_else(|held| held.into_inner().0, |held| held.0);
+        }
+        *is_taken = true;
+        Some(Taken(self))
+    }
+}
+
+/// The turn, until it is dropped.
+pub(crate) struct Taken<'a>(&'a Turn);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.is_taken) = false;
+        self.0.ended.notify_one();
+    }
+}

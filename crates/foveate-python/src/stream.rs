@@ -1,0 +1,239 @@
+//! Whole jobs as streams of record batches.
+
+use std::ffi::OsString;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use foveate::cli::EmbedCall;
+use foveate::collect::{Collected, MemorySink};
+use foveate::core::lock;
+use foveate::dinov2::OpenOptions;
+use foveate::embed::{Backends, EmbedOptions};
+use foveate::pipeline::{Cancel, Progress};
+use foveate::sink::{Existing, Failure, InputRecord, Published, Rows, RunManifest, SinkError, VectorSink, Watermark};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::batch::{Batch, batch, schema};
+use crate::capsule::{export_schema, export_stream};
+use crate::errors::{chain, failed, usage};
+use crate::process::Owned;
+
+/// How often Python's signal handlers get to run.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Finished batches that wait for the reader.
+const AHEAD: usize = 2;
+
+/// What the job sends: batches, and last the error that ended it.
+type Message = Result<RecordBatch, String>;
+
+/// A job's outcomes as record batches, in the order of its inputs. It stops when it is closed or dropped.
+#[pyclass(frozen, module = "foveate")]
+pub(crate) struct Batches {
+    schema: SchemaRef,
+    /// `None` once it is exhausted, closed, or handed to another library.
+    job: Mutex<Option<Owned<Job>>>,
+}
+
+/// The reader's end of a running job.
+struct Job {
+    batches: Receiver<Message>,
+    cancel: Cancel,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Job {
+    /// Waits for a message without the interpreter's lock, and lets signal handlers run.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let batches = Mutex::new(&mut self.batches);
+        loop {
+            match py.detach(|| lock(&batches).recv_timeout(INTERVAL)) {
+                Ok(message) => return Ok(Some(message)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Batches {
+    /// Starts `foveate embed` with these arguments, without an output.
+    #[new]
+    fn new(py: Python<'_>, args: Vec<OsString>) -> PyResult<Self> {
+        let nothing = OsString::from("--output=nothing.npy");
+        let call = EmbedCall::parse([nothing].into_iter().chain(args).collect()).map_err(usage)?;
+        let (sender, batches) = sync_channel(AHEAD);
+        let mut job = Job { batches, cancel: Cancel::default() };
+        let cancel = job.cancel.clone();
+        let run = move || {
+            if let Err(reason) = run(&call, &sender, &cancel) {
+                let _ = sender.send(Err(reason));
+            }
+        };
+        let started = thread::Builder::new().name("embed".to_owned()).spawn(run);
+        started.map_err(|error| failed(format!("cannot start a thread: {error}")))?;
+        // The first batch is empty and has the schema.
+        let first = job.next(py)?.unwrap_or_else(|| Err("this is a defect: no schema".to_owned()));
+        Ok(Self { schema: first.map_err(failed)?.schema(), job: Mutex::new(Some(Owned::new(job))) })
+    }
+
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let Some(mut owned) = self.take() else { return Ok(None) };
+        let Some(job) = owned.get() else { return Err(foreign()) };
+        let Some(message) = job.next(py)? else { return Ok(None) };
+        let batch = message.map_err(failed)?;
+        *lock(&self.job) = Some(owned);
+        Ok(Some(batch.into()))
+    }
+
+    /// Stops the job. Its remaining batches are lost.
+    fn close(&self) {
+        drop(lock(&self.job).take());
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(&self, _kind: Bound<'_, PyAny>, _error: Bound<'_, PyAny>, _trace: Bound<'_, PyAny>) {
+        self.close();
+    }
+
+    /// The batches' schema as a capsule.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        export_schema(py, &self.schema)
+    }
+
+    /// The remaining batches as a stream; a requested schema is ignored, as the interface permits.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        export_stream(py, Box::new(Reader { schema: Arc::clone(&self.schema), job: self.take() }))
+    }
+}
+
+impl Batches {
+    /// The job, if batches may be left.
+    fn take(&self) -> Option<Owned<Job>> {
+        lock(&self.job).take()
+    }
+}
+
+fn foreign() -> PyErr {
+    failed("this stream belongs to the process that was forked".to_owned())
+}
+
+/// The remaining batches, read by another library.
+struct Reader {
+    schema: SchemaRef,
+    job: Option<Owned<Job>>,
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let message = self.job.as_mut()?.get()?.batches.recv().ok()?;
+        Some(message.map_err(|reason| ArrowError::ExternalError(reason.into())))
+    }
+}
+
+impl RecordBatchReader for Reader {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// Runs the job into `batches`.
+fn run(call: &EmbedCall, batches: &SyncSender<Message>, cancel: &Cancel) -> Result<(), String> {
+    let (listing, backends) = (call.list()?, Arc::new(Backends::compiled()));
+    let options = EmbedOptions { existing: Existing::Overwrite, ..call.options() };
+    let (collected, published) = (MemorySink::default(), Published::default());
+    let sink = Channel { collected, dim: 0, published, batches: batches.clone() };
+    let job = options.prepare_into(Box::new(listing), Box::new(sink), &backends, &OpenOptions::from_env());
+    job.map_err(chain)?.run(cancel, &Progress::default()).map_err(chain)?;
+    Ok(())
+}
+
+/// A sink whose batches another thread takes. If that one is gone, the job is cancelled, and batches are lost.
+struct Channel {
+    collected: MemorySink,
+    dim: usize,
+    /// What was sent so far.
+    published: Published,
+    batches: SyncSender<Message>,
+}
+
+impl VectorSink for Channel {
+    fn begin(&mut self, manifest: &RunManifest, existing: Existing) -> Result<Watermark, SinkError> {
+        self.dim = manifest.dim;
+        let _ = self.batches.send(Ok(RecordBatch::new_empty(schema(self.dim, true))));
+        self.collected.begin(manifest, existing)
+    }
+
+    fn failures(&mut self) -> Result<u64, SinkError> {
+        Ok(0)
+    }
+
+    fn append(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        self.collected.append(rows)
+    }
+
+    fn fail(&mut self, failures: &[Failure]) -> Result<(), SinkError> {
+        self.collected.fail(failures)
+    }
+
+    /// The engine records inputs after their rows and failures.
+    fn record(&mut self, _: &[InputRecord]) -> Result<(), SinkError> {
+        let collected = self.collected.take();
+        self.published.rows += collected.rows.len() as u64;
+        self.published.failures += collected.failures.len() as u64;
+        let _ = self.batches.send(batch_of(self.dim, collected).map_err(|error| error.to_string()));
+        Ok(())
+    }
+
+    fn commit(&mut self, _: Watermark) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Published, SinkError> {
+        Ok(std::mem::take(&mut self.published))
+    }
+}
+
+/// A batch of these outcomes in the order of the source.
+fn batch_of(dim: usize, collected: Collected) -> Result<RecordBatch, ArrowError> {
+    let Collected { rows, failures } = collected;
+    let mut outcomes: Vec<_> = rows.into_iter().map(|row| (row.index, row.id, Ok(row.vector))).collect();
+    outcomes.extend(failures.into_iter().map(|failure| (failure.index, failure.id.clone(), Err(failure))));
+    outcomes.sort_unstable_by_key(|(index, ..)| *index);
+    let (mut ids, mut vectors, mut errors) = (Vec::new(), Vec::with_capacity(outcomes.len() * dim), Vec::new());
+    for (_, id, outcome) in outcomes {
+        ids.push(id);
+        match &outcome {
+            Ok(vector) => vectors.extend_from_slice(vector),
+            Err(_) => vectors.extend(std::iter::repeat_n(f32::NAN, dim)),
+        }
+        errors.push(outcome.err().map(|Failure { stage, reason, .. }| format!("{stage}: {reason}")));
+    }
+    let is_there = errors.iter().map(Option::is_none).collect();
+    batch(dim, vectors, is_there, errors, Some(ids))
+}

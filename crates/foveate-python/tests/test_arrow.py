@@ -1,0 +1,97 @@
+"""Arrow in and out, with every library that speaks the PyCapsule interface."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import foveate
+from conftest import MODEL
+
+
+@pytest.fixture(scope="module")
+def embedder() -> foveate.Embedder:
+    return foveate.Embedder(MODEL)
+
+
+def rows(batch: foveate.Batch) -> list[bytes | None]:
+    column = pa.record_batch(batch).column("embedding")
+    return [None if row is None else np.array(row, np.float32).tobytes() for row in column.to_pylist()]
+
+
+def errors(batch: foveate.Batch) -> list[str | None]:
+    return pa.record_batch(batch).column("error").to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()], ids=str)
+def test_binary_columns(embedder, contents, expected, kind):
+    array = pa.array(contents, kind)
+    assert rows(embedder.embed_arrow(array)) == expected
+    assert rows(embedder.embed_arrow(array[3:7])) == expected[3:7]
+    chunks = pa.chunked_array([array[:5], array[5:5], array[5:]])
+    assert rows(embedder.embed_arrow(chunks)) == expected
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_path_columns(embedder, photos, expected, kind):
+    table = pa.table({"file": pa.array([str(photo) for photo in photos], kind)})
+    assert rows(embedder.embed_arrow(table, image="file")) == expected
+
+
+def test_structs_of_bytes_and_path(embedder, photos, contents, expected):
+    given = [{"bytes": contents[0], "path": "a"}, {"bytes": None, "path": str(photos[1])}, None, {"bytes": b"x", "path": "b"}]
+    array = pa.array(given, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    batch = embedder.embed_arrow(pa.record_batch({"image": array, "n": [1, 2, 3, 4]}))
+    assert rows(batch) == [*expected[:2], None, None]
+    assert errors(batch)[:3] == [None] * 3 and errors(batch)[3].startswith("decode: ")
+    assert rows(embedder.embed_arrow(array)) == rows(batch), "the column alone"
+    with pytest.raises(foveate.ItemError) as raised:
+        foveate.Embedder(MODEL, on_error="raise").embed_arrow(array)
+    assert raised.value.item == "b"
+
+
+def test_nulls_in_are_nulls_out(embedder, contents, expected):
+    batch = embedder.embed_arrow(pa.array([None, contents[0], b"", None], pa.binary()))
+    assert rows(batch) == [None, expected[0], None, None]
+    assert [error is None for error in errors(batch)] == [True, True, False, True]
+    assert pa.record_batch(batch).column("embedding").type == pa.list_(pa.field("item", pa.float32(), False), embedder.dim)
+    assert len(embedder.embed_arrow(pa.array([], pa.binary()))) == 0
+    assert rows(embedder.embed_arrow(pa.nulls(2))) == [None, None]
+
+
+def test_other_columns_are_refused(embedder):
+    with pytest.raises(TypeError, match="Int64"):
+        embedder.embed_arrow(pa.array([1]))
+    with pytest.raises(KeyError, match="picture"):
+        embedder.embed_arrow(pa.table({"picture": [b"x"]}))
+    with pytest.raises(TypeError, match="__arrow_c_stream__"):
+        embedder.embed_arrow([b"x"])
+
+
+def test_polars(embedder, contents, expected):
+    frame = pl.DataFrame({"image": [*contents, None]})
+    assert rows(embedder.embed_arrow(frame)) == [*expected, None]
+    series = embedder.embed_arrow(frame["image"])
+    result = frame.hstack(pl.DataFrame(series))
+    assert result["embedding"].dtype == pl.Array(pl.Float32, embedder.dim)
+    assert result["embedding"].null_count() == 1 and result["error"].null_count() == result.height
+
+
+def test_duckdb(embedder, contents, expected):
+    images = pa.table({"n": range(len(contents)), "image": contents})
+    relation = duckdb.sql("from images order by n desc")
+    vectors = pa.table(embedder.embed_arrow(relation))
+    assert rows(vectors.to_batches()[0]) == expected[::-1]
+    (length, bad), = duckdb.sql("select len(embedding), count(error) from vectors group by 1").fetchall()
+    assert (length, bad) == (embedder.dim, 0)
+
+
+def test_vectors_come_without_a_copy(embedder, contents, expected):
+    batch = embedder.embed_arrow(pa.array(contents, pa.binary()))
+    flat = [pa.record_batch(batch).column("embedding").flatten().to_numpy(zero_copy_only=True) for _ in range(2)]
+    assert flat[0].ctypes.data == flat[1].ctypes.data
+    del batch
+    assert flat[0].reshape(len(contents), -1)[2].tobytes() == expected[2], "the memory outlives the batch"
