@@ -15,7 +15,7 @@ use crate::table::{Table, three};
 const GENERATIONS: usize = 10;
 
 /// Objects in a turn of the reader that finds its own number of requests.
-const MEASURED: usize = 4000;
+const MEASURED: usize = 8000;
 
 struct Task {
     contestant: Rc<RefCell<Contestant>>,

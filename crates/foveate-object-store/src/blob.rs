@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use crate::core::Core;
 use crate::read::Target;
 
-/// Size of the parts of a stream, once it flows.
+/// Size of the parts of a stream.
 const PART: u64 = 8 << 20;
 
-/// Size of the first part; each next one is twice as large.
+/// Size of the first part, which comes sooner.
 const FIRST_PART: u64 = 1 << 20;
 
 /// Parts of one stream in flight.
@@ -99,7 +99,7 @@ impl Parts {
             let mut target = self.target.clone();
             self.coming.push_back(self.core.spawn(async move { target.part(start, len).await }));
             self.next += len;
-            self.size = (self.size * 2).min(PART);
+            self.size = PART;
         }
     }
 }
