@@ -100,11 +100,11 @@ struct Reading {
 impl Reading {
     async fn run(self, mut asks: mpsc::UnboundedReceiver<Asked>) {
         let mut flights = JoinSet::new();
-        while let Some(asked) = asks.recv().await {
+        while let Some(asked) = self.pace.idle(asks.recv()).await {
             let slot = self.pace.slot().await;
             // In order, so that the object to be taken next never lacks memory that later ones hold.
             let units = self.units(asked.object.version.len.unwrap_or(UNKNOWN));
-            let memory = Arc::clone(&self.memory).acquire_many_owned(units).await.ok();
+            let memory = self.pace.idle(Arc::clone(&self.memory).acquire_many_owned(units)).await.ok();
             let flight = Flight {
                 core: Arc::clone(&self.core),
                 pace: Arc::clone(&self.pace),

@@ -1,5 +1,7 @@
 //! How many requests are in flight: as many as make the rate grow.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -83,7 +85,7 @@ struct Window {
     since: Instant,
     objects: usize,
     bytes: u64,
-    /// Completions while all slots were taken.
+    /// Completions while an object waited for a slot.
     full: usize,
     throttled: bool,
 }
@@ -109,6 +111,9 @@ struct State {
 /// Slots for requests in flight.
 pub(crate) struct Pace {
     slots: Arc<Semaphore>,
+    /// Whether something else than slots holds requests back. That slots are free tells nothing: many requests may end
+    /// before the next ones can begin.
+    is_idle: AtomicBool,
     /// `None` if the number is fixed.
     state: Option<Mutex<State>>,
 }
@@ -117,6 +122,7 @@ impl Pace {
     pub(crate) fn new(fixed: Option<usize>) -> Self {
         let state = State { climb: Climb::new(), window: Window::new(0), debt: 0 };
         Self {
+            is_idle: AtomicBool::new(true),
             slots: Arc::new(Semaphore::new(fixed.unwrap_or(FIRST).clamp(1, MOST))),
             state: fixed.is_none().then(|| Mutex::new(state)),
         }
@@ -127,11 +133,19 @@ impl Pace {
         Arc::clone(&self.slots).acquire_owned().await.ok()
     }
 
+    /// Waits for what else a request needs.
+    pub(crate) async fn idle<T>(&self, wait: impl Future<Output = T>) -> T {
+        self.is_idle.store(true, Relaxed);
+        let needed = wait.await;
+        self.is_idle.store(false, Relaxed);
+        needed
+    }
+
     /// Gives a slot back, after a request that brought `bytes`, or none if it failed.
     pub(crate) fn done(&self, slot: Option<OwnedSemaphorePermit>, bytes: Option<u64>) {
         let Some(state) = &self.state else { return };
         let mut state = lock(state);
-        let is_full = self.slots.available_permits() == 0;
+        let is_full = !self.is_idle.load(Relaxed);
         if state.debt > 0 {
             state.debt -= 1;
             slot.into_iter().for_each(OwnedSemaphorePermit::forget);
@@ -216,6 +230,23 @@ mod tests {
             climb.throttled();
         }
         assert_eq!(climb.limit, LEAST);
+    }
+
+    #[tokio::test]
+    async fn the_limit_grows_though_all_requests_end_at_once() {
+        let pace = Pace::new(None);
+        pace.idle(async {}).await;
+        for _ in 0..4 {
+            let mut slots = Vec::new();
+            while pace.slots.available_permits() > 0 {
+                slots.push(pace.slot().await);
+            }
+            tokio::time::sleep(SHORTEST_WINDOW / 2).await;
+            for slot in slots {
+                pace.done(slot, Some(1));
+            }
+        }
+        assert!(pace.slots.available_permits() > FIRST);
     }
 
     #[tokio::test]
