@@ -20,8 +20,8 @@ use crate::{Content, Delivery, FetchError, Item, SourceError};
 /// Containers that are open at once: the one being delivered, and the next.
 const CONTAINERS: usize = 2;
 
-/// Bytes of members that are handed over at once. A container has twice as many in memory: those that are delivered, and
-/// those that are read meanwhile. With much more, each byte would leave the processor's cache before it is decoded.
+/// Bytes of members that are handed over at once. A container has twice as many in memory: those that are delivered,
+/// and those that are read meanwhile. With much more, each byte would leave the processor's cache before it is decoded.
 const HANDFUL: usize = 2 << 20;
 
 /// Records that may be under way at once; what they hold in memory is bounded by their stores and containers.
