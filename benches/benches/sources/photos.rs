@@ -1,6 +1,7 @@
 //! Sets of photos in every kind of input, and all that reads them.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -237,19 +238,16 @@ type Differences = Vec<std::result::Result<Option<f64>, String>>;
 /// makes other pictures.
 fn differences(tasks: &[Task<'_>]) -> Differences {
     let Ok(folder) = tempfile::tempdir() else { return tasks.iter().map(|_| Err("no folder".to_owned())).collect() };
-    let mut first: Option<(&str, Vec<u8>, f64)> = None;
+    let mut first: BTreeMap<&str, (Vec<u8>, f64)> = BTreeMap::new();
     let difference = |task: &Task<'_>| {
         if !task.decodes {
             return Ok(None);
         }
         let pixels = task.pixels(folder.path()).map_err(|error| error.to_string())?;
-        if first.as_ref().is_none_or(|(set, ..)| *set != task.set.name) {
-            first = Some((task.set.name, pixels.clone(), task.mean.get()));
-        }
-        let Some((_, expected, mean)) = &first else { return Ok(None) };
+        let (expected, mean) = first.entry(task.set.name).or_insert_with(|| (pixels.clone(), task.mean.get()));
         let difference = mean_difference(&pixels, expected);
         // NaN must fail this comparison.
-        match difference <= SAME_PICTURES && (task.mean.get() - mean).abs() <= SAME_PICTURES {
+        match difference <= SAME_PICTURES && (task.mean.get() - *mean).abs() <= SAME_PICTURES {
             true => Ok(Some(difference)),
             false => Err(format!("it makes other pictures: {difference:.2} off")),
         }
