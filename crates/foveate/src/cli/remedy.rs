@@ -98,7 +98,9 @@ fn of_sink(error: &SinkError) -> Option<&'static str> {
         SinkError::Unconditional(_) => Some(
             "pass `--store-option conditional-writes=false` to go without, and let one run at a time write to a prefix",
         ),
-        SinkError::Store { .. } => Some("run the same command again then: it continues after the last complete part"),
+        SinkError::Store { .. } => {
+            Some("mend that and run the same command: it continues after the last complete part")
+        }
         SinkError::Damaged { .. } => Some("pass --overwrite to start anew"),
         SinkError::NoSpace { .. } => {
             Some("make room and run the same command again: it continues after the last commit")
