@@ -54,18 +54,8 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
     for &layout in subject.layouts {
         let scratch_of = |name: &str| scratch.join(format!("{layout:?}{name}"));
         let bench = Bench { subject, layout, columns: &[], in_store: false, scratch: scratch_of("") };
-        bench.rows_come_back_in_order();
-        bench.halves_round_to_nearest_even();
-        bench.no_rows_is_a_valid_output();
-        bench.only_failures_are_no_output();
-        bench.bytes_do_not_depend_on_calls();
-        bench.an_interruption_after_any_call_is_made_good();
-        bench.many_interruptions_are_made_good();
-        bench.another_run_is_refused_by_name();
-        bench.existing_outputs_are_respected();
-        bench.misuse_is_an_error();
+        bench.holds_everywhere();
         bench.two_writers_are_one_too_many();
-        bench.shards_share_a_folder();
         bench.impossible_places_are_explained();
         if subject.read_columns.is_some() {
             Bench { columns: &COLUMNS, scratch: scratch_of("-columns"), ..bench }.columns_come_back();
@@ -76,19 +66,9 @@ pub fn run(subject: &Subject<'_>, scratch: &Path) {
 /// Runs the suite with outputs in an object store, which is a folder below `scratch`.
 pub fn run_in_store(subject: &Subject<'_>, scratch: &Path) {
     let bench = Bench { subject, layout: Layout::Folder, columns: &[], in_store: true, scratch: scratch.join("store") };
-    bench.rows_come_back_in_order();
-    bench.halves_round_to_nearest_even();
-    bench.no_rows_is_a_valid_output();
-    bench.only_failures_are_no_output();
-    bench.bytes_do_not_depend_on_calls();
-    bench.an_interruption_after_any_call_is_made_good();
-    bench.many_interruptions_are_made_good();
-    bench.another_run_is_refused_by_name();
-    bench.existing_outputs_are_respected();
-    bench.misuse_is_an_error();
+    bench.holds_everywhere();
     bench.two_writers_do_no_harm();
     bench.a_writer_of_other_bytes_is_refused();
-    bench.shards_share_a_folder();
     bench.requests_may_fail_or_lose_their_answer();
     if subject.read_columns.is_some() {
         Bench { columns: &COLUMNS, scratch: scratch.join("store-columns"), ..bench }.columns_come_back();
@@ -753,6 +733,21 @@ impl Bench<'_> {
             let line = format!("{id},decode,\"broken, \"\"badly\"\" ({index})\",{bytes}\n");
             assert!(text.contains(&line), "{line} is not in {text}");
         }
+    }
+
+    /// What holds for files and for objects in a store.
+    fn holds_everywhere(&self) {
+        self.rows_come_back_in_order();
+        self.halves_round_to_nearest_even();
+        self.no_rows_is_a_valid_output();
+        self.only_failures_are_no_output();
+        self.bytes_do_not_depend_on_calls();
+        self.an_interruption_after_any_call_is_made_good();
+        self.many_interruptions_are_made_good();
+        self.another_run_is_refused_by_name();
+        self.existing_outputs_are_respected();
+        self.misuse_is_an_error();
+        self.shards_share_a_folder();
     }
 
     fn rows_come_back_in_order(&self) {
