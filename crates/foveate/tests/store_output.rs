@@ -365,8 +365,10 @@ fn a_store_that_stops_to_take_parts_stops_the_run() {
         false => Act::Pass,
     };
     let endpoint = proxy(&bucket.server, forbidden);
-    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &endpoint]))
-        .expect_error(1, "AccessDenied); look at the credentials, their rights and the region; run the same");
+    run(bucket.job(30, "s3://bucket/v/").args(["--output-store-option", &endpoint])).expect_error(
+        1,
+        "AccessDenied); look at the credentials, their rights and the region; mend that and run the same command",
+    );
     assert!(bucket.names("v/").contains(&"part-00000.parquet".to_owned()), "what was complete stays");
     let resumed = run(&mut bucket.job(30, "s3://bucket/v/")).expect(0).json();
     assert_eq!(resumed["session"]["resumed"], 8);
