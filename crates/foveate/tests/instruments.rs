@@ -131,6 +131,9 @@ const COMMANDS: [Measuring; 11] = [
 /// The commands of the short form, on every input.
 const SHORT: [&str; 2] = ["profile.csv", "batch_sweep.csv"];
 
+/// What an extrapolation from few photos says on a machine that runs other tests at the same time.
+const TOO_BUSY: &str = "too few, or the machine is too busy";
+
 /// Runs the commands on an input, then a plan and a report of what they wrote.
 fn check(input: &Input, folder: &Path) {
     let out = folder.join("run");
@@ -143,7 +146,8 @@ fn check(input: &Input, folder: &Path) {
         let measured: Vec<Row> = rows(&out, file);
         let ok: Vec<&Row> =
             measured.iter().filter(|row| row.get("status").is_none_or(|status| status == "ok")).collect();
-        assert!(!ok.is_empty() && ok.iter().all(|row| number(row, column) > 0.0), "{words:?}: {measured:?}");
+        let busy = measured.iter().any(|row| row.get("status").is_some_and(|status| status.contains(TOO_BUSY)));
+        assert!((busy || !ok.is_empty()) && ok.iter().all(|row| number(row, column) > 0.0), "{words:?}: {measured:?}");
         assert!(ran.stdout.contains(file), "{words:?}: {}", ran.stdout);
     }
     check_profile(input, &out);
