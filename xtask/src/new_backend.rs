@@ -1,7 +1,7 @@
 //! Follows CONTRIBUTING's steps for adding a backend in a copy of the tree.
 //!
 //! A block of CONTRIBUTING under `<!-- backend: PATH -->` is a new file. A block under `<!-- backend: PATH after TEXT
-//! -->` is inserted after the first line that begins with TEXT.
+//! -->` is inserted after the first line that begins with TEXT. A block under `<!-- backend: sh -->` is run.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{cargo, succeed, target};
+use crate::cargo::{cargo, shell, succeed, target};
 use crate::tidy;
 
 const PACKAGE: &str = "foveate-decode-toy-bmp";
@@ -83,6 +83,9 @@ fn block(section: &str) -> Option<Block<'_>> {
 }
 
 fn apply(copy: &Path, block: &Block<'_>) -> Result<()> {
+    if block.path == "sh" {
+        return succeed(&mut shell(copy, block.text));
+    }
     let path = copy.join(block.path);
     let Some(after) = block.after else {
         fs::create_dir_all(path.parent().unwrap_or(copy))?;

@@ -3,6 +3,7 @@
 pub(crate) mod circles;
 pub(crate) mod layers;
 pub(crate) mod manifests;
+pub(crate) mod packaging;
 pub(crate) mod sources;
 pub(crate) mod texts;
 pub(crate) mod trials;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::rules::{Finding, circles, layers, manifests, sources, texts, trials};
+use crate::rules::{Finding, circles, layers, manifests, packaging, sources, texts, trials};
 use crate::tree::Tree;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
@@ -25,6 +25,9 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("inheritance", manifests::inheritance),
     ("workspace-versions", manifests::workspace_versions),
     ("default-members", manifests::default_members),
+    ("published-metadata", packaging::metadata),
+    ("published-versions", packaging::versions),
+    ("included-files", packaging::included_files),
     ("changelog", texts::changelog),
     ("model-cards", texts::model_cards),
     ("machine-paths", texts::machine_paths),

@@ -98,6 +98,10 @@ impl Package {
             manifest: read_toml(Path::new(manifest_path))?,
         })
     }
+
+    pub(crate) fn is_published(&self) -> bool {
+        self.manifest["package"].get("publish").and_then(toml::Value::as_bool) != Some(false)
+    }
 }
 
 impl Dependency {
@@ -172,7 +176,8 @@ pub(crate) mod fake {
     use super::*;
 
     const INHERITED: &str = "version.workspace = true\nedition.workspace = true\nrust-version.workspace = true\n\
-        license.workspace = true\nrepository.workspace = true\npublish.workspace = true\n";
+        license.workspace = true\nrepository.workspace = true\nexclude.workspace = true\n\
+        keywords = [\"x\"]\ncategories = [\"science\"]\n";
 
     pub(crate) fn tree() -> Tree {
         let mut tree = Tree {
@@ -213,7 +218,9 @@ pub(crate) mod fake {
             manifest: text.parse().unwrap(),
         });
         tree.default_members.push(name.to_owned());
-        add_file(tree, &format!("{dir}/README.md"), "# x\n");
+        for file in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+            add_file(tree, &format!("{dir}/{file}"), "x\n");
+        }
         add_file(tree, &format!("{dir}/src/lib.rs"), "//! What it is.\n");
     }
 

@@ -43,7 +43,7 @@ struct CardFile {
 macro_rules! cards {
     ($($name:literal),* $(,)?) => {
         const CARDS: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../models/", $name, ".toml")))),*];
+            &[$(($name, include_str!(concat!("../models/", $name, ".toml")))),*];
     };
 }
 

@@ -22,7 +22,7 @@ pub(crate) const HEAVY: [&str; 4] =
 /// The fields that every package inherits from the workspace.
 const INHERITED: [&str; 4] = ["version", "edition", "rust-version", "license"];
 
-fn manifest_of(package: &Package) -> String {
+pub(crate) fn manifest_of(package: &Package) -> String {
     format!("{}/Cargo.toml", package.dir)
 }
 
@@ -62,9 +62,10 @@ pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in &tree.packages {
         for table in dependency_tables(&package.manifest) {
-            // A package may depend on itself by path, to turn on one of its own features for its tests.
-            let exempt = |name: &str, value: &Value| from_workspace(value) || name == package.name;
-            for (name, _) in table.iter().filter(|(name, value)| !exempt(name, value)) {
+            // Tests may need the package itself with another feature, or one that is published later. Only by path:
+            // cargo leaves dev-dependencies without a version out of the package.
+            let by_path = |value: &Value| value.get("path").is_some() && value.get("version").is_none();
+            for (name, _) in table.iter().filter(|(_, value)| !from_workspace(value) && !by_path(value)) {
                 let message =
                     format!("put {name}'s version into [workspace.dependencies] and say `{name}.workspace = true`");
                 findings.push(Finding::new(manifest_of(package), message));
@@ -74,7 +75,7 @@ pub(crate) fn workspace_versions(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn from_workspace(value: &Value) -> bool {
+pub(crate) fn from_workspace(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 

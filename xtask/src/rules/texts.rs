@@ -4,6 +4,9 @@ use crate::lex::line;
 use crate::rules::Finding;
 use crate::tree::Tree;
 
+/// The folder of the model cards.
+const CARDS: &str = "crates/foveate-dinov2/models/";
+
 /// The changelog has a section for unreleased changes.
 pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
     let has_section = tree.file("CHANGELOG.md").is_some_and(|file| file.text.contains("\n## [Unreleased]"));
@@ -12,7 +15,7 @@ pub(crate) fn changelog(tree: &Tree) -> Vec<Finding> {
 
 /// Model cards are TOML tables with a repository, a revision and a dimension.
 pub(crate) fn model_cards(tree: &Tree) -> Vec<Finding> {
-    let cards = tree.files.iter().filter(|file| file.path.starts_with("models/") && file.path.ends_with(".toml"));
+    let cards = tree.files.iter().filter(|file| file.path.starts_with(CARDS) && file.path.ends_with(".toml"));
     cards.filter_map(|card| check_card(&card.text).err().map(|problem| Finding::new(&card.path, problem))).collect()
 }
 
@@ -146,7 +149,7 @@ mod tests {
             ("repository = \"a/b\"\nrevision = \"main\"\ndimension = 0", "needs a positive `dimension`"),
         ] {
             let mut tree = fake::tree();
-            add_file(&mut tree, "models/x.toml", card);
+            add_file(&mut tree, &format!("{CARDS}x.toml"), card);
             assert_finds(model_cards, &tree, expected);
         }
     }
