@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::cargo::{cargo, forget_package, shell, succeed};
+use crate::package::{self, Verify};
 use crate::{bench_matrix, clock, examples, faults, kernels, new_backend, readme, selection, setup, tidy, wheel};
 
 #[derive(clap::Args)]
@@ -59,7 +60,7 @@ struct Ci<'a> {
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// Cheap and informative steps first. `matrix` uses what `test` builds.
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 20] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -71,6 +72,12 @@ const STEPS: [Step; 18] = [
         run: features,
     },
     Step { name: "doc", about: "documentation without warnings", when: When::Always, run: doc },
+    Step {
+        name: "package",
+        about: "every published crate as its registry would get it",
+        when: When::Always,
+        run: package_step,
+    },
     Step {
         name: "quickstart",
         about: "the README's first command, its output verified",
@@ -122,6 +129,7 @@ const STEPS: [Step; 18] = [
         when: When::Full,
         run: unchecked,
     },
+    Step { name: "release", about: "the dry run of a release", when: When::Full, run: release },
     Step {
         name: "candle-cuda",
         about: "candle's CUDA backend builds, starts without a GPU and says so",
@@ -248,6 +256,16 @@ fn doc(ci: Ci<'_>) -> Result<Outcome> {
     let mut command = cargo(ci.root);
     command.args(["doc", "--release", "--no-deps"]).args(selection::everything(ci.root)?);
     done(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn package_step(ci: Ci<'_>) -> Result<Outcome> {
+    let verify = if ci.full && setup::is_done(ci.root) { Verify::Yes } else { Verify::No };
+    package::run(ci.root, verify).map(|_| Outcome::Done)
+}
+
+fn release(ci: Ci<'_>) -> Result<Outcome> {
+    let somebody = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
+    done(shell(ci.root, "cargo xtask release 9.9.9").envs(somebody.map(|name| (name, "ci@example.invalid"))))
 }
 
 fn quickstart(ci: Ci<'_>) -> Result<Outcome> {

@@ -15,7 +15,9 @@ mod kernels;
 mod lex;
 mod modules;
 mod new_backend;
+mod package;
 mod readme;
+mod release;
 mod report;
 mod rules;
 mod selection;
@@ -82,8 +84,11 @@ enum Chore {
     #[command(after_help = examples(&["report --photos photos/"]))]
     Report(report::Args),
     /// Build the Python wheel into target/wheels/
-    #[command(after_help = examples(&["wheel --test"]))]
+    #[command(after_help = examples(&["wheel --test", "wheel --portable"]))]
     Wheel(wheel::Args),
+    /// Prepare a release, and publish it only with --execute
+    #[command(after_help = examples(&["release 0.2.0"]))]
+    Release(release::Args),
     /// Make tests/fixtures and examples/photos anew from ../shared/data (needs numpy and Pillow 13)
     #[command(after_help = EXIT_CODES)]
     Goldens {
@@ -116,6 +121,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
         Chore::GpuBundle(args) => gpu_bundle::run(root, args),
         Chore::Report(args) => report::run(root, args),
         Chore::Wheel(args) => wheel::run(root, args),
+        Chore::Release(args) => release::run(root, args),
         Chore::Goldens { args } => {
             succeed(Command::new("python3").current_dir(root).arg("tests/fixtures/make.py").args(args))
         }

@@ -11,6 +11,10 @@ use crate::cargo::{forget_package, succeed, target};
 use crate::readme;
 
 const MATURIN: &str = "maturin==1.16.0";
+/// A linker that knows the symbols of every glibc.
+const ZIG: &str = "ziglang==0.17.1";
+/// Systems that portable wheels run on: glibc 2.28 or newer, so RHEL 8, Debian 10, Ubuntu 20.04 and later.
+const MANYLINUX: &str = "manylinux_2_28";
 /// What the tests import.
 const TEST_PACKAGES: [&str; 6] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow"];
 /// Largest wheel, in bytes.
@@ -21,6 +25,9 @@ pub(crate) struct Args {
     /// Test the wheel in a fresh virtual environment: pytest, mypy, the README's lines
     #[arg(long)]
     test: bool,
+    /// Link for older systems, as releases are: manylinux_2_28. All dependencies are built anew
+    #[arg(long)]
+    portable: bool,
     /// Interpreters of the tests [default: $PYTHON, or python3]
     #[arg(long, value_name = "PROGRAM")]
     python: Vec<PathBuf>,
@@ -29,14 +36,18 @@ pub(crate) struct Args {
 impl Args {
     /// Builds and tests with the default interpreter.
     pub(crate) fn tested() -> Self {
-        Self { test: true, python: Vec::new() }
+        Self { test: true, portable: false, python: Vec::new() }
     }
 }
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    let default = || PathBuf::from(std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()));
-    let pythons = if args.python.is_empty() { vec![default()] } else { args.python.clone() };
-    let wheel = build(root, &pythons[0])?;
+    let pythons = if args.python.is_empty() { vec![default_python()] } else { args.python.clone() };
+    // The only wheel of the folder.
+    let wheels = target(root).join("wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels)?;
+    }
+    let wheel = if args.portable { portable } else { native }(root, &pythons[0], &wheels)?;
     for python in pythons.iter().filter(|_| args.test) {
         test(root, python, &wheel)?;
     }
@@ -49,21 +60,57 @@ pub(crate) fn missing() -> Option<&'static str> {
     (!python.is_ok_and(|status| status.success())).then_some("python3 with venv and pip is missing")
 }
 
-/// Builds the only wheel of target/wheels.
-fn build(root: &Path, python: &Path) -> Result<PathBuf> {
-    let wheels = target(root).join("wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
-    }
-    let tools = environment(root, python, "tools", [MATURIN.into()])?;
+pub(crate) fn default_python() -> PathBuf {
+    std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()).into()
+}
+
+/// Builds a wheel for systems like this one into a folder. It shares dependencies with other builds.
+fn native(root: &Path, python: &Path, wheels: &Path) -> Result<PathBuf> {
+    let mut maturin = maturin(root, &environment(root, python, "tools", [MATURIN.into()])?, wheels);
+    succeed(maturin.args(["--compatibility", "pypi"]))?;
+    checked(wheels)
+}
+
+/// Builds a wheel for older systems into a folder. Maturin fails if it needs a newer symbol than they have.
+pub(crate) fn portable(root: &Path, python: &Path, wheels: &Path) -> Result<PathBuf> {
+    let tools = environment(root, python, "portable", [MATURIN, ZIG].map(OsString::from))?;
+    let mut maturin = maturin(root, &tools, wheels);
+    maturin.args(["--zig", "--compatibility", MANYLINUX]).env("RUSTFLAGS", remapped(root)?);
+    // Zig is a program of this environment's Python.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = [tools.join("bin")].into_iter().chain(std::env::split_paths(&path));
+    succeed(maturin.env("PATH", std::env::join_paths(path)?))?;
+    checked(wheels)
+}
+
+fn maturin(root: &Path, tools: &Path, wheels: &Path) -> Command {
     let mut maturin = Command::new(tools.join("bin/maturin"));
     forget_package(maturin.current_dir(root.join("crates/foveate-python")));
-    succeed(maturin.args(["build", "--release", "--locked", "--compatibility", "pypi", "--out"]).arg(&wheels))?;
-    let wheel = fs::read_dir(&wheels)?.next().context("maturin has built no wheel")??;
-    let bytes = wheel.metadata()?.len();
-    println!("{}: {:.1} MB", wheel.file_name().display(), bytes as f64 / 1e6);
+    maturin.args(["build", "--release", "--locked", "--out"]).arg(wheels);
+    maturin
+}
+
+/// Flags of the compiler that keep this machine's paths out of panic messages. They replace those of
+/// `.cargo/native.toml`, which hold a path of libtorch.
+fn remapped(root: &Path) -> Result<OsString> {
+    let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo = cargo.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("no home folder is known")?;
+    let mut flags = OsString::new();
+    for (from, to) in [(cargo.as_path(), "/cargo"), (root, "/foveate")] {
+        flags.push(format!("--remap-path-prefix={}={to} ", from.display()));
+    }
+    Ok(flags)
+}
+
+/// The wheel of a folder, if it is small enough.
+fn checked(wheels: &Path) -> Result<PathBuf> {
+    let mut files = fs::read_dir(wheels)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let wheel = files.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    let wheel = wheel.context("maturin has built no wheel")?;
+    let bytes = fs::metadata(&wheel)?.len();
+    println!("{}: {:.1} MB", wheel.display(), bytes as f64 / 1e6);
     ensure!(bytes <= MAX_BYTES, "the wheel is larger than {} MB", MAX_BYTES / 1_000_000);
-    Ok(wheel.path())
+    Ok(wheel)
 }
 
 /// Tests the installed wheel, not the source tree.
@@ -80,7 +127,7 @@ fn test(root: &Path, python: &Path, wheel: &Path) -> Result<()> {
 }
 
 /// Makes a virtual environment anew, with `packages`.
-fn environment(
+pub(crate) fn environment(
     root: &Path,
     python: &Path,
     name: &str,

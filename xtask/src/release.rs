@@ -1,0 +1,268 @@
+//! `cargo xtask release VERSION`: prepares a release in a clone of the repository, and says how to publish it.
+//!
+//! The clone gets a commit with the version and the changelog, a tag, and everything that is built from this commit.
+//! `--execute` brings commit and tag into this repository and publishes; until then, nothing outside of the target
+//! folder is touched.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{cargo, succeed, target};
+use crate::package::{self, Verify};
+use crate::tree::Tree;
+use crate::wheel;
+
+/// Uploads wheels, and checks how PyPI will show them.
+const TWINE: &str = "twine==6.2.0";
+/// What each registry's token is called by the program that publishes there.
+const TOKENS: [&str; 2] = ["CARGO_REGISTRY_TOKEN", "TWINE_PASSWORD"];
+const UNRELEASED: &str = "## [Unreleased]\n";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// MAJOR.MINOR.PATCH
+    #[arg(value_parser = parse_version)]
+    version: String,
+    /// Publish, with the owner's tokens in CARGO_REGISTRY_TOKEN and TWINE_PASSWORD
+    #[arg(long)]
+    execute: bool,
+    /// A wheel of this version that another machine built; repeat it for more [default: build one for this system]
+    #[arg(long, value_name = "FILE")]
+    wheel: Vec<PathBuf>,
+}
+
+fn parse_version(text: &str) -> Result<String, String> {
+    let numbers: Vec<_> = text.split('.').map(str::parse::<u32>).collect();
+    match numbers.len() == 3 && numbers.iter().all(Result::is_ok) {
+        true => Ok(text.to_owned()),
+        false => Err("a version is MAJOR.MINOR.PATCH, such as 0.2.0".to_owned()),
+    }
+}
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    if args.execute {
+        let missing: Vec<_> = TOKENS.into_iter().filter(|name| std::env::var_os(name).is_none()).collect();
+        ensure!(missing.is_empty(), "publishing needs the owner's tokens: set {}", missing.join(" and "));
+    }
+    let changes = git(root, &["status", "--porcelain", "--untracked-files=no"])?;
+    ensure!(changes.is_empty() || !args.execute, "commit these changes first, or undo them:\n{changes}");
+    let release = Release::new(root, &args.version)?;
+    release.commit()?;
+    let wheels = release.artifacts(&args.wheel)?;
+    println!("\nTo publish:");
+    for command in release.commands(&wheels)? {
+        println!("{}", shown(&command));
+        if args.execute {
+            succeed(Command::new(&command[0]).current_dir(root).args(&command[1..]))?;
+        }
+    }
+    println!("git push --follow-tags");
+    match args.execute {
+        true => println!("\nPublished, but for the last command, which is yours."),
+        false => {
+            println!("\nNothing was published: this was a dry run. --execute runs the commands, but for the last one.")
+        }
+    }
+    Ok(())
+}
+
+struct Release<'a> {
+    version: &'a str,
+    /// What is published.
+    folder: PathBuf,
+    /// The clone.
+    source: PathBuf,
+    twine: PathBuf,
+}
+
+impl<'a> Release<'a> {
+    fn new(root: &Path, version: &'a str) -> Result<Self> {
+        let tagged = !git(root, &["tag", "--list", &format!("v{version}")])?.is_empty();
+        ensure!(!tagged, "there is a tag v{version} already; choose the next version");
+        let folder = target(root).join(format!("release-{version}"));
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        let source = folder.join("source");
+        git(root, &["clone", "--quiet", ".", text(&source)?])?;
+        let tools = wheel::environment(root, &wheel::default_python(), "release", [TWINE.into()])?;
+        Ok(Self { version, folder, source, twine: tools.join("bin/twine") })
+    }
+
+    /// Commits and tags the version and the changelog.
+    fn commit(&self) -> Result<()> {
+        let old = package::version(&Tree::load(&self.source)?)?.to_owned();
+        self.edit("Cargo.toml", |manifest| bump(manifest, &old, self.version))?;
+        let date = output(Command::new("date").arg("+%Y-%m-%d"))?;
+        self.edit("CHANGELOG.md", |changelog| released(changelog, self.version, date.trim()))?;
+        // Cargo writes the versions into the lock files.
+        for folder in [self.source.clone(), self.source.join("fuzz")] {
+            output(cargo(&folder).args(["metadata", "--format-version", "1"]))?;
+        }
+        println!("{}", git(&self.source, &["diff", "--stat"])?);
+        let (message, tag) = (format!("release: {}", self.version), format!("v{}", self.version));
+        git(&self.source, &["commit", "--quiet", "--all", "--message", &message])?;
+        git(&self.source, &["tag", "--annotate", &tag, "--message", &message])?;
+        Ok(())
+    }
+
+    fn edit(&self, name: &str, change: impl FnOnce(&str) -> Result<String>) -> Result<()> {
+        let path = self.source.join(name);
+        let text = fs::read_to_string(&path)?;
+        fs::write(&path, change(&text).with_context(|| name.to_owned())?)?;
+        Ok(())
+    }
+
+    /// Builds wheels, packages, the wheels' bills of materials and the checksums. Returns the wheels.
+    fn artifacts(&self, built: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        for archive in package::run(&self.source, Verify::No)? {
+            self.take(&archive)?;
+        }
+        let python = wheel::default_python();
+        let built = match built {
+            [] => vec![wheel::portable(&self.source, &python, &self.folder)?],
+            built => built.iter().map(|wheel| self.take(wheel)).collect::<Result<_>>()?,
+        };
+        let of_version = format!("foveate-{}-", self.version);
+        for wheel in &built {
+            let name = name(wheel)?;
+            ensure!(name.starts_with(&of_version), "{name} is no wheel of version {}", self.version);
+        }
+        succeed(Command::new(&self.twine).args(["check", "--strict"]).args(&built))?;
+        const MATERIALS: &str = "import pathlib, sys, zipfile
+for wheel in map(pathlib.Path, sys.argv[1:]):
+    with zipfile.ZipFile(wheel) as archive:
+        bill, = (name for name in archive.namelist() if name.endswith('.cyclonedx.json'))
+        wheel.with_suffix('.cyclonedx.json').write_bytes(archive.read(bill))";
+        succeed(Command::new(&python).args(["-c", MATERIALS]).args(&built))?;
+        const SUMS: &str = "sha256sum *.crate *.whl *.json > SHA256SUMS && cat SHA256SUMS";
+        succeed(Command::new("sh").current_dir(&self.folder).args(["-c", SUMS]))?;
+        Ok(built)
+    }
+
+    /// Copies a file into the release's folder.
+    fn take(&self, file: &Path) -> Result<PathBuf> {
+        let to = self.folder.join(name(file)?);
+        fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
+        Ok(to)
+    }
+
+    /// What publishes the release, to be run in the repository.
+    fn commands(&self, wheels: &[PathBuf]) -> Result<Vec<Vec<OsString>>> {
+        let words = |line: &[&str]| -> Vec<OsString> { line.iter().map(OsString::from).collect() };
+        let pull = words(&["git", "pull", "--ff-only", "--tags", text(&self.source)?, "HEAD"]);
+        // `cargo xtask ci --full` has built each crate from its package.
+        let mut publish = words(&["cargo", "publish", "--locked", "--no-verify", "--manifest-path"]);
+        publish.push(self.source.join("Cargo.toml").into());
+        publish.extend(package::selection(&Tree::load(&self.source)?));
+        let mut upload = vec![self.twine.clone().into_os_string()];
+        upload.extend(words(&["upload", "--username", "__token__"]));
+        upload.extend(wheels.iter().map(OsString::from));
+        Ok(vec![pull, publish, upload])
+    }
+}
+
+/// The root manifest with another version, at the workspace and wherever it names a package of ours.
+fn bump(manifest: &str, old: &str, new: &str) -> Result<String> {
+    let [old, new] = [old, new].map(|version| format!("version = \"{version}\""));
+    let (before, after) = manifest.split_once(&format!("\n{old}\n")).context("no line has the workspace's version")?;
+    let ours = |line: &str| match line.starts_with("foveate") {
+        true => line.replace(&old, &new),
+        false => line.to_owned(),
+    };
+    let lines: Vec<_> = after.lines().map(ours).collect();
+    Ok(format!("{before}\n{new}\n{}\n", lines.join("\n")))
+}
+
+/// The changelog with the unreleased changes under a version.
+fn released(changelog: &str, version: &str, date: &str) -> Result<String> {
+    let (before, after) = changelog.split_once(UNRELEASED).context("there is no section `## [Unreleased]`")?;
+    let changes = after.split("\n## ").next().unwrap_or_default();
+    ensure!(!changes.trim().is_empty(), "nothing is under `## [Unreleased]`; say there what is new");
+    Ok(format!("{before}{UNRELEASED}\n## [{version}] - {date}\n{after}"))
+}
+
+/// Runs git and returns its output.
+fn git(folder: &Path, args: &[&str]) -> Result<String> {
+    output(Command::new("git").current_dir(folder).args(args))
+}
+
+/// Runs a program and returns its output.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    ensure!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+fn name(file: &Path) -> Result<&str> {
+    text(Path::new(file.file_name().with_context(|| format!("{} is no file", file.display()))?))
+}
+
+/// A command line for a shell.
+fn shown(command: &[OsString]) -> String {
+    let quote = |word: &OsString| match word.to_string_lossy() {
+        word if word.contains(|c: char| c.is_whitespace() || "'\"$".contains(c)) => format!("'{word}'"),
+        word => word.into_owned(),
+    };
+    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_this_workspace_can_be_raised() {
+        let root = crate::cargo::root();
+        let mut tree = Tree::load(&root).unwrap();
+        let old = package::version(&tree).unwrap().to_owned();
+        let raised = bump(&fs::read_to_string(root.join("Cargo.toml")).unwrap(), &old, "9.8.7").unwrap();
+        tree.manifest = raised.parse().unwrap();
+        assert_eq!(package::version(&tree).unwrap(), "9.8.7");
+        let findings = crate::rules::packaging::versions(&tree);
+        assert!(findings.is_empty(), "{findings:?}");
+        assert!(bump(&raised, &old, "1.0.0").is_err());
+    }
+
+    #[test]
+    fn versions_of_others_stay() {
+        let manifest = "[workspace.package]\nversion = \"0.1.0\"\n[workspace.dependencies]\n\
+            foveate-core = { version = \"0.1.0\" }\nother = { version = \"0.1.0\" }\n";
+        let raised = bump(manifest, "0.1.0", "0.2.0").unwrap();
+        assert_eq!(raised.matches("0.2.0").count(), 2);
+        assert!(raised.ends_with("other = { version = \"0.1.0\" }\n"));
+    }
+
+    #[test]
+    fn unreleased_changes_go_under_the_version() {
+        let changelog = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- x\n\n## [0.1.0] - 2026-01-01\n";
+        let new = released(changelog, "0.2.0", "2026-02-02").unwrap();
+        let start = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-02-02\n\n### Added\n\n- x\n\n## [0.1.0]";
+        assert!(new.starts_with(start), "{new}");
+        assert!(released(&new, "0.3.0", "2026-03-03").unwrap_err().to_string().contains("say there what is new"));
+        assert!(released("# Changelog\n", "0.3.0", "2026-03-03").is_err());
+    }
+
+    #[test]
+    fn versions_are_three_numbers() {
+        assert_eq!(parse_version("0.2.0").unwrap(), "0.2.0");
+        for wrong in ["0.2", "v0.2.0", "0.2.0-rc.1", ""] {
+            assert!(parse_version(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        let command = ["twine", "upload", "/a b/c.whl"].map(OsString::from);
+        assert_eq!(shown(&command), "twine upload '/a b/c.whl'");
+    }
+}
