@@ -50,6 +50,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     let changes = git(root, &["status", "--porcelain", "--untracked-files=no"])?;
     ensure!(changes.is_empty() || !args.execute, "commit these changes first, or undo them:\n{changes}");
+    args.wheel.iter().try_for_each(|wheel| check_name(wheel, &args.version))?;
     let release = Release::new(root, &args.version)?;
     release.commit()?;
     let wheels = release.artifacts(&args.wheel)?;
@@ -128,11 +129,6 @@ impl<'a> Release<'a> {
             [] => vec![wheel::portable(&self.source, &python, &self.folder)?],
             built => built.iter().map(|wheel| self.take(wheel)).collect::<Result<_>>()?,
         };
-        let of_version = format!("foveate-{}-", self.version);
-        for wheel in &built {
-            let name = name(wheel)?;
-            ensure!(name.starts_with(&of_version), "{name} is no wheel of version {}", self.version);
-        }
         succeed(Command::new(&self.twine).args(["check", "--strict"]).args(&built))?;
         const MATERIALS: &str = "import pathlib, sys, zipfile
 for wheel in map(pathlib.Path, sys.argv[1:]):
@@ -185,6 +181,15 @@ fn released(changelog: &str, version: &str, date: &str) -> Result<String> {
     let changes = after.split("\n## ").next().unwrap_or_default();
     ensure!(!changes.trim().is_empty(), "nothing is under `## [Unreleased]`; say there what is new");
     Ok(format!("{before}{UNRELEASED}\n## [{version}] - {date}\n{after}"))
+}
+
+/// Whether a wheel is there and of the version, by its name.
+fn check_name(wheel: &Path, version: &str) -> Result<()> {
+    ensure!(wheel.is_file(), "there is no wheel {}", wheel.display());
+    let name = name(wheel)?;
+    let of_version = name.starts_with(&format!("foveate-{version}-")) && name.ends_with(".whl");
+    ensure!(of_version, "{name} is no wheel of version {version}; build it from the release's commit");
+    Ok(())
 }
 
 /// Runs git and returns its output.
@@ -258,6 +263,18 @@ mod tests {
         for wrong in ["0.2", "v0.2.0", "0.2.0-rc.1", ""] {
             assert!(parse_version(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn wheels_of_other_versions_are_refused() {
+        let wheel = std::env::temp_dir().join(format!("foveate-0.{}.0-cp310-abi3-any.whl", std::process::id()));
+        let version = format!("0.{}.0", std::process::id());
+        assert!(check_name(&wheel, &version).unwrap_err().to_string().starts_with("there is no wheel"));
+        fs::write(&wheel, b"").unwrap();
+        let checked = [&version, "0.1.0"].map(|version| check_name(&wheel, version));
+        fs::remove_file(&wheel).unwrap();
+        assert!(checked[0].is_ok());
+        assert!(checked[1].as_ref().unwrap_err().to_string().contains("is no wheel of version 0.1.0"));
     }
 
     #[test]

@@ -71,8 +71,12 @@ fn native(root: &Path, python: &Path, wheels: &Path) -> Result<PathBuf> {
     checked(wheels)
 }
 
-/// Builds a wheel for older systems into a folder. Maturin fails if it needs a newer symbol than they have.
+/// Builds a wheel for older systems into a folder. Maturin fails if it needs a newer symbol than they have. Only Linux
+/// has a C library that differs so.
 pub(crate) fn portable(root: &Path, python: &Path, wheels: &Path) -> Result<PathBuf> {
+    if !cfg!(target_os = "linux") {
+        return native(root, python, wheels);
+    }
     let tools = environment(root, python, "portable", [MATURIN, ZIG].map(OsString::from))?;
     let mut maturin = maturin(root, &tools, wheels);
     maturin.args(["--zig", "--compatibility", MANYLINUX]).env("RUSTFLAGS", remapped(root)?);
