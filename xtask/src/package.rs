@@ -24,8 +24,9 @@ pub(crate) enum Verify {
 pub(crate) fn run(root: &Path, verify: Verify) -> Result<Vec<PathBuf>> {
     let tree = Tree::load(root)?;
     let mut command = cargo(root);
-    // Its warnings say that tests are left out, which `exclude` asks for.
-    command.args(["package", "--quiet", "--locked", "--allow-dirty"]).args(selection(&tree));
+    // Its warnings say that tests are left out, which `exclude` asks for. Offline, because earlier commands fetched the
+    // index; to ask for it once more takes a minute.
+    command.args(["package", "--quiet", "--locked", "--offline", "--allow-dirty"]).args(selection(&tree));
     if verify == Verify::No {
         command.arg("--no-verify");
     }
