@@ -13,6 +13,8 @@ use crate::readme;
 const MATURIN: &str = "maturin==1.16.0";
 /// A linker that knows the symbols of every glibc.
 const ZIG: &str = "ziglang==0.17.1";
+/// Unpacks and packs wheels, checksums included.
+const WHEEL: &str = "wheel==0.48.0";
 /// Systems that portable wheels run on: glibc 2.28 or newer, so RHEL 8, Debian 10, Ubuntu 20.04 and later.
 const MANYLINUX: &str = "manylinux_2_28";
 /// What the tests import.
@@ -77,14 +79,31 @@ pub(crate) fn portable(root: &Path, python: &Path, wheels: &Path) -> Result<Path
     if !cfg!(target_os = "linux") {
         return native(root, python, wheels);
     }
-    let tools = environment(root, python, "portable", [MATURIN, ZIG].map(OsString::from))?;
+    let tools = environment(root, python, "portable", [MATURIN, ZIG, WHEEL].map(OsString::from))?;
     let mut maturin = maturin(root, &tools, wheels);
     maturin.args(["--zig", "--compatibility", MANYLINUX]).env("RUSTFLAGS", remapped(root)?);
     // Zig is a program of this environment's Python.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = [tools.join("bin")].into_iter().chain(std::env::split_paths(&path));
     succeed(maturin.env("PATH", std::env::join_paths(path)?))?;
-    checked(wheels)
+    let wheel = checked(wheels)?;
+    forget_root(root, &tools.join("bin/wheel"), &wheel)?;
+    Ok(wheel)
+}
+
+/// Takes this machine's path out of a wheel's bill of materials, which names our crates by their folders.
+fn forget_root(root: &Path, program: &Path, wheel: &Path) -> Result<()> {
+    let folder = wheel.with_extension("unpacked");
+    succeed(Command::new(program).arg("unpack").arg("--dest").arg(&folder).arg(wheel))?;
+    let package = fs::read_dir(&folder)?.next().context("the wheel is empty")??;
+    let bills = format!("{}.dist-info/sboms", package.file_name().display());
+    for bill in fs::read_dir(package.path().join(bills))? {
+        let bill = bill?.path();
+        let root = format!("{}/", root.canonicalize()?.display());
+        fs::write(&bill, fs::read_to_string(&bill)?.replace(&root, ""))?;
+    }
+    succeed(Command::new(program).arg("pack").arg("--dest-dir").arg(folder.with_file_name("")).arg(package.path()))?;
+    Ok(fs::remove_dir_all(folder)?)
 }
 
 fn maturin(root: &Path, tools: &Path, wheels: &Path) -> Command {
