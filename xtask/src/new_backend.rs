@@ -58,8 +58,8 @@ fn copy_tree(root: &Path, copy: &Path) -> Result<()> {
     for path in crate::tree::paths(root)? {
         let to = copy.join(&path);
         fs::create_dir_all(to.parent().unwrap_or(copy))?;
-        // Files that are deleted but not committed yet are skipped.
-        if root.join(&path).exists() {
+        // Files that are deleted but not committed yet are skipped, and so are links to folders.
+        if root.join(&path).is_file() {
             fs::copy(root.join(&path), to)?;
         }
     }
