@@ -7,6 +7,7 @@ mod device;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use foveate_core::{BatchMemory, PixelBatch, Size, VectorBuf, error_chain};
@@ -150,6 +151,24 @@ fn an_error_takes_what_is_in_hand_and_leaves_a_lane_that_works() {
     let landed = lane.collect().unwrap().unwrap();
     assert_eq!(landed.tag, 11, "what was abandoned does not come back");
     check(&landed, &[7]);
+}
+
+#[test]
+fn a_dropped_lane_leaves_nothing_on_the_device() {
+    let collected = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&collected);
+    let device = Device::new((INPUT, DIM, 4), move |batch, out| {
+        out.reset(batch.images, DIM);
+        count.fetch_add(1, Relaxed);
+        Ok(())
+    });
+    let mut lane = Lane::new(Box::new(device), Normalize::Off);
+    for tag in 0..2 {
+        lane.submit(memory(4, &[1]), 1, VectorBuf::new(), tag).unwrap();
+    }
+    assert_eq!(collected.load(Relaxed), 0, "both are under way");
+    drop(lane);
+    assert_eq!(collected.load(Relaxed), 2);
 }
 
 #[test]
