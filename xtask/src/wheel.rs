@@ -19,6 +19,9 @@ const WHEEL: &str = "wheel==0.48.0";
 const MANYLINUX: &str = "manylinux_2_28";
 /// What the tests import.
 const TEST_PACKAGES: [&str; 6] = ["pytest", "mypy", "pyarrow", "polars", "duckdb", "pillow"];
+/// What the tests of engines import, in the long form: the wheel's extras, and these. They take minutes and 2 GB.
+const EXTRAS: &str = "[daft,lancedb,ray,spark]";
+const ENGINE_PACKAGES: [&str; 2] = ["datasets", "webdataset"];
 /// Largest wheel, in bytes.
 const MAX_BYTES: u64 = 25_000_000;
 
@@ -138,7 +141,11 @@ fn checked(wheels: &Path) -> Result<PathBuf> {
 
 /// Tests the installed wheel, not the source tree.
 fn test(root: &Path, python: &Path, wheel: &Path) -> Result<()> {
-    let packages = TEST_PACKAGES.into_iter().map(OsString::from).chain([wheel.into()]);
+    let is_full = std::env::var_os("FOVEATE_TESTS").is_some_and(|form| form == "full");
+    let (extras, engines) = if is_full { (EXTRAS, &ENGINE_PACKAGES[..]) } else { ("", &[][..]) };
+    let mut with_extras = wheel.as_os_str().to_owned();
+    with_extras.push(extras);
+    let packages = TEST_PACKAGES.iter().chain(engines).map(OsString::from).chain([with_extras]);
     let bin = environment(root, python, "test", packages)?.join("bin");
     let tests = root.join("crates/foveate-python/tests");
     succeed(Command::new(bin.join("mypy")).current_dir(&tests).args(["--strict", "--no-incremental", "sample.py"]))?;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +19,15 @@ MODEL = str(ROOT / "tests/fixtures/models/tiny")
 PROGRAM = str(Path(sys.executable).with_name("foveate"))
 
 Vector = bytes
+
+
+def needs(*modules: str) -> None:
+    """Skip a file of tests without these modules. In the long form they are there, and a missing one is an error."""
+    for module in modules:
+        if os.environ.get("FOVEATE_TESTS") == "full":
+            importlib.import_module(module)
+        else:
+            pytest.importorskip(module, reason=f"{module} is missing; FOVEATE_TESTS=full installs it")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,10 @@ count: int = len(batch) + embedder.dim
 for part in foveate.embed_files("photos/", model="facebook/dinov2-small", shard="0/8"):
     count += part.num_rows
 report: dict[str, object] = foveate.embed(["a", Path("b")], output="v.parquet", progress=lambda done, of, bad: None)
+costs: dict[str, object] = foveate.plan(images="10M", sample_bytes="300K", cpu_ms=4.4, overhead_ms=5, item_ms=0.03)
+stages: object = foveate.profile("photos/", n=8)["profile"]
+on_spark = foveate.spark.embedder(foveate.spark.File("model"), image="content", threads=2)
+on_ray = foveate.ray.Embedder("model", image="bytes", max_pixels="200M")
 try:
     embedder.embed(["missing.jpg"])
 except foveate.ItemError as error:

@@ -80,6 +80,17 @@ def test_polars(embedder, contents, expected):
     assert result["embedding"].null_count() == 1 and result["error"].null_count() == result.height
 
 
+def test_polars_expressions(embedder, contents, expected):
+    def embedded(images: pl.Series) -> pl.Series:
+        return pl.DataFrame(embedder.embed_arrow(images)).to_struct()
+
+    outcome = pl.Struct({"embedding": pl.Array(pl.Float32, embedder.dim), "error": pl.String})
+    frame = pl.LazyFrame({"image": [*contents, b"no image"]})
+    vectors = frame.select(pl.col("image").map_batches(embedded, return_dtype=outcome)).unnest("image").collect()
+    assert rows(vectors.rechunk().to_arrow().to_batches()[0]) == [*expected, None]
+    assert vectors["error"][-1].startswith("decode: ")
+
+
 def test_duckdb(embedder, contents, expected):
     images = pa.table({"n": range(len(contents)), "image": contents})
     relation = duckdb.sql("from images order by n desc")
@@ -87,6 +98,18 @@ def test_duckdb(embedder, contents, expected):
     assert rows(vectors.to_batches()[0]) == expected[::-1]
     (length, bad), = duckdb.sql("select len(embedding), count(error) from vectors group by 1").fetchall()
     assert (length, bad) == (embedder.dim, 0)
+
+
+def test_duckdb_functions(embedder, contents, expected):
+    def embedded(images: pa.ChunkedArray) -> pa.Array:
+        return pa.record_batch(embedder.embed_arrow(images)).column("embedding")
+
+    database, images = duckdb.connect(), pa.table({"n": range(len(contents)), "image": contents})
+    kind = f"FLOAT[{embedder.dim}]"
+    database.create_function("embed", embedded, ["BLOB"], kind, type="arrow", null_handling="special")
+    database.register("images", images)
+    table = database.sql("select n, embed(image) as v from images order by n").to_arrow_table()
+    assert [np.array(row, np.float32).tobytes() for row in table["v"].to_pylist()] == expected
 
 
 def test_vectors_come_without_a_copy(embedder, contents, expected):

@@ -3,11 +3,32 @@
 ``Embedder`` embeds lists and Arrow columns, ``embed_files`` streams a job's vectors, and ``embed`` runs a whole job
 into files. Their options are those of ``foveate embed --help``, with underscores: ``max_pixels="200M"``. Vectors are
 the command line's, bit for bit.
+
+``foveate.ray``, ``foveate.spark``, ``foveate.daft`` and ``foveate.lancedb`` adapt the embedder to these engines. Each
+needs its engine: ``pip install 'foveate[ray]'``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ._embedder import Embedder, ItemError, Vectors
 from ._foveate import Batch, Batches, FoveateError, __version__
 from ._jobs import embed, embed_files
+from ._measure import plan, profile
+
+if TYPE_CHECKING:
+    from . import daft as daft, lancedb as lancedb, ray as ray, spark as spark
+else:
+
+    def __getattr__(name):
+        """Import the adapter of an engine when it is first named."""
+        if name not in ("daft", "lancedb", "ray", "spark"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+
 
 __all__ = [
     "Batch",
@@ -19,4 +40,6 @@ __all__ = [
     "__version__",
     "embed",
     "embed_files",
+    "plan",
+    "profile",
 ]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Image = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, "NDArray[np.uint8]", Any, None]
 OnError = Literal["null", "raise"]
 
+#: The model unless another is named.
+MODEL = "facebook/dinov2-small"
+
 _EXIF_ORIENTATION = 0x0112
 
 
@@ -70,7 +73,7 @@ class Embedder:
 
     def __init__(
         self,
-        model: str = "facebook/dinov2-small",
+        model: str = MODEL,
         *,
         device: str = "cpu",
         dtype: str = "f32",
@@ -157,7 +160,14 @@ class Embedder:
         return batch
 
     def __call__(self, images: Any) -> Any:
-        """Embed a batch of Hugging Face ``datasets``: a dictionary with ``image``, to one with ``embedding``."""
+        """Embed a batch of Hugging Face ``datasets``: column ``image`` to ``embedding`` and ``error``.
+
+        A dictionary becomes one with the new columns, a pyarrow table one that has them too.
+        """
+        if hasattr(images, "__arrow_c_stream__"):
+            from ._tables import with_vectors
+
+            return with_vectors(self, images, "image", keep_image=True)
         vectors = self.embed(images["image"])
         errors = [None if error is None else f"{error.stage}: {error.reason}" for error in vectors.errors]
         return {"embedding": list(np.asarray(vectors)), "error": errors}

@@ -62,9 +62,13 @@ def embed_files(inputs: Inputs, **options: Option) -> Batches:
     return Batches(_arguments(inputs, options))
 
 
+def paths(inputs: Inputs) -> list[str]:
+    """The inputs as the command line's arguments."""
+    return [os.fspath(path) for path in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
+
+
 def _arguments(inputs: Inputs, options: dict[str, Option]) -> list[str]:
-    paths = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
-    return [*arguments(options), "--", *(os.fspath(path) for path in paths)]
+    return [*arguments(options), "--", *paths(inputs)]
 
 
 def _print(settled: int, inputs: int | None, failures: int) -> None:

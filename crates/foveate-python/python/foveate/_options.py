@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Union
+from typing import Any, Union
 
 Scalar = Union[str, int, float, bool, "os.PathLike[str]", None]
 Option = Union[Scalar, "list[Scalar]", "tuple[Scalar, ...]", "Mapping[str, Scalar]"]
@@ -15,8 +15,14 @@ def arguments(options: Mapping[str, Option]) -> list[str]:
     return [argument for name, value in options.items() for argument in _arguments(name, value)]
 
 
+def within(cpus: float, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep an embedder within a share of the cores, divided as `foveate embed` divides a machine."""
+    threads = max(1, int(cpus))
+    return {"threads": threads, "workers": -(-threads // 4), **options}
+
+
 def _arguments(name: str, value: Option) -> list[str]:
-    option = "--" + name.replace("_", "-")
+    option = "--" + name.rstrip("_").replace("_", "-")
     if value is None or value is False:
         return []
     if value is True:

@@ -1,0 +1,72 @@
+"""Daft: an embedder as an expression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import daft
+    import pyarrow as pa
+    from daft import DataType, Expression, Series
+except ImportError as error:
+    raise ImportError("foveate.daft needs Daft; pip install 'foveate[daft]'") from error
+
+from . import _embedder
+from ._options import Option, within
+from ._tables import embed_column, embed_pixels
+
+
+def embed(
+    images: Expression,
+    model: str = _embedder.MODEL,
+    *,
+    dim: int | None = None,
+    cpus: float | None = None,
+    gpus: float = 0,
+    max_concurrency: int | None = None,
+    batch_size: int = 256,
+    **options: Option,
+) -> Expression:
+    """Embed a column: structs of ``embedding`` (Embedding[Float32; dim]) and ``error`` (string).
+
+    ``daft.col("v").get("embedding")`` or ``.unnest()`` takes them apart.
+
+    Args:
+        images: encoded images, paths, addresses, or Daft's images.
+        model: as of :class:`foveate.Embedder`.
+        dim: number of components of a vector; by default, the model is opened here to find it.
+        cpus: CPUs of each instance: Daft reserves them, and the embedder uses as many threads; by default, all.
+        gpus: GPUs of each instance; with any, the forward runs on ``cuda:0``.
+        max_concurrency: number of instances.
+        batch_size: rows of a call.
+        options: those of :class:`foveate.Embedder`.
+
+    Raises:
+        ValueError: an option is unknown, or its value is.
+    """
+    if gpus:
+        options = {"device": "cuda:0", **options}
+    elif cpus is not None:
+        options = within(cpus, options)
+    embedder = _embedder.Embedder(model, **options)  # type: ignore[arg-type]
+    vector = DataType.embedding(DataType.float32(), embedder.dim if dim is None else dim)
+    outcome = DataType.struct({"embedding": vector, "error": DataType.string()})
+
+    # The embedder works without the interpreter's lock, so a process of its own gains nothing, except a GPU of its own.
+    process = None if gpus else False
+
+    @daft.cls(cpus=cpus, gpus=gpus, max_concurrency=max_concurrency, use_process=process, name_override="foveate")
+    class Embed:
+        @daft.method.batch(return_dtype=outcome, batch_size=batch_size)
+        def __call__(self, images: Series) -> pa.Array:
+            return _embed(embedder, images).to_struct_array()
+
+    expression: Expression = Embed()(images)
+    return expression
+
+
+def _embed(embedder: _embedder.Embedder, images: Series) -> pa.RecordBatch:
+    if images.datatype().is_image():
+        pixels: list[Any] = images.to_pylist()
+        return embed_pixels(embedder, pixels)
+    return embed_column(embedder, images.to_arrow())
