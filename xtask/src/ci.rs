@@ -60,7 +60,7 @@ struct Ci<'a> {
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
 /// Cheap and informative steps first. `matrix` uses what `test` builds.
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -135,6 +135,12 @@ const STEPS: [Step; 20] = [
         about: "candle's CUDA backend builds, starts without a GPU and says so",
         when: When::Full,
         run: candle_cuda,
+    },
+    Step {
+        name: "cuda-abi",
+        about: "the declarations for CUDA are those of NVIDIA's headers, 12.0 and 13.0",
+        when: When::Full,
+        run: cuda_abi,
     },
 ];
 
@@ -331,6 +337,14 @@ fn candle_cuda(ci: Ci<'_>) -> Result<Outcome> {
     let own = ["test", "--release", "-p", "foveate-encode-candle", "--features", "cuda"];
     succeed(cargo(ci.root).args(own))?;
     done(cargo(ci.root).args(["run", "--release", "--features", FEATURE, "--", "backends"]))
+}
+
+fn cuda_abi(ci: Ci<'_>) -> Result<Outcome> {
+    setup::run(ci.root, &setup::Args::only(setup::CUDA_ABI))?;
+    let headers = ci.root.join(setup::THIRD_PARTY).join(setup::CUDA_ABI);
+    let mut command = cargo(ci.root);
+    command.args(["test", "--release", "-p", "foveate-cuda", "--lib", "--", "--ignored", "abi::"]);
+    done(command.env("FOVEATE_CUDA_HEADERS", headers))
 }
 
 fn matrix(ci: Ci<'_>) -> Result<Outcome> {

@@ -84,9 +84,9 @@ const COMPONENTS: [Component; 5] = [
     Component { feature: "lmdb", needs: "a C compiler", packages: &["gcc", "libc6-dev"], wheels: None },
 ];
 
-/// Components that are useful only with an NVIDIA GPU. They are large, so they are installed only by name. Each
-/// replaces the component for the CPU, whose work it also does.
-const ON_REQUEST: [Component; 3] = [
+/// Components for NVIDIA GPUs. They are large, so they are installed only by name. Those of a backend replace its
+/// component for the CPU, whose work they also do.
+const ON_REQUEST: [Component; 4] = [
     Component {
         feature: "ort-cuda",
         needs: "ONNX Runtime for NVIDIA GPUs with CUDA 13 and cuDNN 9 (1.4 GB to download, 1.9 GB on disk); the driver is \
@@ -172,7 +172,36 @@ const ON_REQUEST: [Component; 3] = [
             keep: &["nvidia/cu13/bin/*", "nvidia/cu13/include/*", "nvidia/cu13/nvvm/*", "nvidia_*.dist-info/*icense*"],
         }),
     },
+    Component {
+        feature: CUDA_ABI,
+        needs: "NVIDIA's headers, cuBLASLt and nvJPEG of CUDA 12.0 and 13.0 (850 MB to download, 1.1 GB on disk), and a \
+                C++ compiler; `cargo xtask ci --only cuda-abi` compares our declarations with them",
+        packages: &["g++"],
+        wheels: Some(Wheels {
+            requirements: &[
+                "nvidia-cuda-runtime-cu12==12.0.146",
+                "nvidia-cuda-nvcc-cu12==12.0.140",
+                "nvidia-cuda-cccl-cu12==12.9.27",
+                "nvidia-cublas-cu12==12.0.2.224",
+                "nvidia-nvjpeg-cu12==12.0.1.102",
+                "nvidia-cuda-runtime==13.0.96",
+                "nvidia-cuda-crt==13.0.88",
+                "nvidia-cuda-cccl==13.0.85",
+                "nvidia-cublas==13.1.1.3",
+                "nvidia-nvjpeg==13.0.4.44",
+            ],
+            keep: &[
+                "nvidia/*/include/*",
+                "nvidia/*/lib/libcublasLt.so.*",
+                "nvidia/*/lib/libnvjpeg.so.*",
+                "nvidia_*.dist-info/*icense*",
+            ],
+        }),
+    },
 ];
+
+/// The component that the check of the declarations for CUDA needs.
+pub(crate) const CUDA_ABI: &str = "cuda-abi";
 
 /// The features of the facade that need something beyond Rust.
 pub(crate) const FEATURES: [&str; COMPONENTS.len()] = {
@@ -512,7 +541,7 @@ mod tests {
         assert_eq!(features(&["zune"]).unwrap(), Vec::<&str>::new());
         let unknown = features(&["nothing"]).unwrap_err().to_string();
         assert!(unknown.contains("setup knows turbojpeg"), "{unknown}");
-        assert!(unknown.ends_with("on request ort-cuda, tch-cuda, candle-cuda"), "{unknown}");
+        assert!(unknown.ends_with("on request ort-cuda, tch-cuda, candle-cuda, cuda-abi"), "{unknown}");
     }
 
     #[test]

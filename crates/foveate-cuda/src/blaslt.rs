@@ -16,7 +16,7 @@ type Status = c_int;
 /// `cublasLtMatmulAlgo_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Algorithm {
+pub(crate) struct Algorithm {
     data: [u64; 8],
 }
 
@@ -24,10 +24,10 @@ struct Algorithm {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
-    algorithm: Algorithm,
-    workspace_bytes: usize,
-    status: Status,
-    waves: f32,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) workspace_bytes: usize,
+    pub(crate) status: Status,
+    pub(crate) waves: f32,
     reserved: [c_int; 4],
 }
 
@@ -141,7 +141,7 @@ impl Element {
     }
 }
 
-/// A product `y = x · weightᵀ`, and what is added to it; all arrays are row-major and contiguous.
+/// A product `y = x · weightᵀ`, and what is added to it; all arrays are row-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Rows of `x` and `y`.
@@ -156,8 +156,11 @@ pub struct Shape {
     pub tf32: bool,
     /// Whether `bias` is added to every row.
     pub bias: bool,
-    /// Whether the previous content of `y` is added.
+    /// Whether an array of `y`'s shape is added.
     pub accumulate: bool,
+    /// Elements from a row of `x`, and of the added array, to the next, if these take some rows of a larger array.
+    /// Everything else is contiguous.
+    pub pitch: Option<usize>,
 }
 
 /// The operands of a product.
@@ -169,6 +172,8 @@ pub struct Operands<'a> {
     pub weight: &'a Buffer,
     /// `[outputs]`; read if the shape has a bias.
     pub bias: Option<&'a Buffer>,
+    /// `[rows, outputs]`; read if the shape accumulates. `None` for `y`'s previous content, if the shape has no pitch.
+    pub added: Option<&'a Buffer>,
     /// `[rows, outputs]`.
     pub y: &'a Buffer,
     /// Memory for intermediate sums, no smaller than the one that the product was planned with. Products that share it
@@ -177,6 +182,7 @@ pub struct Operands<'a> {
 }
 
 // The numbers below are cuBLASLt's.
+const NOT_SUPPORTED: Status = 15;
 const COMPUTE_F32: c_int = 68;
 const COMPUTE_F32_TF32: c_int = 77;
 const SCALE_F32: c_int = 0;
@@ -189,6 +195,26 @@ const PREFERENCE_WORKSPACE_BYTES: c_int = 1;
 const PREFERENCE_REDUCTION_SCHEMES: c_int = 3;
 /// Sums that several blocks share are added in f32. The other schemes add them in the output's type, which may be f16.
 const REDUCTION_IN_COMPUTE_TYPE: u32 = 2;
+
+/// What these numbers are in the headers.
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, i64)] = &[
+    ("CUBLAS_STATUS_NOT_SUPPORTED", NOT_SUPPORTED as i64),
+    ("CUBLAS_COMPUTE_32F", COMPUTE_F32 as i64),
+    ("CUBLAS_COMPUTE_32F_FAST_TF32", COMPUTE_F32_TF32 as i64),
+    ("CUDA_R_32F", SCALE_F32 as i64),
+    ("CUDA_R_32F", Element::F32.code() as i64),
+    ("CUDA_R_16F", Element::F16.code() as i64),
+    ("CUDA_R_16BF", Element::Bf16.code() as i64),
+    ("CUBLASLT_MATMUL_DESC_TRANSA", DESC_TRANSPOSE_A as i64),
+    ("CUBLASLT_MATMUL_DESC_EPILOGUE", DESC_EPILOGUE as i64),
+    ("CUBLASLT_MATMUL_DESC_BIAS_POINTER", DESC_BIAS_POINTER as i64),
+    ("CUBLAS_OP_T", TRANSPOSE as i64),
+    ("CUBLASLT_EPILOGUE_BIAS", EPILOGUE_BIAS as i64),
+    ("CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES", PREFERENCE_WORKSPACE_BYTES as i64),
+    ("CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK", PREFERENCE_REDUCTION_SCHEMES as i64),
+    ("CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE", REDUCTION_IN_COMPUTE_TYPE as i64),
+];
 
 impl Handle {
     /// Finds the library and initializes it on `device`.
@@ -230,6 +256,8 @@ pub struct Product {
     description: Object,
     weight: Object,
     x: Object,
+    /// The added array, if it is not described as `y` is.
+    added: Option<Object>,
     y: Object,
     algorithm: Algorithm,
     workspace_bytes: usize,
@@ -239,11 +267,14 @@ impl Product {
     /// Describes the product in cuBLASLt's column-major view, `yᵀ = op(weight) · xᵀ`: a row-major `[rows, columns]` is
     /// its `columns × rows`.
     fn new(handle: &Handle, shape: Shape, workspace: &Buffer) -> Result<Self, CudaError> {
+        let Shape { rows, inputs, outputs, element, pitch, .. } = shape;
+        let matrix = |rows, columns, pitch| Object::matrix(handle, element, [rows, columns], pitch);
         let mut product = Self {
             description: Object::description(handle, shape, workspace)?,
-            weight: Object::matrix(handle, shape.element, shape.outputs, shape.inputs)?,
-            x: Object::matrix(handle, shape.element, shape.rows, shape.inputs)?,
-            y: Object::matrix(handle, shape.element, shape.rows, shape.outputs)?,
+            weight: matrix(outputs, inputs, inputs)?,
+            x: matrix(rows, inputs, pitch.unwrap_or(inputs))?,
+            added: pitch.map(|pitch| matrix(rows, outputs, pitch)).transpose()?,
+            y: matrix(rows, outputs, outputs)?,
             algorithm: Algorithm { data: [0; 8] },
             workspace_bytes: 0,
             handle: handle.clone(),
@@ -254,8 +285,12 @@ impl Product {
         Ok(product)
     }
 
+    /// The description of the added array.
+    fn added(&self) -> Raw {
+        self.added.as_ref().unwrap_or(&self.y).raw
+    }
+
     fn ask(&self, workspace_bytes: usize) -> Result<Found, CudaError> {
-        const NOT_SUPPORTED: Status = 15;
         let (library, handle) = (self.handle.0.library, self.handle.0.handle);
         let preference = Object::preference(&self.handle, workspace_bytes)?;
         let mut found = Found {
@@ -275,7 +310,7 @@ impl Product {
                 description,
                 self.weight.raw,
                 self.x.raw,
-                y,
+                self.added(),
                 y,
                 preference.raw,
                 1,
@@ -308,7 +343,10 @@ impl Product {
         if let Some(bias) = operands.bias.filter(|_| self.shape.bias) {
             self.description.set(DESC_BIAS_POINTER, &bias.address())?;
         }
-        for buffer in [Some(x), Some(weight), Some(y), Some(workspace), operands.bias].into_iter().flatten() {
+        let added = operands.added.unwrap_or(y);
+        for buffer in
+            [Some(x), Some(weight), Some(added), Some(y), Some(workspace), operands.bias].into_iter().flatten()
+        {
             stream.need(buffer.allocation());
         }
         let (library, handle) = (self.handle.0.library, self.handle.0.handle);
@@ -328,8 +366,8 @@ impl Product {
                 pointer(x),
                 self.x.raw,
                 beta,
-                pointer(y),
-                self.y.raw,
+                pointer(added),
+                self.added(),
                 pointer(y),
                 self.y.raw,
                 std::ptr::from_ref(&self.algorithm).cast(),
@@ -343,9 +381,17 @@ impl Product {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<(), CudaError> {
-        let Shape { rows, inputs, outputs, element, bias, .. } = self.shape;
+        let Shape { rows, inputs, outputs, element, bias, accumulate, pitch, .. } = self.shape;
         let bytes = element.bytes();
-        operands.x.check_room(rows * inputs * bytes)?;
+        let reach = |columns: usize| (rows.saturating_sub(1) * pitch.unwrap_or(columns) + columns) * bytes;
+        operands.x.check_room(reach(inputs))?;
+        match operands.added {
+            Some(added) => added.check_room(reach(outputs))?,
+            None if accumulate && pitch.is_some() => {
+                return Err(CudaError::Misfit("rows of a larger array are added, and none is given".to_owned()));
+            }
+            None => {}
+        }
         operands.weight.check_room(outputs * inputs * bytes)?;
         operands.y.check_room(rows * outputs * bytes)?;
         operands.workspace.check_room(self.workspace_bytes)?;
@@ -384,12 +430,12 @@ impl Object {
         Ok(description)
     }
 
-    /// Describes a row-major `[rows, columns]` for the library.
-    fn matrix(handle: &Handle, element: Element, rows: usize, columns: usize) -> Result<Self, CudaError> {
+    /// Describes a row-major `[rows, columns]`, whose rows are `pitch` elements apart, for the library.
+    fn matrix(handle: &Handle, element: Element, [rows, columns]: [usize; 2], pitch: usize) -> Result<Self, CudaError> {
         let Opened { library, .. } = &*handle.0;
         let mut raw = Raw::NULL;
         let (height, width) = (columns as u64, rows as u64);
-        let stride = i64::try_from(columns).unwrap_or(i64::MAX);
+        let stride = i64::try_from(pitch).unwrap_or(i64::MAX);
         let create = library.functions.cublasLtMatrixLayoutCreate;
         // SAFETY: `raw` is a valid place for the handle; invalid sizes are refused.
         let status = unsafe { create(&mut raw, element.code(), height, width, stride) };
@@ -436,4 +482,38 @@ impl Drop for Object {
         // SAFETY: the object is owned. It lies on the host, and the device's work no longer needs it.
         unsafe { (self.destroy)(self.raw) };
     }
+}
+
+/// The library of this `release` takes every attribute that a product is described with.
+#[cfg(test)]
+pub(crate) fn describe_a_product(functions: &Functions, release: usize) {
+    let (mut description, mut layout, mut preference) = (Raw::NULL, Raw::NULL, Raw::NULL);
+    // SAFETY: each is a valid place for the handle.
+    let made = unsafe {
+        [
+            (functions.cublasLtMatmulDescCreate)(&mut description, COMPUTE_F32, SCALE_F32),
+            (functions.cublasLtMatrixLayoutCreate)(&mut layout, Element::Bf16.code(), 384, 257, 384),
+            (functions.cublasLtMatmulPreferenceCreate)(&mut preference),
+        ]
+    };
+    assert_eq!(made, [0; 3]);
+    let (address, bytes) = (256_u64, 1_usize << 20);
+    let (describe, prefer) = (functions.cublasLtMatmulDescSetAttribute, functions.cublasLtMatmulPreferenceSetAttribute);
+    // SAFETY: the objects are alive until they are destroyed, and each value has the given size.
+    let taken = unsafe {
+        [
+            describe(description, DESC_TRANSPOSE_A, std::ptr::from_ref(&TRANSPOSE).cast(), 4),
+            describe(description, DESC_EPILOGUE, std::ptr::from_ref(&EPILOGUE_BIAS).cast(), 4),
+            describe(description, DESC_BIAS_POINTER, std::ptr::from_ref(&address).cast(), 8),
+            prefer(preference, PREFERENCE_WORKSPACE_BYTES, std::ptr::from_ref(&bytes).cast(), 8),
+            prefer(preference, PREFERENCE_REDUCTION_SCHEMES, std::ptr::from_ref(&REDUCTION_IN_COMPUTE_TYPE).cast(), 4),
+            (functions.cublasLtMatmulDescDestroy)(description),
+            (functions.cublasLtMatrixLayoutDestroy)(layout),
+            (functions.cublasLtMatmulPreferenceDestroy)(preference),
+        ]
+    };
+    assert_eq!(taken, [0; 8]);
+    // SAFETY: no preconditions.
+    let version = unsafe { (functions.cublasLtGetVersion)() };
+    assert_eq!(version / 10_000, release);
 }

@@ -30,6 +30,14 @@ const MULTIPROCESSORS: c_int = 16;
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
+/// What these numbers are in the headers.
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, i64)] = &[
+    ("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT", MULTIPROCESSORS as i64),
+    ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", COMPUTE_CAPABILITY_MAJOR as i64),
+    ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", COMPUTE_CAPABILITY_MINOR as i64),
+];
+
 impl Device {
     /// Opens device `ordinal`, counted from 0.
     ///

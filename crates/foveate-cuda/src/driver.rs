@@ -28,6 +28,12 @@ pub(crate) type Status = c_int;
 /// `CU_STREAM_NON_BLOCKING`: a stream that is not ordered with the driver's own.
 pub(crate) const NON_BLOCKING: c_uint = 1;
 
+/// `CU_EVENT_BLOCKING_SYNC`: a thread that waits for the event sleeps. Otherwise it keeps a core busy, which the
+/// decoders need.
+pub(crate) const BLOCKING: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`: an event that is only waited for.
+pub(crate) const UNTIMED: c_uint = 2;
+
 functions! {
     /// Declared as in CUDA 12.0; every later driver has all of them.
     Functions {
@@ -74,6 +80,15 @@ functions! {
         fn cuGraphLaunch(Handle, Handle) -> Status;
     }
 }
+
+/// What these numbers are in the headers.
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, i64)] = &[
+    ("CU_STREAM_NON_BLOCKING", NON_BLOCKING as i64),
+    ("CU_EVENT_BLOCKING_SYNC", BLOCKING as i64),
+    ("CU_EVENT_DISABLE_TIMING", UNTIMED as i64),
+    ("sizeof(CUdeviceptr)", 8),
+];
 
 /// The oldest supported driver.
 const NEEDED: Version = Version { major: 12, minor: 0 };

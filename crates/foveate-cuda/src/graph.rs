@@ -16,6 +16,10 @@ pub struct Graph {
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads are not restricted meanwhile.
 const THREAD_LOCAL: i32 = 1;
 
+/// What these numbers are in the headers.
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, i64)] = &[("CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", THREAD_LOCAL as i64)];
+
 impl Graph {
     /// Captures the work that `work` enqueues on `stream`, without running it. `work` must neither wait for the stream
     /// nor allocate or drop device memory.

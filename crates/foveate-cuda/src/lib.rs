@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(test)]
+mod abi;
 #[allow(unsafe_code)]
 pub mod blaslt;
 #[allow(unsafe_code)]

@@ -18,6 +18,16 @@ macro_rules! functions {
         }
 
         impl $name {
+            /// The functions' names and types in C.
+            #[cfg(test)]
+            pub(crate) fn in_c() -> Vec<(&'static str, String)> {
+                use $crate::abi::{InC, function};
+                vec![$((
+                    stringify!($function),
+                    function(&[$(<$argument as InC>::in_c()),*], &<$result as InC>::in_c()),
+                )),*]
+            }
+
             /// The functions of `library`, which stays loaded until the process ends because they point into it.
             ///
             /// # Errors

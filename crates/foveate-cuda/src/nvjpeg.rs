@@ -19,8 +19,8 @@ type Status = c_int;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Image {
-    channel: [*mut u8; 4],
-    pitch: [usize; 4],
+    pub(crate) channel: [*mut u8; 4],
+    pub(crate) pitch: [usize; 4],
 }
 
 functions! {
@@ -29,6 +29,8 @@ functions! {
         fn nvjpegGetProperty(c_int, *mut c_int) -> Status;
         fn nvjpegCreateEx(c_int, *mut c_void, *mut c_void, c_uint, *mut Raw) -> Status;
         fn nvjpegDestroy(Raw) -> Status;
+        fn nvjpegSetDeviceMemoryPadding(usize, Raw) -> Status;
+        fn nvjpegSetPinnedMemoryPadding(usize, Raw) -> Status;
         fn nvjpegJpegStateCreate(Raw, *mut Raw) -> Status;
         fn nvjpegJpegStateDestroy(Raw) -> Status;
         fn nvjpegJpegStreamCreate(Raw, *mut Raw) -> Status;
@@ -85,9 +87,26 @@ const STATUS_NAMES: [&str; 11] = [
     "INCOMPLETE_BITSTREAM",
 ];
 
+/// What these numbers are in the headers.
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, i64)] = &[
+    ("NVJPEG_BACKEND_DEFAULT", BACKEND_DEFAULT as i64),
+    ("NVJPEG_BACKEND_HYBRID", BACKEND_HYBRID as i64),
+    ("NVJPEG_BACKEND_GPU_HYBRID", BACKEND_GPU_HYBRID as i64),
+    ("NVJPEG_BACKEND_HARDWARE", BACKEND_HARDWARE as i64),
+    ("NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION", UPSAMPLING_WITH_INTERPOLATION as i64),
+    ("NVJPEG_OUTPUT_RGBI", OUTPUT_RGB_INTERLEAVED as i64),
+    ("NVJPEG_MAX_COMPONENT", 4),
+    ("NVJPEG_STATUS_NOT_INITIALIZED", NOT_INITIALIZED as i64),
+    ("NVJPEG_STATUS_INVALID_PARAMETER", INVALID_PARAMETER as i64),
+    ("NVJPEG_STATUS_ARCH_MISMATCH", ARCH_MISMATCH as i64),
+    ("NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED", NOT_IMPLEMENTED as i64),
+    ("NVJPEG_STATUS_INCOMPLETE_BITSTREAM", STATUS_NAMES.len() as i64 - 1),
+];
+
 /// Asks for the numbers of engines and of cores in each; releases before 12 lack it.
 // SAFETY: a type; the call justifies itself.
-type DecoderInfo = unsafe extern "C" fn(Raw, *mut c_uint, *mut c_uint) -> Status;
+pub(crate) type DecoderInfo = unsafe extern "C" fn(Raw, *mut c_uint, *mut c_uint) -> Status;
 
 /// The library, loaded once.
 struct Library {
@@ -150,6 +169,10 @@ pub fn find() -> Result<String, CudaError> {
     let [major, minor, patch] = release;
     Ok(format!("nvJPEG {major}.{minor}.{patch} ({})", library.path))
 }
+
+/// The library's memory grows in steps of this many bytes, which hold the coefficients of a picture of 1.4 megapixels,
+/// 2 bytes per sample. Without it, it grows to each picture's exact size, and each time the whole device waits.
+const PADDING: usize = 8 << 20;
 
 /// nvJPEG on a device. Clones share the handle.
 #[derive(Clone)]
@@ -215,16 +238,32 @@ impl Handle {
     pub fn new(device: &Device, use_of: Processors) -> Result<Self, CudaError> {
         let library = Library::get()?;
         let opened = |handle, engines| Self(Arc::new(Opened { library, device: device.clone(), handle, engines }));
+        let opened = |handle, engines| opened(handle, engines).pad();
         let refusal = match use_of {
             Processors::EnginesToo => match Self::create(library, device, BACKEND_HARDWARE)? {
-                Ok(handle) => return Ok(opened(handle, Ok(()))),
+                Ok(handle) => return opened(handle, Ok(())),
                 Err(status) => call_error("nvjpegCreateEx with the decoding engines", status),
             },
             Processors::Cores => CudaError::Misfit("the decoding engines are switched off".to_owned()),
         };
         let handle = Self::create(library, device, BACKEND_DEFAULT)?;
         let handle = handle.map_err(|status| call_error("nvjpegCreateEx", status))?;
-        Ok(opened(handle, Err(refusal)))
+        opened(handle, Err(refusal))
+    }
+
+    /// Makes the library's memory grow in large steps.
+    fn pad(self) -> Result<Self, CudaError> {
+        let Opened { library, handle, .. } = &*self.0;
+        let functions = &library.functions;
+        // SAFETY: the handle is alive.
+        let statuses = unsafe {
+            [
+                ("nvjpegSetDeviceMemoryPadding", (functions.nvjpegSetDeviceMemoryPadding)(PADDING, *handle)),
+                ("nvjpegSetPinnedMemoryPadding", (functions.nvjpegSetPinnedMemoryPadding)(PADDING, *handle)),
+            ]
+        };
+        statuses.into_iter().try_for_each(|(function, status)| library.check(function, status))?;
+        Ok(self)
     }
 
     /// Initializes the library; releases that refuse the flag have only their own upsampling.
@@ -596,4 +635,21 @@ impl Drop for Engines {
         // An error means that the context is lost, and the work with it.
         let _ = self.done.synchronize();
     }
+}
+
+/// Without a driver, the library of this `release` says what it is and does not start. The one of CUDA 12.0 refuses our
+/// flag before that, which [`Handle::new`] expects.
+#[cfg(test)]
+pub(crate) fn refuse_without_a_device(functions: &Functions, release: usize) {
+    let (mut major, none) = (0, std::ptr::null_mut());
+    // SAFETY: `major` is a valid place for the number.
+    assert_eq!(unsafe { (functions.nvjpegGetProperty)(0, &mut major) }, 0);
+    assert_eq!(usize::try_from(major), Ok(release));
+    let create = |flags| {
+        let mut handle = Raw::NULL;
+        // SAFETY: `handle` is a valid place for the handle; there are no allocators.
+        unsafe { (functions.nvjpegCreateEx)(BACKEND_DEFAULT, none, none, flags, &mut handle) }
+    };
+    assert_ne!(create(0), 0);
+    assert_eq!(create(UPSAMPLING_WITH_INTERPOLATION), if release == 12 { INVALID_PARAMETER } else { create(0) });
 }

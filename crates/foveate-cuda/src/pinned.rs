@@ -31,6 +31,10 @@ unsafe impl Sync for Pinned {}
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
 const PORTABLE: u32 = 1;
 
+/// What these numbers are in the headers.
+#[cfg(test)]
+pub(crate) const NUMBERS: &[(&str, i64)] = &[("CU_MEMHOSTALLOC_PORTABLE", PORTABLE as i64)];
+
 impl Pinned {
     /// Allocates `bytes` of host memory, at least one, filled with zeros.
     ///
