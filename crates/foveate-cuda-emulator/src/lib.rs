@@ -113,6 +113,39 @@ pub fn refuse_engines(status: c_int) -> Result<(), String> {
     Ok(())
 }
 
+/// What has happened in this process: events that no result shows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Captures that a call of another thread has spoilt.
+    pub spoilt_captures: u64,
+    /// Waits for a whole context, during which no thread's work overlaps.
+    pub context_waits: u64,
+    /// Waits for a stream or an event in which a driver keeps the calling thread's core busy.
+    pub spinning_waits: u64,
+    /// Blocks of launched kernels, those of captures included, those of graphs' launches not.
+    pub blocks: u64,
+}
+
+/// Returns the counts so far.
+///
+/// # Errors
+///
+/// The errors of [`load`].
+pub fn counts() -> Result<Counts, String> {
+    load()?;
+    let path = folder()?.join(DRIVER);
+    let mut counts = Counts::default();
+    // SAFETY: the library is loaded already, so nothing is initialized here. The function has this signature, and fills
+    // a structure of this layout.
+    unsafe {
+        let driver = Library::open(Some(&path), RTLD_NOW).map_err(|error| error.to_string())?;
+        let fill = driver.get::<extern "C" fn(&mut Counts)>(b"cuda_emulator_counts\0");
+        fill.map_err(|error| error.to_string())?(&mut counts);
+    }
+    Ok(counts)
+}
+
 /// Whether trials run on the emulator: unless `FOVEATE_CUDA_TESTS=device` selects a real device.
 pub fn is_chosen() -> bool {
     std::env::var_os("FOVEATE_CUDA_TESTS").is_none_or(|place| place != "device")
@@ -172,7 +205,7 @@ fn build(out: &Path) -> Result<(), String> {
     std::thread::scope(|scope| {
         let driver = scope.spawn(|| {
             let mut sources = files_of(&Path::new(CRATE).join("src/driver"), &["cc"])?;
-            sources.extend(files_of(&Path::new(CRATE).join("src/shim"), &["cc"])?);
+            sources.extend([Path::new(CRATE).join("src/shim/grid.cc"), compile_kernels(out)?]);
             link(out, DRIVER, &sources)
         });
         let blas = link(out, BLAS, &files_of(&Path::new(CRATE).join("src/cublaslt"), &["cc"])?);
@@ -184,9 +217,23 @@ fn build(out: &Path) -> Result<(), String> {
     ALIASES.iter().try_for_each(|(alias, target)| link_alias(out, alias, target))
 }
 
+/// Compiles the kernels apart from the rest, with a check of every access's alignment. The linker is not told of the
+/// check, because it would ask for the compiler's library: `src/shim/grid.cc` handles what is found.
+fn compile_kernels(out: &Path) -> Result<PathBuf, String> {
+    let object = out.join("kernels.o");
+    let mut compiler = Command::new("c++");
+    compiler.args(FLAGS).args(["-c", "-fsanitize=alignment", "-fno-sanitize-recover=alignment"]);
+    compiler.args(includes()).arg(Path::new(CRATE).join("src/shim/kernels.cc")).arg("-o").arg(&object);
+    run(compiler).map(|()| object)
+}
+
+fn includes() -> [PathBuf; 4] {
+    ["-I".into(), Path::new(CRATE).join("src"), "-I".into(), KERNELS.into()]
+}
+
 fn link(out: &Path, name: &str, sources: &[PathBuf]) -> Result<(), String> {
     let mut compiler = compiler(out, name);
-    compiler.arg("-I").arg(Path::new(CRATE).join("src")).arg("-I").arg(KERNELS).args(sources).arg("-ldl");
+    compiler.args(includes()).args(sources).arg("-ldl");
     if name == JPEG {
         compiler.arg("-ljpeg");
     }

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         modules_need_ptx_for_this_device,
         a_kernel_runs_with_the_arguments_of_its_launch,
         a_kernel_that_leaves_its_memory_crashes,
+        a_misaligned_access_ends_the_process,
         a_stream_that_goes_takes_its_capture_along,
         launches_are_held_to_the_shared_memory_that_was_asked_for,
         launches_of_one_graph_follow_each_other,
@@ -588,6 +589,21 @@ fn a_kernel_that_leaves_its_memory_crashes() {
     }
     let output = child("a_kernel_that_leaves_its_memory_crashes", &[]);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGSEGV), "{}", text(&output));
+}
+
+/// Kernels access 16 bytes at once, which a device does only at multiples of 16.
+fn a_misaligned_access_ends_the_process() {
+    use cudarc::driver::{LaunchConfig, PushKernelArg};
+    dies("a_misaligned_access_ends_the_process", "misaligned access to a 'const struct uint4', 4 bytes off", || {
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let gelu = context.load_module(Ptx::from_src(GELU)).unwrap().load_function("gelu_f32").unwrap();
+        let mut x = stream.clone_htod(&[1.0f32; 64]).unwrap();
+        let launch = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: it is not, which is the point: the numbers begin 4 bytes into the memory.
+        unsafe { stream.launch_builder(&gelu).arg(&mut x.slice_mut(1..)).arg(&8_i64).launch(launch) }.unwrap();
+        stream.synchronize().unwrap();
+    });
 }
 
 /// A capture that was never ended does not block the next one.

@@ -2,7 +2,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::Device;
-use crate::driver::{Handle, NON_BLOCKING};
+use crate::driver::{BLOCKING, Handle, NON_BLOCKING, UNTIMED};
 use crate::error::CudaError;
 
 /// A queue of a device's work: its work runs in order, concurrently with other streams'. Streams wait for each other
@@ -11,6 +11,8 @@ use crate::error::CudaError;
 pub struct Stream {
     device: Device,
     handle: Handle,
+    /// Recorded by [`Self::synchronize`].
+    reached: Event,
     /// What the graph under capture will need, during a capture.
     capturing: Mutex<Option<Vec<Needed>>>,
 }
@@ -24,10 +26,10 @@ impl Stream {
     /// # Errors
     /// The driver's own errors.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
-        let mut handle = Handle::NULL;
+        let (mut handle, reached) = (Handle::NULL, Event::with_flags(device, BLOCKING | UNTIMED)?);
         // SAFETY: `handle` is a valid place for the handle.
         device.call("cuStreamCreate", |driver| unsafe { (driver.cuStreamCreate)(&mut handle, NON_BLOCKING) })?;
-        Ok(Self { device: device.clone(), handle, capturing: Mutex::new(None) })
+        Ok(Self { device: device.clone(), handle, reached, capturing: Mutex::new(None) })
     }
 
     /// The stream's device.
@@ -40,8 +42,9 @@ impl Stream {
     /// # Errors
     /// The driver's own errors, including those of work that failed meanwhile.
     pub fn synchronize(&self) -> Result<(), CudaError> {
-        // SAFETY: the stream is alive.
-        self.device.call("cuStreamSynchronize", |driver| unsafe { (driver.cuStreamSynchronize)(self.handle) })
+        // The driver's own wait for a stream spins.
+        self.record(&self.reached)?;
+        self.reached.synchronize()
     }
 
     /// Records `event` after the work that the stream was given so far.
@@ -104,9 +107,13 @@ impl Event {
     /// # Errors
     /// The driver's own errors.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
+        Self::with_flags(device, BLOCKING)
+    }
+
+    fn with_flags(device: &Device, flags: u32) -> Result<Self, CudaError> {
         let mut handle = Handle::NULL;
-        // SAFETY: `handle` is a valid place for the handle; without flags, the event records the time.
-        device.call("cuEventCreate", |driver| unsafe { (driver.cuEventCreate)(&mut handle, 0) })?;
+        // SAFETY: `handle` is a valid place for the handle; unless the flags say otherwise, the event records the time.
+        device.call("cuEventCreate", |driver| unsafe { (driver.cuEventCreate)(&mut handle, flags) })?;
         Ok(Self { device: device.clone(), handle })
     }
 

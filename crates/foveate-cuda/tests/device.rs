@@ -11,7 +11,7 @@ use foveate_core::BatchMemory;
 use foveate_cuda::blaslt::{self, Element, Operands, Shape};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Event, Graph, Module, Pinned, Stream};
 use foveate_cuda_emulator::for_trial;
-use foveate_testkit::{run, trials};
+use foveate_testkit::{ignore, run, trials};
 use half::{bf16, f16};
 
 fn main() -> ExitCode {
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         events_order_streams,
         whatever_is_dropped_waits_for_the_device,
         events_tell_the_time,
+        waits_leave_the_core_to_others,
         graphs_keep_their_memory,
         captures_wait_for_those_who_wait_for_the_device,
         a_capture_that_fails_leaves_the_stream_usable,
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         memory_that_is_not_there_is_told,
         kernels_that_do_not_compile_are_told,
         products_are_what_they_say,
+        products_take_rows_of_larger_arrays,
         operands_that_do_not_fit_are_refused,
     ])
 }
@@ -167,7 +169,7 @@ fn graphs_keep_their_memory() {
             (Buffer::from_slice(device, &[1.0_f32; 16]).unwrap(), Buffer::zeroed(device, 1 << 20).unwrap());
         let blas = blaslt::Handle::new(device).unwrap();
         let mut product = blas.plan(shape(4, 4, 4, Element::F32, false, true), &workspace).unwrap();
-        let operands = Operands { x: &x, weight: &weight, bias: None, y: &there, workspace: &workspace };
+        let operands = Operands { x: &x, weight: &weight, bias: None, added: None, y: &there, workspace: &workspace };
         // The library loads the product's kernel at its first run, which a capture forbids.
         product.run(&stream, &operands).unwrap();
         let graph = Graph::capture(&stream, || product.run(&stream, &operands)).unwrap();
@@ -194,7 +196,7 @@ fn captures_wait_for_those_who_wait_for_the_device() {
                 .unwrap()
                 .plan(shape(4, 4, 4, Element::F32, false, true), &workspace)
                 .unwrap();
-            let operands = Operands { x: &x, weight: &weight, bias: None, y: &y, workspace: &workspace };
+            let operands = Operands { x: &x, weight: &weight, bias: None, added: None, y: &y, workspace: &workspace };
             for _ in 0..ROUNDS {
                 let graph = Graph::capture(&stream, || {
                     std::thread::yield_now();
@@ -215,6 +217,25 @@ fn captures_wait_for_those_who_wait_for_the_device() {
                 device.synchronize().unwrap();
             }
         });
+    });
+}
+
+/// Who waits for a stream, an event or a copy sleeps, so that decoders have the core.
+fn waits_leave_the_core_to_others() {
+    if !foveate_cuda_emulator::is_chosen() {
+        ignore("a real driver does not count its waits");
+    }
+    on_a_device(|device| {
+        let (stream, event) = (Stream::new(device).unwrap(), Event::new(device).unwrap());
+        let (mut memory, there) = (pinned(device, 1), Buffer::zeroed(device, BYTES).unwrap());
+        let before = foveate_cuda_emulator::counts().unwrap().spinning_waits;
+        stream.upload(&mut memory, &there, BYTES).unwrap();
+        stream.record(&event).unwrap();
+        event.synchronize().unwrap();
+        stream.download(&there, &mut memory, BYTES).unwrap();
+        assert_eq!(memory.as_slice(), pattern(1));
+        stream.synchronize().unwrap();
+        assert_eq!(foveate_cuda_emulator::counts().unwrap().spinning_waits, before);
     });
 }
 
@@ -264,7 +285,7 @@ fn kernels_that_do_not_compile_are_told() {
 // ---- Products ----
 
 fn shape(rows: usize, inputs: usize, outputs: usize, element: Element, bias: bool, accumulate: bool) -> Shape {
-    Shape { rows, inputs, outputs, element, tf32: false, bias, accumulate }
+    Shape { rows, inputs, outputs, element, tf32: false, bias, accumulate, pitch: None }
 }
 
 /// Small multiples of 1/8, which every element type represents exactly.
@@ -309,8 +330,14 @@ fn products_are_what_they_say() {
                 let mut product = blas.plan(shape, &workspace).unwrap();
                 let (x_there, weight_there) = (&x_there, &weight_there);
                 let bias_there = has_bias.then_some(&bias_there);
-                let operands =
-                    Operands { x: x_there, weight: weight_there, bias: bias_there, y: &y, workspace: &workspace };
+                let operands = Operands {
+                    x: x_there,
+                    weight: weight_there,
+                    bias: bias_there,
+                    added: None,
+                    y: &y,
+                    workspace: &workspace,
+                };
                 product.run(&stream, &operands).unwrap();
                 for (i, got) in read(&y, element, rows * outputs).into_iter().enumerate() {
                     let (row, output) = (i / outputs, i % outputs);
@@ -326,6 +353,34 @@ fn products_are_what_they_say() {
     });
 }
 
+/// One row in three of `x` and of the added array; the result is contiguous.
+fn products_take_rows_of_larger_arrays() {
+    let (rows, inputs, outputs, apart) = (5, 16, 16, 3);
+    let (x, weight) = (numbers(apart * rows * inputs, 1), numbers(outputs * inputs, 2));
+    let before = numbers(apart * rows * outputs, 4);
+    on_a_device(|device| {
+        let stream = Stream::new(device).unwrap();
+        let workspace = Buffer::zeroed(device, 1 << 20).unwrap();
+        let on_device = |values: &[f32]| upload(device, Element::F32, values);
+        let (x_there, weight_there, before_there) = (on_device(&x), on_device(&weight), on_device(&before));
+        let y = Buffer::zeroed(device, rows * outputs * 4).unwrap();
+        let shape = shape(rows, inputs, outputs, Element::F32, false, true);
+        let shape = Shape { pitch: Some(apart * inputs), ..shape };
+        let mut product = blaslt::Handle::new(device).unwrap().plan(shape, &workspace).unwrap();
+        let added = Some(&before_there);
+        let operands = Operands { x: &x_there, weight: &weight_there, bias: None, added, y: &y, workspace: &workspace };
+        product.run(&stream, &operands).unwrap();
+        assert!(product.run(&stream, &Operands { added: None, ..operands }).is_err());
+        let made = read(&y, Element::F32, rows * outputs);
+        for (at, made) in made.iter().enumerate() {
+            let (row, column) = (apart * (at / outputs), at % outputs);
+            let pairs = x[row * inputs..].iter().zip(&weight[column * inputs..]).take(inputs);
+            let expected = pairs.map(|(x, weight)| x * weight).sum::<f32>() + before[row * outputs + column];
+            assert_eq!(*made, expected, "row {row}, column {column}");
+        }
+    });
+}
+
 fn operands_that_do_not_fit_are_refused() {
     on_a_device(|device| {
         let stream = Stream::new(device).unwrap();
@@ -335,7 +390,7 @@ fn operands_that_do_not_fit_are_refused() {
         let (whole, short) = (Buffer::zeroed(device, 256).unwrap(), Buffer::zeroed(device, 255).unwrap());
         let (bias, other) = (Buffer::zeroed(device, 32).unwrap(), Buffer::zeroed(device, 256).unwrap());
         let (x, weight, y) = (&whole, &whole, &other);
-        let fits = Operands { x, weight, bias: Some(&bias), y, workspace: &workspace };
+        let fits = Operands { x, weight, bias: Some(&bias), added: None, y, workspace: &workspace };
         product.run(&stream, &fits).unwrap();
         for wrong in [
             Operands { x: &short, ..fits },

@@ -16,6 +16,13 @@ const SERVERS: &str = "/usr/sbin";
 const FIND_MODULES: &str = "import importlib.util as util, sys; \
                             print(*[name for name in sys.argv[1:] if not util.find_spec(name)], sep=', ')";
 
+/// Returns the workspace's folder, which holds `tests/fixtures` and `examples/photos`. `FOVEATE_WORKSPACE` names it for
+/// a test program that runs elsewhere than it was built.
+pub fn workspace() -> PathBuf {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::env::var_os("FOVEATE_WORKSPACE").map_or_else(built, PathBuf::from)
+}
+
 /// Returns a file or folder of the shared data set. Ends the trial if it is missing.
 #[track_caller]
 pub fn data(path: &str) -> PathBuf {

@@ -6,7 +6,7 @@ mod length;
 mod resource;
 mod trial;
 
-pub use find::{data, find_data, program, python};
+pub use find::{data, find_data, program, python, workspace};
 pub use ignored::ignore;
 pub use length::by_length;
 pub use libtest_mimic::Trial;

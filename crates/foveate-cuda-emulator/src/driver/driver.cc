@@ -242,6 +242,7 @@ EXPORTED CUresult cuCtxSynchronize() {
     return api([&](Machine& machine, Lock& lock) {
         Device& device = current_device();
         machine.refuse_while_capturing(device);
+        machine.counts.context_waits++;
         machine.complete_device(lock, device);
     });
 }
@@ -258,6 +259,12 @@ EXPORTED int cuda_emulator_set_order(const char* name) {
     Machine& machine = Machine::get();
     Lock lock(machine.lock);
     return machine.set_order(name) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORTED void cuda_emulator_counts(Counts* counts) {
+    Machine& machine = Machine::get();
+    Lock lock(machine.lock);
+    *counts = machine.counts;
 }
 
 EXPORTED CudaEmulatorSubmit cuda_emulator_submit;

@@ -264,7 +264,9 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction hand
             resolved.resolve(*running_on, kernel->name);
             kernel->launch(grid, block, shared, resolved.pointers().data());
         });
-        if (stream.capture) stream.capture->graph.blocks += uint64_t{grid.x} * grid.y * grid.z;
+        const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+        machine.counts.blocks += blocks;
+        if (stream.capture) stream.capture->graph.blocks += blocks;
     });
 }
 

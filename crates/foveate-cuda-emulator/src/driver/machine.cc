@@ -341,7 +341,9 @@ void Machine::refuse_in_capture_of(Stream& stream) {
 void Machine::refuse_while_capturing(Device& device) {
     bool refused = false;
     for (auto& capture : captures_) {
-        if (capture->graph.device == &device) refused = capture->invalid = true;
+        if (capture->graph.device != &device) continue;
+        counts.spoilt_captures += !capture->invalid && capture->thread != std::this_thread::get_id();
+        refused = capture->invalid = true;
     }
     require(!refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }

@@ -80,6 +80,7 @@ struct Stream {
 struct Event {
     Device* device;
     bool timed;
+    bool blocking;
     // The node that the last record waits for, and the time when the device reached it.
     NodePtr node;
     std::shared_ptr<std::chrono::steady_clock::time_point> time;
@@ -135,6 +136,14 @@ struct Function {
     int dynamic_shared;
 };
 
+// What tests count, since the process began: `Counts` in `lib.rs`.
+struct Counts {
+    uint64_t spoilt_captures = 0;
+    uint64_t context_waits = 0;
+    uint64_t spinning_waits = 0;
+    uint64_t blocks = 0;
+};
+
 class Machine {
 public:
     // The process's only machine. It is never destroyed, because unfinished work may be left in it at the end.
@@ -151,6 +160,7 @@ public:
     Handles<GraphExec> execs;
     Handles<Module> modules;
     Handles<Function> functions;
+    Counts counts;
 
     bool set_order(const std::string& name);
 

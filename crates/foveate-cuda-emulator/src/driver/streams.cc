@@ -52,6 +52,7 @@ EXPORTED CUresult cuStreamSynchronize(CUstream handle) {
     return api([&](Machine& machine, Lock& lock) {
         Stream& stream = machine.stream(handle);
         machine.refuse_in_capture_of(stream);
+        machine.counts.spinning_waits++;
         machine.complete_stream(lock, stream);
     });
 }
@@ -95,7 +96,8 @@ EXPORTED CUresult cuEventCreate(CUevent* event, unsigned flags) {
         Device& device = current_device();
         require(event != nullptr && (flags & ~(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)) == 0);
         auto made = std::make_unique<Event>(
-            Event{&device, (flags & CU_EVENT_DISABLE_TIMING) == 0, nullptr, nullptr, nullptr, {}});
+            Event{&device, (flags & CU_EVENT_DISABLE_TIMING) == 0, (flags & CU_EVENT_BLOCKING_SYNC) != 0, nullptr,
+                  nullptr, nullptr, {}});
         *event = machine.events.add(std::move(made));
     });
 }
@@ -135,6 +137,7 @@ EXPORTED CUresult cuEventQuery(CUevent handle) {
 EXPORTED CUresult cuEventSynchronize(CUevent handle) {
     return api([&](Machine& machine, Lock& lock) {
         Event& event = usable_event(machine, handle);
+        machine.counts.spinning_waits += !event.blocking;
         if (event.node) machine.complete(lock, event.node);
     });
 }

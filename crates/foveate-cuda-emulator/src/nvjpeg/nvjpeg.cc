@@ -24,6 +24,7 @@ enum Status : int {
     INVALID_PARAMETER = 2,
     BAD_JPEG = 3,
     JPEG_NOT_SUPPORTED = 4,
+    ALLOCATOR_FAILURE = 5,
     EXECUTION_FAILED = 6,
     ARCH_MISMATCH = 7,
 };
@@ -49,6 +50,8 @@ struct Picture {
 
 struct Handle {
     bool engines;
+    // Memory grows in steps of so many bytes.
+    size_t device_padding = 1, pinned_padding = 1;
 };
 struct Decoder {
     Backend backend;
@@ -62,16 +65,20 @@ struct JpegStream {
     size_t length = 0;
     Header header;
 };
+// Memory of the library's own, which grows to the largest picture.
 struct PinnedBuffer {
     Picture picture;
+    size_t bytes = 0;
 };
 struct DeviceBuffer {
     Picture picture;
+    size_t bytes = 0;
 };
 struct State {
     PinnedBuffer* pinned = nullptr;
     DeviceBuffer* device = nullptr;
     int batch = 0;
+    size_t bytes = 0;
 };
 
 // libjpeg's errors end the call. Its warnings are ignored, because nvJPEG also decodes what is there.
@@ -151,6 +158,14 @@ Status at_once(Work work) {
     return done ? status : EXECUTION_FAILED;
 }
 
+// Makes room for a picture's coefficients. Freeing the previous memory waits for the whole context.
+bool grow(size_t& bytes, const Header& header, size_t padding) {
+    size_t needed = size_t(header.width) * header.height * 3 * sizeof(short);
+    if (needed <= bytes) return true;
+    bytes = (needed + padding - 1) / padding * padding;
+    return driver<int()>("cuCtxSynchronize")() == 0;
+}
+
 // The status of a request for engines, if it is not what the chip says.
 std::atomic<int> refusal = SUCCESS;
 
@@ -211,6 +226,18 @@ EXPORTED Status nvjpegGetHardwareDecoderInfo(Handle* handle, unsigned* engines, 
 }
 
 EXPORTED Status nvjpegDestroy(Handle* handle) { return destroy(handle); }
+
+EXPORTED Status nvjpegSetDeviceMemoryPadding(size_t padding, Handle* handle) {
+    if (handle == nullptr || padding == 0) return INVALID_PARAMETER;
+    handle->device_padding = padding;
+    return SUCCESS;
+}
+
+EXPORTED Status nvjpegSetPinnedMemoryPadding(size_t padding, Handle* handle) {
+    if (handle == nullptr || padding == 0) return INVALID_PARAMETER;
+    handle->pinned_padding = padding;
+    return SUCCESS;
+}
 
 EXPORTED Status nvjpegJpegStateCreate(Handle*, State** state) { return make(state); }
 EXPORTED Status nvjpegDecoderStateCreate(Handle*, Decoder* decoder, State** state) {
@@ -285,14 +312,17 @@ EXPORTED Status nvjpegDecodeBatchedSupported(Handle* handle, JpegStream* stream,
 }
 
 // Writes to the pinned buffer at once, even if the device may still be reading it.
-EXPORTED Status nvjpegDecodeJpegHost(Handle*, Decoder*, State* state, Params* params, JpegStream* stream) {
-    bool ready = state != nullptr && state->pinned != nullptr && params != nullptr && stream != nullptr;
+EXPORTED Status nvjpegDecodeJpegHost(Handle* handle, Decoder*, State* state, Params* params, JpegStream* stream) {
+    bool ready = handle != nullptr && state != nullptr && state->pinned != nullptr && params != nullptr && stream != nullptr;
     if (!ready || params->format == 0) return INVALID_PARAMETER;
+    if (!grow(state->pinned->bytes, stream->header, handle->pinned_padding)) return ALLOCATOR_FAILURE;
     return read(stream->data, stream->length, &stream->header, &state->pinned->picture);
 }
 
-EXPORTED Status nvjpegDecodeJpegTransferToDevice(Handle*, Decoder*, State* state, JpegStream*, void* stream) {
-    if (state == nullptr || state->pinned == nullptr || state->device == nullptr) return INVALID_PARAMETER;
+EXPORTED Status nvjpegDecodeJpegTransferToDevice(Handle* handle, Decoder*, State* state, JpegStream* parsed, void* stream) {
+    bool ready = handle != nullptr && state != nullptr && state->pinned != nullptr && state->device != nullptr;
+    if (!ready || parsed == nullptr) return INVALID_PARAMETER;
+    if (!grow(state->device->bytes, parsed->header, handle->device_padding)) return ALLOCATOR_FAILURE;
     return enqueue(stream, [from = state->pinned, to = state->device] { to->picture = from->picture; });
 }
 
@@ -318,6 +348,7 @@ EXPORTED Status nvjpegDecodeBatched(Handle* handle, State* state, const unsigned
         Status status = read(data[at], lengths[at], &header, nullptr);
         if (status != SUCCESS) return status;
         if (header.progressive) return JPEG_NOT_SUPPORTED;
+        if (!grow(state->bytes, header, handle->device_padding)) return ALLOCATOR_FAILURE;
         auto decode = [data = data[at], length = lengths[at], to = to[at]] {
             Header header;
             Picture picture;

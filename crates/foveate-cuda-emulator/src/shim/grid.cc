@@ -250,7 +250,31 @@ void finish(const std::vector<Copy>& copies) {
     }
 }
 
+bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % alignof(uint4) == 0; }
+
 }  // namespace
+
+// What the compiler's check of alignment says of an access; its layout is the compilers' own.
+struct Access {
+    struct {
+        const char* file;
+        unsigned line, column;
+    } place;
+    const struct {
+        unsigned short kind, size;
+        char name[1];
+    }* type;
+    unsigned char alignment_bits, kind;
+};
+
+// The check calls this where the compiler's library would report: on a device, such an access ends the context.
+extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(Access* access, uintptr_t address) {
+    char what[256];
+    snprintf(what, sizeof what, "%s:%u: misaligned access to a %s, %llu bytes off", access->place.file,
+             access->place.line, access->type->name,
+             static_cast<unsigned long long>(address % (1ull << access->alignment_bits)));
+    fail(what);
+}
 
 unsigned ignored_barrier = 0;
 
@@ -266,6 +290,7 @@ void collective(Operation operation, void* mine) {
 }
 
 void copy_start(void* to, const void* from) {
+    if (!is_aligned(to) || !is_aligned(from)) fail("misaligned asynchronous copy of 16 bytes");
     memset(to, POISON, sizeof(uint4));
     block().running->open.push_back({to, from});
 }

@@ -137,7 +137,8 @@ struct LoadMatrices {
     static void run(void* const (&lanes)[emulated::WARP]) {
         unsigned short elements[4][8][8];
         for (unsigned lane = 0; lane < emulated::WARP; ++lane) {
-            memcpy(elements[lane / 8][lane % 8], static_cast<LoadMatrices*>(lanes[lane])->row, sizeof(uint4));
+            const uint4 row = *static_cast<LoadMatrices*>(lanes[lane])->row;
+            memcpy(elements[lane / 8][lane % 8], &row, sizeof row);
         }
         for (unsigned lane = 0; lane < emulated::WARP; ++lane) {
             const unsigned row = lane / 4, column = lane % 4 * 2;
