@@ -105,18 +105,20 @@ impl Flight {
         &self.stream
     }
 
-    /// Decodes the images of `items` that the device supports. The previous group must be finished.
+    /// Decodes the images of `items` that the device supports. The previous group must be finished. Groups have `usual`
+    /// bytes at most, unless a single image has more.
     pub(crate) fn decode(
         &mut self,
         device: &Device,
         decoders: &mut Decoders,
         items: &[Item<'_>],
+        usual: usize,
     ) -> Result<Vec<Decoded>, CudaError> {
         let bytes = items.iter().map(Item::bytes_on_device).fold(0, usize::saturating_add);
         if bytes > self.arena.bytes() {
-            // Frees the old one first.
+            // Frees the old one first. The new one serves all usual groups, because freeing waits for the device.
             self.arena = Buffer::zeroed(device, 1)?;
-            self.arena = Buffer::zeroed(device, bytes)?;
+            self.arena = Buffer::zeroed(device, bytes.max(usual))?;
         }
         self.stream.record(&self.moments[0])?;
         let mut rooms = Vec::with_capacity(items.len());

@@ -17,14 +17,14 @@ use crate::settings::Backend;
 /// The most bytes of decoded images that one of the two groups has on the device, unless a single image has more.
 const MOST_BYTES: usize = 256 << 20;
 /// The limit on a group as a fraction of the device's free memory, because each of several threads has a preprocessor.
-const SHARE_OF_FREE: usize = 32;
+const SHARE_OF_FREE: usize = 128;
 /// The most images of a group.
 const MOST_IMAGES: usize = 64;
 
 /// Decodes JPEG with nvJPEG and resizes on the device. Images that it cannot decode fall back to the CPU, one by one.
 ///
 /// Images pass through the device in groups, two at a time. A group's decoded pixels take no more than 256 MiB or a
-/// 32nd of the memory that was free at the start (a single image may take more).
+/// 128th of the memory that was free at the start (a single image may take more).
 ///
 /// Pixels are nvJPEG's, which differ from libjpeg's by rounding. The resampling equals that of the resizer `fir` to the
 /// last bit, with [`Filter::Bilinear`](foveate_resize::Filter::Bilinear), `Bicubic`, `Lanczos3` and `OpenCvLinear`. A
@@ -107,7 +107,7 @@ impl NvjpegPreprocessor {
     ) -> Result<usize, PreprocessError> {
         let flight = &mut self.flights[which];
         flight.finish(clock).map_err(fault)?;
-        let decoded = flight.decode(&self.device, &mut self.decoders, items).map_err(fault)?;
+        let decoded = flight.decode(&self.device, &mut self.decoders, items, self.group_bytes).map_err(fault)?;
         let mut job = ResampleBatch::default();
         for (item, decoded) in items.iter().zip(decoded) {
             let to = made * self.image.len();

@@ -6,9 +6,10 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foveate_core::{BatchMemory, ImageViewMut, PixelBuf, Size, error_chain};
+use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf, error_chain};
 use foveate_cuda::{Device, DevicePixels};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
@@ -16,13 +17,16 @@ use foveate_decode::{ByFormat, Decoder, Orientation};
 use foveate_decode_exact::ExactDecoder;
 use foveate_decode_image::GenericDecoder;
 use foveate_decode_nvjpeg::{NvjpegPreprocessor, resample};
+use foveate_dinov2::Model;
+use foveate_encode::{BATCH_SIZES, Encoder, EncoderOptions};
+use foveate_encode_fused::CudaEncoder;
 use foveate_preprocess::conformance::{Subject, check};
 use foveate_preprocess::{
     CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, Untimed,
 };
 use foveate_resize::{Filter, Geometry, Resizer};
 use foveate_resize_fir::FirResizer;
-use foveate_testkit::{ignore, trials};
+use foveate_testkit::{by_length, ignore, trials, workspace};
 
 fn main() -> ExitCode {
     foveate_testkit::run(trials![
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
         what_it_cannot_do_is_said_when_it_is_opened,
         engines_that_are_refused_are_done_without,
         large_batches_go_through_in_groups,
+        larger_photos_make_the_device_wait_for_nothing,
+        the_forward_captures_beside_workers_whose_memory_grows,
         samples_are_those_of_fir,
     ])
 }
@@ -130,7 +136,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 fn photo() -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos/hat.jpg")).unwrap()
+    std::fs::read(workspace().join("examples/photos/hat.jpg")).unwrap()
 }
 
 type Batch = (Vec<Result<Size, ItemFault>>, Vec<u8>);
@@ -147,7 +153,7 @@ fn run(preprocessor: &mut dyn Preprocessor, images: &[&[u8]], image: usize) -> B
 /// are equal too. Real ones are within a JPEG decoder's freedom to round and upsample, except for those of damaged
 /// data.
 fn batches_are_those_of_the_cpu() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = workspace();
     let mut all = files(&root.join("tests/fixtures/conformance"));
     all.extend(files(&root.join("examples/photos")));
     all.retain(|(name, _)| !name.contains("reference") && !name.ends_with(".csv") && !name.ends_with(".json"));
@@ -206,6 +212,96 @@ fn large_batches_go_through_in_groups() {
         assert!(!emulator::is_chosen() || made[..image] == expected, "the first of them");
         assert!(made.chunks(image).all(|other| *other == made[..image]), "150 times the same image");
     });
+}
+
+/// After the first group, groups of other sizes neither free memory nor make nvJPEG free some, which waits for all of
+/// the device's work.
+fn larger_photos_make_the_device_wait_for_nothing() {
+    if !emulator::is_chosen() {
+        ignore("a real driver does not count its waits");
+    }
+    let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
+    let folder = workspace().join("examples/photos");
+    let [small, large] = ["hoodie.jpg", "astronaut_420.jpg"].map(|name| std::fs::read(folder.join(name)).unwrap());
+    in_every_order(|| {
+        for backend in ["auto", "hybrid"] {
+            let mut preprocessor = nvjpeg(options.clone(), backend).unwrap();
+            // Both groups, and both decoders of each.
+            run(&mut preprocessor, &vec![small.as_slice(); 130], 14 * 14 * 3);
+            let before = emulator::counts().unwrap().context_waits;
+            run(&mut preprocessor, &[large.as_slice(); 3], 14 * 14 * 3);
+            assert_eq!(emulator::counts().unwrap().context_waits, before, "{backend}");
+        }
+    });
+}
+
+/// The forward meets new sizes of batches all the time, so it captures all the time. Beside it, workers open and decode
+/// larger and larger images, so nvJPEG's memory and ours grow and go. Neither disturbs the other: every result is the
+/// one that each has alone, and no capture is spoilt.
+fn the_forward_captures_beside_workers_whose_memory_grows() {
+    let rounds = by_length(2, 100);
+    in_every_order(|| {
+        let (before, is_over) = (spoilt_captures(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let is_over = &is_over;
+            for backend in ["auto", "hybrid"] {
+                scope.spawn(move || grow_until(backend, is_over));
+            }
+            let forward = scope.spawn(|| forward_in_new_sizes(rounds)).join();
+            is_over.store(true, Ordering::Relaxed);
+            forward.unwrap();
+        });
+        assert_eq!(spoilt_captures(), before);
+    });
+}
+
+/// 0 on a real device, where a spoilt capture costs a graph and shows in nothing else.
+fn spoilt_captures() -> u64 {
+    if emulator::is_chosen() { emulator::counts().unwrap().spoilt_captures } else { 0 }
+}
+
+/// Encodes batches of more sizes than an encoder keeps plans for, each often enough to be captured.
+fn forward_in_new_sizes(rounds: usize) {
+    let most = BATCH_SIZES + 1;
+    let folder = workspace().join("tests/fixtures/models/tiny");
+    let mut model = Model::from_folder(&folder).unwrap();
+    model.preprocess.crop = Size::square(28);
+    let options = EncoderOptions { device: "cuda".to_owned(), max_batch: most, ..EncoderOptions::default() };
+    let mut encoder = CudaEncoder::new(&model, &options).unwrap();
+    let (input, dim) = (encoder.spec().input, encoder.spec().dim);
+    let pixels: Vec<u8> = (1..).take(most).flat_map(|seed| noise(input, seed)).collect();
+    let mut encode = |images: usize| {
+        let mut vectors = VectorBuf::new();
+        let batch = &pixels[..images * input.rgb_len().unwrap()];
+        encoder.encode(PixelBatch::new(batch, input).unwrap(), &mut vectors).unwrap();
+        (0..images).flat_map(|row| vectors.row(row).to_vec()).collect::<Vec<f32>>()
+    };
+    let expected = encode(most);
+    for images in (1..=most).cycle().take(rounds * most) {
+        for _ in 0..3 {
+            assert!(encode(images) == expected[..images * dim], "{images} images");
+        }
+    }
+}
+
+/// Decodes ever larger photos with a new preprocessor each time, until `is_over`.
+fn grow_until(backend: &str, is_over: &AtomicBool) {
+    let geometry = Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear };
+    let options = PreprocessOptions::new(geometry);
+    let root = workspace().join("examples/photos");
+    let mut photos =
+        ["hat.jpg", "chelsea_420_odd.jpg", "astronaut_420.jpg"].map(|name| std::fs::read(root.join(name)).unwrap());
+    photos.sort_by_key(Vec::len);
+    let images: Vec<&[u8]> = photos.iter().map(Vec::as_slice).collect();
+    let expected = run(&mut cpu(options.clone()).unwrap(), &images, 14 * 14 * 3);
+    while !is_over.load(Ordering::Relaxed) {
+        let mut preprocessor = nvjpeg(options.clone(), backend).unwrap();
+        for count in 1..=images.len() {
+            let (prepared, made) = run(&mut preprocessor, &images[..count], 14 * 14 * 3);
+            assert_eq!(prepared, expected.0[..count]);
+            assert!(!emulator::is_chosen() || made == expected.1[..made.len()], "{backend}, {count} photos");
+        }
+    }
 }
 
 /// Noise, in which every wrong tap and every other rounding shows.
