@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use foveate_core::{PixelBatch, VectorBuf};
 use foveate_dinov2::Model;
 use foveate_encode::Encoder;
-use foveate_testkit::{Trial, by_length, data, trial};
+use foveate_testkit::{Trial, by_length, data, trial, workspace};
 use safetensors::{Dtype, SafeTensors};
 
 /// The fixture models.
@@ -25,7 +25,7 @@ pub(crate) fn tiny(name: &str) -> Model {
 }
 
 pub(crate) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    workspace().join("tests/fixtures")
 }
 
 /// Vectors of the golden photos by tensor name, widened to f64, and the photos' names.

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         other_widths_agree_with_the_cpu,
         conformance_in_every_precision,
         overlapped_batches_have_the_same_bits,
+        class_tokens_alone_take_less_work,
         graphs_change_no_bits,
         plans_come_and_go,
         spans_lie_where_the_batch_was_under_way,
@@ -353,6 +354,38 @@ fn overlapped_batches_have_the_same_bits() {
             assert_eq!(one_by_one(&mut encoder, &batches), expected, "one by one, {order}");
         });
     }
+}
+
+/// Where class tokens alone are pooled, the last block leaves the others out, and they are still what they are beside a
+/// mean.
+fn class_tokens_alone_take_less_work() {
+    let gpu = Gpu::get();
+    let models = [wide_heads(false), wide_heads(true), few_tokens("tiny")];
+    gpu.in_orders(&["late", "eager"], |_| {
+        for model in &models {
+            for dtype in DTYPES {
+                let pixels = pixels(model, 1..4);
+                let encode_as = |pooling| {
+                    let before = blocks(&gpu);
+                    let vectors = encode(&mut open(model, &EncoderOptions { pooling, ..options(dtype, 3) }), &pixels);
+                    (vectors, blocks(&gpu) - before)
+                };
+                let ((both, all), (class, fewer)) = (encode_as(Pooling::ClsMean), encode_as(Pooling::Cls));
+                let mut worst = Worst::default();
+                for row in 0..3 {
+                    let beside: Vec<f64> = both.row(row)[..class.dim()].iter().map(|&value| value.into()).collect();
+                    worst.add(class.row(row), &beside);
+                }
+                worst.check("class tokens alone", dtype);
+                assert!(fewer < all || !gpu.is_emulated, "{fewer} blocks, not fewer than {all}");
+            }
+        }
+    });
+}
+
+/// The blocks of the kernels so far; 0 on a real device, which does not count them.
+fn blocks(gpu: &Gpu) -> u64 {
+    if gpu.is_emulated { foveate_cuda_emulator::counts().unwrap().blocks } else { 0 }
 }
 
 fn graphs_change_no_bits() {

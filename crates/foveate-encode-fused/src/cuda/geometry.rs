@@ -79,6 +79,11 @@ impl Geometry {
         self.rows * self.columns
     }
 
+    /// The same with class tokens alone.
+    pub(super) fn class_alone(&self) -> Self {
+        Self { tokens: 1, prefix: 1, ..*self }
+    }
+
     /// Width of a head.
     pub(super) fn head(&self) -> usize {
         self.hidden / self.heads.max(1)

@@ -150,13 +150,14 @@ impl Kernels {
         unsafe { self.swiglu.launch(stream, grid, 256, &args) }
     }
 
-    /// Computes attention from `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`. It
-    /// uses tensor cores if `tensor_cores` is set and they support the shape.
+    /// Computes attention from `qkv` `[images · tokens, 3, heads, dim]` to `out` `[images · tokens, heads, dim]`, for
+    /// the first `queries` tokens of each image at least. It uses tensor cores if `tensor_cores` is set and they
+    /// support the shape.
     pub(super) fn attention(
         &self,
         stream: &Stream,
         geometry: &Geometry,
-        images: usize,
+        [images, queries]: [usize; 2],
         tensor_cores: bool,
         qkv: &Buffer,
         out: &Buffer,
@@ -174,7 +175,7 @@ impl Kernels {
         let with_dim = [qkv, out, tokens_arg, heads_arg, int(dim)?, scale];
         let without = [qkv, out, tokens_arg, heads_arg, scale];
         let args = if has_dim { &with_dim[..] } else { &without[..] };
-        let grid = [size(tokens.div_ceil(QUERIES))?, size(heads)?, size(images)?];
+        let grid = [size(queries.div_ceil(QUERIES))?, size(heads)?, size(images)?];
         // SAFETY: these are the chosen kernel's arguments; queries and keys beyond `tokens` are neither read nor
         // written, the others stay in their image and head.
         unsafe { kernel.launch(stream, grid, 128, args) }

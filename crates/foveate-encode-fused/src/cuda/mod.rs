@@ -4,7 +4,8 @@
 //!
 //! 1. patches (centred by 128), their product, tokens;
 //! 2. per block: LayerNorm, one product for queries, keys and values, attention that keeps its scores on the chip, and
-//!    its output added to the residual stream; then LayerNorm and the MLP likewise;
+//!    its output added to the residual stream; then LayerNorm and the MLP likewise. If class tokens alone are pooled,
+//!    the last block continues behind its attention with these;
 //! 3. the last LayerNorm and pooling in one kernel.
 //!
 //! cuBLASLt computes the products, with the bias and the residual in the product itself. The rest are our own kernels
@@ -23,9 +24,14 @@ mod weights;
 
 pub use encoder::CudaEncoder;
 
+use std::time::Instant;
+
 use foveate_core::Health;
-use foveate_cuda::{CudaError, blaslt};
+use foveate_cuda::blaslt::{self, Element};
+use foveate_cuda::{CudaError, Device};
 use foveate_encode::EncodeError;
+
+use kernels::Kernels;
 
 /// Converts a device's error while an encoder is in use.
 fn fault(error: CudaError) -> EncodeError {
@@ -40,7 +46,17 @@ fn unavailable(device: &str, error: CudaError) -> EncodeError {
     }
 }
 
-/// The CPU, and the available devices.
+/// The CPU, and the available devices, of which the first compiles the kernels: who asks for the health learns that a
+/// driver does not take them, and how long a start takes.
 pub(crate) fn health() -> Health {
-    foveate_cuda::health(blaslt::find)
+    foveate_cuda::health(|| Ok(format!("{}; {}", blaslt::find()?, start(&Device::open(0)?)?)))
+}
+
+/// How long the kernels take to start, and where the driver keeps the compiled ones for the next start.
+fn start(device: &Device) -> Result<String, CudaError> {
+    let begun = Instant::now();
+    Kernels::new(device, Element::F16)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let kept = std::env::var("CUDA_CACHE_PATH").unwrap_or_else(|_| "~/.nv/ComputeCache".to_owned());
+    Ok(format!("kernels compiled or read in {seconds:.1} s (the driver keeps them in {kept})"))
 }

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use foveate_cuda::blaslt::{self, Element, Operands, Product, Shape};
 use foveate_cuda::{Buffer, CudaError, Device, Graph, Stream};
 use foveate_dinov2::Model;
-use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec};
+use foveate_encode::{BATCH_SIZES, EncodeError, EncoderSpec, Pooling};
 
 use super::geometry::Geometry;
 use super::kernels::Kernels;
 use super::settings::{Attention, Settings};
 use super::unavailable;
-use super::weights::{Linear, Weights};
+use super::weights::{Block, Linear, Weights};
 
 /// Memory for cuBLASLt's intermediate sums: as much as its fastest products on the newest devices request.
 const PRODUCT_WORKSPACE: usize = 32 << 20;
@@ -41,6 +41,8 @@ struct Workspace {
     wide: Buffer,
     /// SwiGLU's product, `[images · tokens, mlp]`.
     gated: Option<Buffer>,
+    /// `[images, hidden]`: the class tokens after the last block, if they are all that is pooled.
+    class: Option<Buffer>,
     products: Buffer,
 }
 
@@ -52,8 +54,19 @@ struct Plan {
     output: Product,
     mlp_input: Product,
     mlp_output: Product,
+    /// For the class tokens alone, if they are all that is pooled.
+    last: Option<Last>,
     /// From the patches' product to the last block.
     launch: Launch,
+}
+
+/// The products behind the last block's attention, for one row per image.
+struct Last {
+    /// The workspace's.
+    class: Buffer,
+    output: Product,
+    mlp_input: Product,
+    mlp_output: Product,
 }
 
 /// How a plan's blocks are launched.
@@ -124,7 +137,10 @@ impl Network {
                 plan.launch = graph.map_or(Launch::Plain, Launch::Graph);
             }
         }
-        kernels.pool(stream, geometry, images, &memory.x, &weights.norm, out)
+        match &memory.class {
+            Some(class) => kernels.pool(stream, &geometry.class_alone(), images, class, &weights.norm, out),
+            None => kernels.pool(stream, geometry, images, &memory.x, &weights.norm, out),
+        }
     }
 
     /// Moves the plan for `images` to the end; makes it first if there is none.
@@ -143,12 +159,23 @@ impl Network {
 
     fn new_plan(&self, images: usize) -> Result<Plan, CudaError> {
         let Geometry { padded, tokens, hidden, mlp, .. } = self.geometry;
-        let product = |rows: usize, inputs: usize, outputs: usize, bias: bool, accumulate: bool| {
+        let planned = |shape: Shape| self.blas.plan(shape, &self.memory.products);
+        let shape = |rows: usize, inputs: usize, outputs: usize, bias: bool, accumulate: bool| {
             let (element, tf32) = (self.element, self.settings.tf32);
-            let shape = Shape { rows: images * rows, inputs, outputs, element, tf32, bias, accumulate };
-            self.blas.plan(shape, &self.memory.products)
+            Shape { rows: images * rows, inputs, outputs, element, tf32, bias, accumulate, pitch: None }
+        };
+        let product = |rows, inputs, outputs, bias, accumulate| planned(shape(rows, inputs, outputs, bias, accumulate));
+        let last = |class: &Buffer| {
+            let pitch = Some(tokens * hidden);
+            Ok(Last {
+                class: class.clone(),
+                output: planned(Shape { pitch, ..shape(1, hidden, hidden, true, true) })?,
+                mlp_input: product(1, hidden, self.geometry.mlp_inputs(), true, false)?,
+                mlp_output: product(1, mlp, hidden, true, true)?,
+            })
         };
         Ok(Plan {
+            last: self.memory.class.as_ref().map(last).transpose()?,
             images,
             patch: product(self.geometry.patches(), padded, hidden, false, false)?,
             qkv: product(tokens, hidden, 3 * hidden, true, false)?,
@@ -170,13 +197,14 @@ impl Workspace {
             narrow: take(tokens * hidden)?,
             wide: take(wide.max(geometry.patches() * padded))?,
             gated: swiglu.then(|| take(tokens * mlp)).transpose()?,
+            class: (geometry.pooling == Pooling::Cls).then(|| take(hidden)).transpose()?,
             products: Buffer::zeroed(device, PRODUCT_WORKSPACE)?,
         })
     }
 
     fn bytes(&self) -> usize {
-        let parts = [Some(&self.x), Some(&self.narrow), Some(&self.wide), self.gated.as_ref(), Some(&self.products)];
-        parts.into_iter().flatten().map(Buffer::bytes).sum()
+        let parts = [&self.x, &self.narrow, &self.wide, &self.products].into_iter();
+        parts.chain(&self.gated).chain(&self.class).map(Buffer::bytes).sum()
     }
 }
 
@@ -197,19 +225,53 @@ impl Pass<'_> {
         let Workspace { x, narrow, wide, .. } = memory;
         self.product(&mut plan.patch, wide, &weights.patch, None, narrow)?;
         kernels.embed(stream, geometry, images, narrow, &weights.base, x)?;
-        (0..weights.blocks.len()).try_for_each(|layer| self.block(plan, layer))
+        let Some((last, before)) = weights.blocks.split_last() else { return Ok(()) };
+        before.iter().try_for_each(|block| self.block(plan, block))?;
+        match &mut plan.last {
+            Some(of_class) => self.last_block(&mut plan.qkv, of_class, last),
+            None => self.block(plan, last),
+        }
     }
 
-    fn block(&self, plan: &mut Plan, layer: usize) -> Result<(), CudaError> {
+    fn block(&self, plan: &mut Plan, block: &Block) -> Result<(), CudaError> {
+        let (geometry, rows) = (self.geometry, self.images * self.geometry.tokens);
+        self.attend(&mut plan.qkv, block, geometry.tokens)?;
+        self.linear(&mut plan.output, &self.memory.narrow, &block.output, &self.memory.x)?;
+        self.perceive([&mut plan.mlp_input, &mut plan.mlp_output], block, rows, &self.memory.x)
+    }
+
+    /// The last block, of which only the class tokens are needed: their queries attend to all tokens, and the rest is
+    /// one row per image, from `x` to `class`.
+    fn last_block(&self, qkv: &mut Product, last: &mut Last, block: &Block) -> Result<(), CudaError> {
+        self.attend(qkv, block, 1)?;
+        let Workspace { x, narrow, products, .. } = self.memory;
+        let Linear { weight, bias } = &block.output;
+        let (bias, added, y) = (Some(bias), Some(x), &last.class);
+        last.output.run(self.stream, &Operands { x: narrow, weight, bias, added, y, workspace: products })?;
+        self.perceive([&mut last.mlp_input, &mut last.mlp_output], block, self.images, &last.class)
+    }
+
+    /// Attention of the first `queries` tokens of each image, and perhaps of some more, from `x` to `narrow`.
+    fn attend(&self, qkv: &mut Product, block: &Block, queries: usize) -> Result<(), CudaError> {
         let Self { geometry, kernels, stream, images, tensor_cores, .. } = *self;
         let Workspace { x, narrow, wide, .. } = self.memory;
-        let (block, rows) = (&self.weights.blocks[layer], images * geometry.tokens);
-        kernels.layer_norm(stream, [rows, geometry.hidden], x, &block.norm1, narrow)?;
-        self.linear(&mut plan.qkv, narrow, &block.qkv, wide)?;
-        kernels.attention(stream, geometry, images, tensor_cores, wide, narrow)?;
-        self.linear(&mut plan.output, narrow, &block.output, x)?;
+        kernels.layer_norm(stream, [images * geometry.tokens, geometry.hidden], x, &block.norm1, narrow)?;
+        self.linear(qkv, narrow, &block.qkv, wide)?;
+        kernels.attention(stream, geometry, [images, queries], tensor_cores, wide, narrow)
+    }
+
+    /// Adds the MLP of `rows` rows of `x` to these.
+    fn perceive(
+        &self,
+        [mlp_input, mlp_output]: [&mut Product; 2],
+        block: &Block,
+        rows: usize,
+        x: &Buffer,
+    ) -> Result<(), CudaError> {
+        let Self { geometry, kernels, stream, .. } = *self;
+        let Workspace { narrow, wide, .. } = self.memory;
         kernels.layer_norm(stream, [rows, geometry.hidden], x, &block.norm2, narrow)?;
-        self.linear(&mut plan.mlp_input, narrow, &block.mlp_input, wide)?;
+        self.linear(mlp_input, narrow, &block.mlp_input, wide)?;
         let activated = match &self.memory.gated {
             Some(gated) => {
                 kernels.swiglu(stream, [rows, geometry.mlp], wide, gated)?;
@@ -220,7 +282,7 @@ impl Pass<'_> {
                 wide
             }
         };
-        self.linear(&mut plan.mlp_output, activated, &block.mlp_output, x)
+        self.linear(mlp_output, activated, &block.mlp_output, x)
     }
 
     fn linear(&self, product: &mut Product, x: &Buffer, layer: &Linear, y: &Buffer) -> Result<(), CudaError> {
@@ -235,6 +297,6 @@ impl Pass<'_> {
         bias: Option<&Buffer>,
         y: &Buffer,
     ) -> Result<(), CudaError> {
-        product.run(self.stream, &Operands { x, weight, bias, y, workspace: &self.memory.products })
+        product.run(self.stream, &Operands { x, weight, bias, added: None, y, workspace: &self.memory.products })
     }
 }
