@@ -22,10 +22,12 @@ def shape(width, layers, heads, image=518, patch=14):
             "patch_size": patch}
 
 
-SHAPES = {"small": shape(384, 12, 6), "base": shape(768, 12, 12), "tiny": shape(64, 2, 2, image=98)}
+SHAPES = {"small": shape(384, 12, 6), "base": shape(768, 12, 12), "large": shape(1024, 24, 16),
+          "tiny": shape(64, 2, 2, image=98)}
 
 FORWARD = ("engine", "model", "dtype", "batch", "images_per_second", "least", "most", "samples",
            "call_images_per_second", "memory_mb", "memory_of", "status")
+CHECKS = ("step", "what", "found", "beside", "verdict", "status")
 NUMERICS = ("check", "model", "dtype", "images", "one_minus_cosine", "relative_error", "same_bits",
             "torch_one_minus_cosine", "torch_relative_error", "share", "recall", "recall_other", "status")
 END_TO_END = ("photos", "model", "dtype", "decoder", "scale", "workers", "batch", "images", "samples",
@@ -40,9 +42,12 @@ class Mode:
     def __init__(self, name):
         quick, smoke = name == "quick", name == "smoke"
         self.name = name
-        self.models = ("tiny",) if smoke else ("small", "base")
+        self.models = ("tiny",) if smoke else ("small",) if quick else ("small", "base")
+        # Half precision at growing batches.
+        self.swept = ("tiny",) if smoke else ("small", "base", "large")
+        self.sizes = (1, 2) if smoke else (32, 64, 128, 256, 512)
         # Most important first: the time may end before the list does.
-        self.batches = (2, 1) if smoke else (256, 1) if quick else (256, 1, 64, 512, 8, 128, 32)
+        self.batches = (2, 1) if smoke else (256,) if quick else (256, 1, 64, 512, 8, 128, 32)
         self.compiled_batches = self.batches[:1] if name != "full" else self.batches[:3]
         self.workers = (2, 1) if smoke else (16, 4, 1) if quick else (16, 8, 4, 2, 1)
         self.seconds = 0.2 if smoke else 1.0 if quick else 1.5
@@ -64,6 +69,7 @@ def arguments(description):
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=120, help="time for this step")
     parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--step", default="", help="the check to run, where a file has several")
     parser.add_argument("--scratch", type=Path, default=Path("scratch"), help="folder for files in between, in memory")
     return parser.parse_args()
 
@@ -84,12 +90,13 @@ class Deadline:
 class Cells:
     """A CSV file whose rows are on the disk as soon as they are added."""
 
-    def __init__(self, path, columns):
+    def __init__(self, path, columns, append=False):
         self.columns = columns
         self.rows = []
-        self.file = open(path, "w", newline="")
+        self.file = open(path, "a" if append else "w", newline="")
         self.writer = csv.DictWriter(self.file, columns)
-        self.writer.writeheader()
+        if self.file.tell() == 0:
+            self.writer.writeheader()
         self.file.flush()
 
     def add(self, **row):
@@ -133,8 +140,9 @@ def spread(samples):
             "samples": len(samples)}
 
 
-def foveate(*args, seconds=60):
-    """Runs the program and returns its output. Raises `Failed` with the reason if it fails or exceeds the time."""
+def foveate(*args, seconds=60, codes=(0,)):
+    """Runs the program and returns its output. Raises `Failed` with the reason if it ends with another code or exceeds
+    the time."""
     if seconds <= 0:
         raise Failed("out of time")
     command = [os.environ.get("FOVEATE", str(HERE / "bin/foveate")), *map(str, args)]
@@ -145,7 +153,7 @@ def foveate(*args, seconds=60):
         raise Failed(f"out of time after {seconds:.0f} s") from None
     except OSError as error:
         raise Failed(one_line(error)) from None
-    if done.returncode != 0:
+    if done.returncode not in codes:
         raise Failed(reason(done.stderr) or f"exit code {done.returncode}")
     return done.stdout
 
@@ -167,6 +175,15 @@ def bench_rows(experiment, file, *args, out, seconds):
     (out / file).unlink(missing_ok=True)
     foveate("bench", experiment, *args, "--as-given", "--quiet", "-o", out, seconds=seconds)
     return read(out / file)
+
+
+def encoders(device, seconds):
+    """The encoders that this device runs, `foveate doctor` says; it ends with 1 if any backend is broken."""
+    try:
+        rows = json.loads(foveate("doctor", "--json", seconds=min(30, seconds), codes=(0, 1)))["backends"]
+    except (Failed, ValueError):
+        return []
+    return [row["name"] for row in rows if row["kind"] == "encoder" and device.split(",")[0] in row["devices"]]
 
 
 def why(row):

@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
-from common import DTYPES, FORWARD, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, number, why
+from common import (DTYPES, FORWARD, HERE, Cells, Deadline, Failed, Mode, arguments, bench_rows, encoders, number, why)
+
+
+# Encoders to sweep, where the device runs them: with the feature `ort-cuda`, ONNX Runtime's or TensorRT's.
+SWEPT = ("fused", "ort")
 
 
 class Forward:
@@ -39,11 +43,13 @@ class Forward:
                         "samples": row["samples"], "call_images_per_second": number(row["images_per_second"])}
             self.cells.attempt({"engine": "foveate", "model": model, "dtype": dtype, "batch": batch}, measure)
 
-    def memory_by_batch(self, model, dtype):
-        """A process's memory on the device, including the driver's part, as nvidia-smi reports it."""
-        key = {"engine": "foveate memory", "model": model, "dtype": dtype}
+    def sweep(self, model, dtype, encoder):
+        """Calls, from host memory to host memory, at growing batches, and the process's memory on the device,
+        including the driver's part, as nvidia-smi reports it."""
+        key = {"engine": f"{encoder} sweep", "model": model, "dtype": dtype}
         try:
-            rows = self.bench("batch-sweep", "batch_sweep.csv", model, "--dtype", dtype, "--images", 256)
+            rows = self.bench("batch-sweep", "batch_sweep.csv", model, "--dtype", dtype, "--encoder", encoder,
+                              *(("--images", 4) if self.mode.name == "smoke" else ()))
         except Failed as error:
             self.cells.add(**key, status=f"n/a ({error})")
             return
@@ -73,8 +79,11 @@ def main():
     for batch in mode.batches:
         for model in mode.models:
             forward.foveate(model, batch)
-    for model in mode.models:
-        forward.memory_by_batch(model, "f32" if mode.name == "smoke" else "f16")
+    dtype = "f32" if forward.args.device == "cpu" else "f16"
+    present = encoders(forward.args.device, forward.deadline.left())
+    for encoder in [name for name in SWEPT if name in present]:
+        for model in mode.swept:
+            forward.sweep(model, dtype, encoder)
     forward.pytorch(end.left() - 5)
 
 

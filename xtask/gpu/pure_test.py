@@ -1,10 +1,12 @@
 """Tests of the parts that need neither device nor package. `cargo xtask gpu-bundle --check` runs them."""
 
+import re
 import tempfile
 from pathlib import Path
 
+import checks
 import table
-from common import (FORWARD, NUMERICS, SHAPES, Cells, Deadline, Failed, Mode, flop_per_image, many, number, one_line,
+from common import (CHECKS, FORWARD, HERE, NUMERICS, SHAPES, Cells, Deadline, Failed, Mode, flop_per_image, many, number, one_line,
                     read, reason, spread)
 
 
@@ -75,6 +77,26 @@ def a_table_without_any_results_has_every_row(folder):
         forwards = [row for row in rows if row[0].startswith("forward ")]
         assert len(forwards) == 3 * len(mode.models) * len(mode.batches)
         assert table.text(rows).count("\n") == len(rows) + 1
+        steps = [row[0] for row in rows if row[0] in table.STEPS]
+        assert steps == ["tests", "sanitizer", "verify", "decoders", "utilization", "diagnosis"], steps
+
+
+def the_steps_are_those_of_the_script_and_fit_ten_minutes():
+    script = (HERE / "check.sh").read_text()
+    assert re.search(r"^steps=\((.*)\)$", script, re.M)[1].split() == list(table.STEPS)
+    limits = dict(re.findall(r"\[([a-z-]+)\]=(\d+)", script.split("quick=(")[1].split(")")[0]))
+    assert list(limits) == list(table.STEPS)
+    grace = int(re.search(r"^grace=(\d+)$", script, re.M)[1])
+    # A step that hangs takes its limit and the grace; the rest is for versions and the table.
+    assert sum(map(int, limits.values())) + grace * len(limits) <= 600 - 10
+
+
+def checks_are_rows(folder):
+    for step in ("verify", "decoders"):
+        cells = Cells(folder / "checks.csv", CHECKS, append=True)
+        cells.attempt({"step": step, "what": "a"}, lambda: {"found": "x", "verdict": checks.judged(step == "verify")})
+    rows = table.table(folder, Mode("quick"), ["verify", "decoders"])
+    assert rows == [("verify: a", "x", "", "", "met"), ("decoders: a", "x", "", "", "NOT MET")], rows
 
 
 def ratios_and_shares_are_computed(folder):

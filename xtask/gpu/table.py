@@ -12,7 +12,9 @@ TIERS = {"f32": ("strict", 1e-6, 1e-4), "f16": ("half", 1e-3, 0.1), "bf16": ("ha
 AIM = 0.95
 LONGEST = 90
 NOT_REACHED = {"status": "n/a (not reached)"}
-STEPS = ("numerics", "forward", "end-to-end", "python")
+# In the order in which they run: what is wrong first, then how fast it is.
+CHECKED = ("tests", "sanitizer", "verify", "decoders")
+STEPS = (*CHECKED, "numerics", "forward", "end-to-end", "python", "utilization", "diagnosis")
 
 
 class Rows:
@@ -132,18 +134,26 @@ def forward(rows, mode):
                 verdict = row["status"] if not is_ok(row) else "" if not value else \
                     "faster than PyTorch" if value >= 1 else f"SLOWER than torch {best[1]}"
                 yield f"forward {model} {dtype} batch {batch}", ours, theirs, times(value), verdict
-    for model in mode.models:
-        measured = [row for row in rows.rows if row["engine"] == "foveate memory" and row["model"] == model]
-        for row in measured:
-            if not is_ok(row) or number(row["memory_mb"]) is None:
-                verdict = row["status"] if not is_ok(row) else row["memory_of"]
-                yield f"memory {model} {row['dtype']} batch {row['batch']}", "", "", "", verdict
-                continue
-            theirs = rows.get(engine="torch sdpa", model=model, dtype=row["dtype"], batch=row["batch"])
-            memory = number(theirs.get("memory_mb"))
-            yield (f"memory {model} {row['dtype']} batch {row['batch']}",
-                   f"{float(row['memory_mb']):,.0f} MB ({row['memory_of']})",
-                   f"{memory:,.0f} MB (allocator's)" if memory else "", "", "")
+    yield from sweeps(rows, mode)
+
+
+def sweeps(rows, mode):
+    """Calls of each encoder at growing batches beside PyTorch's forward, which copies nothing."""
+    for engine in ("fused sweep", "ort sweep"):
+        for model in mode.swept:
+            measured = [row for row in rows.rows if row["engine"] == engine and row["model"] == model]
+            if not measured and engine == "fused sweep":
+                yield f"calls {model}", "", "", "", NOT_REACHED["status"]
+            for row in measured:
+                what = f"calls {engine.split()[0]} {model} {row['dtype']} batch {row['batch'] or '?'}"
+                if not is_ok(row):
+                    yield what, "", "", "", row["status"]
+                    continue
+                theirs = rows.get(engine="torch sdpa", model=model, dtype=row["dtype"], batch=row["batch"])
+                memory = number(row["memory_mb"])
+                value = ratio(row["call_images_per_second"], theirs.get("images_per_second"))
+                yield (what, rate(row["call_images_per_second"]) + (f", {memory:,.0f} MB" if memory else ""),
+                       f"sdpa {rate(theirs['images_per_second'])}" if is_ok(theirs) else "", times(value), "")
 
 
 def performance(row, model, peak):
@@ -205,10 +215,21 @@ def python(rows):
         yield "DataLoader", "", "", "", NOT_REACHED["status"]
 
 
+def checks(rows, step):
+    found = [row for row in rows.rows if row["step"] == step]
+    for row in found:
+        yield (f"{step}: {row['what']}", row["found"], row["beside"], "",
+               row["verdict"] if is_ok(row) else row["status"])
+    if not found:
+        yield step, "", "", "", NOT_REACHED["status"]
+
+
 def table(out, mode, only):
     """All rows of the requested steps."""
     baselines = Rows(out / "baseline.csv")
-    steps = {
+    checked = Rows(out / "checks.csv")
+    steps = {step: lambda step=step: checks(checked, step) for step in (*CHECKED, "utilization", "diagnosis")}
+    steps |= {
         "numerics": lambda: numerics(Rows(out / "numerics.csv"), mode),
         "forward": lambda: forward(Rows(out / "forward.csv", out / "torch_forward.csv"), mode),
         "end-to-end": lambda: end_to_end(Rows(out / "end_to_end.csv"), baselines, mode),
@@ -226,11 +247,11 @@ def text(rows):
 
 
 def main():
-    out, mode, only = Path(sys.argv[1]), Mode(sys.argv[2]), sys.argv[3].split(",")
+    out, mode, only, card = Path(sys.argv[1]), Mode(sys.argv[2]), sys.argv[3].split(","), sys.argv[4]
     rows = table(out, mode, only)
     failed = [row for row in rows if "NOT MET" in row[-1] or row[-1].startswith("failed")]
     missing = [row for row in rows if row[-1].startswith("n/a")]
-    said = text(rows) + f"\n\n{len(rows)} rows: {len(failed)} failed, {len(missing)} n/a ({mode.name})"
+    said = f"{card}\n{text(rows)}" + f"\n\n{len(rows)} rows: {len(failed)} failed, {len(missing)} n/a ({mode.name})"
     (out / "table.txt").write_text(said + "\n")
     print(said)
     sys.exit(1 if failed else 0)

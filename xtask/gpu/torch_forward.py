@@ -105,6 +105,10 @@ def main():
             for dtype in DTYPES:
                 for way in ("sdpa", "eager"):
                     pytorch.forward(way, model, dtype, batch)
+    for model in mode.swept:
+        for batch in mode.sizes:
+            if (model, batch) not in [(model, batch) for model in mode.models for batch in mode.batches]:
+                pytorch.forward("sdpa", model, "f16", batch)
     for batch in mode.compiled_batches:
         for model in mode.models:
             for dtype in DTYPES[:2] if mode.name == "full" else DTYPES[:1]:

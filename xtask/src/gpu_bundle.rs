@@ -16,13 +16,17 @@ use crate::setup::entries;
 
 const FEATURES: &str = "cli,exact,zune,image,fir,cuda,turbojpeg,nvjpeg,parquet,npy";
 /// The archive's largest size in bytes.
-const MOST: u64 = 60_000_000;
+const MOST: u64 = 64_000_000;
+/// Packages with device tests, and the name of their test program.
+const DEVICE_TESTS: [(&str, &str); 3] =
+    [("foveate-cuda", "device"), ("foveate-encode-fused", "cuda"), ("foveate-decode-nvjpeg", "cuda")];
 const NAME: &str = "foveate-gpu";
 /// The packed scripts, in `xtask/gpu`; the other scripts there test these.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     "README.md",
     "check.sh",
     "common.py",
+    "checks.py",
     "numerics.py",
     "transformers_side.py",
     "forward.py",
@@ -65,6 +69,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let bundle = Bundle::empty(target.join(NAME))?;
     let binary = build(root, &target, &args.features)?;
     bundle.fill(root, &binary, args)?;
+    bundle.add_device_tests(root, &target)?;
     let archive = bundle.pack(&root.join("target").join(format!("{NAME}.tar.gz")))?;
     let bytes = fs::metadata(&archive)?.len();
     println!("\n{}\n{}: {}", bundle.sizes()?, shown(root, &archive), megabytes(bytes));
@@ -148,12 +153,30 @@ impl Bundle {
         for crop in entries(&fixtures.join("goldens/crop_hf_pil")) {
             self.copy_into(&crop, "goldens/crop_hf_pil")?;
         }
+        self.copy_tree(&fixtures.join("conformance"), "conformance")?;
+        self.copy_tree(&root.join("examples/photos"), "examples")?;
         let shared = root.join(SHARED);
         let (every, photos) = args.sample();
         let photos = self.add_photos(root, &shared, photos)?;
         let labelled = self.add_labelled(&shared, every)?;
         let built = format!("{}features {}\n{photos}{labelled}", commit(root)?, args.features);
         Ok(fs::write(self.folder.join("BUILT"), built)?)
+    }
+
+    /// Adds the programs of the tests that run on a device. Unlike the program, they name this machine's folders.
+    fn add_device_tests(&self, root: &Path, target: &Path) -> Result<()> {
+        for (package, test) in DEVICE_TESTS {
+            let mut cargo = cargo(root);
+            cargo.args(["test", "--release", "--no-run", "--message-format", "json", "-p", package, "--test", test]);
+            cargo.args(if package == "foveate-encode-fused" { &["--features", "cuda"][..] } else { &[] });
+            let output = cargo.arg("--target-dir").arg(target.join("build")).stderr(Stdio::inherit()).output()?;
+            let said = String::from_utf8_lossy(&output.stdout);
+            let program = executable(&said).with_context(|| format!("{package}'s tests were not built"))?;
+            let to = self.folder.join("tests").join(package);
+            fs::create_dir_all(to.parent().unwrap_or(&self.folder))?;
+            succeed(Command::new("strip").arg("-o").arg(&to).arg(program))?;
+        }
+        Ok(())
     }
 
     /// Adds photos of about 1000 pixels from the shared data set if present, or else the quick start's.
@@ -197,6 +220,14 @@ impl Bundle {
         MODEL_FILES.iter().try_for_each(|file| self.copy_into(&from.join(file), &format!("models/{name}")))
     }
 
+    fn copy_tree(&self, from: &Path, name: &str) -> Result<()> {
+        if !from.is_dir() {
+            return self.copy(from, name);
+        }
+        let part = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        entries(from).iter().try_for_each(|path| self.copy_tree(path, &format!("{name}/{}", part(path))))
+    }
+
     fn copy_into(&self, from: &Path, folder: &str) -> Result<()> {
         let name = from.file_name().context("a path without a name")?;
         self.copy(from, &format!("{folder}/{}", name.display()))
@@ -228,6 +259,12 @@ impl Bundle {
         }
         Ok(lines + &fs::read_to_string(self.folder.join("BUILT"))?)
     }
+}
+
+/// The path of the test program that cargo's messages name.
+fn executable(messages: &str) -> Option<&str> {
+    let of_test = messages.lines().find(|line| line.contains(r#""kind":["test"]"#))?;
+    of_test.split_once(r#""executable":""#)?.1.split('"').next()
 }
 
 fn size(path: &Path) -> Result<u64> {
@@ -263,6 +300,15 @@ mod tests {
     #[test]
     fn the_scripts_pass_their_own_tests() {
         check(&crate::cargo::root()).unwrap();
+    }
+
+    #[test]
+    fn test_programs_are_found_in_cargos_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"]},"executable":null}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"cuda"},"executable":"/t/release/deps/cuda-1f"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages), Some("/t/release/deps/cuda-1f"));
+        assert_eq!(executable(r#"{"reason":"build-finished","success":false}"#), None);
     }
 
     #[test]
