@@ -13,11 +13,24 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::setup::{THIRD_PARTY, Wheels, entries};
 
 const COMPILER: Wheels = Wheels {
-    requirements: &["nvidia-cuda-nvrtc-cu12==12.0.140", "nvidia-cuda-nvcc-cu12==12.9.86"],
-    keep: &["nvidia/cuda_nvrtc/lib/libnvrtc*", "nvidia/cuda_nvcc/bin/ptxas", "*/License.txt"],
+    requirements: &[
+        "nvidia-cuda-nvrtc-cu12==12.0.140",
+        "nvidia-cuda-nvcc-cu12==12.9.86",
+        "nvidia-cuda-nvdisasm==13.2.78",
+    ],
+    keep: &[
+        "nvidia/cuda_nvrtc/lib/libnvrtc*",
+        "nvidia/cuda_nvcc/bin/ptxas",
+        "nvidia/cu13/bin/nvdisasm",
+        "*/License.txt",
+    ],
 };
 /// Compute capabilities, times ten, for which the PTX must assemble: each kernel from the one that it is written for.
 const DEVICES: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
+
+/// The most registers of a thread, which the attention of 7.5 needs. A kernel that needs more runs in fewer blocks at
+/// once.
+const MOST_REGISTERS: u32 = 184;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -103,8 +116,8 @@ impl Compiler {
         Ok(ptx)
     }
 
-    /// Assembles PTX to machine code, fails if a variable does not fit in the registers, and returns the register
-    /// usage.
+    /// Assembles PTX to machine code, checks that code, and returns the register usage. Fails if a variable does not
+    /// fit in the registers.
     fn assemble(&self, ptx: &str, device: u32) -> Result<String> {
         let (input, code) = (self.folder.join("input.ptx"), self.folder.join("output.cubin"));
         fs::write(&input, ptx)?;
@@ -112,6 +125,14 @@ impl Compiler {
         ptxas.args(["--verbose", "--warn-on-spills", "--warn-on-local-memory-usage", "--warning-as-error"]);
         let said = output(ptxas.arg(format!("--gpu-name=sm_{device}")).arg("--output-file").arg(&code).arg(&input))?.1;
         let (kernel, registers) = largest(&said).with_context(|| format!("ptxas said nothing to go by: {said}"))?;
+        ensure!(
+            registers <= MOST_REGISTERS,
+            "{kernel} takes {registers} registers on sm_{device}, not {MOST_REGISTERS}"
+        );
+        let mut disassembler = Command::new(self.folder.join("nvidia/cu13/bin/nvdisasm"));
+        let instructions = output(disassembler.arg("--print-code").arg(&code))?.0;
+        let unlike = unlike(&instructions).join(", ");
+        ensure!(unlike.is_empty(), "not the expected machine code on sm_{device}: {unlike}");
         Ok(format!("{} kernels, at most {registers} registers ({kernel})", said.matches("Compiling entry").count()))
     }
 }
@@ -129,6 +150,25 @@ fn largest(said: &str) -> Option<(&str, u32)> {
         }
     }
     all.into_iter().max_by_key(|(_, registers)| *registers)
+}
+
+/// What is wrong with the kernels in a disassembly: tensor cores that a kernel named after them (`mma`) does not use,
+/// and memory of a thread's own, which is as slow as the device's.
+fn unlike(instructions: &str) -> Vec<String> {
+    const SECTION: &str = ".section\t.text.";
+    let mut found = Vec::new();
+    for kernel in instructions.split(SECTION).skip(1) {
+        let name = kernel.split(',').next().unwrap_or_default();
+        let has = |operation: &str| kernel.contains(&format!(" {operation}"));
+        if name.contains("mma") && !has("HMMA.") {
+            found.push(format!("{name} has no HMMA"));
+        }
+        let local = ["LDL", "STL"]
+            .into_iter()
+            .filter(|operation| has(&format!("{operation} ")) || has(&format!("{operation}.")));
+        found.extend(local.map(|operation| format!("{name} has {operation}")));
+    }
+    found
 }
 
 /// A program's standard output and standard error; an error with the latter if the program fails.
@@ -163,6 +203,16 @@ mod tests {
                 assert!(ptx.contains(&format!(".target sm_{architecture}\n")), "{}", source.display());
             }
         }
+    }
+
+    #[test]
+    fn machine_code_without_tensor_cores_or_with_local_memory_is_found() {
+        let good = "\t.section\t.text.attention_mma_f16,\"ax\"\n /*0010*/ HMMA.16816.F32 R4, R8 ;\n\
+                    \t.section\t.text.gelu_f16,\"ax\"\n /*0010*/ LDG.E.128 R4, [R2] ;\n";
+        assert_eq!(unlike(good), Vec::<String>::new());
+        assert_eq!(unlike(&good.replace("HMMA", "FFMA")), ["attention_mma_f16 has no HMMA"]);
+        assert_eq!(unlike(&good.replace("LDG", "LDL")), ["gelu_f16 has LDL"]);
+        assert_eq!(unlike(&good.replace("LDG.E.128 R4, [R2]", "STL [R1], R4")), ["gelu_f16 has STL"]);
     }
 
     #[test]
