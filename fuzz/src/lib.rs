@@ -29,6 +29,31 @@ pub fn check_decoder(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &
     }
 }
 
+/// Decodes `bytes` at every reduced scale in both kinds, under both truncation policies, and checks that each attempt
+/// ends as decoding at native size does: with pixels, or with the same error.
+pub fn check_reduced(make: impl Fn(DecoderOptions) -> Box<dyn Decoder>, bytes: &[u8]) {
+    for allow_truncated in [false, true] {
+        let options = DecoderOptions { allow_truncated, ..DecoderOptions::default() };
+        let mut decoder = make(options);
+        BUFFERS.with_borrow_mut(|[first, second]| {
+            let whole = decoder.decode(bytes, DecodeHint::default(), first).map_err(|error| error.to_string());
+            let least = first.size().min_side();
+            for (eighths, low_frequencies) in (1..8).flat_map(|eighths| [(eighths, false), (eighths, true)]) {
+                let hint = DecodeHint { min_side: Some((least * eighths).div_ceil(8)), low_frequencies };
+                dirty(first, 0x00);
+                dirty(second, 0xA5);
+                let outcomes = [&mut *first, &mut *second].map(|buffer| {
+                    let outcome = decoder.decode(bytes, hint, buffer);
+                    outcome.inspect_err(|error| check_error(error, buffer)).map_err(|error| error.to_string())
+                });
+                assert_eq!(outcomes, [whole.clone(), whole.clone()], "{hint:?}");
+                assert!(first.size().min_side() >= hint.min_side.unwrap_or(0) || whole.is_err(), "{hint:?}");
+                assert!(first.as_slice() == second.as_slice(), "pixels depend on what the buffer held before");
+            }
+        });
+    }
+}
+
 thread_local! {
     static BUFFERS: RefCell<[PixelBuf; 2]> = RefCell::new([PixelBuf::new(LIMITS), PixelBuf::new(LIMITS)]);
 }

@@ -1,4 +1,4 @@
-//! AVX2 versions of [`crate::idct::block`] and [`crate::color::ycbcr`], with the same results on every input.
+//! AVX2 versions of [`crate::idct::block`], [`Reduction::block`] and [`crate::color::ycbcr`], with the same results on every input.
 //!
 //! Every function here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not
 //! inlined that way, so this module avoids them.
@@ -9,6 +9,7 @@ use pulp::cast;
 use pulp::x86::V3;
 
 use crate::color;
+use crate::reduced::Reduction;
 
 /// Pairs of 16-bit factors, the first for even places.
 #[inline(always)]
@@ -94,6 +95,72 @@ pub(crate) fn block(simd: V3, coefficients: &[i16; 64], quantization: &[i16; 64]
         let two_rows: [[u8; 8]; 2] = cast(simd.sse2._mm_xor_si128(signed, middle));
         samples[y * stride..y * stride + 8].copy_from_slice(&two_rows[0]);
         samples[(y + 1) * stride..(y + 1) * stride + 8].copy_from_slice(&two_rows[1]);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn reduced_block(
+    simd: V3,
+    reduction: &Reduction,
+    coefficients: &[i16; 64],
+    quantization: &[i16; 64],
+    samples: &mut [u8],
+    stride: usize,
+) {
+    let block = (coefficients, quantization);
+    match (reduction.side, reduction.count) {
+        (1, _) => reduced::<1, 1>(simd, reduction, block, samples, stride),
+        (2, 2) => reduced::<2, 2>(simd, reduction, block, samples, stride),
+        (2, _) => reduced::<2, 5>(simd, reduction, block, samples, stride),
+        (3, _) => reduced::<3, 3>(simd, reduction, block, samples, stride),
+        (4, 4) => reduced::<4, 4>(simd, reduction, block, samples, stride),
+        (4, _) => reduced::<4, 7>(simd, reduction, block, samples, stride),
+        (5, _) => reduced::<5, 5>(simd, reduction, block, samples, stride),
+        (6, _) => reduced::<6, 6>(simd, reduction, block, samples, stride),
+        _ => reduced::<7, 7>(simd, reduction, block, samples, stride),
+    }
+}
+
+/// A transform whose numbers of samples and frequencies the compiler knows: eight columns at once, then the samples of
+/// one row at once.
+#[inline(always)]
+fn reduced<const SIDE: usize, const COUNT: usize>(
+    simd: V3,
+    reduction: &Reduction,
+    (coefficients, quantization): (&[i16; 64], &[i16; 64]),
+    samples: &mut [u8],
+    stride: usize,
+) {
+    let (coefficients, quantization) = (coefficients.as_chunks::<8>().0, quantization.as_chunks::<8>().0);
+    let multiply_add = |sum, a, b| simd.avx2._mm256_add_epi32(sum, simd.avx2._mm256_mullo_epi32(a, b));
+    let all = |value| simd.avx._mm256_set1_epi32(value);
+    let [first_bits, second_bits] = reduction.bits();
+    let mut rows = [all(0); COUNT];
+    for k in 0..COUNT {
+        let y = reduction.frequencies[k] & 7;
+        let row = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
+        rows[k] = simd.avx2._mm256_cvtepi16_epi32(row);
+    }
+    let mut columns = [all(0); SIDE];
+    for i in 0..SIDE {
+        let mut sum = all(1 << (first_bits - 1));
+        for k in 0..COUNT {
+            sum = multiply_add(sum, rows[k], all(reduction.factors[k][i]));
+        }
+        columns[i] = simd.avx2._mm256_sra_epi32(sum, simd.sse2._mm_cvtsi32_si128(first_bits as i32));
+    }
+    for y in 0..SIDE {
+        // The middle of the samples' range comes along with the half that rounds.
+        let mut sum = all((128 << second_bits) + (1 << (second_bits - 1)));
+        for k in 0..COUNT {
+            let column = simd.avx2._mm256_permutevar8x32_epi32(columns[y], all(reduction.frequencies[k] as i32));
+            sum = multiply_add(sum, column, cast(reduction.factors[k]));
+        }
+        let row = simd.avx2._mm256_sra_epi32(sum, simd.sse2._mm_cvtsi32_si128(second_bits as i32));
+        let (low, high) = (simd.avx._mm256_castsi256_si128(row), simd.avx2._mm256_extracti128_si256::<1>(row));
+        let words = simd.sse2._mm_packs_epi32(low, high);
+        let bytes: [u8; 16] = cast(simd.sse2._mm_packus_epi16(words, words));
+        samples[y * stride..y * stride + SIDE].copy_from_slice(&bytes[..SIDE]);
     }
 }
 

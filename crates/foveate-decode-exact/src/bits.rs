@@ -6,9 +6,11 @@
 /// It is a small `Copy` value on purpose: a decoding loop works on its own copy, which the compiler keeps in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Bits<'a> {
-    data: &'a [u8],
-    at: usize,
-    /// The next bits, from the top. Bits below the `count` valid ones may already hold part of the byte at `at`.
+    /// The data not yet loaded.
+    rest: &'a [u8],
+    /// Where the data ends.
+    end: usize,
+    /// The next bits, from the top. Bits below the `count` valid ones may already hold part of the next byte.
     buffer: u64,
     count: u32,
     /// Zero bits appended after the end of the data so far.
@@ -16,16 +18,13 @@ pub(crate) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// Bits available after [`Bits::refill`]: enough for a Huffman code and the value that follows it.
-    pub(crate) const REFILLED: u32 = 32;
-
     pub(crate) fn new(data: &'a [u8], at: usize) -> Self {
-        Self { data, at, buffer: 0, count: 0, invented: 0 }
+        Self { rest: data.get(at..).unwrap_or_default(), end: data.len(), buffer: 0, count: 0, invented: 0 }
     }
 
     /// Start of the data not yet loaded. Once [`Bits::exhausted`], this is the marker that ended the data.
     pub(crate) fn position(&self) -> usize {
-        self.at
+        self.end - self.rest.len()
     }
 
     /// Whether more bits were used than the data has.
@@ -34,19 +33,17 @@ impl<'a> Bits<'a> {
         self.invented > u64::from(self.count)
     }
 
-    /// Makes at least [`Bits::REFILLED`] bits available.
+    /// Makes at least 56 bits available. It does not ask whether so many are needed: a processor can only guess the
+    /// answer, and a wrong guess costs more than the load.
     #[inline(always)]
     pub(crate) fn refill(&mut self) {
-        if self.count >= Self::REFILLED {
-            return;
-        }
-        if let Some(&bytes) = self.data.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
+        if let Some(&bytes) = self.rest.first_chunk::<8>() {
             let word = u64::from_be_bytes(bytes);
             if has_no_ff(word) {
                 // Count whole bytes only. The next refill loads the part of the next byte that also fits again, into
                 // the same place.
                 self.buffer |= word >> self.count;
-                self.at += ((63 - self.count) >> 3) as usize;
+                self.rest = &self.rest[((63 - self.count) >> 3 & 7) as usize..];
                 self.count |= 56;
                 return;
             }
@@ -59,10 +56,10 @@ impl<'a> Bits<'a> {
     #[inline(never)]
     fn refilled_bytewise(mut self) -> Self {
         while self.count <= 56 {
-            match next_byte(self.data, self.at) {
-                Some((byte, at)) => {
+            match next_byte(self.rest) {
+                Some((byte, rest)) => {
                     self.buffer |= u64::from(byte) << (56 - self.count);
-                    self.at = at;
+                    self.rest = rest;
                 }
                 None => self.invented += 8,
             }
@@ -97,10 +94,20 @@ impl<'a> Bits<'a> {
         extend(self.take(n), n)
     }
 
+    /// Takes `n` bits, 1 to 32, that [`Bits::refill`] has made available.
+    #[inline(always)]
+    pub(crate) fn take_many(&mut self, n: u32) -> u32 {
+        let bits = self.peek(n);
+        self.consume(n);
+        bits
+    }
+
     /// Takes one bit, refilling if needed.
     #[inline(always)]
     pub(crate) fn bit(&mut self) -> bool {
-        self.refill();
+        if self.count == 0 {
+            self.refill();
+        }
         self.take(1) != 0
     }
 }
@@ -121,15 +128,15 @@ fn has_no_ff(word: u64) -> bool {
     (!word).wrapping_sub(ONES) & word & HIGH == 0
 }
 
-/// The data byte at `at` and the start of the next one; none at a marker and at the end.
-fn next_byte(data: &[u8], at: usize) -> Option<(u8, usize)> {
-    let byte = *data.get(at)?;
+/// The first byte of the data and what follows; none at a marker and at the end.
+fn next_byte(data: &[u8]) -> Option<(u8, &[u8])> {
+    let (&byte, rest) = data.split_first()?;
     if byte != 0xFF {
-        return Some((byte, at + 1));
+        return Some((byte, rest));
     }
     // Any number of fill bytes may stand between 0xFF and the marker code.
-    let behind = at + data.get(at..)?.iter().position(|&byte| byte != 0xFF)?;
-    (data[behind] == 0).then_some((0xFF, behind + 1))
+    let code = rest.iter().position(|&byte| byte != 0xFF)?;
+    (rest[code] == 0).then_some((0xFF, &rest[code + 1..]))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use foveate_decode::{DecodeError, ImageFormat};
 
 use crate::color::ColorSpace;
 use crate::error::corrupt;
+use crate::reduced::Reduction;
+use crate::scale::Scale;
 use crate::upsample::Upsampling;
 
 /// Samples on each side of a block.
@@ -20,37 +22,48 @@ pub(crate) struct Component {
     pub(crate) h: usize,
     pub(crate) v: usize,
     pub(crate) quantization: usize,
-    /// Size in samples.
+    /// Samples on each side of a decoded block.
+    pub(crate) side: usize,
+    /// The transform to this side; none for the native 8.
+    pub(crate) reduction: Option<&'static Reduction>,
+    /// The last coefficient, in coding order, that the transform reads.
+    pub(crate) kept: usize,
+    /// Size in decoded samples.
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// Blocks in a row and in total, including those that only pad the last units.
+    /// Blocks across and down that a scan of this component alone holds.
+    pub(crate) own_blocks: (usize, usize),
+    /// Blocks in a row, including those that only pad the last units.
     pub(crate) blocks_across: usize,
-    pub(crate) blocks: usize,
-    /// Index of its first block among the blocks of all components.
-    pub(crate) first_block: usize,
+    /// Index of its first block row among those of all components.
+    pub(crate) first_row: usize,
     pub(crate) upsampling: Upsampling,
 }
 
 /// The frame header and the values derived from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
+    /// Size of the decoded picture.
     pub(crate) width: usize,
     pub(crate) height: usize,
     components: [Component; MAX_COMPONENTS],
     count: usize,
     /// The largest number of block rows in a unit.
     pub(crate) max_v: usize,
+    /// Rows of the decoded picture in a row of units.
+    pub(crate) unit_rows: usize,
     /// Units of an interleaved scan, across and down.
     pub(crate) units_across: usize,
     pub(crate) units_down: usize,
-    /// Blocks of all components.
-    pub(crate) blocks: usize,
+    /// Block rows of all components.
+    pub(crate) block_rows: usize,
 }
 
 impl Frame {
     /// Parses the payload of a frame header that [`foveate_decode::jpeg::inspect`] has accepted.
-    pub(crate) fn parse(payload: &[u8], structure: &Structure) -> Result<Self, DecodeError> {
+    pub(crate) fn parse(payload: &[u8], structure: &Structure, scale: Scale) -> Result<Self, DecodeError> {
         let (width, height) = (structure.size.width as usize, structure.size.height as usize);
+        let decoded = scale.of(structure.size);
         let specs = payload.get(6..).unwrap_or_default().as_chunks::<3>().0;
         if specs.is_empty() || specs.len() > MAX_COMPONENTS || specs.len() != usize::from(structure.components) {
             return Err(corrupt("bad frame header"));
@@ -65,35 +78,42 @@ impl Frame {
         let units_across = width.div_ceil(max_h * BLOCK);
         let units_down = height.div_ceil(max_v * BLOCK);
         let mut frame = Self {
-            width,
-            height,
+            width: decoded.width as usize,
+            height: decoded.height as usize,
             components: [Component::ABSENT; MAX_COMPONENTS],
             count: specs.len(),
             max_v,
+            unit_rows: max_v * scale.eighths,
             units_across,
             units_down,
-            blocks: 0,
+            block_rows: 0,
         };
         for (component, &[id, sampling, quantization]) in frame.components.iter_mut().zip(specs) {
             let (h, v) = factors(sampling);
-            let own_width = (width * h).div_ceil(max_h);
-            let upsampling = Upsampling::choose((h, v), (max_h, max_v), own_width).ok_or_else(|| {
+            let side = scale.block_side((h, v), (max_h, max_v));
+            let own_width = (width * h * side).div_ceil(max_h * BLOCK);
+            let ratio = ((h * side, v * side), (max_h * scale.eighths, max_v * scale.eighths));
+            let upsampling = Upsampling::choose(ratio.0, ratio.1, own_width, scale.eighths > 1).ok_or_else(|| {
                 let ratio = format!("components of {h}x{v} samples where the largest has {max_h}x{max_v}");
                 DecodeError::unsupported(ImageFormat::Jpeg, ratio)
             })?;
+            let reduction = (side < BLOCK).then(|| Reduction::of(scale, side));
             *component = Component {
                 id,
                 h,
                 v,
                 quantization: usize::from(quantization),
+                side,
+                reduction,
+                kept: reduction.map_or(63, Reduction::last_coefficient),
                 width: own_width,
-                height: (height * v).div_ceil(max_v),
+                height: (height * v * side).div_ceil(max_v * BLOCK),
+                own_blocks: ((width * h).div_ceil(max_h * BLOCK), (height * v).div_ceil(max_v * BLOCK)),
                 blocks_across: units_across * h,
-                blocks: units_across * h * units_down * v,
-                first_block: frame.blocks,
+                first_row: frame.block_rows,
                 upsampling,
             };
-            frame.blocks += component.blocks;
+            frame.block_rows += units_down * v;
         }
         Ok(frame)
     }
@@ -109,11 +129,14 @@ impl Component {
         h: 1,
         v: 1,
         quantization: 0,
+        side: BLOCK,
+        reduction: None,
+        kept: 63,
         width: 0,
         height: 0,
+        own_blocks: (0, 0),
         blocks_across: 0,
-        blocks: 0,
-        first_block: 0,
+        first_row: 0,
         upsampling: Upsampling::None,
     };
 }

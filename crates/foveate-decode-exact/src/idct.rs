@@ -2,8 +2,8 @@
 //! with 11 Multiplications" (ICASSP 1989), in integers with 13-bit constants. Columns come first, and two more bits are
 //! kept between the passes. Equal pixels require equal rounding.
 
-const CONST_BITS: u32 = 13;
-const PASS1_BITS: u32 = 2;
+pub(crate) const CONST_BITS: u32 = 13;
+pub(crate) const PASS1_BITS: u32 = 2;
 
 const F_0_298: i32 = 2446;
 const F_0_390: i32 = 3196;
@@ -57,7 +57,7 @@ fn transform(s: [i32; 8]) -> [i32; 8] {
 
 /// `value / 2^bits`, rounded.
 #[inline(always)]
-fn descale(value: i32, bits: u32) -> i32 {
+pub(crate) fn descale(value: i32, bits: u32) -> i32 {
     value.wrapping_add(1 << (bits - 1)) >> bits
 }
 
@@ -81,13 +81,19 @@ pub(crate) fn block(coefficients: &[i16; 64], quantization: &[i16; 64], samples:
     }
 }
 
-/// The same for a block in which only the first coefficient is not zero: one value for all samples, with the whole
-/// transform's rounding.
+/// The `side` x `side` samples of a block in which only the first coefficient is not zero: one value for all, with the
+/// rounding that every transform has.
 #[inline(always)]
-pub(crate) fn flat_block(coefficient: i16, quantization: i16, samples: &mut [u8], stride: usize) {
+pub(crate) fn flat_block(coefficient: i16, quantization: i16, side: usize, samples: &mut [u8], stride: usize) {
     let column = i32::from(coefficient.wrapping_mul(quantization) << PASS1_BITS);
     let value = (descale(column, PASS1_BITS + 3) + 128).clamp(0, 255) as u8;
-    for y in 0..8 {
-        samples[y * stride..y * stride + 8].fill(value);
+    if side == 8 {
+        for y in 0..8 {
+            samples[y * stride..y * stride + 8].copy_from_slice(&[value; 8]);
+        }
+    } else {
+        for y in 0..side {
+            samples[y * stride..y * stride + side].fill(value);
+        }
     }
 }

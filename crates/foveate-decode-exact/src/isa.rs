@@ -4,6 +4,7 @@
 use pulp::{NullaryFnOnce, x86::V3};
 
 use crate::kernels::Kernels;
+use crate::reduced::Reduction;
 use crate::{color, idct};
 
 /// Plain Rust.
@@ -14,6 +15,18 @@ impl Kernels for Plain {
     #[inline(always)]
     fn block(self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
         idct::block(coefficients, quantization, samples, stride);
+    }
+
+    #[inline(always)]
+    fn reduced_block(
+        self,
+        reduction: &Reduction,
+        coefficients: &[i16; 64],
+        quantization: &[i16; 64],
+        samples: &mut [u8],
+        stride: usize,
+    ) {
+        reduction.block(coefficients, quantization, samples, stride);
     }
 
     #[inline(always)]
@@ -30,6 +43,18 @@ impl Kernels for V3 {
     }
 
     #[inline(always)]
+    fn reduced_block(
+        self,
+        reduction: &Reduction,
+        coefficients: &[i16; 64],
+        quantization: &[i16; 64],
+        samples: &mut [u8],
+        stride: usize,
+    ) {
+        crate::avx2::reduced_block(self, reduction, coefficients, quantization, samples, stride);
+    }
+
+    #[inline(always)]
     fn ycbcr(self, rows: [&[u8]; 3], out: &mut [[u8; 3]]) {
         crate::avx2::ycbcr(self, rows, out);
     }
@@ -37,7 +62,9 @@ impl Kernels for V3 {
 
 /// Work to compile for each instruction set: `run` and the functions it calls must be `#[inline(always)]`.
 pub(crate) trait Task {
-    fn run(self, kernels: impl Kernels);
+    type Output;
+
+    fn run(self, kernels: impl Kernels) -> Self::Output;
 }
 
 /// The instruction set in use.
@@ -61,7 +88,7 @@ impl Isa {
     }
 
     /// Runs `task`, compiled for this instruction set.
-    pub(crate) fn run(self, task: impl Task) {
+    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         match self {
             Self::Plain => task.run(Plain),
             #[cfg(target_arch = "x86_64")]
@@ -75,11 +102,11 @@ struct Compiled<T>(T, V3);
 
 #[cfg(target_arch = "x86_64")]
 impl<T: Task> NullaryFnOnce for Compiled<T> {
-    type Output = ();
+    type Output = T::Output;
 
     #[inline(always)]
-    fn call(self) {
-        self.0.run(self.1);
+    fn call(self) -> T::Output {
+        self.0.run(self.1)
     }
 }
 
@@ -95,6 +122,8 @@ mod tests {
     }
 
     impl Task for Record<'_> {
+        type Output = ();
+
         #[inline(always)]
         fn run(self, kernels: impl Kernels) {
             let quantization = std::array::from_fn(|i| 1 + i as i16 % 5);
@@ -102,6 +131,10 @@ mod tests {
                 let mut samples = [0; 7 * 11 + 8];
                 kernels.block(block, &quantization, &mut samples, 11);
                 self.result.extend(samples);
+                for reduction in Reduction::all() {
+                    kernels.reduced_block(reduction, block, &quantization, &mut samples, 11);
+                    self.result.extend(samples);
+                }
             }
             let mut pixels = vec![[0; 3]; self.rows[0].len()];
             kernels.ycbcr(self.rows, &mut pixels);
@@ -153,7 +186,7 @@ mod tests {
             block[0] = dc;
             let (mut whole, mut flat) = ([0; 64], [0; 64]);
             idct::block(&block, &[3; 64], &mut whole, 8);
-            idct::flat_block(dc, 3, &mut flat, 8);
+            idct::flat_block(dc, 3, 8, &mut flat, 8);
             assert_eq!(whole, flat, "{dc}");
         }
     }

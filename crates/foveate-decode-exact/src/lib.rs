@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod bits;
+mod coefficients;
 mod color;
 mod error;
 mod frame;
@@ -11,8 +12,11 @@ mod idct;
 mod isa;
 mod kernels;
 mod picture;
+mod reduced;
+mod scale;
 mod scan;
 mod upsample;
+mod zigzag;
 
 use foveate_core::PixelBuf;
 use foveate_decode::{
@@ -21,6 +25,7 @@ use foveate_decode::{
 };
 use isa::Isa;
 use picture::Picture;
+use scale::Scale;
 
 /// The backend's name on the command line.
 pub const NAME: &str = "exact";
@@ -57,7 +62,7 @@ impl std::fmt::Debug for ExactDecoder {
 }
 
 impl Decoder for ExactDecoder {
-    fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
+    fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
         let format = sniff(encoded)?;
         if format != ImageFormat::Jpeg {
@@ -66,13 +71,14 @@ impl Decoder for ExactDecoder {
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
         structure.admit(out.limits(), &self.options)?;
         let encoded = jpeg::completed(encoded, &structure);
-        let outcome = self.picture.decode(self.isa, &encoded, &structure, out).inspect_err(|_| out.clear());
+        let scale = Scale::choose(structure.size, hint);
+        let outcome = self.picture.decode(self.isa, &encoded, &structure, scale, out).inspect_err(|_| out.clear());
         self.picture.shrink();
         outcome.map(|()| Decoded { format, native: structure.size })
     }
 
     fn capability(&self) -> Capability {
-        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: false, exact_jpeg: true }
+        Capability { formats: FormatSet::of(&[ImageFormat::Jpeg]), scaled: true, exact_jpeg: true }
     }
 }
 

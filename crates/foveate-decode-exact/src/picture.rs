@@ -1,15 +1,20 @@
 //! One picture, from marker segments to pixels: the state so far, and its memory.
 
+use std::collections::TryReserveError;
+
 use foveate_core::{LimitError, PixelBuf};
 use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
+use crate::coefficients::Coefficients;
 use crate::color::{self, ColorSpace};
-use crate::frame::{BLOCK, ColorHints, Component, Frame, MAX_COMPONENTS};
+use crate::frame::{ColorHints, Component, Frame, MAX_COMPONENTS};
 use crate::isa::{Isa, Task};
 use crate::kernels::Kernels;
-use crate::scan::{self, Block, Cursor, Scan, Tables, natural};
+use crate::scale::Scale;
+use crate::scan::{self, Block, Cursor, Scan, Tables};
 use crate::upsample::{self, Upsampling};
+use crate::zigzag::natural;
 use crate::{error::corrupt, idct};
 
 /// Memory beyond this is freed after the picture that needed it.
@@ -25,7 +30,9 @@ pub(crate) struct Picture {
     restart_interval: u32,
     hints: ColorHints,
     /// Coefficients of the whole picture, if several scans provide them.
-    coefficients: Vec<Block>,
+    coefficients: Coefficients,
+    /// The last coefficient of each component, in coding order, that a scan must decode.
+    needed: [usize; MAX_COMPONENTS],
     canvas: Canvas,
 }
 
@@ -45,14 +52,17 @@ struct Plane {
     stride: usize,
     /// Sample rows in a unit row.
     rows: usize,
+    /// Samples on each side of a block.
+    side: usize,
 }
 
 impl Plane {
-    const EMPTY: Self = Self { samples: Vec::new(), stride: 0, rows: 0 };
+    const EMPTY: Self = Self { samples: Vec::new(), stride: 0, rows: 0, side: 0 };
 
     fn reset(&mut self, component: &Component) {
-        self.stride = component.blocks_across * BLOCK;
-        self.rows = component.v * BLOCK;
+        self.side = component.side;
+        self.stride = component.blocks_across * component.side;
+        self.rows = component.v * component.side;
         self.samples.resize(self.stride * self.rows * 2, 0);
     }
 
@@ -66,8 +76,8 @@ impl Plane {
     /// The samples from a block's first one on.
     #[inline(always)]
     fn block(&mut self, x: usize, y: usize) -> (&mut [u8], usize) {
-        let start = y * BLOCK % (self.rows * 2) * self.stride + x * BLOCK;
-        (&mut self.samples[start..start + (BLOCK - 1) * self.stride + BLOCK], self.stride)
+        let start = y * self.side % (self.rows * 2) * self.stride + x * self.side;
+        (&mut self.samples[start..start + (self.side - 1) * self.stride + self.side], self.stride)
     }
 }
 
@@ -78,7 +88,8 @@ impl Picture {
         latched: [None; MAX_COMPONENTS],
         restart_interval: 0,
         hints: ColorHints { jfif: false, adobe_transform: None },
-        coefficients: Vec::new(),
+        coefficients: Coefficients::EMPTY,
+        needed: [63; MAX_COMPONENTS],
         canvas: Canvas {
             planes: [Plane::EMPTY; MAX_COMPONENTS],
             wide: [const { Vec::new() }; MAX_COMPONENTS],
@@ -93,6 +104,7 @@ impl Picture {
         isa: Isa,
         encoded: &[u8],
         structure: &Structure,
+        scale: Scale,
         out: &mut PixelBuf,
     ) -> Result<(), DecodeError> {
         (self.quantization, self.latched) = ([None; 4], [None; MAX_COMPONENTS]);
@@ -113,11 +125,12 @@ impl Picture {
             match marker {
                 0xC4 => self.tables.define(payload)?,
                 0xC0..=0xC2 => {
-                    let new = Frame::parse(payload, structure)?;
-                    out.reset(structure.size)?;
+                    let new = Frame::parse(payload, structure, scale)?;
+                    out.reset(scale.of(structure.size))?;
                     self.canvas.reset(&new);
                     if !is_streamed(structure) {
-                        self.clear_coefficients(&new, structure)?;
+                        self.coefficients.clear(new.block_rows).map_err(|_| out_of_memory(structure))?;
+                        self.needed = needed_coefficients(encoded, at, &new, structure);
                     }
                     frame = Some(new);
                 }
@@ -179,14 +192,6 @@ impl Picture {
         Ok(())
     }
 
-    fn clear_coefficients(&mut self, frame: &Frame, structure: &Structure) -> Result<(), DecodeError> {
-        self.coefficients.clear();
-        let reserved = self.coefficients.try_reserve_exact(frame.blocks);
-        reserved.map_err(|_| LimitError::OutOfMemory { size: structure.size })?;
-        self.coefficients.resize(frame.blocks, [0; 64]);
-        Ok(())
-    }
-
     /// Decodes one scan, whose data begins at `at`; returns the data's end.
     fn scan(
         &mut self,
@@ -208,10 +213,14 @@ impl Picture {
                 *latched = Some(table.ok_or_else(|| corrupt(format!("quantization table {index} is not defined")))?);
             }
         }
+        if !is_streamed(structure) && self.is_not_needed(&scan) {
+            return Ok(at);
+        }
         let mut cursor = Cursor::new(encoded, at, self.restart_interval);
         if is_streamed(structure) {
             let quantization = self.latched.map(|table| table.unwrap_or([0; 64]));
             let (pixels, _) = out.as_mut_slice().as_chunks_mut();
+            self.prepare_groups(frame, &scan);
             let (canvas, tables) = (&mut self.canvas, &self.tables);
             isa.run(Stream {
                 frame,
@@ -225,17 +234,83 @@ impl Picture {
             });
         } else {
             let blocks = &mut self.coefficients;
-            isa.run(Collect { frame, scan: &scan, is_progressive, tables: &self.tables, cursor: &mut cursor, blocks });
+            let collect =
+                Collect { frame, scan: &scan, is_progressive, tables: &self.tables, cursor: &mut cursor, blocks };
+            isa.run(collect).map_err(|_| out_of_memory(structure))?;
         }
         Ok(cursor.bits.position())
     }
 
-    /// Frees memory beyond the usual amount.
-    pub(crate) fn shrink(&mut self) {
-        if self.coefficients.capacity() * size_of::<Block>() > KEEP_BYTES {
-            self.coefficients = Vec::new();
+    /// Whether the scan's coefficients change no pixel.
+    fn is_not_needed(&self, scan: &Scan) -> bool {
+        scan.parts().iter().all(|part| *scan.band().start() > self.needed[part.component])
+    }
+
+    /// Prepares the tables of components whose last coefficients are skipped.
+    fn prepare_groups(&mut self, frame: &Frame, scan: &Scan) {
+        for part in scan.parts() {
+            if frame.components()[part.component].kept < 63 {
+                self.tables.ac[part.ac].prepare_groups();
+            }
         }
     }
+
+    /// Frees memory beyond the usual amount.
+    pub(crate) fn shrink(&mut self) {
+        self.coefficients.shrink(KEEP_BYTES);
+    }
+}
+
+fn out_of_memory(structure: &Structure) -> DecodeError {
+    LimitError::OutOfMemory { size: structure.size }.into()
+}
+
+/// The last coefficient of each component, in coding order, that must be decoded: the last one that its transform reads
+/// or, because a refinement's coding depends on which coefficients of its band are not zero, that a needed scan refines.
+fn needed_coefficients(encoded: &[u8], at: usize, frame: &Frame, structure: &Structure) -> [usize; MAX_COMPONENTS] {
+    let mut needed = [63; MAX_COMPONENTS];
+    if structure.process != Process::Progressive {
+        return needed;
+    }
+    for (needed, component) in needed.iter_mut().zip(frame.components()) {
+        *needed = component.kept;
+    }
+    while needed != [63; MAX_COMPONENTS] {
+        let before = needed;
+        for scan in scans(encoded, at, frame).filter(Scan::refines_band) {
+            let needed = &mut needed[scan.parts()[0].component];
+            if scan.band().start() <= needed {
+                *needed = (*scan.band().end()).max(*needed);
+            }
+        }
+        if needed == before {
+            break;
+        }
+    }
+    needed
+}
+
+/// The well-formed scan headers from `at` on.
+fn scans(encoded: &[u8], mut at: usize, frame: &Frame) -> impl Iterator<Item = Scan> {
+    std::iter::from_fn(move || {
+        loop {
+            let (marker, start) = scan::next_marker(encoded, at)?;
+            at = start;
+            if marker == 0xD9 {
+                return None;
+            }
+            if matches!(marker, 0x01 | 0xD0..=0xD8) {
+                continue;
+            }
+            let payload = segment(encoded, start).ok()?;
+            at += 2 + payload.len();
+            if marker == 0xDA
+                && let Ok(scan) = Scan::parse(payload, frame)
+            {
+                return Some(scan);
+            }
+        }
+    })
 }
 
 /// Whether the picture's only scan holds all components, so that blocks become samples as they are decoded.
@@ -264,6 +339,8 @@ struct Stream<'t, 'd> {
 }
 
 impl Task for Stream<'_, '_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
         for y in 0..self.frame.units_down {
@@ -271,7 +348,7 @@ impl Task for Stream<'_, '_> {
                 self.cursor.begin_unit();
                 for (slot, part) in self.scan.parts().iter().enumerate() {
                     let component = &self.frame.components()[part.component];
-                    let (dc, ac) = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
+                    let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
                     let quantization = &self.quantization[part.component];
                     let plane = &mut self.canvas.planes[part.component];
                     for row in 0..component.v {
@@ -280,14 +357,10 @@ impl Task for Stream<'_, '_> {
                             let last = if self.cursor.dry {
                                 0
                             } else {
-                                scan::sequential(self.cursor, slot, dc, ac, &mut block)
+                                scan::sequential(self.cursor, slot, tables, component.kept, &mut block)
                             };
-                            let (samples, stride) = plane.block(x * component.h + column, y * component.v + row);
-                            if last == 0 {
-                                idct::flat_block(block[0], quantization[0], samples, stride);
-                            } else {
-                                kernels.block(&block, quantization, samples, stride);
-                            }
+                            let target = plane.block(x * component.h + column, y * component.v + row);
+                            transform(kernels, component, &block, quantization, last == 0, target);
                         }
                     }
                 }
@@ -298,6 +371,23 @@ impl Task for Stream<'_, '_> {
     }
 }
 
+/// Turns a block's coefficients into samples; `is_flat` if only the first one may not be zero.
+#[inline(always)]
+fn transform(
+    kernels: impl Kernels,
+    component: &Component,
+    block: &Block,
+    quantization: &Block,
+    is_flat: bool,
+    (samples, stride): (&mut [u8], usize),
+) {
+    match component.reduction {
+        _ if is_flat => idct::flat_block(block[0], quantization[0], component.side, samples, stride),
+        None => kernels.block(block, quantization, samples, stride),
+        Some(reduction) => kernels.reduced_block(reduction, block, quantization, samples, stride),
+    }
+}
+
 /// Decodes one of several scans into the whole picture's coefficients.
 struct Collect<'t, 'd> {
     frame: &'t Frame,
@@ -305,23 +395,26 @@ struct Collect<'t, 'd> {
     is_progressive: bool,
     tables: &'t Tables,
     cursor: &'t mut Cursor<'d>,
-    blocks: &'t mut [Block],
+    blocks: &'t mut Coefficients,
 }
 
 impl Task for Collect<'_, '_> {
+    type Output = Result<(), TryReserveError>;
+
     #[inline(always)]
-    fn run(mut self, _kernels: impl Kernels) {
+    fn run(mut self, _kernels: impl Kernels) -> Self::Output {
         match *self.scan.parts() {
             [part] => {
-                let component = self.frame.components()[part.component];
-                for y in 0..component.height.div_ceil(BLOCK) {
-                    let first = component.first_block + y * component.blocks_across;
-                    for x in 0..component.width.div_ceil(BLOCK) {
+                let component = &self.frame.components()[part.component];
+                let (across, down) = component.own_blocks;
+                for y in 0..down {
+                    for x in 0..across {
                         self.cursor.begin_unit();
-                        self.block(0, first + x);
+                        self.block(0, component, y, x)?;
                         self.cursor.dry |= self.cursor.bits.exhausted();
                     }
                 }
+                Ok(())
             }
             _ => self.interleaved(),
         }
@@ -330,37 +423,47 @@ impl Task for Collect<'_, '_> {
 
 impl Collect<'_, '_> {
     #[inline(always)]
-    fn interleaved(&mut self) {
+    fn interleaved(&mut self) -> Result<(), TryReserveError> {
         for y in 0..self.frame.units_down {
             for x in 0..self.frame.units_across {
                 self.cursor.begin_unit();
                 for (slot, part) in self.scan.parts().iter().enumerate() {
                     let component = &self.frame.components()[part.component];
                     for row in 0..component.v {
-                        let first = component.first_block + (y * component.v + row) * component.blocks_across;
                         for column in 0..component.h {
-                            self.block(slot, first + x * component.h + column);
+                            self.block(slot, component, y * component.v + row, x * component.h + column)?;
                         }
                     }
                 }
                 self.cursor.dry |= self.cursor.bits.exhausted();
             }
         }
+        Ok(())
     }
 
     #[inline(always)]
-    fn block(&mut self, slot: usize, index: usize) {
+    fn block(&mut self, slot: usize, component: &Component, y: usize, x: usize) -> Result<(), TryReserveError> {
         if self.cursor.dry {
-            return;
+            return Ok(());
         }
-        let block = &mut self.blocks[index];
+        let row = self.blocks.row(component.first_row + y);
+        if row.is_empty() {
+            if self.cursor.leaves_zero() {
+                return Ok(());
+            }
+            row.fill(component.blocks_across)?;
+        }
+        let block = row.block(x);
         if self.is_progressive {
             scan::progressive(self.scan, self.cursor, slot, self.tables, block);
         } else {
             let part = self.scan.parts()[slot];
-            *block = [0; 64];
-            scan::sequential(self.cursor, slot, &self.tables.dc[part.dc], &self.tables.ac[part.ac], block);
+            *block.coefficients = [0; 64];
+            let tables = (&self.tables.dc[part.dc], &self.tables.ac[part.ac]);
+            let last = scan::sequential(self.cursor, slot, tables, 63, block.coefficients);
+            *block.nonzero = if last == 0 { 1 } else { u64::MAX };
         }
+        Ok(())
     }
 }
 
@@ -369,21 +472,25 @@ struct Finish<'t> {
     frame: &'t Frame,
     space: ColorSpace,
     quantization: &'t [Block; MAX_COMPONENTS],
-    blocks: &'t [Block],
+    blocks: &'t Coefficients,
     canvas: &'t mut Canvas,
     pixels: &'t mut [[u8; 3]],
 }
 
 impl Task for Finish<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self, kernels: impl Kernels) {
         for y in 0..self.frame.units_down {
             for (i, component) in self.frame.components().iter().enumerate() {
+                let (plane, quantization) = (&mut self.canvas.planes[i], &self.quantization[i]);
                 for row in y * component.v..(y + 1) * component.v {
-                    let first = component.first_block + row * component.blocks_across;
-                    for x in 0..component.blocks_across {
-                        let (samples, stride) = self.canvas.planes[i].block(x, row);
-                        kernels.block(&self.blocks[first + x], &self.quantization[i], samples, stride);
+                    let blocks = self.blocks.blocks(component.first_row + row);
+                    let zeros = std::iter::repeat((&[0; 64], 0));
+                    for (x, (block, nonzero)) in blocks.chain(zeros).take(component.blocks_across).enumerate() {
+                        let target = plane.block(x, row);
+                        transform(kernels, component, block, quantization, nonzero <= 1, target);
                     }
                 }
             }
@@ -419,7 +526,7 @@ impl Canvas {
         y: usize,
         pixels: &mut [[u8; 3]],
     ) {
-        let decoded = (y + 1) * frame.max_v * BLOCK;
+        let decoded = (y + 1) * frame.unit_rows;
         let waits = frame.components().iter().any(|component| component.upsampling.needs_neighbours());
         let end = match (decoded < frame.height, waits) {
             (true, true) => decoded - frame.max_v,

@@ -1,46 +1,19 @@
 //! Decodes scans: entropy-coded data to coefficients.
 
+use std::ops::RangeInclusive;
+
 use foveate_decode::DecodeError;
+
+use memchr::memchr;
 
 use crate::bits::Bits;
 use crate::error::corrupt;
 use crate::frame::{Frame, MAX_COMPONENTS};
-use crate::huffman::Table;
+use crate::huffman::{Step, Table};
+use crate::zigzag::natural;
 
 /// The coefficients of a block, in natural order.
 pub(crate) type Block = [i16; 64];
-
-/// Natural order of the coefficients as they are coded; the entries past the last one serve runs that leave the block.
-const ZIGZAG: [u8; 128] = {
-    let mut order = [63; 128];
-    let (mut x, mut y, mut k) = (0usize, 0usize, 0usize);
-    while k < 64 {
-        order[k] = (y * 8 + x) as u8;
-        let upwards = (x + y).is_multiple_of(2);
-        match (upwards, x, y) {
-            (true, 7, _) => y += 1,
-            (true, _, 0) => x += 1,
-            (true, ..) => {
-                x += 1;
-                y -= 1;
-            }
-            (false, _, 7) => x += 1,
-            (false, 0, _) => y += 1,
-            (false, ..) => {
-                x -= 1;
-                y += 1;
-            }
-        }
-        k += 1;
-    }
-    order
-};
-
-/// The natural index of coefficient `k` in a block.
-#[inline(always)]
-pub(crate) fn natural(k: usize) -> usize {
-    usize::from(ZIGZAG[k & 127] & 63)
-}
 
 /// The Huffman tables in force: DC and AC.
 pub(crate) struct Tables {
@@ -108,6 +81,16 @@ impl Scan {
         Ok(Self { parts, count, first, last, refines: approximation >> 4 != 0, shift: u32::from(approximation & 15) })
     }
 
+    /// Whether the scan refines coefficients other than the first.
+    pub(crate) fn refines_band(&self) -> bool {
+        self.refines && self.first > 0
+    }
+
+    /// The scan's coefficients, in coding order.
+    pub(crate) fn band(&self) -> RangeInclusive<usize> {
+        self.first..=self.last
+    }
+
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts[..self.count]
     }
@@ -153,6 +136,13 @@ impl<'a> Cursor<'a> {
             next_restart: 0,
             dry: false,
         }
+    }
+
+    /// Whether the next block, all zero so far, stays so; passes over it then.
+    pub(crate) fn leaves_zero(&mut self) -> bool {
+        let is_in_run = self.skip > 0;
+        self.skip -= u32::from(is_in_run);
+        is_in_run
     }
 
     /// Skips a restart marker if one is due; call it before every unit.
@@ -201,7 +191,7 @@ impl<'a> Cursor<'a> {
 /// The next marker at or after `at`, and the start of its segment.
 pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
     loop {
-        at += data.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
+        at += memchr(0xFF, data.get(at..)?)?;
         match *data.get(at + 1)? {
             0xFF => at += 1,
             0x00 => at += 2,
@@ -210,97 +200,170 @@ pub(crate) fn next_marker(data: &[u8], mut at: usize) -> Option<(u8, usize)> {
     }
 }
 
-/// Decodes a block of a sequential scan into `block`, which must be all zero. Returns the index, in coding order, of
-/// the last non-zero coefficient.
+/// Decodes a block of a sequential scan into `block`, which must be all zero: the coefficients up to `kept` in coding
+/// order. Only finds the end of those behind, for which the AC table needs its groups. Returns the index, in coding
+/// order, of the last non-zero coefficient decoded.
 #[inline(always)]
-pub(crate) fn sequential(cursor: &mut Cursor<'_>, slot: usize, dc: &Table, ac: &Table, block: &mut Block) -> usize {
+pub(crate) fn sequential(
+    cursor: &mut Cursor<'_>,
+    slot: usize,
+    (dc, ac): (&Table, &Table),
+    kept: usize,
+    block: &mut Block,
+) -> usize {
     let mut bits = cursor.bits;
     let value = cursor.dc[slot].wrapping_add(dc_difference(&mut bits, dc));
     cursor.dc[slot] = value;
     block[0] = value as i16;
     let (mut k, mut last) = (1, 0);
-    while k < 64 {
+    'block: while k <= kept {
         bits.refill();
-        if let Some(coefficient) = ac.coefficient(&mut bits) {
-            k += coefficient.run;
-            block[natural(k)] = coefficient.value as i16;
-            last = k;
-            k += 1;
-            continue;
+        // Three steps take at most 11 + 11 + 31 bits.
+        for _ in 0..3 {
+            match ac.step(&mut bits) {
+                Step::Coefficient { run, value } => {
+                    k += run;
+                    block[natural(k)] = value as i16;
+                    last = k;
+                    k += 1;
+                    if k > kept {
+                        break 'block;
+                    }
+                }
+                Step::Symbol(symbol) => {
+                    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+                    if size != 0 {
+                        k += run;
+                        block[natural(k)] = bits.take_signed(size) as i16;
+                        last = k;
+                        k += 1;
+                    } else if run == 15 {
+                        k += 16;
+                    } else {
+                        k = 64;
+                    }
+                    continue 'block;
+                }
+            }
         }
-        let symbol = ac.symbol(&mut bits);
-        let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-        if size != 0 {
-            k += run;
-            block[natural(k)] = bits.take_signed(size) as i16;
-            last = k;
-            k += 1;
-        } else if run == 15 {
-            k += 16;
-        } else {
-            break;
-        }
+    }
+    if k < 64 {
+        skip(&mut bits, ac, k);
     }
     cursor.bits = bits;
     last
 }
 
+/// Finds the end of a block whose next coefficient is `k`.
+#[inline(always)]
+fn skip(bits: &mut Bits<'_>, ac: &Table, mut k: usize) {
+    'block: while k < 64 {
+        bits.refill();
+        // Two steps take at most 25 + 31 bits.
+        for _ in 0..2 {
+            let group = ac.group(bits);
+            if k + group.covers() > 64 {
+                k = skip_symbol(bits, ac, k);
+                continue 'block;
+            }
+            bits.consume(group.length());
+            k = (k + group.covers()) | group.end();
+            if k >= 64 {
+                break 'block;
+            }
+        }
+    }
+}
+
+/// Passes over one symbol and its value; returns the next coefficient.
+#[inline(always)]
+fn skip_symbol(bits: &mut Bits<'_>, ac: &Table, k: usize) -> usize {
+    let symbol = ac.symbol(bits);
+    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+    bits.consume(size);
+    if size != 0 || run == 15 { k + run + 1 } else { 64 }
+}
+
 #[inline(always)]
 fn dc_difference(bits: &mut Bits<'_>, table: &Table) -> i32 {
     bits.refill();
-    match table.coefficient(bits) {
-        Some(coefficient) => coefficient.value,
-        None => {
-            let size = u32::from(table.symbol(bits) & 15);
-            bits.take_signed(size)
-        }
+    match table.step(bits) {
+        Step::Coefficient { value, .. } => value,
+        Step::Symbol(size) => bits.take_signed(u32::from(size & 15)),
+    }
+}
+
+/// A block of a picture that comes in several scans.
+pub(crate) struct Stored<'a> {
+    pub(crate) coefficients: &'a mut Block,
+    /// Bit `k` is set if coefficient `k`, in coding order, may not be zero.
+    pub(crate) nonzero: &'a mut u64,
+}
+
+impl Stored<'_> {
+    #[inline(always)]
+    fn set(&mut self, k: usize, value: i16) {
+        self.coefficients[natural(k)] = value;
+        *self.nonzero |= 1 << k.min(63);
     }
 }
 
 /// Decodes one block of any of the four kinds of progressive scans.
 #[inline(always)]
-pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tables: &Tables, block: &mut Block) {
+pub(crate) fn progressive(scan: &Scan, cursor: &mut Cursor<'_>, slot: usize, tables: &Tables, mut block: Stored<'_>) {
     let part = scan.parts[slot];
     match (scan.first, scan.refines) {
         (0, false) => {
             let value = cursor.dc[slot].wrapping_add(dc_difference(&mut cursor.bits, &tables.dc[part.dc]));
             cursor.dc[slot] = value;
-            block[0] = (value << scan.shift) as i16;
+            block.set(0, (value << scan.shift) as i16);
         }
-        (0, true) => block[0] |= i16::from(cursor.bits.bit()) << scan.shift,
-        (_, false) => first_band(scan, cursor, &tables.ac[part.ac], block),
-        (_, true) => refine_band(scan, cursor, &tables.ac[part.ac], block),
+        (0, true) => {
+            block.coefficients[0] |= i16::from(cursor.bits.bit()) << scan.shift;
+            *block.nonzero |= 1;
+        }
+        (_, false) => first_band(scan, cursor, &tables.ac[part.ac], &mut block),
+        (_, true) => refine_band(scan, cursor, &tables.ac[part.ac], &mut block),
     }
 }
 
 /// Decodes the upper bits of a band's coefficients.
 #[inline(always)]
-fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Block) {
+fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
     if cursor.skip > 0 {
         cursor.skip -= 1;
         return;
     }
     let mut bits = cursor.bits;
     let mut k = scan.first;
-    while k <= scan.last {
+    'band: while k <= scan.last {
         bits.refill();
-        if let Some(coefficient) = table.coefficient(&mut bits) {
-            k += coefficient.run;
-            block[natural(k)] = (coefficient.value << scan.shift) as i16;
-            k += 1;
-            continue;
-        }
-        let symbol = table.symbol(&mut bits);
-        let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-        if size != 0 {
-            k += run;
-            block[natural(k)] = (bits.take_signed(size) << scan.shift) as i16;
-            k += 1;
-        } else if run == 15 {
-            k += 16;
-        } else {
-            cursor.skip = (1 << run) - 1 + bits.take(run as u32);
-            break;
+        // Three steps take at most 11 + 11 + 31 bits.
+        for _ in 0..3 {
+            match table.step(&mut bits) {
+                Step::Coefficient { run, value } => {
+                    k += run;
+                    block.set(k, (value << scan.shift) as i16);
+                    k += 1;
+                    if k > scan.last {
+                        break 'band;
+                    }
+                }
+                Step::Symbol(symbol) => {
+                    let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+                    if size != 0 {
+                        k += run;
+                        block.set(k, (bits.take_signed(size) << scan.shift) as i16);
+                        k += 1;
+                    } else if run == 15 {
+                        k += 16;
+                    } else {
+                        cursor.skip = (1 << run) - 1 + bits.take(run as u32);
+                        break 'band;
+                    }
+                    continue 'band;
+                }
+            }
         }
     }
     cursor.bits = bits;
@@ -308,55 +371,72 @@ fn first_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut B
 
 /// Decodes one more bit of a band's coefficients, including those that it makes non-zero.
 #[inline(always)]
-fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Block) {
+fn refine_band(scan: &Scan, cursor: &mut Cursor<'_>, table: &Table, block: &mut Stored<'_>) {
     let mut bits = cursor.bits;
     let bit = 1i16 << scan.shift;
     let mut k = scan.first;
-    if cursor.skip == 0 {
-        while k <= scan.last {
-            bits.refill();
-            let symbol = table.symbol(&mut bits);
-            let (mut run, size) = (usize::from(symbol >> 4), symbol & 15);
-            let mut new = 0;
-            if size != 0 {
-                new = if bits.take(1) != 0 { bit } else { -bit };
-            } else if run < 15 {
-                cursor.skip = (1 << run) + bits.take(run as u32);
-                break;
-            }
-            // Skip `run` zeros, refining non-zero coefficients on the way.
-            while k <= scan.last {
-                let coefficient = &mut block[natural(k)];
-                if *coefficient != 0 {
-                    refine(coefficient, bit, &mut bits);
-                } else if run == 0 {
-                    *coefficient = new;
-                    break;
-                } else {
-                    run -= 1;
-                }
-                k += 1;
-            }
-            k += 1;
+    // The band's coefficients from `k` on.
+    let rest = |k: usize| u64::MAX << k & u64::MAX >> (63 - scan.last);
+    while cursor.skip == 0 && k <= scan.last {
+        bits.refill();
+        let symbol = table.symbol(&mut bits);
+        let (run, size) = (u32::from(symbol >> 4), symbol & 15);
+        let mut new = 0;
+        if size != 0 {
+            new = if bits.take(1) != 0 { bit } else { -bit };
+        } else if run < 15 {
+            cursor.skip = (1 << run) + bits.take(run);
+            break;
         }
+        // Pass over `run` zeros, refining the coefficients between them.
+        let zeros = !*block.nonzero & rest(k);
+        let target = nth_one(zeros, run);
+        let passed = *block.nonzero & rest(k) & !u64::MAX.checked_shl(target).unwrap_or(0);
+        refine(block.coefficients, passed, scan.shift, &mut bits);
+        k = target as usize;
+        if k <= scan.last && new != 0 {
+            block.set(k, new);
+        }
+        k += 1;
     }
     if cursor.skip > 0 {
-        while k <= scan.last {
-            let coefficient = &mut block[natural(k)];
-            if *coefficient != 0 {
-                refine(coefficient, bit, &mut bits);
-            }
-            k += 1;
+        if k <= scan.last {
+            refine(block.coefficients, *block.nonzero & rest(k), scan.shift, &mut bits);
         }
         cursor.skip -= 1;
     }
     cursor.bits = bits;
 }
 
+/// The place of the `n`th one in `set`, counted from 0; 64 if it has fewer.
 #[inline(always)]
-fn refine(coefficient: &mut i16, bit: i16, bits: &mut Bits<'_>) {
-    // In a damaged file, a second refinement of the same bit has no effect.
-    if bits.bit() && *coefficient & bit == 0 {
-        *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { bit.wrapping_neg() });
+fn nth_one(mut set: u64, n: u32) -> u32 {
+    // Most numbers are small, and a processor cannot guess them: these steps take no branch.
+    for i in 0..4 {
+        let fewer = set & set.wrapping_sub(1);
+        set = if i < n { fewer } else { set };
+    }
+    for _ in 4..n {
+        set &= set.wrapping_sub(1);
+    }
+    set.trailing_zeros()
+}
+
+/// Refines the coefficients at the ones of `places`: a bit each, which adds 2^`shift` to the magnitude.
+#[inline(always)]
+fn refine(coefficients: &mut Block, mut places: u64, shift: u32, bits: &mut Bits<'_>) {
+    while places != 0 {
+        bits.refill();
+        let count = places.count_ones().min(32);
+        let mut corrections = bits.take_many(count) << (32 - count);
+        for _ in 0..count {
+            let coefficient = &mut coefficients[natural(places.trailing_zeros() as usize)];
+            places &= places - 1;
+            // In a damaged file, a second refinement of the same bit has no effect.
+            let step = ((corrections >> 31) as i16) << shift & !*coefficient;
+            let sign = *coefficient >> 15;
+            *coefficient = coefficient.wrapping_add((step ^ sign).wrapping_sub(sign));
+            corrections <<= 1;
+        }
     }
 }

@@ -21,17 +21,22 @@ impl Upsampling {
         matches!(self, Self::FancyH1V2 | Self::FancyH2V2)
     }
 
-    /// libjpeg's choice for a component of `h` x `v` samples when the largest has `max_h` x `max_v`. `None` for a ratio
-    /// that is not a whole number, which libjpeg refuses.
-    pub(crate) fn choose((h, v): (usize, usize), (max_h, max_v): (usize, usize), width: usize) -> Option<Self> {
+    /// libjpeg's choice for a component of `h` x `v` samples where the picture has `max_h` x `max_v`. Without `fancy`,
+    /// samples are repeated. `None` for a ratio that is not a whole number, which libjpeg refuses.
+    pub(crate) fn choose(
+        (h, v): (usize, usize),
+        (max_h, max_v): (usize, usize),
+        width: usize,
+        fancy: bool,
+    ) -> Option<Self> {
         if max_h % h != 0 || max_v % v != 0 {
             return None;
         }
         Some(match (max_h / h, max_v / v) {
             (1, 1) => Self::None,
-            (2, 1) if width > 2 => Self::FancyH2V1,
-            (1, 2) => Self::FancyH1V2,
-            (2, 2) if width > 2 => Self::FancyH2V2,
+            (2, 1) if fancy && width > 2 => Self::FancyH2V1,
+            (1, 2) if fancy => Self::FancyH1V2,
+            (2, 2) if fancy && width > 2 => Self::FancyH2V2,
             (h, v) => Self::Repeat { h, v },
         })
     }

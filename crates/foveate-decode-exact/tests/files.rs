@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use foveate_core::PixelBuf;
+use foveate_core::{PixelBuf, Size};
+use foveate_decode::jpeg;
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
 use foveate_decode_exact::ExactDecoder;
 use foveate_testkit::{data, run, trials};
@@ -14,6 +15,10 @@ fn main() -> ExitCode {
         golden_photos_have_pillows_pixels,
         committed_conformance_files_have_pillows_pixels,
         edges_have_djpegs_pixels,
+        reduced_edges_have_djpegs_pixels,
+        reduced_photos_have_pillows_pixels,
+        low_photos_at_three_eighths_have_libjpegs_pixels,
+        skipped_coefficients_leave_the_others_alone,
         shared_files_have_djpegs_pixels,
     ])
 }
@@ -31,6 +36,17 @@ fn read(path: &Path) -> Vec<u8> {
 fn decode(bytes: &[u8], options: DecoderOptions) -> Result<PixelBuf, DecodeError> {
     let mut out = PixelBuf::default();
     ExactDecoder::new(options).decode(bytes, DecodeHint::default(), &mut out).map(|_| out)
+}
+
+fn reduced(bytes: &[u8], min_side: u32, low_frequencies: bool) -> PixelBuf {
+    let mut out = PixelBuf::default();
+    let hint = DecodeHint { min_side: Some(min_side), low_frequencies };
+    ExactDecoder::new(DecoderOptions::default()).decode(bytes, hint, &mut out).expect("a sound file");
+    out
+}
+
+fn scaled(native: Size, eighths: u32) -> Size {
+    Size::new((native.width * eighths).div_ceil(8), (native.height * eighths).div_ceil(8))
 }
 
 fn sha256(parts: &[&[u8]]) -> String {
@@ -102,6 +118,89 @@ fn edges_have_djpegs_pixels() {
         assert!(djpeg_hashes(&pixels).contains(&file("djpeg_sha256")), "{name}: other pixels than djpeg's");
     }
     assert_eq!(files.len(), 66);
+}
+
+/// libjpeg's reduced transforms at 1/8, 1/4 and 1/2, with every kind of sampling factors. Without subsampling, those of
+/// the lowest frequencies are libjpeg's too at 3/8, 5/8, 6/8 and 7/8.
+fn reduced_edges_have_djpegs_pixels() {
+    let folder = Path::new(CRATE).join("tests/edges");
+    let hashes = table(&folder.join("reduced.csv"));
+    let mut compared = [0; 2];
+    for file in table(&folder.join("hashes.csv")) {
+        let name = file("file");
+        let bytes = read(&folder.join(&name));
+        let structure = jpeg::inspect(&bytes, 500).expect("a sound file");
+        let is_plain = structure.sampling.iter().take(structure.components.into()).all(|f| *f == structure.sampling[0]);
+        for low in [false, true] {
+            let usable: &[u32] = if low { &[1, 2, 3, 4, 5, 6, 7] } else { &[1, 2, 4] };
+            for min_side in usable.iter().map(|&eighths| scaled(structure.size, eighths).min_side()) {
+                // In a tiny picture, a smaller scale may have the same shorter side.
+                let suffices = |eighths: &&u32| scaled(structure.size, **eighths).min_side() >= min_side;
+                let eighths = *usable.iter().find(suffices).expect("one that suffices");
+                let pixels = reduced(&bytes, min_side, low);
+                assert_eq!(pixels.size(), scaled(structure.size, eighths), "{name} at {eighths}/8, low: {low}");
+                if low && !(is_plain && [1, 3, 5, 6, 7].contains(&eighths)) {
+                    continue;
+                }
+                let hash = hashes.iter().find(|row| row("file") == name && row("eighths") == eighths.to_string());
+                let hash = hash.expect("a row for each scale")("djpeg_sha256");
+                assert!(djpeg_hashes(&pixels).contains(&hash), "{name} at {eighths}/8, low: {low}: not djpeg's pixels");
+                compared[usize::from(low)] += 1;
+            }
+        }
+    }
+    assert!(compared[0] == 3 * 66 && compared[1] >= 20, "only {compared:?} pictures were compared");
+}
+
+/// Pillow reduces by libjpeg too (`Image.draft`), so the same scale gives the same pixels.
+fn reduced_photos_have_pillows_pixels() {
+    let rows = table(&Path::new(CRATE).join("../foveate-decode-opencv/tests/reduced.csv"));
+    for row in &rows {
+        let number = |column| row(column).parse::<u32>().expect("a number");
+        let (name, size) = (row("file"), Size::new(number("width"), number("height")));
+        let pixels = reduced(&read(&fixture("goldens/photos").join(&name)), size.min_side(), false);
+        assert_eq!(pixels.size(), size, "{name} / {}", row("denominator"));
+        assert_eq!(sha256(&[pixels.as_slice()]), row("sha256_rgb"), "{name} / {}", row("denominator"));
+    }
+    assert!(rows.len() > 70, "only {} photos", rows.len());
+}
+
+/// At 3/8, libjpeg-turbo's transforms read the lowest frequencies alone, of subsampled components too.
+fn low_photos_at_three_eighths_have_libjpegs_pixels() {
+    let rows = table(&Path::new(CRATE).join("tests/three_eighths.csv"));
+    for row in &rows {
+        let name = row("file");
+        let bytes = read(&fixture("goldens/photos").join(&name));
+        let native = jpeg::inspect(&bytes, 500).expect("a sound file").size;
+        let pixels = reduced(&bytes, scaled(native, 3).min_side(), true);
+        assert_eq!(pixels.size(), scaled(native, 3), "{name}");
+        assert!(djpeg_hashes(&pixels).contains(&row("djpeg_sha256")), "{name}: other pixels than djpeg's");
+    }
+    assert_eq!(rows.len(), 29);
+}
+
+/// Whatever its length, a skipped part must leave the decoder at the next block: DC coefficients depend on all blocks
+/// before. At 1/8, gray and unsubsampled pictures consist of them, and libjpeg's mode there decodes every coefficient
+/// of chroma.
+fn skipped_coefficients_leave_the_others_alone() {
+    for golden in std::fs::read_dir(fixture("goldens/photos")).expect("a folder") {
+        let path = golden.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "jpg") {
+            continue;
+        }
+        let bytes = read(&path);
+        let native = jpeg::inspect(&bytes, 500).expect("a sound file").size;
+        let whole = decode(&bytes, DecoderOptions::default()).expect("a sound file");
+        for eighths in [1, 2, 3, 4, 5, 6, 7] {
+            let low = reduced(&bytes, scaled(native, eighths).min_side(), true);
+            let (found, expected) = (mean(&low), mean(&whole));
+            assert!((found - expected).abs() < 1.5, "{}, {eighths}/8: {found}, not {expected}", path.display());
+        }
+    }
+}
+
+fn mean(pixels: &PixelBuf) -> f64 {
+    pixels.as_slice().iter().map(|&v| f64::from(v)).sum::<f64>() / pixels.as_slice().len() as f64
 }
 
 /// The large set outside the repository. Damaged files are left out because their pixels are unspecified.

@@ -44,7 +44,8 @@ mod tests {
 
     #[test]
     fn the_smallest_scale_that_suffices_is_taken() {
-        let denominator = |native, min_side| Scale::permitted(native, DecodeHint { min_side }).denominator;
+        let denominator =
+            |native, min_side| Scale::permitted(native, DecodeHint { min_side, ..DecodeHint::default() }).denominator;
         let photo = Size::new(1793, 1024);
         assert_eq!(denominator(photo, None), 1);
         assert_eq!(denominator(photo, Some(128)), 8);

@@ -98,7 +98,7 @@ fn reduced_photos_have_pillows_pixels() {
     for row in &rows {
         let number = |column| row(column).parse::<u32>().expect("a number");
         let (name, size) = (row("file"), Size::new(number("width"), number("height")));
-        let hint = DecodeHint { min_side: Some(size.min_side()) };
+        let hint = DecodeHint { min_side: Some(size.min_side()), ..DecodeHint::default() };
         let mut out = PixelBuf::default();
         let bytes = read(&fixture("goldens/photos").join(&name));
         open(DecoderOptions::default()).decode(&bytes, hint, &mut out).unwrap_or_else(|e| panic!("{name}: {e}"));

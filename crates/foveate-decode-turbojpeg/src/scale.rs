@@ -29,7 +29,9 @@ mod tests {
 
     #[test]
     fn the_smallest_scale_that_suffices_is_chosen() {
-        let choice = |width, height, min_side| choose(Size::new(width, height), DecodeHint { min_side });
+        let choice = |width, height, min_side| {
+            choose(Size::new(width, height), DecodeHint { min_side, ..DecodeHint::default() })
+        };
         let native = Size::new(1001, 700);
         assert_eq!(choice(1001, 700, None), (8, native));
         assert_eq!(choice(1001, 700, Some(701)), (8, native));

@@ -65,7 +65,7 @@ fn compare(name: &str, bytes: &[u8]) -> Compared {
     for min_side in EIGHTHS.map(|eighths| scaled(structure.size, eighths).min_side()) {
         let suffices = |eighths: &u32| scaled(structure.size, *eighths).min_side() >= min_side;
         let eighths = EIGHTHS.into_iter().find(suffices).expect("the native size suffices");
-        let hint = DecodeHint { min_side: Some(min_side) };
+        let hint = DecodeHint { min_side: Some(min_side), ..DecodeHint::default() };
         if decoder.decode(bytes, hint, &mut out).is_err() {
             return Compared::Not;
         }

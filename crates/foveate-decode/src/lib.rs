@@ -36,6 +36,9 @@ pub trait Decoder: Send {
 pub struct DecodeHint {
     /// Permission to return a smaller image (DCT scaling) whose **shorter** side is still at least this many pixels.
     pub min_side: Option<u32>,
+    /// Permission to decode only the frequencies that the smaller image shows, with pixels that differ from those of
+    /// libjpeg-turbo at the same scale. No effect without `min_side`; decoders without this feature ignore it.
+    pub low_frequencies: bool,
 }
 
 /// A decoded image's properties.

@@ -36,7 +36,7 @@ const DECODER: Column = Column::text("decoder", "registry name");
 const RESIZER: Column = Column::text("resizer", "registry name");
 const ENCODER: Column = Column::text("encoder", "registry name");
 const DTYPE: Column = Column::text("dtype", "precision of the forward");
-const SCALE: Column = Column::text("decode_scale", "`exact` or `fast`");
+const SCALE: Column = Column::text("decode_scale", "`exact`, `fast` or `low`");
 const WORKERS: Column =
     Column::number("workers", "", "threads that decode and resize; 0 is every stage in turn on one thread");
 const THREADS: Column = Column::number("threads", "", "threads of the forward");

@@ -399,7 +399,7 @@ impl EmbedOptions {
         match (&self.decoder, self.decode_scale) {
             (Some(name), _) if !backends.is_batched(name) => Some(name.clone()),
             (_, DecodeScale::Exact) => None,
-            (_, DecodeScale::Fast) => backends.scaling_decoder(),
+            (_, DecodeScale::Fast | DecodeScale::Low) => backends.scaling_decoder(),
         }
     }
 

@@ -14,20 +14,29 @@ pub enum DecodeScale {
     /// JPEGs may be decoded at a fraction of their size (DCT scaling), as long as the shorter side is at least the size
     /// that the recipe resizes it to. Decoders without this feature, and other formats, stay exact.
     Fast,
+    /// Like `Fast`, and only the frequencies that the smaller image shows are decoded. The decoder `exact` does that;
+    /// others decode as with `Fast`.
+    Low,
 }
 
 impl DecodeScale {
+    const ALL: [Self; 3] = [Self::Exact, Self::Fast, Self::Low];
+
     /// Returns the name on the command line and in manifests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
             Self::Fast => "fast",
+            Self::Low => "low",
         }
     }
 
     /// Returns the hint for a decoder, for a recipe's geometry.
     pub fn hint(self, geometry: &Geometry) -> DecodeHint {
-        DecodeHint { min_side: (self == Self::Fast).then(|| resized_side(geometry)) }
+        DecodeHint {
+            min_side: (self != Self::Exact).then(|| resized_side(geometry)),
+            low_frequencies: self == Self::Low,
+        }
     }
 }
 
@@ -52,11 +61,8 @@ impl FromStr for DecodeScale {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "exact" => Ok(Self::Exact),
-            "fast" => Ok(Self::Fast),
-            other => Err(format!("no decode scale '{other}'; there are: exact, fast")),
-        }
+        let scale = Self::ALL.into_iter().find(|scale| scale.name() == text);
+        scale.ok_or_else(|| format!("no decode scale '{text}'; there are: {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -68,7 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_fast_permits_and_never_less_than_the_recipe_resizes_to() {
+    fn names_are_read_back() {
+        for scale in DecodeScale::ALL {
+            assert_eq!(scale.name().parse(), Ok(scale));
+        }
+        assert_eq!("half".parse::<DecodeScale>().unwrap_err(), "no decode scale 'half'; there are: exact, fast, low");
+    }
+
+    #[test]
+    fn only_fast_and_low_permit_and_never_less_than_the_recipe_resizes_to() {
         let crop = Size::square(224);
         let hf = Geometry::ShortestEdgeCrop { edge: 256, crop, filter: Filter::Bicubic };
         let squash = Geometry::Stretch { output: crop, filter: Filter::OpenCvLinear };
@@ -76,5 +90,7 @@ mod tests {
         let fast = |geometry: &Geometry| DecodeScale::Fast.hint(geometry).min_side;
         assert_eq!([fast(&hf), fast(&squash), fast(&wide)], [Some(256), Some(224), Some(320)]);
         assert_eq!(DecodeScale::Exact.hint(&hf), DecodeHint::default());
+        let low = DecodeScale::Low.hint(&hf);
+        assert_eq!(low, DecodeHint { low_frequencies: true, ..DecodeScale::Fast.hint(&hf) });
     }
 }

@@ -1,11 +1,11 @@
 //! Every compiled decoder × every conformance file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use foveate::backends::decoders;
-use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
+use foveate_core::{Backend, FaultScope, PixelBuf, PixelLimits, Size};
 use foveate_decode::{ByFormat, DecodeError, DecodeHint, Decoded, Decoder, DecoderOptions, ImageFormat, orientation};
 use foveate_testkit::{Missing, Trial, find_data};
 use foveate_tests::conformance::{ConformanceFile, Expect, files};
@@ -41,6 +41,11 @@ pub(super) fn trials() -> Vec<Trial> {
         trials.push(upright(name));
         trials.push(truncated(name));
     }
+    trials.push(trial("decode::reduced::committed", || reduced_agree(&fixture("conformance"))));
+    trials.push(trial("decode::reduced::shared", || match find_data("conformance") {
+        Ok(folder) => reduced_agree(&folder),
+        Err(missing) => missing.end(),
+    }));
     trials
 }
 
@@ -133,6 +138,44 @@ fn may_refuse(backend: &str, file: &ConformanceFile, error: &DecodeError) -> boo
     // One backend may leave a kind of file to others; the chain of all backends may not.
     let unsupported = matches!(error, DecodeError::Unsupported { .. });
     unsupported && (backend != CHAIN || file.expect == Expect::DecodeOrUnsupported)
+}
+
+/// Decoders with libjpeg-turbo's pixels have them at reduced scale too.
+fn reduced_agree(folder: &Path) -> Result<(), Outcome> {
+    let registry = decoders();
+    let mut exact = Vec::new();
+    for backend in registry.iter() {
+        let decoder = backend.open(&DecoderOptions::default())?;
+        let capability = decoder.capability();
+        if capability.scaled && capability.exact_jpeg {
+            exact.push((backend.name(), decoder));
+        }
+    }
+    let Some(((reference, first), others)) = exact.split_first_mut().filter(|(_, others)| !others.is_empty()) else {
+        return Err(Outcome::Ignored(
+            "needs two decoders with libjpeg-turbo's reduced pixels; build with -F turbojpeg".into(),
+        ));
+    };
+    let (mut expected, mut found) = (PixelBuf::default(), PixelBuf::default());
+    let mut compared = 0;
+    for file in files(folder)?.iter().filter(|file| file.expect == Expect::Decode) {
+        let bytes = std::fs::read(&file.path)?;
+        for divisor in [2, 4, 8] {
+            let Some(size) = file.size else { continue };
+            let hint = DecodeHint { min_side: Some(size.min_side().div_ceil(divisor)), ..DecodeHint::default() };
+            if first.decode(&bytes, hint, &mut expected).is_err() {
+                continue;
+            }
+            for (name, decoder) in others.iter_mut() {
+                if decoder.decode(&bytes, hint, &mut found).is_ok() {
+                    let is_same = found.size() == expected.size() && found.as_slice() == expected.as_slice();
+                    ensure(is_same, || format!("{} at 1/{divisor}: {name} and {reference} differ", file.name))?;
+                    compared += 1;
+                }
+            }
+        }
+    }
+    ensure(compared > 50, || format!("only {compared} pictures were compared"))
 }
 
 /// The suite of the trait.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the files of this folder, with libjpeg-turbo's cjpeg: small pictures with every kind of sampling factors, in
 sizes around the edges of units, coded in all ways. hashes.csv holds the SHA-256 of what djpeg -pnm makes of them
-(libjpeg-turbo 2.1.5). Deterministic: run it again and nothing changes."""
+(libjpeg-turbo 2.1.5), reduced.csv that of djpeg -scale, and ../three_eighths.csv
+the same of the golden photos. Deterministic: run it again and nothing changes."""
 
 import hashlib
 import pathlib
@@ -23,6 +24,7 @@ def main():
     script.write_text("0;\n1,2;\n")
     choose = random.Random(2)
     lines = ["file,djpeg_sha256"]
+    reduced = ["file,eighths,djpeg_sha256"]
     for number in range(66):
         width, height = SIZES[number % len(SIZES)]
         coding = [*CODINGS[number % len(CODINGS)]]
@@ -33,12 +35,22 @@ def main():
         ppm = b"P6\n%d %d\n255\n" % (width, height) + pixels
         quality = ["-quality", str(choose.choice([30, 75, 98]))]
         jpeg = subprocess.run(["cjpeg", *quality, *colours, *coding], input=ppm, capture_output=True, check=True).stdout
-        pnm = subprocess.run(["djpeg", "-pnm"], input=jpeg, capture_output=True, check=True).stdout
         name = f"{number:02}_{width}x{height}.jpg"
         (folder / name).write_bytes(jpeg)
-        lines.append(f"{name},{hashlib.sha256(pnm).hexdigest()}")
+        lines.append(f"{name},{sha256(jpeg, 8)}")
+        reduced.extend(f"{name},{eighths},{sha256(jpeg, eighths)}" for eighths in range(1, 8))
     script.unlink()
     (folder / "hashes.csv").write_text("\n".join(lines) + "\n")
+    (folder / "reduced.csv").write_text("\n".join(reduced) + "\n")
+    # djpeg does not convert CMYK as Pillow does.
+    photos = sorted((folder / "../../../../tests/fixtures/goldens/photos").resolve().glob("*.jpg"))
+    photos = [f"{photo.name},{sha256(photo.read_bytes(), 3)}" for photo in photos if "cmyk" not in photo.name]
+    (folder.parent / "three_eighths.csv").write_text("\n".join(["file,djpeg_sha256", *photos]) + "\n")
+
+
+def sha256(jpeg, eighths):
+    command = ["djpeg", "-scale", f"{eighths}/8", "-pnm"]
+    return hashlib.sha256(subprocess.run(command, input=jpeg, capture_output=True, check=True).stdout).hexdigest()
 
 
 main()

@@ -272,7 +272,7 @@ impl Rig for FakeRig {
             "squash" => Geometry::Stretch { output, filter },
             _ => Geometry::ShortestEdgeCrop { edge: self.input, crop: output, filter },
         };
-        let hint = DecodeHint { min_side: setting.fast.then_some(self.input) };
+        let hint = DecodeHint { min_side: setting.fast.then_some(self.input), ..DecodeHint::default() };
         PreprocessOptions { hint, ..PreprocessOptions::new(geometry) }
     }
 

@@ -218,7 +218,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// The other configuration: `exact` or `fast` for another decode scale, or the options that differ as
+    /// The other configuration: `exact`, `fast` or `low` for another decode scale, or the options that differ as
     /// `NAME=VALUE,…`, by their long names: `decoder=exact,decode-scale=exact`, `encoder=ort,dtype=f16`,
     /// `model=other/`.
     #[arg(long, value_name = "CONFIG", default_value = "exact", value_parser = Overrides::parse, help_heading = "Comparison")]
@@ -290,7 +290,7 @@ impl Overrides {
         let scale = |word: &str| DecodeScale::from_str(word).map(|scale| format!("--decode-scale={scale}"));
         let option = |word: &str| match word.contains('=') {
             true => Ok(format!("--{word}")),
-            false => scale(word).map_err(|_| format!("'{word}' is neither exact, fast nor NAME=VALUE")),
+            false => scale(word).map_err(|_| format!("'{word}' is neither exact, fast, low nor NAME=VALUE")),
         };
         let words = text.split(',').map(option).collect::<Result<Vec<_>, _>>()?;
         Self::try_parse_from(words).map_err(|error| first_line(&error))

@@ -67,11 +67,12 @@ pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
     }
 }
 
-/// Prints a note if `fast` has no effect in this build.
+/// Prints a note if `fast` or `low` has no effect in this build.
 pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
-    if options.decode_scale == DecodeScale::Fast && backends.scaling_decoder().is_none() {
+    if options.decode_scale != DecodeScale::Exact && backends.scaling_decoder().is_none() {
         console::say!(
-            "note: no decoder of this build decodes at a reduced scale, so `fast` is `exact`; rebuild with `-F turbojpeg`"
+            "note: no decoder of this build decodes at a reduced scale, so `{}` is `exact`; rebuild with `-F exact`",
+            options.decode_scale
         );
     }
 }

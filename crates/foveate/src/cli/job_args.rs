@@ -119,9 +119,10 @@ pub(crate) struct EmbeddingArgs {
     #[arg(long, value_name = "NAME", help_heading = "Engine")]
     pub(crate) decoder: Option<String>,
 
-    /// Decode JPEGs at their full size (`exact`), or at a fraction of it (`fast`), which is faster and changes the
-    /// vectors slightly (`foveate verify` measures how much). Default: exact; for `verify`, fast.
-    #[arg(long, value_name = "exact|fast", help_heading = "Engine")]
+    /// Decode JPEGs at their full size (`exact`), at a fraction of it (`fast`), or only the frequencies that the
+    /// fraction shows (`low`, with the decoder `exact`). The last two are faster and change the vectors slightly;
+    /// `foveate verify` measures how much. Default: exact; for `verify`, fast.
+    #[arg(long, value_name = "exact|fast|low", help_heading = "Engine")]
     pub(crate) decode_scale: Option<DecodeScale>,
 
     /// Resizer.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use foveate::DecodeScale;
 use foveate::core::lock;
 use foveate::dinov2::OpenOptions;
 use foveate::embed::{Backends, EmbedOptions};
@@ -16,6 +17,7 @@ use foveate::rig::Rig;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
+use super::exit::Usage;
 use super::lab_args::{LabArgs, LabDisplay};
 use super::{console, job, progress};
 
@@ -33,6 +35,15 @@ pub(crate) struct Bench {
     json: Option<Mutex<Map<String, Value>>>,
 }
 
+/// Experiments know two decode scales.
+fn check_decode_scale(options: &EmbedOptions) -> anyhow::Result<()> {
+    if options.decode_scale == DecodeScale::Low {
+        let why = "experiments measure the decode scales exact and fast; use one of them, or `foveate verify` for low";
+        return Err(Usage::from(anyhow::anyhow!(why)).into());
+    }
+    Ok(())
+}
+
 /// The photo sizes that an experiment uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Sizes {
@@ -47,6 +58,7 @@ impl Bench {
     pub(crate) fn open(args: &LabArgs, sizes: Sizes) -> anyhow::Result<Self> {
         job::silence_worker_panics();
         let options = job::options(&args.job, Path::new(""));
+        check_decode_scale(&options)?;
         let listing = job::list_again(&options)?;
         let download = progress::Download::new(args.display.quiet);
         let model = OpenOptions { progress: &download, ..OpenOptions::from_env() };

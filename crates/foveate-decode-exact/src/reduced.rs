@@ -1,0 +1,188 @@
+//! Inverse DCTs to fewer than 8 x 8 samples, in integers with 13-bit constants, columns first.
+//!
+//! Two kinds: libjpeg-turbo's own to 4 x 4 and 2 x 2 samples, which read most frequencies, and those that read only the
+//! lowest N x N. To 3, 5, 6 and 7 samples, libjpeg-turbo's transforms are of the second kind too, so both are one. Each
+//! is linear up to its two roundings, so that a table of factors describes it; equal pixels require equal factors.
+
+use crate::idct::{CONST_BITS, PASS1_BITS, descale};
+use crate::scale::Scale;
+use crate::zigzag::ZIGZAG;
+
+/// Most frequencies read and samples made in one direction; also the lanes of a vector.
+const LANES: usize = 8;
+
+/// A transform of blocks to `side` x `side` samples.
+#[derive(Debug)]
+pub(crate) struct Reduction {
+    pub(crate) side: usize,
+    /// The rows and columns of coefficients that it reads, the first `count`.
+    pub(crate) frequencies: [usize; LANES],
+    pub(crate) count: usize,
+    /// By frequency, in their order, and by sample; scaled up by 2^(`CONST_BITS` + `extra_bits`).
+    pub(crate) factors: [[i32; LANES]; LANES],
+    extra_bits: u32,
+}
+
+impl Reduction {
+    /// The transform at a block's side below 8.
+    pub(crate) fn of(scale: Scale, side: usize) -> &'static Self {
+        match (side, scale.low) {
+            (4, false) => &TURBO_4,
+            (2, false) => &TURBO_2,
+            _ => &LOW[side - 1],
+        }
+    }
+
+    /// Every transform.
+    #[cfg(test)]
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        LOW.iter().chain([&TURBO_2, &TURBO_4])
+    }
+
+    /// Completes the factors of the first half of the samples, for even and odd frequencies alternately: the second
+    /// half mirrors them, with the odd ones' sign changed.
+    const fn new(side: usize, read: &[usize], extra_bits: u32, first_half: [&[i32]; 4]) -> Self {
+        let (mut frequencies, mut factors) = ([0; LANES], [[0; LANES]; LANES]);
+        let mut k = 0;
+        while k < read.len() {
+            frequencies[k] = read[k];
+            let mut sample = 0;
+            while sample < side.div_ceil(2) {
+                let factor = if k == 0 { 1 << (CONST_BITS + extra_bits) } else { first_half[sample][k - 1] };
+                factors[k][side - 1 - sample] = if read[k].is_multiple_of(2) { factor } else { -factor };
+                factors[k][sample] = factor;
+                sample += 1;
+            }
+            k += 1;
+        }
+        Self { side, frequencies, count: read.len(), factors, extra_bits }
+    }
+
+    /// The last coefficient, in coding order, that it reads.
+    pub(crate) fn last_coefficient(&self) -> usize {
+        let read = &self.frequencies[..self.count];
+        let is_read = |natural: usize| read.contains(&(natural % 8)) && read.contains(&(natural / 8));
+        (0..64).rfind(|&k| is_read(usize::from(ZIGZAG[k]))).unwrap_or(0)
+    }
+
+    /// Bits to drop after each pass, with rounding.
+    #[inline(always)]
+    pub(crate) fn bits(&self) -> [u32; 2] {
+        [CONST_BITS - PASS1_BITS + self.extra_bits, CONST_BITS + PASS1_BITS + 3 + self.extra_bits]
+    }
+
+    /// Turns a block of quantized coefficients, in natural order, into samples at the start of `samples`, whose rows
+    /// are `stride` apart.
+    #[inline(always)]
+    pub(crate) fn block(&self, coefficients: &[i16; 64], quantization: &[i16; 64], samples: &mut [u8], stride: usize) {
+        let [first_bits, second_bits] = self.bits();
+        let mut columns = [[0i32; LANES]; LANES];
+        for (&y, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
+            for x in 0..LANES {
+                let value = i32::from(coefficients[y * 8 + x].wrapping_mul(quantization[y * 8 + x]));
+                for i in 0..self.side {
+                    columns[i][x] = columns[i][x].wrapping_add(value.wrapping_mul(factors[i]));
+                }
+            }
+        }
+        for (y, column) in columns.iter().enumerate().take(self.side) {
+            // The middle of the samples' range.
+            let mut sums = [128i32 << second_bits; LANES];
+            for (&x, factors) in self.frequencies.iter().zip(&self.factors).take(self.count) {
+                let value = descale(column[x], first_bits);
+                for i in 0..self.side {
+                    sums[i] = sums[i].wrapping_add(value.wrapping_mul(factors[i]));
+                }
+            }
+            for i in 0..self.side {
+                samples[y * stride + i] = descale(sums[i], second_bits).clamp(0, 255) as u8;
+            }
+        }
+    }
+}
+
+/// libjpeg-turbo's "reduced" transform to 4 x 4 samples.
+static TURBO_4: Reduction = Reduction::new(
+    4,
+    &[0, 1, 2, 3, 5, 6, 7],
+    1,
+    [&[20995, 15137, 7373, -4926, -6270, -4176], &[8697, -15137, -17799, 11893, 6270, -1730], &[], &[]],
+);
+
+/// libjpeg-turbo's "reduced" transform to 2 x 2 samples.
+static TURBO_2: Reduction = Reduction::new(2, &[0, 1, 3, 5, 7], 2, [&[29692, -10426, 6967, -5906], &[], &[], &[]]);
+
+/// The transforms of the lowest frequencies to 1 to 7 samples. A factor is sqrt(2) cos((2 i + 1) k pi / 2N), with
+/// libjpeg's roundings.
+static LOW: [Reduction; 7] = [
+    Reduction::new(1, &[0], 0, [&[], &[], &[], &[]]),
+    Reduction::new(2, &[0, 1], 0, [&[8192], &[], &[], &[]]),
+    Reduction::new(3, &[0, 1, 2], 0, [&[10033, 5793], &[0, -11586], &[], &[]]),
+    Reduction::new(4, &[0, 1, 2, 3], 0, [&[10703, 8192, 4433], &[4433, -8192, -10703], &[], &[]]),
+    Reduction::new(
+        5,
+        &[0, 1, 2, 3, 4],
+        0,
+        [&[11019, 9372, 6810, 3580], &[6810, -3580, -11018, -9372], &[0, -11584, 0, 11584], &[]],
+    ),
+    Reduction::new(
+        6,
+        &[0, 1, 2, 3, 4, 5],
+        0,
+        [&[11190, 10033, 8192, 5793, 2998], &[8192, 0, -8192, -11586, -8192], &[2998, -10033, -8192, 5793, 11190], &[]],
+    ),
+    Reduction::new(
+        7,
+        &[0, 1, 2, 3, 4, 5, 6],
+        0,
+        [
+            &[11295, 10438, 9058, 7223, 5027, 2578],
+            &[9058, 2578, -5027, -10438, -11295, -7223],
+            &[5027, -7223, -11295, -2578, 9058, 10438],
+            &[0, -11585, 0, 11585, 0, -11585],
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::{PI, SQRT_2};
+
+    use super::*;
+
+    #[test]
+    fn low_factors_are_those_of_the_shorter_dct() {
+        for (n, reduction) in (1..).zip(&LOW) {
+            assert_eq!((reduction.side, reduction.count), (n, n));
+            for (k, factors) in reduction.factors.iter().enumerate().take(n) {
+                for (i, &factor) in factors.iter().enumerate() {
+                    let angle = (2 * i + 1) as f64 * k as f64 * PI / (2 * n) as f64;
+                    let exact = if k == 0 { 1.0 } else { SQRT_2 * angle.cos() };
+                    let expected = if i < n { exact * f64::from(1 << CONST_BITS) } else { 0.0 };
+                    assert!((f64::from(factor) - expected).abs() < 1.6, "{n}: {k}, {i}: {factor}, not {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_coefficient_is_in_the_square() {
+        let last = |side, low| Reduction::of(Scale { eighths: side, low }, side).last_coefficient();
+        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|side| last(side, true)), [0, 4, 12, 24, 39, 51, 59]);
+        assert_eq!([2, 4].map(|side| last(side, false)), [63, 63]);
+    }
+
+    #[test]
+    fn a_flat_block_is_what_the_whole_transform_gives() {
+        for reduction in Reduction::all() {
+            for dc in -2048..2048 {
+                let mut block = [0; 64];
+                block[0] = dc;
+                let (mut whole, mut flat) = ([0; 64], [0; 64]);
+                reduction.block(&block, &[3; 64], &mut whole, 8);
+                crate::idct::flat_block(dc, 3, reduction.side, &mut flat, 8);
+                assert_eq!(whole, flat, "{dc} to {} samples", reduction.side);
+            }
+        }
+    }
+}
