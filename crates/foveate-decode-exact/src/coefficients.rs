@@ -40,6 +40,12 @@ impl Coefficients {
         self.rows[row].blocks.iter().zip(self.rows[row].nonzero.iter().copied())
     }
 
+    /// The number of rows that data has reached.
+    #[cfg(test)]
+    pub(crate) fn reached(&self) -> usize {
+        self.rows.iter().filter(|row| !row.is_empty()).count()
+    }
+
     /// Frees all memory if it is more than `bytes`.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let blocks: usize = self.rows.iter().map(|row| row.blocks.capacity()).sum();

@@ -30,7 +30,7 @@ pub(crate) struct Picture {
     restart_interval: u32,
     hints: ColorHints,
     /// Coefficients of the whole picture, if several scans provide them.
-    coefficients: Coefficients,
+    pub(crate) coefficients: Coefficients,
     /// The last coefficient of each component, in coding order, that a scan must decode.
     needed: [usize; MAX_COMPONENTS],
     canvas: Canvas,
