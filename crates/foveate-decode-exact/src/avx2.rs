@@ -136,18 +136,18 @@ fn reduced<const SIDE: usize, const COUNT: usize>(
     let all = |value| simd.avx._mm256_set1_epi32(value);
     let [first_bits, second_bits] = reduction.bits();
     let mut rows = [all(0); COUNT];
-    for k in 0..COUNT {
+    for (k, row) in rows.iter_mut().enumerate() {
         let y = reduction.frequencies[k] & 7;
-        let row = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
-        rows[k] = simd.avx2._mm256_cvtepi16_epi32(row);
+        let values = simd.sse2._mm_mullo_epi16(cast(coefficients[y]), cast(quantization[y]));
+        *row = simd.avx2._mm256_cvtepi16_epi32(values);
     }
     let mut columns = [all(0); SIDE];
-    for i in 0..SIDE {
+    for (i, column) in columns.iter_mut().enumerate() {
         let mut sum = all(1 << (first_bits - 1));
-        for k in 0..COUNT {
-            sum = multiply_add(sum, rows[k], all(reduction.factors[k][i]));
+        for (k, &row) in rows.iter().enumerate() {
+            sum = multiply_add(sum, row, all(reduction.factors[k][i]));
         }
-        columns[i] = simd.avx2._mm256_sra_epi32(sum, simd.sse2._mm_cvtsi32_si128(first_bits as i32));
+        *column = simd.avx2._mm256_sra_epi32(sum, simd.sse2._mm_cvtsi32_si128(first_bits as i32));
     }
     for y in 0..SIDE {
         // The middle of the samples' range comes along with the half that rounds.
