@@ -1,4 +1,5 @@
-//! AVX2 versions of [`crate::idct::block`], [`Reduction::block`] and [`crate::color::ycbcr`], with the same results on every input.
+//! AVX2 versions of [`crate::idct::block`], [`Reduction::block`] and [`crate::color::ycbcr`], with the same results on
+//! every input.
 //!
 //! Every function here is `#[inline(always)]`, into a function compiled for AVX2. `array::map` and its like are not
 //! inlined that way, so this module avoids them.

@@ -57,8 +57,8 @@ impl Entry {
 }
 
 /// The symbols that the next bits begin with, and the values that follow them; the last value may reach beyond the bits
-/// that were looked at. Bits 0 to 4 hold their length, bit 6 is set if the last one ends the block, and bits 8 to 15 hold
-/// the coefficients that they cover.
+/// that were looked at. Bits 0 to 4 hold their length, bit 6 is set if the last one ends the block, and bits 8 to 15
+/// hold the coefficients that they cover.
 #[derive(Clone, Copy)]
 pub(crate) struct Group(u16);
 

@@ -266,7 +266,7 @@ fn out_of_memory(structure: &Structure) -> DecodeError {
 }
 
 /// The last coefficient of each component, in coding order, that must be decoded: the last one that its transform reads
-/// or, because a refinement's coding depends on which coefficients of its band are not zero, that a needed scan refines.
+/// or that a needed scan refines. A refinement's coding depends on which coefficients of its band are not zero.
 fn needed_coefficients(encoded: &[u8], at: usize, frame: &Frame, structure: &Structure) -> [usize; MAX_COMPONENTS] {
     let mut needed = [63; MAX_COMPONENTS];
     if structure.process != Process::Progressive {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the files of this folder, with libjpeg-turbo's cjpeg: small pictures with every kind of sampling factors, in
 sizes around the edges of units, coded in all ways. hashes.csv holds the SHA-256 of what djpeg -pnm makes of them
-(libjpeg-turbo 2.1.5), reduced.csv that of djpeg -scale, and ../three_eighths.csv
-the same of the golden photos. Deterministic: run it again and nothing changes."""
+(libjpeg-turbo 2.1.5), reduced.csv that of djpeg -scale, and ../three_eighths.csv that of the golden photos at 3/8.
+Deterministic: run it again and nothing changes."""
 
 import hashlib
 import pathlib
