@@ -99,7 +99,7 @@ fn contend(name: &str) -> Result<()> {
             Some((path, files)) if path == list => files,
             _ => &loaded.insert(((*list).to_owned(), read(Path::new(list))?)).1,
         };
-        let hint = DecodeHint { min_side: (min_side > 0).then_some(min_side) };
+        let hint = DecodeHint { min_side: (min_side > 0).then_some(min_side), ..DecodeHint::default() };
         match (*command, rest) {
             ("time", []) => timed(thread_processor_time, || all(decoder.as_mut(), files, hint, &mut out)),
             ("check", [images, file]) => {
