@@ -161,8 +161,8 @@ fn reduced_agree(folder: &Path) -> Result<(), Outcome> {
     for file in files(folder)?.iter().filter(|file| file.expect == Expect::Decode) {
         let bytes = std::fs::read(&file.path)?;
         for divisor in [2, 4, 8] {
-            let Some(size) = file.size else { continue };
-            let hint = DecodeHint { min_side: Some(size.min_side().div_ceil(divisor)), ..DecodeHint::default() };
+            let Some((width, height)) = file.size else { continue };
+            let hint = DecodeHint { min_side: Some(width.min(height).div_ceil(divisor)), ..DecodeHint::default() };
             if first.decode(&bytes, hint, &mut expected).is_err() {
                 continue;
             }
