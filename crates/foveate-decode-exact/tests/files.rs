@@ -190,6 +190,10 @@ fn skipped_coefficients_leave_the_others_alone() {
         }
         let bytes = read(&path);
         let native = jpeg::inspect(&bytes, 500).expect("a sound file").size;
+        // In small pictures, the padding of the last blocks counts for too much.
+        if native.min_side() < 200 {
+            continue;
+        }
         let whole = decode(&bytes, DecoderOptions::default()).expect("a sound file");
         for eighths in [1, 2, 3, 4, 5, 6, 7] {
             let low = reduced(&bytes, scaled(native, eighths).min_side(), true);
