@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use foveate_source::blob::MemoryBlob;
+use foveate_source::conformance;
 use foveate_source::container::{ContainerOptions, ContainerRegistry, Member, MemberContent, MemberName};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,15 +14,14 @@ fuzz_target!(|bytes: &[u8]| {
     let zip = formats.get("zip").expect("registered");
     let options = ContainerOptions { max_bytes: 1 << 20, ..ContainerOptions::default() };
     let blob = MemoryBlob::new("memory.zip", bytes.to_vec());
-    let members = |skip: u64| -> Option<Vec<_>> {
-        let mut members = zip.open(Arc::new(blob.clone()), &options).ok()?;
-        members.skip(skip).expect("the directory is read");
-        let next = || members.next().expect("memory does not fail");
-        Some(std::iter::from_fn(next).map(seen).collect())
+    let outcomes = |skip: u64| {
+        let (members, end) = conformance::outcomes(zip, Arc::new(blob.clone()), &options, skip);
+        assert!(end.is_none() || members.is_empty(), "after the directory, only members fail");
+        members.into_iter().map(seen).collect::<Vec<_>>()
     };
-    let Some(all) = members(0) else { return };
+    let all = outcomes(0);
     for skip in [1, all.len() / 2, all.len(), all.len() + 1] {
-        assert!(members(skip as u64).as_deref() == Some(&all[skip.min(all.len())..]), "after skipping {skip}");
+        assert!(outcomes(skip as u64) == all[skip.min(all.len())..], "after skipping {skip}");
     }
 });
 

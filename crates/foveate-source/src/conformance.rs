@@ -1,6 +1,6 @@
 //! The conformance suite: the behaviour required of every source, for backends' tests.
 
-use crate::container::{ContainerBackend, ContainerOptions, MemberContent, MemberName};
+use crate::container::{ContainerBackend, ContainerOptions, Member, MemberContent, MemberName};
 use crate::{Content, Delivery, Fetch, FetchError, Item, Source, blob::Blob};
 use std::sync::Arc;
 
@@ -152,27 +152,64 @@ fn open_fetch(source: &dyn Source) -> Box<dyn Fetch> {
     source.open_fetch().unwrap_or_else(|error| panic!("opening a reader: {error}"))
 }
 
+/// The members of a container after its first `skip` outcomes, and the error that ends them. As in a listing, an error
+/// that comes before is one of those to skip.
+///
+/// # Panics
+/// If a member has not a value for every column, no name or too many bytes, or comes after the end.
+pub fn outcomes(
+    format: &ContainerBackend,
+    blob: Arc<dyn Blob>,
+    options: &ContainerOptions,
+    skip: u64,
+) -> (Vec<Member>, Option<FetchError>) {
+    let open = || {
+        let mut members = format.open(blob, options)?;
+        members.skip(skip).map(|()| members)
+    };
+    let mut members = match open() {
+        Ok(members) => members,
+        Err(error) => return (Vec::new(), Some(error).filter(|_| skip == 0)),
+    };
+    let mut found = Vec::new();
+    let end = loop {
+        match members.next() {
+            Ok(Some(member)) => found.push(checked(member, options)),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    assert!(!matches!(members.next(), Ok(Some(_))), "the end stays the end");
+    (found, end)
+}
+
+fn checked(member: Member, options: &ContainerOptions) -> Member {
+    assert_eq!(member.columns.len(), options.columns.len(), "a member has a value for every column");
+    assert_ne!(member.name, MemberName::Key(Vec::new()), "a member has a name");
+    if let MemberContent::Here(bytes) = &member.content {
+        assert!(bytes.len() as u64 <= options.max_bytes, "a member of {} bytes", bytes.len());
+    }
+    member
+}
+
 /// Checks a container format on a sound container of several members: reading it twice gives the same, and skipping
 /// any number of members gives the rest.
 ///
 /// # Panics
 /// If the format does not conform; the message says how.
 pub fn check_container(format: &ContainerBackend, blob: impl Fn() -> Arc<dyn Blob>, options: &ContainerOptions) {
-    let members = |skip: u64| -> Vec<_> {
-        let mut members = format.open(blob(), options).unwrap_or_else(|error| panic!("opening: {error}"));
-        members.skip(skip).unwrap_or_else(|error| panic!("skipping {skip}: {error}"));
-        let next = || members.next().unwrap_or_else(|error| panic!("reading: {error}"));
-        let seen = |member: crate::container::Member| {
-            let content = match member.content {
-                MemberContent::Here(bytes) => Ok(bytes.to_vec()),
-                MemberContent::At(locator) => Ok(locator),
-                MemberContent::Failed(error) => Err(error.to_string()),
-            };
-            assert_eq!(member.columns.len(), options.columns.len(), "a member has a value for every column");
-            assert_ne!(member.name, MemberName::Key(Vec::new()), "a member has a name");
-            (member.name, content, member.stamp, member.columns)
+    let seen = |Member { name, content, stamp, columns }| {
+        let content = match content {
+            MemberContent::Here(bytes) => Ok(bytes),
+            MemberContent::At(locator) => Ok(locator.into()),
+            MemberContent::Failed(error) => Err(error.to_string()),
         };
-        std::iter::from_fn(next).map(seen).collect()
+        (name, content, stamp, columns)
+    };
+    let members = |skip: u64| -> Vec<_> {
+        let (members, end) = outcomes(format, blob(), options, skip);
+        assert!(end.is_none(), "reading after skipping {skip}: {end:?}");
+        members.into_iter().map(seen).collect()
     };
     let all = members(0);
     assert!(all.len() > 1, "a container of several members is needed");

@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use foveate_source::FetchError;
 use foveate_source::blob::{Blob, MemoryBlob};
+use foveate_source::conformance;
 use foveate_source::container::{ContainerOptions, Member, MemberContent, MemberName};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tar::{Builder, EntryType, Header};
@@ -127,23 +128,8 @@ pub(crate) fn outcomes(blob: Arc<dyn Blob>, options: &ContainerOptions) -> Vec<S
 
 /// The outcomes after the first `skip`.
 pub(crate) fn rest(blob: Arc<dyn Blob>, options: &ContainerOptions, skip: u64) -> Vec<String> {
-    let mut members = match foveate_source_tar::format().open(blob, options) {
-        Ok(members) => members,
-        Err(error) => return if skip > 0 { Vec::new() } else { vec![error.to_string()] },
-    };
-    if members.skip(skip).is_err() {
-        return Vec::new();
-    }
-    let mut outcomes = Vec::new();
-    loop {
-        match members.next() {
-            Ok(Some(member)) => outcomes.push(text(member)),
-            Ok(None) => break,
-            Err(error) => outcomes.push(error.to_string()),
-        }
-    }
-    assert!(matches!(members.next(), Ok(None)), "the end stays the end");
-    outcomes
+    let (members, end) = conformance::outcomes(&foveate_source_tar::format(), blob, options, skip);
+    members.into_iter().map(text).chain(end.map(|error| error.to_string())).collect()
 }
 
 fn text(member: Member) -> String {

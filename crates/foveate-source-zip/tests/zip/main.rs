@@ -46,11 +46,8 @@ fn read(bytes: Vec<u8>) -> Outcome {
 }
 
 fn read_blob(blob: Arc<dyn Blob>) -> Outcome {
-    with(|zip| {
-        let mut members = zip.open(blob, &options()).map_err(|error| error.to_string())?;
-        let next = || members.next().map_err(|error| error.to_string()).transpose();
-        std::iter::from_fn(next).map(|member| member.map(seen)).collect()
-    })
+    let (members, end) = with(|zip| conformance::outcomes(zip, blob, &options(), 0));
+    end.map_or_else(|| Ok(members.into_iter().map(seen).collect()), |error| Err(error.to_string()))
 }
 
 fn seen(member: Member) -> (String, Result<Vec<u8>, String>) {
