@@ -14,9 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use common::packed::Packed;
 use common::{PHOTOS, Ran, TINY, foveate, run};
-use foveate_testkit::{by_length, python, trials};
-use tempfile::TempDir;
+use foveate_testkit::{by_length, trials};
 
 fn main() -> ExitCode {
     let trials = trials![every_command_measures_every_kind_of_input];
@@ -37,45 +37,21 @@ fn main() -> ExitCode {
 /// Photos of each kind of input.
 const PHOTOS_OF_EACH: usize = 6;
 
-/// Writes a folder's photos in every other form. Arguments: the folder, the folder to write to.
-const PACK: &str = r#"
-import os, sys, tarfile, zipfile
-import pyarrow as pa, pyarrow.parquet as pq
-photos, out = sys.argv[1:]
-names = sorted(os.listdir(photos))
-data = [open(os.path.join(photos, name), "rb").read() for name in names]
-for ending, mode in [("tar", "w"), ("tar.gz", "w:gz")]:
-    with tarfile.open(f"{out}/all.{ending}", mode) as tar:
-        for name in names:
-            tar.add(os.path.join(photos, name), name)
-with zipfile.ZipFile(f"{out}/all.zip", "w") as archive:
-    for name in names:
-        archive.write(os.path.join(photos, name), name)
-image = pa.array([{"bytes": bytes, "path": name} for bytes, name in zip(data, names)])
-pq.write_table(pa.table({"image": image}), f"{out}/all.parquet", row_group_size=4)
-"#;
-
-/// A folder of small photos, and the same in every other form beside it.
-struct Packed(TempDir);
-
-impl Packed {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let photos = root.path().join("photos");
-        fs::create_dir(&photos).unwrap();
+/// The smallest photos.
+fn packed() -> Packed {
+    Packed::new(|folder| {
         let mut files: Vec<PathBuf> = fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort_by_key(|file| fs::metadata(file).unwrap().len());
         let is_jpeg = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "jpg");
         for photo in files.iter().filter(is_jpeg).take(PHOTOS_OF_EACH) {
-            fs::copy(photo, photos.join(photo.file_name().unwrap())).unwrap();
+            fs::copy(photo, folder.join(photo.file_name().unwrap())).unwrap();
         }
-        let packed = python(&["pyarrow"]).args(["-c", PACK]).arg(&photos).arg(root.path()).status().unwrap();
-        assert!(packed.success());
-        Self(root)
-    }
+    })
+}
 
+impl Packed {
     fn input(&self, name: &str, place: &'static str) -> Input {
-        Input { arguments: vec![self.0.path().join(name).into()], environment: Vec::new(), place }
+        Input { arguments: vec![self.path(name)], environment: Vec::new(), place }
     }
 }
 
@@ -182,7 +158,7 @@ fn check_profile(input: &Input, out: &Path) {
 }
 
 fn every_command_measures_every_kind_of_input() {
-    let packed = Packed::new();
+    let packed = packed();
     for (name, place) in [
         ("photos", "files"),
         ("all.tar", "container"),
@@ -200,23 +176,14 @@ mod store {
     use std::time::Duration;
 
     use foveate_photo_server::{Latency, PhotoServer, PhotoServerOptions};
+    use tempfile::TempDir;
 
     use super::*;
 
-    const FILL: &str = r#"
-import boto3, os, sys
-endpoint, folder = sys.argv[1:]
-s3 = boto3.client("s3", endpoint_url=endpoint, region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
-s3.create_bucket(Bucket="photos", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-for name in os.listdir(f"{folder}/photos"):
-    s3.upload_file(f"{folder}/photos/{name}", "photos", f"p/{name}")
-"#;
-
     pub(super) fn every_command_measures_a_store() {
-        let packed = Packed::new();
+        let packed = packed();
         let server = brokers::AwsServer::start();
-        let filled = python(&["boto3"]).args(["-c", FILL, &server.endpoint()]).arg(packed.0.path()).status().unwrap();
-        assert!(filled.success());
+        packed.upload(&server.endpoint());
         let arguments = vec!["s3://photos/p/".into()];
         check(&Input { arguments, environment: server.environment().into(), place: "store" }, packed.0.path());
     }

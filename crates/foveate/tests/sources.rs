@@ -9,16 +9,15 @@
 mod brokers;
 mod common;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use common::kills::kill_until_done;
+use common::packed::Packed;
 use common::{PHOTOS, assert_same_tree, csv, embed, npy_rows, run};
 use foveate_testkit::{by_length, python, trials};
-use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let trials = trials![
@@ -39,60 +38,19 @@ fn main() -> ExitCode {
     foveate_testkit::run(trials)
 }
 
-/// Writes the photos in every form. Arguments: the folder with the photos, the folder to write to.
-const PACK: &str = r#"
-import io, json, os, sys, tarfile, zipfile
-import pyarrow as pa, pyarrow.parquet as pq
-photos, out = sys.argv[1:]
-names = sorted(os.listdir(photos))
-data = {name: open(os.path.join(photos, name), "rb").read() for name in names}
-def add(tar, name, content):
-    info = tarfile.TarInfo(name)
-    info.size, info.mtime = len(content), 1700000000
-    tar.addfile(info, io.BytesIO(content))
-def caption(name):
-    return {"caption": "photo " + name, "url": None, "original_width": 640}
-for n, part in enumerate([names[0::2], names[1::2]]):
-    with tarfile.open(f"{out}/{n}.tar", "w") as tar:
-        for name in part:
-            add(tar, name, data[name])
-            add(tar, name.rsplit(".", 1)[0] + ".json", json.dumps(caption(name)).encode())
-for ending, mode in [("tar", "w"), ("tar.gz", "w:gz")]:
-    with tarfile.open(f"{out}/all.{ending}", mode) as tar:
-        for name in names:
-            add(tar, name, data[name])
-with zipfile.ZipFile(f"{out}/all.zip", "w") as archive:
-    for n, name in enumerate(names):
-        archive.writestr(name, data[name], zipfile.ZIP_DEFLATED if n % 2 else zipfile.ZIP_STORED)
-image = pa.array([{"bytes": data[name], "path": name} for name in names])
-captions = pa.array([caption(name)["caption"] for name in names])
-table = pa.table({"image": image, "caption": captions, "label": pa.array(range(len(names)))})
-pq.write_table(table, f"{out}/all.parquet", row_group_size=7)
-"#;
-
-/// A folder of small photos, one file that is none, and the same in every other form beside it.
-struct Packed(TempDir);
-
-impl Packed {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let photos = root.path().join("photos");
-        fs::create_dir(&photos).unwrap();
+/// Small photos, and one file that is none.
+fn packed() -> Packed {
+    Packed::new(|folder| {
         for photo in fs::read_dir(PHOTOS).unwrap().map(|entry| entry.unwrap().path()) {
             if fs::metadata(&photo).unwrap().len() < 60_000 {
-                fs::copy(&photo, photos.join(photo.file_name().unwrap())).unwrap();
+                fs::copy(&photo, folder.join(photo.file_name().unwrap())).unwrap();
             }
         }
-        fs::write(photos.join("20_no_photo.jpg"), "not a photo").unwrap();
-        let packed = python(&["pyarrow"]).args(["-c", PACK]).arg(&photos).arg(root.path()).status().unwrap();
-        assert!(packed.success());
-        Self(root)
-    }
+        fs::write(folder.join("20_no_photo.jpg"), "not a photo").unwrap();
+    })
+}
 
-    fn path(&self, name: &str) -> OsString {
-        self.0.path().join(name).into()
-    }
-
+impl Packed {
     /// A job over these inputs, to `output` in this folder.
     fn job(&self, inputs: &[&str], output: &str) -> Command {
         let mut command = embed(&self.0.path().join(output));
@@ -113,7 +71,7 @@ impl Packed {
 }
 
 fn every_kind_of_input_gives_the_folders_vectors() {
-    let packed = Packed::new();
+    let packed = packed();
     run(&mut packed.job(&["photos"], "folder.npy")).expect(0);
     let expected = packed.outcome("folder.npy");
     assert_eq!((expected.0.len() as u64, expected.1.len()), (packed.photos() - 1, 1));
@@ -132,7 +90,7 @@ fn every_kind_of_input_gives_the_folders_vectors() {
 }
 
 fn killed_runs_continue_in_the_middle_of_a_container() {
-    let packed = Packed::new();
+    let packed = packed();
     for inputs in [&["0.tar", "photos", "1.tar"][..], &["all.tar.gz"], &["all.zip"], &["all.parquet"]] {
         let (calm, wild) = (packed.0.path().join("calm"), packed.0.path().join("wild"));
         fs::create_dir(&calm).unwrap();
@@ -152,7 +110,7 @@ fn killed_runs_continue_in_the_middle_of_a_container() {
 }
 
 fn standard_input_is_a_tar() {
-    let packed = Packed::new();
+    let packed = packed();
     run(&mut packed.job(&["all.tar"], "file.npy")).expect(0);
     for tar in ["all.tar", "all.tar.gz"] {
         let mut command = embed(&packed.0.path().join("in.npy"));
@@ -163,7 +121,7 @@ fn standard_input_is_a_tar() {
 }
 
 fn shards_of_containers_make_up_the_whole() {
-    let packed = Packed::new();
+    let packed = packed();
     let inputs = ["0.tar", "1.tar", "all.zip"];
     run(&mut packed.job(&inputs, "whole.npy")).expect(0);
     let whole = packed.outcome("whole.npy");
@@ -191,7 +149,7 @@ for row in table.select(table.column_names[5:]).to_pylist():
     print(*row.values(), sep='|')";
 
 fn columns_travel_into_the_output() {
-    let packed = Packed::new();
+    let packed = packed();
     let captions = |output: &str| {
         let printed = python(&["pyarrow"]).args(["-c", CAPTIONS]).arg(packed.path(output)).output().unwrap();
         String::from_utf8(printed.stdout).unwrap()
@@ -216,7 +174,7 @@ fn columns_travel_into_the_output() {
 }
 
 fn misspelt_columns_are_refused_before_the_model_is_opened() {
-    let packed = Packed::new();
+    let packed = packed();
     for (inputs, option, says) in [
         (
             &["all.parquet"][..],
@@ -238,7 +196,8 @@ fn misspelt_columns_are_refused_before_the_model_is_opened() {
     assert!(warnings == 1 && ran.stderr.contains("images has a value for captoin"), "{}", ran.stderr);
 }
 
-/// Writes shards as img2dataset does, and a dataset as Hugging Face does. Arguments: as those of [`PACK`].
+/// Writes shards as img2dataset does, and a dataset as Hugging Face does. Arguments: the folder with the photos, the
+/// folder to write to.
 const DATASETS: &str = r#"
 import io, json, os, sys, tarfile
 import pyarrow as pa, pyarrow.parquet as pq
@@ -272,7 +231,7 @@ for n, part in enumerate([table.slice(0, half), table.slice(half)]):
 "#;
 
 fn shards_of_img2dataset_and_folders_of_hugging_face_are_read_as_they_are() {
-    let packed = Packed::new();
+    let packed = packed();
     let written = python(&["pyarrow"]).args(["-c", DATASETS]).arg(packed.path("photos")).arg(packed.path("")).status();
     assert!(written.unwrap().success());
     let photos = packed.photos() - 1;
@@ -368,7 +327,7 @@ fn odd_containers_have_one_outcome() {
 }
 
 fn a_container_cut_short_loses_only_what_is_missing() {
-    let packed = Packed::new();
+    let packed = packed();
     let whole = fs::read(packed.path("all.tar")).unwrap();
     fs::write(packed.path("cut.tar"), &whole[..whole.len() / 2]).unwrap();
     fs::write(packed.path("none.tar"), "not a tar").unwrap();
@@ -390,7 +349,7 @@ fn a_container_cut_short_loses_only_what_is_missing() {
 }
 
 fn a_dry_run_and_a_repeated_run_know_containers() {
-    let packed = Packed::new();
+    let packed = packed();
     let dry = run(packed.job(&["all.zip", "photos"], "x.npy").arg("--dry-run")).expect(0).json();
     assert_eq!((&dry["inputs"], &dry["kinds"]["zip"]), (&serde_json::Value::Null, &1.into()), "{dry}");
     let first = run(&mut packed.job(&["all.zip"], "x.npy")).expect(0).json();
@@ -402,23 +361,10 @@ fn a_dry_run_and_a_repeated_run_know_containers() {
 }
 
 #[cfg(feature = "object-store")]
-const FILL: &str = r#"
-import boto3, os, sys
-endpoint, folder = sys.argv[1:]
-s3 = boto3.client("s3", endpoint_url=endpoint, region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
-s3.create_bucket(Bucket="photos", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-for name in os.listdir(f"{folder}/photos"):
-    s3.upload_file(f"{folder}/photos/{name}", "photos", f"p/{name}")
-for name in ["all.tar", "all.zip", "all.parquet"]:
-    s3.upload_file(f"{folder}/{name}", "photos", f"packed/{name}")
-"#;
-
-#[cfg(feature = "object-store")]
 fn objects_give_the_folders_vectors_and_resume() {
-    let packed = Packed::new();
+    let packed = packed();
     let server = brokers::AwsServer::start();
-    let filled = python(&["boto3"]).args(["-c", FILL, &server.endpoint()]).arg(packed.0.path()).status().unwrap();
-    assert!(filled.success());
+    packed.upload(&server.endpoint());
     let job = |input: &str, output: &str| {
         let mut command = embed(&packed.0.path().join(output));
         command

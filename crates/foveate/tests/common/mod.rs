@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod kills;
+pub(crate) mod packed;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;
