@@ -15,14 +15,21 @@ pub(crate) const MOST: usize = 1024;
 /// The rate has to grow by this factor for more requests to stay.
 const WORTH: f64 = 1.1;
 
-/// Shortest time over which a rate is measured.
-const SHORTEST_WINDOW: Duration = Duration::from_millis(250);
+/// A rate that grows by this factor in a single step has grown. Less may be chance, and is measured for longer.
+const CLEAR: f64 = 1.5;
 
-/// Windows without a change after the store asked for fewer requests.
-const AFTER_THROTTLING: u32 = 16;
+/// Shortest step. A step has as many completions as there may be requests in flight, too.
+const STEP: Duration = Duration::from_millis(125);
 
-/// The most windows between two trials of more requests.
-const LONGEST_REST: u32 = 64;
+/// Steps that tell a worthwhile rate from chance.
+const LONG: u32 = 8;
+
+/// Steps without a change after the store asked for fewer requests.
+const AFTER_THROTTLING: u32 = 32;
+
+/// Steps between a trial of more requests that failed and the next one: at first, and at most.
+const FIRST_REST: u32 = 16;
+const LONGEST_REST: u32 = 128;
 
 /// Completed work per second.
 #[derive(Clone, Copy, Debug)]
@@ -44,30 +51,36 @@ struct Climb {
     limit: usize,
     /// The limit before the trial in progress, and the rate there.
     before: Option<(usize, Rate)>,
-    /// Windows to the next trial.
+    /// Steps to the next trial.
     rest: u32,
     next_rest: u32,
 }
 
 impl Climb {
     fn new() -> Self {
-        Self { limit: FIRST, before: None, rest: 0, next_rest: 8 }
+        Self { limit: FIRST, before: None, rest: 0, next_rest: FIRST_REST }
     }
 
-    /// Takes the rate of a window in which the limit was what held requests back.
-    fn measured(&mut self, rate: Rate) {
-        match self.before.take() {
-            Some((smaller, old)) if rate.ratio(old) < WORTH => {
-                self.limit = smaller;
-                (self.rest, self.next_rest) = (self.next_rest, (self.next_rest * 2).min(LONGEST_REST));
+    /// Takes the rate of all `steps` under this limit, which was what held requests back.
+    fn measured(&mut self, rate: Rate, steps: u32) {
+        if let Some((smaller, old)) = self.before {
+            let (growth, is_long) = (rate.ratio(old), steps >= LONG);
+            match growth {
+                ..1.0 => return self.fail(smaller),
+                ..WORTH if is_long => return self.fail(smaller),
+                ..CLEAR if !is_long => return,
+                _ => (self.before, self.rest) = (None, 0),
             }
-            _ if self.rest > 0 => self.rest -= 1,
-            _ if self.limit < MOST => {
-                self.before = Some((self.limit, rate));
-                self.limit = (self.limit * 2).min(MOST);
-            }
-            _ => {}
         }
+        if steps >= self.rest && self.limit < MOST {
+            self.before = Some((self.limit, rate));
+            self.limit = (self.limit * 2).min(MOST);
+        }
+    }
+
+    fn fail(&mut self, smaller: usize) {
+        (self.limit, self.before) = (smaller, None);
+        (self.rest, self.next_rest) = (self.next_rest, (self.next_rest * 2).min(LONGEST_REST));
     }
 
     fn throttled(&mut self) {
@@ -87,12 +100,25 @@ struct Window {
     bytes: u64,
     /// Completions while an object waited for a slot.
     full: usize,
+    /// Steps that were measured.
+    steps: u32,
     throttled: bool,
 }
 
 impl Window {
     fn new(settling: usize) -> Self {
-        Self { settling, since: Instant::now(), objects: 0, bytes: 0, full: 0, throttled: false }
+        Self { settling, since: Instant::now(), objects: 0, bytes: 0, full: 0, steps: 0, throttled: false }
+    }
+
+    /// Steps that are over: each takes a time, and `limit` completions.
+    fn steps_over(&self, limit: usize) -> u32 {
+        let times = self.since.elapsed().as_nanos() / STEP.as_nanos();
+        u32::try_from(times.min((self.objects / limit) as u128)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the limit was what held requests back.
+    fn is_full(&self) -> bool {
+        self.full * 10 >= self.objects * 9
     }
 
     fn rate(&self) -> Rate {
@@ -159,30 +185,38 @@ impl Pace {
         state.window.objects += 1;
         state.window.bytes += bytes;
         state.window.full += usize::from(is_full);
-        let Window { objects, full, since, .. } = state.window;
-        if objects >= state.climb.limit && since.elapsed() >= SHORTEST_WINDOW {
-            let rate = state.window.rate();
-            self.change(&mut state, |climb| {
-                if full * 10 >= objects * 9 {
-                    climb.measured(rate);
-                }
-            });
+        let limit = state.climb.limit;
+        let steps = state.window.steps_over(limit);
+        if steps == state.window.steps {
+            return;
+        }
+        (state.window.steps, state.window.throttled) = (steps, false);
+        match state.window.is_full() {
+            true => {
+                let rate = state.window.rate();
+                state.climb.measured(rate, steps);
+            }
+            false => state.window = Window::new(0),
+        }
+        if state.climb.limit != limit {
+            self.follow(&mut state, limit);
         }
     }
 
-    /// Takes notice of an answer that asks for fewer requests, once in a window.
+    /// Takes notice of an answer that asks for fewer requests, once in a step.
     pub(crate) fn throttled(&self) {
         let Some(state) = &self.state else { return };
         let mut state = lock(state);
         if !state.window.throttled {
-            self.change(&mut state, Climb::throttled);
+            let old = state.climb.limit;
+            state.climb.throttled();
+            self.follow(&mut state, old);
             state.window.throttled = true;
         }
     }
 
-    fn change(&self, state: &mut State, change: impl FnOnce(&mut Climb)) {
-        let old = state.climb.limit;
-        change(&mut state.climb);
+    /// Gives as many slots as the limit now is, after `old`.
+    fn follow(&self, state: &mut State, old: usize) {
         let new = state.climb.limit;
         let more = new.saturating_sub(old);
         self.slots.add_permits(more.saturating_sub(state.debt));
@@ -197,13 +231,18 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The limit after `windows` windows of a store with this many objects per second for a limit.
-    fn settled(windows: usize, rate: impl Fn(usize) -> f64) -> usize {
+    /// The usual limit in so many steps at a store with this many objects per second for a limit.
+    fn settled(steps: usize, rate: impl Fn(usize) -> f64) -> usize {
         let mut climb = Climb::new();
-        let mut limits = Vec::new();
-        for _ in 0..windows {
-            let objects = rate(climb.limit);
-            climb.measured(Rate { objects, bytes: objects * 300_000.0 });
+        let (mut limits, mut sum, mut under) = (Vec::new(), 0.0, 0);
+        for _ in 0..steps {
+            let limit = climb.limit;
+            (sum, under) = (sum + rate(limit), under + 1);
+            let objects = sum / f64::from(under);
+            climb.measured(Rate { objects, bytes: objects * 300_000.0 }, under);
+            if climb.limit != limit {
+                (sum, under) = (0.0, 0);
+            }
             limits.push(climb.limit);
         }
         // Trials are rare: the usual limit counts.
@@ -214,11 +253,24 @@ mod tests {
     #[test]
     fn the_limit_grows_to_what_the_store_can_do() {
         // 100 ms for each request, up to a ceiling.
-        assert_eq!(settled(100, |limit| limit as f64 * 10.0), MOST);
-        assert_eq!(settled(100, |limit| (limit as f64 * 10.0).min(1000.0)), 128);
-        assert_eq!(settled(100, |_| 100.0), FIRST);
+        assert_eq!(settled(200, |limit| limit as f64 * 10.0), MOST);
+        assert_eq!(settled(200, |limit| (limit as f64 * 10.0).min(1000.0)), 128);
+        assert_eq!(settled(200, |_| 100.0), FIRST);
         // A store that suffers from more requests.
-        assert_eq!(settled(100, |limit| if limit > 64 { 10.0 } else { limit as f64 }), 64);
+        assert_eq!(settled(200, |limit| if limit > 64 { 10.0 } else { limit as f64 }), 64);
+    }
+
+    #[test]
+    fn a_rate_that_varies_is_no_growth() {
+        for seed in 0..20 {
+            let chance = std::cell::RefCell::new(fastrand::Rng::with_seed(seed));
+            // Up to 30 % more or less in a step; 256 requests are slower than 128.
+            let varied = |limit: usize| {
+                let best = [320.0, 640.0, 1100.0, 900.0, 700.0, 500.0][(limit / FIRST).ilog2() as usize];
+                best * (0.7 + 0.6 * chance.borrow_mut().f64())
+            };
+            assert_eq!(settled(1000, varied), 128, "seed {seed}");
+        }
     }
 
     #[test]
@@ -241,7 +293,7 @@ mod tests {
             while pace.slots.available_permits() > 0 {
                 slots.push(pace.slot().await);
             }
-            tokio::time::sleep(SHORTEST_WINDOW / 2).await;
+            tokio::time::sleep(STEP / 2).await;
             for slot in slots {
                 pace.done(slot, Some(1));
             }
