@@ -5,18 +5,17 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::{Buf, Bytes};
 use foveate_source::FetchError;
 use foveate_source::blob::Blob;
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use crate::core::Core;
-use crate::read::Target;
+use crate::read::{Take, Target};
 
 /// Size of the parts of a stream.
 const PART: u64 = 8 << 20;
-
-/// Size of the first part, which comes sooner.
-const FIRST_PART: u64 = 1 << 20;
 
 /// Parts of one stream in flight.
 const PARALLEL: usize = 8;
@@ -59,7 +58,7 @@ impl Blob for ObjectBlob {
             _ => return Err(FetchError::Damaged(format!("it ends before byte {}", offset.saturating_add(len)))),
         }
         if len > 0 {
-            out.copy_from_slice(&self.core.block_on(self.target.clone().part(offset, len))?);
+            self.core.block_on(self.target.clone().part(offset, len, &mut &mut *out))?;
         }
         Ok(())
     }
@@ -70,10 +69,8 @@ impl Blob for ObjectBlob {
             target: self.target.clone(),
             next: offset.min(self.len),
             end: self.len,
-            size: FIRST_PART,
             coming: VecDeque::new(),
-            part: Vec::new(),
-            read: 0,
+            bytes: Bytes::new(),
         }))
     }
 }
@@ -85,45 +82,82 @@ struct Parts {
     /// Where the next part begins that is not asked for yet.
     next: u64,
     end: u64,
-    size: u64,
-    coming: VecDeque<JoinHandle<Result<Vec<u8>, FetchError>>>,
-    part: Vec<u8>,
-    /// How much of `part` was read.
-    read: usize,
+    coming: VecDeque<Part>,
+    /// What came and is not read yet.
+    bytes: Bytes,
+}
+
+/// A part on its way.
+struct Part {
+    /// Bytes that did not come yet.
+    left: u64,
+    bytes: mpsc::UnboundedReceiver<Result<Bytes, FetchError>>,
+    reading: AbortHandle,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
 }
 
 impl Parts {
     fn ask(&mut self) {
         while self.coming.len() < PARALLEL && self.next < self.end {
-            let (start, len) = (self.next, self.size.min(self.end - self.next));
+            let (start, left) = (self.next, PART.min(self.end - self.next));
+            let (mut sender, bytes) = mpsc::unbounded_channel();
             let mut target = self.target.clone();
-            self.coming.push_back(self.core.spawn(async move { target.part(start, len).await }));
-            self.next += len;
-            self.size = PART;
+            let reading = self.core.spawn(async move {
+                if let Err(error) = target.part(start, left, &mut sender).await {
+                    // Without a reader, nobody asks.
+                    let _ = sender.send(Err(error));
+                }
+            });
+            self.coming.push_back(Part { left, bytes, reading: reading.abort_handle() });
+            self.next += left;
         }
+    }
+
+    /// The next bytes, as soon as they are there; none at the end.
+    fn advance(&mut self) -> Result<Bytes, FetchError> {
+        if self.coming.front().is_some_and(|part| part.left == 0) {
+            self.coming.pop_front();
+        }
+        self.ask();
+        let Some(part) = self.coming.front_mut() else { return Ok(Bytes::new()) };
+        let stopped = || FetchError::Unreachable(format!("{}: reading stopped", self.target.name));
+        let bytes = part.bytes.blocking_recv().ok_or_else(stopped)??;
+        part.left -= bytes.len() as u64;
+        Ok(bytes)
     }
 }
 
 impl Read for Parts {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.read == self.part.len() {
-            self.part = Vec::new();
-            self.read = 0;
-            self.ask();
-            if let Some(part) = self.coming.pop_front() {
-                self.part = self.core.block_on(part).map_err(io::Error::other)??;
-                self.ask();
-            }
+        if self.bytes.is_empty() {
+            self.bytes = self.advance()?;
         }
-        let count = out.len().min(self.part.len() - self.read);
-        out[..count].copy_from_slice(&self.part[self.read..self.read + count]);
-        self.read += count;
+        let count = out.len().min(self.bytes.len());
+        self.bytes.copy_to_slice(&mut out[..count]);
         Ok(count)
     }
 }
 
-impl Drop for Parts {
-    fn drop(&mut self) {
-        self.coming.iter().for_each(JoinHandle::abort);
+/// Hands bytes over as they come. None is the end, so there are always some.
+impl Take for mpsc::UnboundedSender<Result<Bytes, FetchError>> {
+    fn take(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            // Without a reader, nobody asks.
+            let _ = self.send(Ok(bytes));
+        }
+    }
+}
+
+/// Fills memory, which has room for all that was asked for.
+impl Take for &mut [u8] {
+    fn take(&mut self, bytes: Bytes) {
+        let (filled, rest) = std::mem::take(self).split_at_mut(bytes.len());
+        filled.copy_from_slice(&bytes);
+        *self = rest;
     }
 }

@@ -12,7 +12,6 @@ use foveate_source::{FetchError, SourceError};
 use futures_util::future::LocalBoxFuture;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
-use tokio::time::timeout;
 
 use crate::address::{Kind, Place, shown};
 use crate::core::Core;
@@ -71,14 +70,10 @@ impl BucketPrefix {
             let (path, bucket) = (place.path()?, self.core().bucket(&place).await?);
             let mut attempts = Attempts::within(None);
             loop {
-                let failure = match timeout(time, attempt(bucket.objects.as_ref(), &path)).await {
-                    Ok(Ok(done)) => return Ok(done),
-                    Ok(Err(error)) => Failure::of_change(&address, &error),
-                    Err(_) => Failure::broken(&address, "no answer in time"),
-                };
-                match failure {
-                    Failure::Again { .. } if attempts.wait().await => {}
-                    failure => return Err(failure.into_error(&address)),
+                let request = attempt(bucket.objects.as_ref(), &path);
+                match attempts.answer(&address, time, Failure::of_change, request).await {
+                    Ok(done) => return Ok(done),
+                    Err(failure) => attempts.again(failure).await.map_err(|failure| failure.into_error(&address))?,
                 }
             }
         })
@@ -86,9 +81,8 @@ impl BucketPrefix {
 
     /// Writes an object; `false` if `mode` is to create it and there is one. An attempt whose answer was lost may have
     /// written it.
-    fn put(&self, name: &str, content: &[u8], mode: PutMode) -> Result<bool, SinkError> {
+    fn put(&self, name: &str, content: Bytes, mode: PutMode) -> Result<bool, SinkError> {
         let time = self.core().options.timeout + Duration::from_secs(content.len() as u64 / SLOWEST);
-        let content = Bytes::copy_from_slice(content);
         let put = self.change(name, time, |objects, path| {
             let options = PutOptions { mode: mode.clone(), ..PutOptions::default() };
             let payload = PutPayload::from_bytes(content.clone());
@@ -118,7 +112,7 @@ impl Prefix for BucketPrefix {
         &self.address
     }
 
-    fn create(&self, name: &str, content: &[u8]) -> Result<bool, SinkError> {
+    fn create(&self, name: &str, content: Bytes) -> Result<bool, SinkError> {
         if self.core().is_conditional() {
             return self.put(name, content, PutMode::Create);
         }
@@ -128,7 +122,7 @@ impl Prefix for BucketPrefix {
         }
     }
 
-    fn replace(&self, name: &str, content: &[u8]) -> Result<(), SinkError> {
+    fn replace(&self, name: &str, content: Bytes) -> Result<(), SinkError> {
         self.put(name, content, PutMode::Overwrite).map(drop)
     }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use foveate_source::FetchError;
 use foveate_source::store::{Object, Version};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use crate::address::{Place, shown};
 use crate::bucket::Bucket;
@@ -16,7 +17,7 @@ use crate::errors::Failure;
 use crate::retry::Attempts;
 
 /// Bytes that have to come within the time limit, so that a trickle ends too.
-const LEAST_PROGRESS: usize = 64 << 10;
+const LEAST_PROGRESS: u64 = 64 << 10;
 
 /// Limits on reading.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,13 @@ pub(crate) struct Limits {
     pub(crate) timeout: Duration,
     /// Longest time for a whole object.
     pub(crate) deadline: Option<Duration>,
+}
+
+/// A part of an object; without a length, up to the end.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    len: Option<u64>,
 }
 
 /// An object, and where it is read from.
@@ -49,6 +57,34 @@ pub(crate) trait Course: Send {
     fn throttled(&self) {}
 }
 
+/// Takes bytes in order.
+pub(crate) trait Take: Send {
+    fn take(&mut self, bytes: Bytes);
+
+    /// Prepares for so many more.
+    fn expect(&mut self, _bytes: u64) -> Result<(), FetchError> {
+        Ok(())
+    }
+
+    /// Forgets what came, because it comes again. That happens to whole objects alone.
+    fn restart(&mut self) {}
+}
+
+impl Take for Vec<u8> {
+    fn take(&mut self, bytes: Bytes) {
+        self.extend_from_slice(&bytes);
+    }
+
+    fn expect(&mut self, bytes: u64) -> Result<(), FetchError> {
+        let reserved = usize::try_from(bytes).ok().and_then(|bytes| self.try_reserve_exact(bytes).ok());
+        reserved.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory).into())
+    }
+
+    fn restart(&mut self) {
+        self.clear();
+    }
+}
+
 /// Nobody asks.
 pub(crate) struct Alone;
 
@@ -67,13 +103,16 @@ impl Target {
     /// Reads the whole object.
     pub(crate) async fn whole(&mut self, course: &mut dyn Course) -> Result<Vec<u8>, Failure> {
         self.check_len(self.version.len.unwrap_or_default())?;
-        self.retried(0, None, course).await
+        let mut out = Vec::new();
+        self.retried(Span { start: 0, len: None }, &mut out, course).await?;
+        Ok(out)
     }
 
     /// Reads `len` bytes from `start` on.
-    pub(crate) async fn part(&mut self, start: u64, len: u64) -> Result<Vec<u8>, FetchError> {
+    pub(crate) async fn part(&mut self, start: u64, len: u64, out: &mut dyn Take) -> Result<(), FetchError> {
         let name = Arc::clone(&self.name);
-        self.retried(start, Some(len), &mut Alone).await.map_err(|failure| failure.into_error(&name))
+        let read = self.retried(Span { start, len: Some(len) }, out, &mut Alone).await;
+        read.map_err(|failure| failure.into_error(&name))
     }
 
     /// Asks for the object's version without reading it.
@@ -81,57 +120,47 @@ impl Target {
         let mut attempts = Attempts::within(self.limits.deadline);
         loop {
             let options = GetOptions { head, ..GetOptions::default() };
-            match self.ask(options, attempts.end(self.limits.timeout)).await {
+            match self.ask(options, &attempts).await {
                 Ok(got) => return Ok(version(&got.meta)),
-                Err(Failure::Again { .. }) if attempts.wait().await => {}
-                Err(failure) => return Err(failure.into_error(&self.name)),
+                Err(failure) => attempts.again(failure).await.map_err(|failure| failure.into_error(&self.name))?,
             }
         }
     }
 
-    async fn retried(&mut self, start: u64, len: Option<u64>, course: &mut dyn Course) -> Result<Vec<u8>, Failure> {
-        let mut attempts = Attempts::within(self.limits.deadline);
-        let mut out = Vec::new();
+    async fn retried(&mut self, span: Span, out: &mut dyn Take, course: &mut dyn Course) -> Result<(), Failure> {
+        let (mut attempts, mut came) = (Attempts::within(self.limits.deadline), 0);
         loop {
-            let failure = match self.attempt(start, len, &mut out, course, &attempts).await {
-                Ok(()) => return Ok(out),
-                Err(Failure::NoParts) if len.is_none() => {
-                    out.clear();
-                    Failure::broken(&self.name, "it came in part, and the server does not continue")
-                }
+            let mut failure = match self.attempt(span, &mut came, out, course, &attempts).await {
+                Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
-            match failure {
-                Failure::Again { is_throttled, .. } => {
-                    if is_throttled {
-                        course.throttled();
-                    }
-                    if !attempts.wait().await {
-                        return Err(failure);
-                    }
-                }
-                failure => return Err(failure),
+            if matches!(failure, Failure::NoParts) && span.len.is_none() {
+                came = 0;
+                out.restart();
+                failure = Failure::broken(&self.name, "it came in part, and the server does not continue");
             }
+            if matches!(failure, Failure::Again { is_throttled: true, .. }) {
+                course.throttled();
+            }
+            attempts.again(failure).await?;
         }
     }
 
-    /// Adds to `out` what it lacks of the bytes from `start` on.
+    /// Takes what is missing of a span after the bytes that `came`.
     async fn attempt(
         &mut self,
-        start: u64,
-        len: Option<u64>,
-        out: &mut Vec<u8>,
+        Span { start, len }: Span,
+        came: &mut u64,
+        out: &mut dyn Take,
         course: &mut dyn Course,
         attempts: &Attempts,
     ) -> Result<(), Failure> {
-        let offset = start + out.len() as u64;
+        let offset = start + *came;
         let range = match len {
             Some(len) => Some(GetRange::Bounded(offset..start + len)),
             None => (offset > 0).then_some(GetRange::Offset(offset)),
         };
-        let end = attempts.end(self.limits.timeout);
-        let got = self.ask(GetOptions { range, ..GetOptions::default() }, end).await?;
-        let rest = got.range.end - got.range.start;
+        let got = self.ask(GetOptions { range, ..GetOptions::default() }, attempts).await?;
         if len.is_none() {
             self.check_len(got.meta.size)?;
             if !course.has_room(got.meta.size) {
@@ -140,41 +169,48 @@ impl Target {
         }
         // Later answers have to be of the same object.
         self.version = Version { len: Some(got.meta.size), ..version(&got.meta) };
-        self.body(got, rest, out, attempts).await
+        out.expect(got.range.end - got.range.start).map_err(Failure::Final)?;
+        self.body(got, came, out, attempts).await
     }
 
     /// Begins a request for this version of the object.
-    async fn ask(&self, mut options: GetOptions, end: Instant) -> Result<GetResult, Failure> {
+    async fn ask(&self, mut options: GetOptions, attempts: &Attempts) -> Result<GetResult, Failure> {
         options.if_match = self.version.tag.as_deref().and_then(strong);
-        let asked = timeout_at(end, self.bucket.objects.get_opts(&self.path, options)).await;
-        let asked = asked.map_err(|_| Failure::broken(&self.name, "no answer in time"))?;
-        let got = asked.map_err(|error| Failure::of(&self.name, &error))?;
+        let request = self.bucket.objects.get_opts(&self.path, options);
+        let got = attempts.answer(&self.name, self.limits.timeout, Failure::of, request).await?;
         match is_same(&self.version, &version(&got.meta)) {
             true => Ok(got),
             false => Err(Failure::Final(FetchError::Changed(self.name.to_string()))),
         }
     }
 
-    async fn body(&self, got: GetResult, rest: u64, out: &mut Vec<u8>, attempts: &Attempts) -> Result<(), Failure> {
-        let whole = out.len() as u64 + rest;
-        let reserved = usize::try_from(rest).ok().and_then(|rest| out.try_reserve_exact(rest).ok());
-        reserved.ok_or_else(|| Failure::Final(std::io::Error::from(std::io::ErrorKind::OutOfMemory).into()))?;
+    async fn body(
+        &self,
+        got: GetResult,
+        came: &mut u64,
+        out: &mut dyn Take,
+        attempts: &Attempts,
+    ) -> Result<(), Failure> {
+        let whole = *came + (got.range.end - got.range.start);
         let mut parts = got.into_stream();
-        let (mut end, mut mark) = (attempts.end(self.limits.timeout), out.len());
+        let (mut end, mut mark) = (attempts.end(self.limits.timeout), *came);
         loop {
-            let came = |out: &Vec<u8>| format!("{} of {whole} bytes came", out.len());
+            let told = |came: u64| format!("{came} of {whole} bytes came");
             match timeout_at(end, parts.next()).await {
-                Err(_) => return Err(Failure::broken(&self.name, format!("{} in time", came(out)))),
+                Err(_) => return Err(Failure::broken(&self.name, format!("{} in time", told(*came)))),
                 Ok(Some(Err(error))) => return Err(Failure::of(&self.name, &error)),
-                Ok(Some(Ok(part))) if (out.len() + part.len()) as u64 > whole => {
+                Ok(Some(Ok(part))) if *came + part.len() as u64 > whole => {
                     return Err(Failure::broken(&self.name, format!("more than {whole} bytes came")));
                 }
-                Ok(Some(Ok(part))) => out.extend_from_slice(&part),
-                Ok(None) if out.len() as u64 == whole => return Ok(()),
-                Ok(None) => return Err(Failure::broken(&self.name, came(out))),
+                Ok(Some(Ok(part))) => {
+                    *came += part.len() as u64;
+                    out.take(part);
+                }
+                Ok(None) if *came == whole => return Ok(()),
+                Ok(None) => return Err(Failure::broken(&self.name, told(*came))),
             }
-            if out.len() - mark >= LEAST_PROGRESS {
-                (end, mark) = (attempts.end(self.limits.timeout), out.len());
+            if *came - mark >= LEAST_PROGRESS {
+                (end, mark) = (attempts.end(self.limits.timeout), *came);
             }
         }
     }

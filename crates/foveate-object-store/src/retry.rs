@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+
+use crate::errors::Failure;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -22,14 +24,36 @@ impl Attempts {
         Self { made: 0, deadline: time.map(|time| Instant::now() + time) }
     }
 
-    /// The end of an attempt that may take `time`.
+    /// Waits for the next attempt after `failure`. Gives the failure back if it is final, or was that of the last one.
+    pub(crate) async fn again(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure::Again { .. } if self.wait().await => Ok(()),
+            last => Err(last),
+        }
+    }
+
+    /// The answer to a request for `address`, which may take `time`. `means` tells what its error means.
+    pub(crate) async fn answer<T>(
+        &self,
+        address: &str,
+        time: Duration,
+        means: fn(&str, &object_store::Error) -> Failure,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        match timeout_at(self.end(time), request).await {
+            Ok(answer) => answer.map_err(|error| means(address, &error)),
+            Err(_) => Err(Failure::broken(address, "no answer in time")),
+        }
+    }
+
+    /// The end of what may take `time`.
     pub(crate) fn end(&self, time: Duration) -> Instant {
         let end = Instant::now() + time;
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 
     /// Waits before the next attempt; `false` if there is none.
-    pub(crate) async fn wait(&mut self) -> bool {
+    async fn wait(&mut self) -> bool {
         self.made += 1;
         let longest = FIRST_WAIT.saturating_mul(1 << self.made.min(16)).min(LONGEST_WAIT);
         let next = Instant::now() + longest.mul_f64(0.5 + fastrand::f64() / 2.0);

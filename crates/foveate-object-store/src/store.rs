@@ -4,7 +4,6 @@ use foveate_source::blob::Blob;
 use foveate_source::store::{Object, ReadAhead, Store};
 use foveate_source::{Fetch, FetchError, Item, SourceError, Stamp};
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
-use tokio::time::timeout;
 
 use crate::address::{Kind, Place, shown};
 use crate::ahead::Ahead;
@@ -36,15 +35,10 @@ impl ObjectStores {
         let mut attempts = Attempts::within(None);
         loop {
             let options = PaginatedListOptions { page_token: token.clone(), ..PaginatedListOptions::default() };
-            let page = timeout(self.core.options.timeout, pages.list_paginated(Some(&place.key), options)).await;
-            let failure = match page {
-                Ok(Ok(page)) => return Ok(page),
-                Ok(Err(error)) => Failure::of(&name, &error),
-                Err(_) => Failure::broken(&name, "no answer in time"),
-            };
-            match failure {
-                Failure::Again { .. } if attempts.wait().await => {}
-                failure => return Err(failure.into_error(&name)),
+            let request = pages.list_paginated(Some(&place.key), options);
+            match attempts.answer(&name, self.core.options.timeout, Failure::of, request).await {
+                Ok(page) => return Ok(page),
+                Err(failure) => attempts.again(failure).await.map_err(|failure| failure.into_error(&name))?,
             }
         }
     }

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use foveate_core::{Stage, error_chain};
 
 use crate::{
@@ -337,15 +338,15 @@ impl Prefix for FolderPrefix {
         &self.address
     }
 
-    fn create(&self, name: &str, content: &[u8]) -> Result<bool, SinkError> {
+    fn create(&self, name: &str, content: Bytes) -> Result<bool, SinkError> {
         self.request(|| {
             let is_new = !self.folder.join(name).exists();
-            if is_new { self.write(name, content).map(|()| true) } else { Ok(false) }
+            if is_new { self.write(name, &content).map(|()| true) } else { Ok(false) }
         })
     }
 
-    fn replace(&self, name: &str, content: &[u8]) -> Result<(), SinkError> {
-        self.request(|| self.write(name, content))
+    fn replace(&self, name: &str, content: Bytes) -> Result<(), SinkError> {
+        self.request(|| self.write(name, &content))
     }
 
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, SinkError> {

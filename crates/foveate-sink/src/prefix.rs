@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use foveate_core::{Health, Registry, named_backend};
 
 use crate::SinkError;
@@ -16,10 +17,10 @@ pub trait Prefix: fmt::Debug + Send + Sync {
 
     /// Creates an object. Returns `false` and changes nothing if there is one of this name; a repeated request may have
     /// created it.
-    fn create(&self, name: &str, content: &[u8]) -> Result<bool, SinkError>;
+    fn create(&self, name: &str, content: Bytes) -> Result<bool, SinkError>;
 
     /// Creates an object, or replaces the one of this name.
-    fn replace(&self, name: &str, content: &[u8]) -> Result<(), SinkError>;
+    fn replace(&self, name: &str, content: Bytes) -> Result<(), SinkError>;
 
     /// Reads an object; `None` if there is none.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, SinkError>;

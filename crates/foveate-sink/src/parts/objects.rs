@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::publish::remove_if_there;
 use crate::staging::Steps;
 use crate::{Prefix, SinkError};
@@ -44,10 +46,10 @@ impl Objects {
     }
 
     /// Creates an object. One that is there must have the same content.
-    fn put(&self, step: &'static str, name: &str, content: &[u8]) -> Result<(), SinkError> {
+    fn put(&self, step: &'static str, name: &str, content: Bytes) -> Result<(), SinkError> {
         self.step(step);
         for _ in 0..ATTEMPTS {
-            if self.prefix.create(name, content)? {
+            if self.prefix.create(name, content.clone())? {
                 return Ok(());
             }
             match self.prefix.read(name)? {
@@ -62,16 +64,17 @@ impl Objects {
     /// Creates an object with a file's name and content.
     pub(super) fn put_file(&self, step: &'static str, path: &Path) -> Result<(), SinkError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let content = fs::read(path).map_err(SinkError::io("read", path))?;
-        if content.len() as u64 > MOST_OBJECT {
-            let reason = format!("{name} has {} bytes, more than a store takes in one request", content.len());
+        let bytes = fs::metadata(path).map_err(SinkError::io("read", path))?.len();
+        if bytes > MOST_OBJECT {
+            let reason = format!("{name} has {bytes} bytes, more than a store takes in one request");
             return Err(SinkError::Unsupported(reason));
         }
-        self.put(step, &name, &content)
+        let content = fs::read(path).map_err(SinkError::io("read", path))?;
+        self.put(step, &name, content.into())
     }
 
     /// Moves a part's files here, and then creates its record.
-    pub(super) fn put_part(&self, files: &[PathBuf], name: &str, record: &[u8]) -> Result<(), SinkError> {
+    pub(super) fn put_part(&self, files: &[PathBuf], name: &str, record: Bytes) -> Result<(), SinkError> {
         for path in files {
             self.put_file("part", path)?;
             remove_if_there(path)?;

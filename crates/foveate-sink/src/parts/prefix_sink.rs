@@ -172,7 +172,7 @@ impl<F: PartFormat> PrefixSink<F> {
         self.remove_records()?;
         let claim = Claim::new(settings.clone(), false);
         self.objects.step("claim");
-        match self.objects.prefix.create(&self.claim_name(), &json(&claim))? {
+        match self.objects.prefix.create(&self.claim_name(), json(&claim))? {
             true => Ok(claim),
             // Another writer came first, or this one did in a request whose answer was lost.
             false => Ok(self.claim()?.unwrap_or(claim)),
@@ -200,7 +200,7 @@ impl<F: PartFormat> PrefixSink<F> {
     fn prove_claim(&self, claim: &Claim) -> Result<(), SinkError> {
         let (name, content) = (self.claim_name(), json(claim));
         // The first one succeeds if another writer of this job has just finished.
-        if self.objects.prefix.create(&name, &content)? && self.objects.prefix.create(&name, &content)? {
+        if self.objects.prefix.create(&name, content.clone())? && self.objects.prefix.create(&name, content)? {
             self.objects.prefix.remove(&name)?;
             return Err(SinkError::Unconditional(self.objects.prefix.address().to_owned()));
         }
@@ -211,7 +211,7 @@ impl<F: PartFormat> PrefixSink<F> {
     fn replace(&mut self, settings: &RunManifest) -> Result<Claim, SinkError> {
         let claim = Claim::new(settings.clone(), true);
         self.objects.step("claim");
-        self.objects.prefix.replace(&self.claim_name(), &json(&claim))?;
+        self.objects.prefix.replace(&self.claim_name(), json(&claim))?;
         Ok(claim)
     }
 
@@ -228,7 +228,7 @@ impl<F: PartFormat> PrefixSink<F> {
         self.remove_records()?;
         claim.replaces = false;
         self.objects.step("cleared");
-        self.objects.prefix.replace(&self.claim_name(), &json(&claim))?;
+        self.objects.prefix.replace(&self.claim_name(), json(&claim))?;
         Ok(claim)
     }
 
@@ -389,7 +389,7 @@ impl<F: PartFormat> PrefixSink<F> {
         let open = run.open.remove(&number).unwrap_or_default();
         let record = PartRecord { run: run.id.clone(), part, watermark: self.local.part_end(number), ..open };
         let (objects, name) = (self.objects.clone(), self.record_name(number));
-        run.upload = Some(thread::spawn(move || objects.put_part(&files, &name, &json(&record))));
+        run.upload = Some(thread::spawn(move || objects.put_part(&files, &name, json(&record))));
         run.next_part += 1;
     }
 

@@ -10,6 +10,7 @@
 use std::mem::take;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -74,10 +75,10 @@ impl PartRecord {
 }
 
 /// Text with the line end that a record has.
-pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+pub(super) fn json(value: &impl Serialize) -> Bytes {
     let mut text = serde_json::to_vec(value).expect("records are plain data and always have a JSON form");
     text.push(b'\n');
-    text
+    text.into()
 }
 
 /// The staging folder of a run that was interrupted after some parts, which are elsewhere.
