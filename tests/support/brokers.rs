@@ -169,8 +169,8 @@ impl AzureServer {
     pub(crate) fn start() -> Self {
         let (home, port) = (tempfile::tempdir().unwrap(), free_port());
         let mut command = program(Resource::Azurite, "azurite-blob");
-        command.args(["--silent", "--skipApiVersionCheck", "--blobPort", &port.to_string(), "--location"]);
-        command.arg(home.path());
+        command.args(["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort", &port.to_string()]);
+        command.arg("--location").arg(home.path());
         let hello = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         Self { server: Server::start(&mut command, port, hello, "HTTP/1.1"), _home: home }
     }
