@@ -155,11 +155,16 @@ impl Prefix for BucketPrefix {
     }
 
     fn remove(&self, name: &str) -> Result<(), SinkError> {
-        let removed = self.change(name, self.core().options.timeout, |objects, path| Box::pin(objects.delete(path)));
-        match removed {
-            Ok(()) | Err(FetchError::NotFound(_)) => Ok(()),
-            Err(error) => Err(failed("remove from")(error)),
-        }
+        let removed = self.change(name, self.core().options.timeout, |objects, path| {
+            Box::pin(async move {
+                match objects.delete(path).await {
+                    // S3 alone takes it for a success.
+                    Err(object_store::Error::NotFound { .. }) => Ok(()),
+                    removed => removed,
+                }
+            })
+        });
+        removed.map_err(failed("remove from"))
     }
 }
 

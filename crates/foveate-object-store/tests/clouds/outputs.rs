@@ -69,11 +69,12 @@ pub(crate) fn azure_takes_outputs() {
     check(open("az://vectors/deep/", &[("endpoint", &server.endpoint())]).as_ref());
 }
 
-/// The server has every object, as it says of a request to create one.
+/// The server has every object, as it says of a request to create one, and none, as it says of a request to remove one.
 pub(crate) fn google_is_asked_for_a_new_object() {
-    let endpoint = google(|request| match request.contains("x-goog-if-generation-match: 0\r\n") {
-        true => ("412 Precondition Failed", ""),
-        false => ("200 OK", ""),
+    let endpoint = google(|request| match request.split(' ').next() {
+        Some("delete") => ("404 Not Found", ""),
+        _ if request.contains("x-goog-if-generation-match: 0\r\n") => ("412 Precondition Failed", ""),
+        _ => ("200 OK", ""),
     });
     let prefix = open("gs://vectors/deep/", &[("endpoint", &endpoint)]);
     assert!(!prefix.create("a", Bytes::new()).unwrap());
