@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         a_length_beyond_the_limit_takes_no_memory,
         web_servers_give_single_files,
         streams_break_as_their_store_does,
+        a_streams_bytes_are_read_before_their_part_is_whole,
     ])
 }
 
@@ -355,4 +356,36 @@ fn streams_break_as_their_store_does() {
         matches!(&error, FetchError::Unreachable(told) if told == "s3://b/k: 503 Service Unavailable: SlowDown"),
         "{error}"
     );
+}
+
+fn a_streams_bytes_are_read_before_their_part_is_whole() {
+    const WHOLE: usize = (16 << 20) + 1000;
+    let (read, is_read) = std::sync::mpsc::channel();
+    let (is_read, asked) = (Mutex::new(is_read), Arc::new(Mutex::new(Vec::new())));
+    let asks = Arc::clone(&asked);
+    let server = server(move |request, stream| {
+        let range = request.headers["range"].trim_start_matches("bytes=");
+        asks.lock().unwrap().push(range.to_owned());
+        let end: usize = range.split('-').nth(1).unwrap().parse().unwrap();
+        let body = vec![7; end + 1 - request.start()];
+        let head = format!("Content-Length: {}\r\nContent-Range: bytes {range}/{WHOLE}\r\nETag: \"a\"", body.len());
+        let status = "HTTP/1.1 206 Partial Content";
+        write!(stream, "{status}\r\n{head}\r\nLast-Modified: {DATE}\r\nConnection: close\r\n\r\n")?;
+        stream.write_all(&body[..1000])?;
+        if request.start() == 0 {
+            let _: Result<(), _> = is_read.lock().unwrap().recv();
+        }
+        stream.write_all(&body[1000..])
+    });
+    let store = open(&options(server)).unwrap();
+    let version = Version { len: Some(WHOLE as u64), ..Version::default() };
+    let mut stream = store.open(&Object { address: "s3://b/k".to_owned(), version }).unwrap().stream(0).unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    read.send(()).unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.len() == WHOLE - 1000 && rest.iter().all(|&byte| byte == 7));
+    let mut asked = asked.lock().unwrap().clone();
+    asked.sort();
+    assert_eq!(asked, ["0-8388607", "16777216-16778215", "8388608-16777215"]);
 }
