@@ -16,7 +16,9 @@ use clap::Parser;
 
 use crate::cargo::{cargo, forget_package, shell, succeed};
 use crate::package::{self, Verify};
-use crate::{bench_matrix, clock, examples, faults, kernels, new_backend, readme, selection, setup, tidy, wheel};
+use crate::{
+    bench_matrix, clock, examples, faults, kernels, new_backend, pixels, readme, selection, setup, tidy, wheel,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -59,8 +61,8 @@ struct Ci<'a> {
 
 const LIBRARIES: Outcome = Outcome::NotRun("native libraries are missing; `cargo xtask setup` installs them");
 
-/// Cheap and informative steps first. `matrix` uses what `test` builds.
-const STEPS: [Step; 21] = [
+/// Cheap and informative steps first. `pixels` and `matrix` use what `test` builds.
+const STEPS: [Step; 22] = [
     Step { name: "fmt", about: "formatting", when: When::Always, run: fmt },
     Step { name: "tidy", about: "the architecture's rules", when: When::Always, run: tidy_step },
     Step { name: "deny", about: "licences, bans and sources of dependencies", when: When::Always, run: deny },
@@ -120,6 +122,12 @@ const STEPS: [Step; 21] = [
         about: "the README's second command: all tests, all features, with overflow checks",
         when: When::Always,
         run: test_step,
+    },
+    Step {
+        name: "pixels",
+        about: "generated files of every kind have Pillow's pixels",
+        when: When::Always,
+        run: pixels_step,
     },
     Step { name: "matrix", about: "every combination of backends, quickly", when: When::Always, run: matrix },
     Step { name: "default", about: "the default build's tests, as released", when: When::Full, run: default_build },
@@ -321,6 +329,13 @@ fn backend(ci: Ci<'_>) -> Result<Outcome> {
 
 fn test_step(ci: Ci<'_>) -> Result<Outcome> {
     logged(ci, &readme::command(ci.root, "test")?, "test.log")
+}
+
+fn pixels_step(ci: Ci<'_>) -> Result<Outcome> {
+    if let Some(reason) = pixels::missing() {
+        return Ok(Outcome::NotRun(reason));
+    }
+    pixels::run(ci.root, &pixels::Args::form(ci.full)).map(|()| Outcome::Done)
 }
 
 fn default_build(ci: Ci<'_>) -> Result<Outcome> {

@@ -16,6 +16,7 @@ mod lex;
 mod modules;
 mod new_backend;
 mod package;
+mod pixels;
 mod readme;
 mod release;
 mod report;
@@ -89,6 +90,9 @@ enum Chore {
     /// Prepare a release, and publish it only with --execute
     #[command(after_help = examples(&["release 0.2.0"]))]
     Release(release::Args),
+    /// Compare decoded pixels with Pillow's, on generated files of every class that decoders get wrong
+    #[command(after_help = examples(&["pixels", "pixels --full --update", "pixels --seed 7"]))]
+    Pixels(pixels::Args),
     /// Make tests/fixtures and examples/photos anew from ../shared/data (needs numpy and Pillow 13)
     #[command(after_help = EXIT_CODES)]
     Goldens {
@@ -122,6 +126,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
         Chore::Report(args) => report::run(root, args),
         Chore::Wheel(args) => wheel::run(root, args),
         Chore::Release(args) => release::run(root, args),
+        Chore::Pixels(args) => pixels::run(root, args),
         Chore::Goldens { args } => {
             succeed(Command::new("python3").current_dir(root).arg("tests/fixtures/make.py").args(args))
         }

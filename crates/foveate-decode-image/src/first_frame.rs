@@ -1,5 +1,6 @@
 //! The first picture of formats that can hold an animation, placed on its canvas as in Pillow.
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use foveate_core::{CHANNELS, PixelBuf, Size};
@@ -13,42 +14,54 @@ use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 /// screen's size and shows black there.)
 pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> Result<Size, DecodeError> {
     let budget = NonZeroU64::new(crate::memory::budget(out.limits())).unwrap_or(NonZeroU64::MIN);
-    let mut options = DecodeOptions::new();
-    options.set_color_output(ColorOutput::Indexed);
-    options.set_memory_limit(MemoryLimit::Bytes(budget));
-    let mut decoder = options.read_info(encoded).map_err(gif_fault)?;
+    let mut library = DecodeOptions::new();
+    library.set_color_output(ColorOutput::Indexed);
+    library.set_memory_limit(MemoryLimit::Bytes(budget));
+    let mut decoder = library.read_info(encoded).map_err(gif_fault)?;
     let screen = Size::new(decoder.width().into(), decoder.height().into());
     let Some(frame) = decoder.next_frame_info().map_err(gif_fault)? else {
         return Err(DecodeError::corrupt(ImageFormat::Gif, "it holds no picture"));
     };
     let extent = Size::new(frame.width.into(), frame.height.into());
-    let (left, top, transparent) = (u32::from(frame.left), u32::from(frame.top), frame.transparent);
+    let (left, top, is_interlaced) = (u32::from(frame.left), u32::from(frame.top), frame.interlaced);
+    let outside = frame.transparent.unwrap_or(0);
     let canvas = Size::new(screen.width.max(left + extent.width), screen.height.max(top + extent.height));
     out.limits().check(canvas)?;
     out.limits().check(extent)?;
     indices.clear();
     indices.resize(decoder.buffer_size(), 0);
-    decoder.read_into_buffer(indices).map_err(gif_fault)?;
-    let colors = colors(decoder.palette().ok());
+    // Not `read_into_buffer`, which loses the end of an interlaced picture: the last code may span several rows.
+    if !decoder.fill_buffer(indices).map_err(gif_fault)? {
+        return Err(DecodeError::truncated(ImageFormat::Gif, "its data ends early"));
+    }
+    let colors = colors(decoder.palette().unwrap_or_default());
 
-    let background = colors[usize::from(transparent.unwrap_or(0))];
+    let background = colors[usize::from(outside)];
     let (pixels, _) = out.reset(canvas)?.as_chunks_mut();
     if canvas != extent {
         pixels.fill(background);
     }
-    let rows = pixels.chunks_exact_mut(canvas.width as usize).skip(top as usize);
-    for (row, line) in rows.zip(indices.chunks_exact(extent.width as usize)) {
-        for (pixel, &index) in row[left as usize..].iter_mut().zip(line) {
+    let stored = indices.chunks_exact(extent.width as usize);
+    for (line, y) in stored.zip(row_order(extent.height as usize, is_interlaced)) {
+        let row = &mut pixels[(top as usize + y) * canvas.width as usize + left as usize..];
+        for (pixel, &index) in row.iter_mut().zip(line) {
             *pixel = colors[usize::from(index)];
         }
     }
     Ok(canvas)
 }
 
-/// All 256 colours: the palette, filled up with gray levels.
-fn colors(palette: Option<&[u8]>) -> [[u8; 3]; 256] {
-    let mut colors = std::array::from_fn(|i| [i as u8; 3]);
-    let (entries, _) = palette.unwrap_or_default().as_chunks::<3>();
+/// The place of each stored row: every eighth row, then those in the middle between them, three times.
+fn row_order(height: usize, is_interlaced: bool) -> impl Iterator<Item = usize> {
+    const PASSES: [(usize, usize); 4] = [(0, 8), (4, 8), (2, 4), (1, 2)];
+    let passes = if is_interlaced { &PASSES[..] } else { &[(0, 1)] };
+    passes.iter().flat_map(move |&(first, step)| (first..height).step_by(step))
+}
+
+/// All 256 colours: the palette, and black.
+fn colors(palette: &[u8]) -> [[u8; 3]; 256] {
+    let mut colors = [[0; 3]; 256];
+    let (entries, _) = palette.as_chunks();
     for (color, entry) in colors.iter_mut().zip(entries) {
         *color = *entry;
     }
@@ -83,13 +96,15 @@ impl WebPFrame {
     }
 }
 
+/// The flag for alpha in a VP8X header.
+const ALPHA: u8 = 0x10;
+
 /// Extracts an animation's first frame; `None` for a still picture and for a file too damaged to parse.
 ///
 /// Pillow (libwebp) puts the first frame on the canvas unchanged and shows the colours of its transparent pixels once
 /// alpha is dropped. The library blends the frame, which turns transparent pixels black; so it gets the frame alone.
 pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
     const ANIMATED: u8 = 0x02;
-    const ALPHA: u8 = 0x10;
     let header = riff_chunk(encoded.get(12..)?, *b"VP8X")?;
     if header.first()? & ANIMATED == 0 {
         return None;
@@ -110,6 +125,21 @@ pub(crate) fn webp(encoded: &[u8]) -> Option<WebPFrame> {
     let size = u32::try_from(still.len() - 8).ok()?;
     still[4..8].copy_from_slice(&size.to_le_bytes());
     Some(WebPFrame { canvas, left, top, extent, still })
+}
+
+/// The file without the flag for alpha if it is lossy and has no alpha. Pillow ignores the flag then; the library looks
+/// for the chunk.
+pub(crate) fn without_unused_alpha(encoded: &[u8]) -> Cow<'_, [u8]> {
+    // Where VP8X, if it is the first chunk, has its flags.
+    const FLAGS: usize = 20;
+    let chunk = |name| riff_chunk(encoded.get(12..)?, name);
+    let is_flagged = encoded.get(12..16) == Some(b"VP8X") && encoded.get(FLAGS).is_some_and(|flags| flags & ALPHA != 0);
+    if !is_flagged || chunk(*b"ALPH").is_some() || chunk(*b"VP8 ").is_none() {
+        return encoded.into();
+    }
+    let mut file = encoded.to_vec();
+    file[FLAGS] &= !ALPHA;
+    file.into()
 }
 
 /// The payload of the first chunk called `name` in a run of RIFF chunks.
@@ -136,6 +166,7 @@ fn gif_fault(error: DecodingError) -> DecodeError {
         DecodingError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             DecodeError::truncated(format, "the file ends early")
         }
+        DecodingError::UnexpectedEof => DecodeError::truncated(format, "the file ends early"),
         DecodingError::MemoryLimit | DecodingError::OutOfMemory => {
             DecodeError::TooCostly("GIF takes too much memory to decode".to_owned())
         }
@@ -184,7 +215,8 @@ mod tests {
     #[test]
     fn a_gif_canvas_beyond_the_limit_is_refused() {
         let mut out = PixelBuf::new(foveate_core::PixelLimits { max_pixels: 5 });
-        assert!(matches!(gif(&gif_file((1, 1), 1, None), &mut Vec::new(), &mut out), Err(DecodeError::Limit(_))));
+        let outcome = gif(&gif_file((1, 1), 1, None), &mut Vec::new(), &mut out);
+        assert!(matches!(outcome, Err(DecodeError::Limit(_))));
     }
 
     /// An animation whose first frame is the lossless sample at (`left`, `top`), which are even.

@@ -30,7 +30,10 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
 }
 
 fn fault(error: Error) -> DecodeError {
-    let format = ImageFormat::Jpeg;
+    fault_of(ImageFormat::Jpeg, error)
+}
+
+pub(crate) fn fault_of(format: ImageFormat, error: Error) -> DecodeError {
     match error {
         Error::Unsupported(feature) => DecodeError::unsupported(format, format!("{feature:?}")),
         Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {

@@ -1,20 +1,24 @@
 #![doc = include_str!("../README.md")]
 
+mod bmp;
 mod convert;
 mod first_frame;
 mod jpeg;
 mod memory;
+mod png;
+mod tiff;
 
 use std::io::Cursor;
 
-use ::tiff::{TiffError, tags::Tag};
 use convert::Gray16;
 use foveate_core::{PixelBuf, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderOptions, DecoderRegistry, FormatSet,
     ImageFormat, sniff,
 };
-use image::codecs::{bmp, png, tiff, webp};
+use image::codecs::bmp::BmpDecoder;
+use image::codecs::png::PngDecoder;
+use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageError};
 
 /// The backend's name on the command line.
@@ -44,31 +48,51 @@ impl GenericDecoder {
     }
 
     fn read(&mut self, encoded: &[u8], format: ImageFormat, out: &mut PixelBuf) -> Result<Size, DecodeError> {
-        let limits = out.limits();
-        let reader = Cursor::new(encoded);
-        let fault = |error| fault(format, error);
         match format {
             ImageFormat::Jpeg => jpeg::decode(encoded, &self.options, out),
             ImageFormat::Gif => first_frame::gif(encoded, &mut self.native, out),
-            ImageFormat::Png => {
-                let decoder = png::PngDecoder::with_limits(reader, memory::limits(limits)).map_err(fault)?;
-                self.pixels(format, decoder, png_gray16(encoded), out)
-            }
+            ImageFormat::Png => self.png(encoded, out),
             ImageFormat::WebP => self.webp(encoded, out),
-            ImageFormat::Bmp => self.pixels(format, bmp::BmpDecoder::new(reader).map_err(fault)?, Gray16::Alone, out),
-            ImageFormat::Tiff => {
-                refuse_misread_tiff(encoded)?;
-                self.pixels(format, tiff::TiffDecoder::new(reader).map_err(fault)?, Gray16::Alone, out)
-            }
+            ImageFormat::Bmp => self.bmp(encoded, out),
+            ImageFormat::Tiff => tiff::decode(encoded, &self.options, &mut self.native, out),
             other => Err(DecodeError::unsupported(other, "no decoder for it here")),
         }
     }
 
+    fn png(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        let completed = png::completed(encoded);
+        let file = completed.as_deref().unwrap_or(encoded);
+        let library = PngDecoder::with_limits(Cursor::new(file), memory::limits(out.limits()));
+        let decoded = library
+            .map_err(|error| fault(ImageFormat::Png, error))
+            .and_then(|decoder| self.pixels(ImageFormat::Png, decoder, png::gray16(file), out));
+        match decoded {
+            Err(DecodeError::Corrupt { format, source }) if completed.is_some() => {
+                Err(DecodeError::truncated(format, source))
+            }
+            decoded => decoded,
+        }
+    }
+
+    fn bmp(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
+        let format = ImageFormat::Bmp;
+        let header = bmp::Header::read(encoded);
+        let file = header.as_ref().map(|header| header.readable(encoded, out.limits(), &self.options));
+        let decoder = BmpDecoder::new(Cursor::new(file.as_deref().unwrap_or(encoded)));
+        let decoder = decoder.map_err(|error| fault(format, error))?;
+        let size = self.pixels(format, decoder, Gray16::Alone, out)?;
+        if let Some(header) = header {
+            header.cut_levels(out);
+        }
+        Ok(size)
+    }
+
     fn webp(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
         let format = ImageFormat::WebP;
-        let open = |bytes| webp::WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(format, error));
+        let open = |bytes| WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(format, error));
         let Some(frame) = first_frame::webp(encoded) else {
-            return self.pixels(format, open(encoded)?, Gray16::Alone, out);
+            let file = first_frame::without_unused_alpha(encoded);
+            return self.pixels(format, open(&*file)?, Gray16::Alone, out);
         };
         out.limits().check(frame.canvas)?;
         let mut picture = PixelBuf::new(out.limits());
@@ -93,23 +117,17 @@ impl GenericDecoder {
         let size = Size::new(width, height);
         out.limits().check(size)?;
         let color = decoder.color_type();
-        let (bytes, budget) = (decoder.total_bytes(), memory::budget(out.limits()));
-        if bytes > budget {
-            return Err(DecodeError::TooCostly(format!(
-                "{format} of {size} takes {} MiB to decode, more than {} MiB",
-                bytes >> 20,
-                budget >> 20
-            )));
-        }
+        let bytes = decoder.total_bytes();
+        memory::check(format, size, bytes, out.limits())?;
         decoder.set_limits(memory::limits(out.limits())).map_err(fault)?;
         let pixels = out.reset(size)?;
-        if color == ColorType::Rgb8 {
-            pixels.fill(0);
-            decoder.read_image(pixels).map_err(fault)?;
-        } else {
-            self.native.clear();
-            self.native.resize(bytes as usize, 0);
-            decoder.read_image(&mut self.native).map_err(fault)?;
+        let is_rgb = color == ColorType::Rgb8;
+        self.native.clear();
+        self.native.resize(if is_rgb { 0 } else { bytes as usize }, 0);
+        let native = if is_rgb { &mut *pixels } else { &mut self.native[..] };
+        native.fill(0);
+        decoder.read_image(native).map_err(fault)?;
+        if !is_rgb {
             convert::to_rgb(color, gray16, &self.native, pixels)
                 .ok_or_else(|| DecodeError::unsupported(format, format!("{color:?} samples")))?;
         }
@@ -133,36 +151,6 @@ impl Decoder for GenericDecoder {
     fn capability(&self) -> Capability {
         Capability { formats: FormatSet::of(&ImageFormat::ALL), scaled: false, exact_jpeg: false }
     }
-}
-
-/// Refuses a combination that the library (tiff 0.11) decodes to wrong pixels without an error: a predictor together
-/// with samples that are neither colour nor alpha. The library drops the samples first and then adds up the wrong
-/// neighbours.
-fn refuse_misread_tiff(encoded: &[u8]) -> Result<(), DecodeError> {
-    // The decoder proper reads the same tags and reports any error here.
-    let Ok((color, samples)) = predicted_samples(encoded) else { return Ok(()) };
-    if samples > color {
-        let reason = format!("a predictor with {samples} samples per pixel, of which {color} are colour");
-        return Err(DecodeError::unsupported(ImageFormat::Tiff, reason));
-    }
-    Ok(())
-}
-
-/// The number of colour and alpha samples per pixel, and of all samples; (0, 0) without a predictor.
-fn predicted_samples(encoded: &[u8]) -> Result<(u16, u16), TiffError> {
-    let mut tags = ::tiff::decoder::Decoder::new(Cursor::new(encoded))?;
-    if tags.find_tag_unsigned::<u16>(Tag::Predictor)?.unwrap_or(1) == 1 {
-        return Ok((0, 0));
-    }
-    let color = tags.colortype()?.num_samples();
-    Ok((color, tags.find_tag_unsigned(Tag::SamplesPerPixel)?.unwrap_or(color)))
-}
-
-/// Whether 16-bit gray in the file has a transparent colour. The library turns that into an alpha channel that the file
-/// does not have.
-fn png_gray16(encoded: &[u8]) -> Gray16 {
-    // IHDR is always first: bit depth at byte 24, colour type at byte 25, where 0 means gray without alpha.
-    if encoded.get(24..26) == Some(&[16, 0]) { Gray16::WithTransparentColor } else { Gray16::Alone }
 }
 
 fn fault(format: ImageFormat, error: ImageError) -> DecodeError {

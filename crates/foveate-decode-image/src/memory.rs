@@ -1,4 +1,5 @@
-use foveate_core::PixelLimits;
+use foveate_core::{PixelLimits, Size};
+use foveate_decode::{DecodeError, ImageFormat};
 use image::Limits;
 
 /// The library's allocation limit for one image: four bytes for every permitted pixel, so that RGBA8 always fits, and
@@ -12,4 +13,17 @@ pub(crate) fn limits(limits: PixelLimits) -> Limits {
     let mut library = Limits::default();
     library.max_alloc = Some(budget(limits));
     library
+}
+
+/// Refuses an image whose samples take more than the budget.
+pub(crate) fn check(format: ImageFormat, size: Size, bytes: u64, limits: PixelLimits) -> Result<(), DecodeError> {
+    let budget = budget(limits);
+    if bytes <= budget {
+        return Ok(());
+    }
+    Err(DecodeError::TooCostly(format!(
+        "{format} of {size} takes {} MiB to decode, more than {} MiB",
+        bytes >> 20,
+        budget >> 20
+    )))
 }

@@ -46,7 +46,7 @@ impl Decoder for ZuneDecoder {
         }
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
         structure.admit(out.limits(), &self.options)?;
-        readable(&structure)?;
+        readable(encoded, &structure)?;
         let pixels = out.reset(structure.size)?;
         // The library leaves rows unwritten in some damaged files, and the buffer may hold an earlier image.
         pixels.fill(MISSING);
@@ -65,7 +65,7 @@ const MISSING: u8 = 128;
 /// Refuses files that zune-jpeg 0.5.15 decodes to wrong pixels without an error. Measured over all combinations of
 /// sampling factors, interleaved or progressive files are right if all components have the same factors, or luma has
 /// the largest and all others 1x1. Cameras and the web produce no others, and other decoders read the refused files.
-fn readable(structure: &jpeg::Structure) -> Result<(), DecodeError> {
+fn readable(encoded: &[u8], structure: &jpeg::Structure) -> Result<(), DecodeError> {
     let sampling = &structure.sampling[..usize::from(structure.components)];
     let uniform = sampling.iter().all(|factors| *factors == sampling[0]);
     let usual = sampling[1..].iter().all(|factors| *factors == (1, 1));
@@ -73,10 +73,18 @@ fn readable(structure: &jpeg::Structure) -> Result<(), DecodeError> {
         format!("sampling factors {sampling:?}")
     } else if !structure.interleaved && structure.process != jpeg::Process::Progressive {
         "sequential coding in one scan for each component".to_owned()
+    } else if structure.process == jpeg::Process::Progressive && has_restart_interval(encoded) {
+        "progressive coding with restart markers".to_owned()
     } else {
         return Ok(());
     };
     Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
+}
+
+/// Whether a DRI marker is anywhere in the file, as it may stand before any scan. Progressive refinement after a
+/// restart loses bits in the library (its issue 359).
+fn has_restart_interval(encoded: &[u8]) -> bool {
+    encoded.windows(2).any(|pair| pair == [0xFF, 0xDD])
 }
 
 fn decode_into(encoded: &[u8], structure: &jpeg::Structure, pixels: &mut [u8]) -> Result<(), DecodeError> {

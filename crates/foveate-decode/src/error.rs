@@ -16,7 +16,7 @@ pub enum DecodeError {
         what: Option<&'static str>,
     },
     /// An image in a format that no decoder of this engine reads.
-    #[error("{name} images are not supported")]
+    #[error("{name} images are not supported; convert them to PNG or JPEG")]
     UnsupportedFormat {
         /// The format's usual name ("AVIF", "HEIC").
         name: &'static str,

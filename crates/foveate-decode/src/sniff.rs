@@ -179,10 +179,10 @@ mod tests {
             (b"RIFF\x10\0\0\0WEBPVP8 ", "WebP"),
             (b"MM\0*\0\0\0\x08", "TIFF"),
             (b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", "BMP"),
-            (b"\0\0\0\x1Cftypavif", "AVIF images are not supported"),
-            (b"\0\0\0\x1Cftypheic", "HEIC images are not supported"),
-            (b"\xFF\x0A\x00", "JPEG XL images are not supported"),
-            (b"P6\n2 2\n255\n", "PNM images are not supported"),
+            (b"\0\0\0\x1Cftypavif", "AVIF images are not supported; convert them to PNG or JPEG"),
+            (b"\0\0\0\x1Cftypheic", "HEIC images are not supported; convert them to PNG or JPEG"),
+            (b"\xFF\x0A\x00", "JPEG XL images are not supported; convert them to PNG or JPEG"),
+            (b"P6\n2 2\n255\n", "PNM images are not supported; convert them to PNG or JPEG"),
         ];
         for (bytes, expected) in cases {
             assert_eq!(described(bytes), *expected);

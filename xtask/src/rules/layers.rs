@@ -71,7 +71,9 @@ const THIRD_PARTY: [&str; 14] = [
 ];
 
 /// Additional third-party crates of single leaves, and the reasons.
-const ALSO: [(&str, &[&str]); 4] = [
+const ALSO: [(&str, &[&str]); 5] = [
+    // The orientation of a PNG may be in compressed text.
+    ("foveate-decode", &["flate2"]),
     // Charts, rasterization, font metrics and HTML are not worth reimplementing, and only the facade imports the
     // report.
     ("foveate-report", &["base64", "maud", "plotters", "plotters-backend", "resvg", "skrifa"]),

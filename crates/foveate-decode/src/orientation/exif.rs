@@ -1,0 +1,126 @@
+//! The two tags that are needed from a TIFF structure's first directory.
+//!
+//! Hand-written because the maintained EXIF crate parses every directory of the file: a hostile 64 KB block whose
+//! entries all point to one shared directory costs it gigabytes. This reads each entry of one directory once.
+
+const ORIENTATION: u64 = 0x0112;
+const XMP: u64 = 0x02BC;
+
+/// The orientation tag of a TIFF structure: `None` without a tag, `Some(None)` for a tag without a whole number. Like
+/// Pillow, it takes the first tag, the first of several values, and any numeric type except BYTE.
+pub(super) fn orientation(mut block: &[u8]) -> Option<Option<u64>> {
+    while let Some(rest) = block.strip_prefix(b"Exif\0\0") {
+        block = rest;
+    }
+    let tiff = Tiff::new(block)?;
+    let value = tiff.entries()?.filter(|entry| entry.tag == ORIENTATION).find_map(|entry| tiff.number(&entry))?;
+    Some(value.filter(|value| value.fract() == 0.0 && *value >= 0.0).map(|value| value as u64))
+}
+
+/// The XMP block of a TIFF file.
+pub(super) fn xmp(block: &[u8]) -> Option<&[u8]> {
+    let tiff = Tiff::new(block)?;
+    tiff.entries()?.find(|entry| entry.tag == XMP && matches!(entry.kind, 1 | 7)).and_then(|entry| tiff.data(&entry))
+}
+
+struct Tiff<'a> {
+    bytes: &'a [u8],
+    little_endian: bool,
+    big: bool,
+}
+
+struct Entry {
+    tag: u64,
+    kind: u64,
+    count: u64,
+    value_at: usize,
+}
+
+impl<'a> Tiff<'a> {
+    /// The second form of a header has its version in the wrong byte order. Cameras wrote it, and Pillow reads it.
+    fn new(bytes: &'a [u8]) -> Option<Self> {
+        let (little_endian, big) = match bytes.first_chunk()? {
+            b"II*\0" | b"II\0*" => (true, false),
+            b"MM\0*" | b"MM*\0" => (false, false),
+            b"II+\0" => (true, true),
+            b"MM\0+" => (false, true),
+            _ => return None,
+        };
+        Some(Self { bytes, little_endian, big })
+    }
+
+    /// Bytes of an offset.
+    fn word(&self) -> usize {
+        if self.big { 8 } else { 4 }
+    }
+
+    /// The first directory's entries, up to the first that is cut off.
+    fn entries(&self) -> Option<impl Iterator<Item = Entry>> {
+        let (word, counter) = (self.word(), if self.big { 8 } else { 2 });
+        let start = usize::try_from(self.uint(word, word)?).ok()?;
+        let count = self.uint(start, counter)?.min(u64::from(u16::MAX)) as usize;
+        let first = start.checked_add(counter)?;
+        Some((0..count).map_while(move |i| self.entry(first + i * (4 + 2 * word))))
+    }
+
+    fn entry(&self, at: usize) -> Option<Entry> {
+        let value_at = at + 4 + self.word();
+        self.bytes.get(at..value_at + self.word())?;
+        Some(Entry {
+            tag: self.uint(at, 2)?,
+            kind: self.uint(at + 2, 2)?,
+            count: self.uint(at + 4, self.word())?,
+            value_at,
+        })
+    }
+
+    /// An entry's values: within it, or where it points to.
+    fn data(&self, entry: &Entry) -> Option<&'a [u8]> {
+        let length = usize::try_from(entry.count).ok()?.checked_mul(size_of_kind(entry.kind)?)?;
+        let at = if length > self.word() {
+            usize::try_from(self.uint(entry.value_at, self.word())?).ok()?
+        } else {
+            entry.value_at
+        };
+        self.bytes.get(at..at.checked_add(length)?)
+    }
+
+    /// The first value: `None` if the entry is to be skipped, `Some(None)` if it is no number.
+    fn number(&self, entry: &Entry) -> Option<Option<f64>> {
+        let data = self.data(entry)?;
+        let size = size_of_kind(entry.kind)?;
+        let Some(first) = data.get(..size) else { return Some(None) };
+        let bits = |bytes: &[u8]| join(bytes, self.little_endian);
+        Some(match entry.kind {
+            3 | 4 | 13 | 16 => Some(bits(first) as f64),
+            6 => Some(f64::from(bits(first) as i8)),
+            8 => Some(f64::from(bits(first) as i16)),
+            9 => Some(f64::from(bits(first) as i32)),
+            5 => Some(bits(&first[..4]) as f64 / bits(&first[4..]) as f64),
+            10 => Some(f64::from(bits(&first[..4]) as i32) / f64::from(bits(&first[4..]) as i32)),
+            11 => Some(f64::from(f32::from_bits(bits(first) as u32))),
+            12 => Some(f64::from_bits(bits(first))),
+            _ => None,
+        })
+    }
+
+    fn uint(&self, at: usize, len: usize) -> Option<u64> {
+        Some(join(self.bytes.get(at..at.checked_add(len)?)?, self.little_endian))
+    }
+}
+
+fn join(bytes: &[u8], little_endian: bool) -> u64 {
+    let join = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+    if little_endian { bytes.iter().rev().fold(0, join) } else { bytes.iter().fold(0, join) }
+}
+
+/// Bytes of a value, by its type's number; `None` for types that do not exist.
+fn size_of_kind(kind: u64) -> Option<usize> {
+    match kind {
+        1 | 2 | 6 | 7 => Some(1),
+        3 | 8 => Some(2),
+        4 | 9 | 11 | 13 => Some(4),
+        5 | 10 | 12 | 16 => Some(8),
+        _ => None,
+    }
+}
