@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut crop = vec![0; 224 * 224 * 3];
 
     // With `min_side: Some(256)` the decoder may shrink while it decodes: faster, but the pixels differ slightly.
-    let decoded = decoder.decode(&std::fs::read(&photo)?, DecodeHint { min_side: None }, &mut pixels)?;
+    let decoded = decoder.decode(&std::fs::read(&photo)?, DecodeHint::default(), &mut pixels)?;
     let plan = recipe.plan(pixels.size());
     resizer.resize(pixels.view(), &plan, ImageViewMut::new(&mut crop, recipe.output()).ok_or("the crop's size")?)?;
     std::fs::write(&tensor, &crop)?;
