@@ -93,7 +93,7 @@ const EXAMPLES: &[Example] = &[
             "foveate-worker",
         ],
         never: &[CANDLE, PARQUET, LMDB, ONNX, OPENCV, TORCH, TURBOJPEG, RESIZING, IMAGE, COMMAND_LINE, ASYNC],
-        most: 130,
+        most: 140,
     },
 ];
 
