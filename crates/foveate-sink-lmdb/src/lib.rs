@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod layout;
+mod length;
 mod reader;
 mod sink;
 mod store;

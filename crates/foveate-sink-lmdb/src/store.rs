@@ -1,16 +1,18 @@
 //! An LMDB environment with the sink's four databases.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use foveate_sink::SinkError;
+use foveate_sink::staging::DATABASE;
 use lmdb::{
     Cursor, Database, DatabaseFlags, Environment, EnvironmentFlags, Error, RoTransaction, RwTransaction, Transaction,
     WriteFlags,
 };
 
 use crate::layout::{FAILURES, META, ORDER, VECTORS};
+use crate::length;
 
 /// Address space to reserve for a growing database. Only the used part takes disk or memory, and a reader that opened
 /// the file never has to map it anew.
@@ -48,41 +50,41 @@ impl Store {
             | EnvironmentFlags::NO_SYNC
             | EnvironmentFlags::NO_META_SYNC;
         let env = open(file, flags, map_size)?;
-        Self::with_databases(env, file, |env, name| env.create_db(Some(name), DatabaseFlags::empty()))
+        for name in [VECTORS, ORDER, FAILURES, META] {
+            env.create_db(Some(name), DatabaseFlags::empty()).map_err(write_failed("create", file))?;
+        }
+        Self::with_databases(env, file)
     }
 
     /// Opens a folder's environment for writing, with LMDB's lock file, so that other processes can read it.
     pub(crate) fn open_shared(folder: &Path, map_size: usize) -> Result<Self, SinkError> {
         reserve_lock_file(&folder.join("lock.mdb"))?;
-        check_length(&folder.join("data.mdb"))?;
+        length::check(&folder.join(DATABASE))?;
         let env = open(folder, EnvironmentFlags::NO_TLS, map_size)?;
-        Self::with_databases(env, &folder.join("data.mdb"), |env, name| env.open_db(Some(name)))
+        Self::with_databases(env, &folder.join(DATABASE))
     }
 
     /// Opens a database file that no process is writing, for reading, without creating or touching a lock file.
     pub(crate) fn open_quiet(file: &Path) -> Result<Self, SinkError> {
-        check_length(file)?;
+        length::check(file)?;
         let flags = EnvironmentFlags::NO_SUB_DIR | EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_LOCK;
         Self::open_to_read(file, flags | EnvironmentFlags::NO_TLS)
     }
 
     /// Opens a folder's environment for reading while another process may be writing to it.
     pub(crate) fn open_live(folder: &Path) -> Result<Self, SinkError> {
+        length::check(&folder.join(DATABASE))?;
         Self::open_to_read(folder, EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS)
     }
 
     fn open_to_read(path: &Path, flags: EnvironmentFlags) -> Result<Self, SinkError> {
         // Without a size of its own, the reader uses the writer's.
         let env = Environment::new().set_flags(flags).set_max_dbs(4).open(path).map_err(failed("open", path))?;
-        Self::with_databases(env, path, |env, name| env.open_db(Some(name)))
+        Self::with_databases(env, path)
     }
 
-    fn with_databases(
-        env: Environment,
-        path: &Path,
-        database: impl Fn(&Environment, &str) -> lmdb::Result<Database>,
-    ) -> Result<Self, SinkError> {
-        let get = |name| match database(&env, name) {
+    fn with_databases(env: Environment, path: &Path) -> Result<Self, SinkError> {
+        let get = |name| match env.open_db(Some(name)) {
             Err(Error::NotFound | Error::Incompatible) => {
                 Err(SinkError::damaged(path, format!("it has no database called {name}")))
             }
@@ -104,22 +106,9 @@ impl Store {
             match attempt {
                 Err(Error::MapFull) => self.grow()?,
                 Err(error) => return Err(write_failed("write", &self.path)(error)),
-                Ok(result) => return self.cover_last_page().map(|()| result),
+                Ok(result) => return Ok(result),
             }
         }
-    }
-
-    /// Makes the file as long as its pages say. LMDB does not write the last ones if they are free, and then the file
-    /// would look cut to [`check_length`].
-    fn cover_last_page(&self) -> Result<(), SinkError> {
-        let info = self.env.info().map_err(failed("inspect", &self.path))?;
-        let page = self.env.stat().map_err(failed("inspect", &self.path))?.page_size();
-        let len = (info.last_pgno() as u64 + 1) * u64::from(page);
-        if fs::metadata(&self.path).map_err(SinkError::io("inspect", &self.path))?.len() >= len {
-            return Ok(());
-        }
-        let file = File::options().write(true).open(&self.path).map_err(SinkError::io("open", &self.path))?;
-        file.set_len(len).map_err(SinkError::io("extend", &self.path))
     }
 
     /// Removes the rows and failures from place `first` in the source on, which were written ahead of their commit.
@@ -216,64 +205,6 @@ fn open(path: &Path, flags: EnvironmentFlags, map_size: usize) -> Result<Environ
         }
     }
     result.map_err(write_failed("open", path))
-}
-
-/// Checks that a database file is as long as its newest meta page says. LMDB maps the file, and the system would kill
-/// the process at the first page that is missing.
-#[cfg(target_pointer_width = "64")]
-fn check_length(file: &Path) -> Result<(), SinkError> {
-    let mut data = File::open(file).map_err(SinkError::io("open", file))?;
-    let found = data.metadata().map_err(SinkError::io("inspect", file))?.len();
-    let mut meta = |page: u64| -> io::Result<Meta> {
-        let mut bytes = [0; Meta::LEN];
-        data.seek(SeekFrom::Start(page))?;
-        data.read_exact(&mut bytes)?;
-        Ok(Meta::parse(&bytes))
-    };
-    let metas = meta(0).and_then(|first| Ok([meta(u64::from(first.page_size))?, first]));
-    // LMDB itself says what is wrong with a file that has no meta pages.
-    let Ok(metas) = metas else { return Ok(()) };
-    let newest = metas.into_iter().filter(|meta| meta.is_valid).max_by_key(|meta| meta.transaction);
-    let Some(newest) = newest else { return Ok(()) };
-    let len = newest.last_page.saturating_add(1).saturating_mul(u64::from(newest.page_size));
-    if found < len {
-        return Err(SinkError::damaged(file, format!("{found} bytes long, but its pages take {len}")));
-    }
-    Ok(())
-}
-
-/// With 32 bits the fields have other places.
-#[cfg(not(target_pointer_width = "64"))]
-fn check_length(_file: &Path) -> Result<(), SinkError> {
-    Ok(())
-}
-
-/// The fields of LMDB's meta pages that say how long the file is.
-#[cfg(target_pointer_width = "64")]
-struct Meta {
-    is_valid: bool,
-    page_size: u32,
-    last_page: u64,
-    transaction: u64,
-}
-
-#[cfg(target_pointer_width = "64")]
-impl Meta {
-    /// The page's header (16 bytes), magic and version, address, map size, two databases of 48 bytes, last page,
-    /// transaction. The page size is the first field of the first database.
-    const LEN: usize = 152;
-    const MAGIC: u32 = 0xBEEF_C0DE;
-
-    fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        let u32_at = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Self {
-            is_valid: u32_at(16) == Self::MAGIC,
-            page_size: u32_at(40),
-            last_page: u64_at(136),
-            transaction: u64_at(144),
-        }
-    }
 }
 
 fn is_out_of_memory(code: i32) -> bool {

@@ -1,4 +1,4 @@
-//! Several processes: readers during the run, killed writers, and too little memory.
+//! Several processes: readers during the run, killed writers, files that lost their end, and too little memory.
 //!
 //! The other process is this test binary again, with the name of one of the [`CHILDREN`] and, in [`OUTPUT`], a path.
 
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         killed_between_append_and_commit,
         killed_at_any_moment,
         a_torn_commit_never_happened,
+        a_cut_file_is_read_whole_or_refused,
         little_address_space_is_enough,
     ])
 }
@@ -344,6 +345,39 @@ fn a_torn_commit_never_happened() {
     }
     write_all(&output, &mut |_| {});
     assert_eq!(check_stored(&Vectors::open(&output).unwrap()), BLOCK * BLOCKS);
+}
+
+/// A file that was cut short, or whose last pages a power failure took: nothing is read from behind its end, which
+/// would kill the process, and no row is lost without a word.
+fn a_cut_file_is_read_whole_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, staging) = (dir.path().join("x.lmdb"), dir.path().join("x.lmdb.partial"));
+    let whole = |file: &Path, watermark: u64, reopen: &dyn Fn() -> Result<u64, SinkError>| {
+        let bytes = std::fs::read(file).unwrap();
+        let (near, far) = ((1..40).map(|pages| pages * 4096), (1..40).map(|part| part * bytes.len() / 40));
+        for cut in near.chain(far).chain([1, bytes.len() - 5000, bytes.len()]) {
+            std::fs::write(file, &bytes[..bytes.len() - cut]).unwrap();
+            match reopen() {
+                Ok(found) => assert_eq!(found, watermark, "without {cut} bytes"),
+                Err(error) => assert!(matches!(error, SinkError::Damaged { .. }), "without {cut} bytes: {error:?}"),
+            }
+        }
+        std::fs::write(file, &bytes).unwrap();
+    };
+    for block in 0..3 {
+        let mut sink = LmdbSink::new(options(&output));
+        sink.begin(&manifest(), Existing::Resume).unwrap();
+        take(&mut sink, block);
+        sink.commit(Watermark::from((block + 1) * BLOCK)).unwrap();
+        drop(sink);
+        let data = staging.join("data.mdb");
+        whole(&data, (block + 1) * BLOCK, &|| Ok(check_stored(&Vectors::open(&staging)?)));
+        whole(&data, (block + 1) * BLOCK, &|| {
+            Ok(LmdbSink::new(options(&output)).begin(&manifest(), Existing::Resume)?.index)
+        });
+    }
+    write_all(&output, &mut |_| {});
+    whole(&output, BLOCK * BLOCKS, &|| Ok(check_stored(&Vectors::open(&output)?)));
 }
 
 fn little_address_space_is_enough() {

@@ -169,7 +169,7 @@ pub fn run_out_of_space(subject: &Subject<'_>, scratch: &Path) -> Result<(), Str
         };
         // From a disk that is full at once to one that almost suffices.
         let mut failures = 0;
-        for room in (0..40).map(|step| (step * 32) << 10) {
+        for room in (0..16).map(|page| page << 12).chain((2..40).map(|step| (step * 32) << 10)) {
             disk.fill_up_to(&ballast, room);
             match job.finish(&mut *(subject.open)(&options), Existing::Resume, &calls) {
                 Err(SinkError::NoSpace { path, .. }) => {
