@@ -6,14 +6,18 @@ and Argo come from ``kubernetes-validate`` and ``hera``; Flyte's and Modal's fun
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy
 import numpy as np
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
@@ -47,6 +51,26 @@ def program(name: str) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_guide_reads_shards_as_one(photos, expected, tmp_path, monkeypatch):
+    """Runs the Python lines of docs/distributed.md on shards."""
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    tables, arrays = re.findall(r"```python\n(.*?)```", (ROOT / "docs/distributed.md").read_text(), re.DOTALL)
+    read = {"glob": glob, "numpy": numpy, "pyarrow": pyarrow, "polars": polars, "duckdb": duckdb}
+    for sink, lines in [("parquet", tables), ("npy", arrays)]:
+        folder = tmp_path / sink
+        for index in [2, 0, 1]:
+            command = [PROGRAM, "embed", str(PHOTOS), f"--output={folder}/run/", f"--sink={sink}", f"--model={MODEL}"]
+            run([*command, f"--shard={index}/{SHARDS}", "--quiet"])
+        monkeypatch.chdir(folder)
+        exec(lines, read)
+    names, rows = zip(*read["rows"])
+    for ids in [read["table"]["id"].to_pylist(), read["frame"]["id"].to_list(), list(read["ids"]), list(names)]:
+        assert ids == [str(photo) for photo in photos]
+    tables = [read["table"]["embedding"].to_pylist(), read["frame"]["embedding"].to_list()]
+    for vectors in [*tables, read["vectors"], rows]:
+        assert [np.array(row, np.float32).tobytes() for row in vectors] == expected
 
 
 def test_slurm(photos, expected, tmp_path):
