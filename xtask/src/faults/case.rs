@@ -130,7 +130,11 @@ impl Case<'_> {
         match ran.code {
             None if fault == Fault::Kill => {}
             Some(0) => self.check_done(&tree)?,
-            Some(1) => ensure!(says_why, "no message that names a file: {ran}"),
+            Some(1) => {
+                ensure!(says_why, "no message that names a file: {ran}");
+                let says_space = ran.stderr.contains("no space left to write") && ran.stderr.contains("make room");
+                ensure!(says_space || !fault.fills_disk(), "no message that the disk is full: {ran}");
+            }
             // The same code as for a command line that cannot work.
             Some(2) if tree == *found => ensure!(says_why, "no message that names a file: {ran}"),
             _ => bail!("the run ends in {ran}"),

@@ -194,10 +194,11 @@ static int open_call(int folder, const char *path, int flags, mode_t mode)
     struct call call = { .family = "open", .path = resolve(folder, path, full), .a = flags };
     if (!is_under(call.path))
         return syscall(SYS_openat, folder, path, flags, mode);
-    int verdict = begin(&call);
+    int verdict = begin(&call), error = errno;
     call.b = (flags & O_CREAT) && access(call.path, F_OK);
+    errno = error;
     int fd = verdict < 0 ? -1 : syscall(SYS_openat, folder, path, flags, mode);
-    int error = errno;
+    error = errno;
     call.inode = stat_of(fd).st_ino;
     errno = error;
     return end(&call, fd);

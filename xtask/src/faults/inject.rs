@@ -51,6 +51,11 @@ impl Fault {
         faults
     }
 
+    /// Whether the disk has no room from this call on, or says so.
+    pub(super) fn fills_disk(self) -> bool {
+        matches!(self, Self::Full | Self::Error(NO_SPACE))
+    }
+
     /// The injector's word for it.
     fn order(self) -> String {
         match self {
