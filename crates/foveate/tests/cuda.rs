@@ -21,6 +21,9 @@ fn main() -> ExitCode {
         any_number_of_devices_gives_the_same_bytes,
         batches_that_are_decoded_on_the_device_have_the_outcomes_of_the_cpu,
         a_device_that_is_not_there_is_said_in_one_line,
+        f32_that_nobody_asked_for_is_warned_of,
+        doctor_says_how_long_a_start_takes,
+        the_script_for_gpus_ends_in_a_table,
         a_service_gives_the_vectors_of_the_cpu_and_the_outcomes_of_each_image,
         a_service_that_decodes_on_the_device_does_too,
     ])
@@ -125,6 +128,78 @@ fn a_device_that_is_not_there_is_said_in_one_line() {
     let said = |text: &str| text.lines().filter(|line| line.starts_with("error")).count();
     assert_eq!((said(&ran.stderr), said(&small.stderr)), (1, 1), "{}{}", ran.stderr, small.stderr);
     assert!(!out.exists());
+}
+
+fn f32_that_nobody_asked_for_is_warned_of() {
+    let libraries = emulator("fused");
+    let folder = tempfile::tempdir().unwrap();
+    let said = |device: &str, dtype: &[&str]| {
+        let out = folder.path().join(format!("{device}{}.npy", dtype.len()));
+        let args = [PHOTOS, "--limit", "1", "--device", device];
+        run(emulated(&out, &libraries, "eager").args(args).args(dtype)).expect(0).stderr
+    };
+    let warned = said("cuda:0", &[]);
+    let warning: Vec<&str> = warned.lines().filter(|line| line.starts_with("warning")).collect();
+    assert!(matches!(warning[..], [line] if line.contains("`--dtype f16`") && line.contains("cuda:0")), "{warned}");
+    for (device, dtype) in [("cuda:0", &["--dtype", "f32"][..]), ("cpu", &[][..])] {
+        assert!(!said(device, dtype).contains("warning"), "{device}");
+    }
+}
+
+/// The driver compiles the kernels at the first start, and keeps them where its variable says.
+fn doctor_says_how_long_a_start_takes() {
+    let libraries = emulator("fused");
+    let mut doctor = foveate();
+    doctor.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", &libraries).env("CUDA_CACHE_PATH", "/kept");
+    let report = run(&mut doctor).json();
+    let rows = report["backends"].as_array().unwrap();
+    let library = rows.iter().find(|row| row["name"] == "fused").unwrap()["library"].as_str().unwrap();
+    assert!(library.contains(" s (the driver keeps them in /kept)"), "{library}");
+}
+
+/// The script that `cargo xtask gpu-bundle` packs, on an emulated device: what it compares is equal, and what this
+/// machine lacks is n/a. In the long form, every step runs.
+fn the_script_for_gpus_ends_in_a_table() {
+    emulator("fused");
+    let libraries = emulator("nvjpeg");
+    drop(foveate_testkit::python(&[]));
+    let (folder, root) = (tempfile::tempdir().unwrap(), foveate_testkit::workspace());
+    let bundle = |name: &str| folder.path().join(name);
+    copy_files(&root.join("xtask/gpu"), &bundle(""), usize::MAX);
+    copy_files(&root.join("tests/fixtures/models/tiny"), &bundle("models/tiny"), usize::MAX);
+    copy_files(&root.join("tests/fixtures/goldens/crop_hf_pil"), &bundle("goldens/crop_hf_pil"), 4);
+    copy_files(&root.join("tests/fixtures/goldens"), &bundle("goldens"), usize::MAX);
+    copy_files(&root.join("tests/fixtures/conformance/jpeg"), &bundle("conformance"), 12);
+    copy_files(&root.join("examples/photos"), &bundle("photos"), 3);
+    let mut script = Command::new("bash");
+    script.arg(bundle("check.sh")).args(["--smoke", "--device", "cuda:0"]);
+    script.args(foveate_testkit::by_length(&["--only", "verify,decoders"][..], &[][..]));
+    script.env("FOVEATE", env!("CARGO_BIN_EXE_foveate")).env("OUT", bundle("out")).env("LD_LIBRARY_PATH", &libraries);
+    let output = script.env_remove("FOVEATE_CUDA_LIB").output().unwrap();
+    let table = std::fs::read_to_string(bundle("out/table.txt")).unwrap_or_default();
+    let log = || std::fs::read_to_string(bundle("out/log.txt")).unwrap_or_default();
+    assert!(output.status.success(), "{table}\n{}\n{}", log(), String::from_utf8_lossy(&output.stderr));
+    for (row, verdict) in [
+        ("verify: fused f32 beside device=cpu", "strict: met"),
+        ("verify: fused f16 beside device=cpu", "half: met"),
+        ("verify: fused bf16 beside device=cpu", "half: met"),
+        ("decoders: nvjpeg beside exact: photos", "met"),
+        ("decoders: nvjpeg beside exact: conformance", "met"),
+    ] {
+        let line = table.lines().find(|line| line.starts_with(row));
+        assert!(line.is_some_and(|line| line.ends_with(verdict)), "{row}\n{table}\n{}", log());
+    }
+}
+
+/// Copies the first files of a folder by name, without its folders.
+fn copy_files(from: &Path, to: &Path, most: usize) {
+    std::fs::create_dir_all(to).unwrap();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.is_file());
+    files.sort();
+    for file in files.iter().take(most) {
+        std::fs::copy(file, to.join(file.file_name().unwrap())).unwrap();
+    }
 }
 
 /// Returns the answer of `foveate serve` on emulated devices to one request with these files: for each file a vector,

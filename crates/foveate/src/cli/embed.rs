@@ -39,6 +39,7 @@ pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<Exit> {
     download.clear();
     if !args.quiet {
         job::note_decode_scale(&options, &backends);
+        job::warn_of_f32(&args.job.embedding);
     }
     if let Some(kinds) = kinds {
         return rehearse(args, &options, DryRun::new(kinds, found, job, &options, &cancel)?, &cancel);

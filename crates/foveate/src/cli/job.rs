@@ -52,7 +52,7 @@ pub(crate) fn embedding(args: &EmbeddingArgs, output: &Path) -> EmbedOptions {
         encoder: args.encoder.clone(),
         recipe: args.preprocess,
         pooling: args.pooling.into(),
-        dtype: args.dtype.into(),
+        dtype: args.dtype.map_or(defaults.dtype, Into::into),
         device: args.device.clone(),
         encoder_threads: args.threads.unwrap_or(defaults.encoder_threads),
         encoder_settings: args.encoder_option.iter().cloned().collect(),
@@ -73,6 +73,17 @@ pub(crate) fn note_decode_scale(options: &EmbedOptions, backends: &Backends) {
         console::say!(
             "note: no decoder of this build decodes at a reduced scale, so `{}` is `exact`; rebuild with `-F exact`",
             options.decode_scale
+        );
+    }
+}
+
+/// Prints a warning if a GPU computes in f32 because no precision was asked for.
+pub(crate) fn warn_of_f32(args: &EmbeddingArgs) {
+    if args.dtype.is_none() && args.device.split(',').any(|device| device.starts_with("cuda")) {
+        console::say!(
+            "warning: {} computes in f32, which takes about ten times as long as half precision; add `--dtype f16` or \
+             `--dtype bf16` (`foveate verify` measures how much the vectors change), or `--dtype f32` to keep it",
+            args.device
         );
     }
 }
