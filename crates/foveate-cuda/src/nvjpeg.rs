@@ -504,6 +504,14 @@ impl Drop for ImageDecoder {
     }
 }
 
+/// A JPEG that the engines can decode, with a target of its size. Only [`Engines::take`] makes one, because the engines
+/// write as many bytes as the file says.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    jpeg: &'a [u8],
+    target: Target<'a>,
+}
+
 /// Decodes many images at a time on the chip's engines.
 pub struct Engines {
     handle: Handle,
@@ -536,11 +544,16 @@ impl Engines {
         Ok(Some(Self { handle: handle.clone(), state, header, batch: 0, bytes: None, done }))
     }
 
-    /// Whether the engines can decode `jpeg`, and its size is this one: `[width, height]`.
+    /// Returns `jpeg` with its `target` if the engines can decode it, and its size is the target's.
     ///
     /// # Errors
     /// The library's own errors.
-    pub fn take(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
+    pub fn take<'a>(&self, jpeg: &'a [u8], target: Target<'a>) -> Result<Option<Taken<'a>>, CudaError> {
+        let is_taken = self.supports(jpeg, [target.width, target.height])?;
+        Ok(is_taken.then_some(Taken { jpeg, target }))
+    }
+
+    fn supports(&self, jpeg: &[u8], size: [u32; 2]) -> Result<bool, CudaError> {
         let Opened { library, device, handle, .. } = &*self.handle.0;
         device.call("cuCtxSetCurrent", |_| 0)?;
         let (functions, header) = (&library.functions, self.header.raw);
@@ -555,31 +568,30 @@ impl Engines {
         Ok(library.done("nvjpegDecodeBatchedSupported", status)? && unsupported == 0)
     }
 
-    /// Decodes images that [`Self::take`] accepts into their targets, which are complete once `stream` has done its
-    /// work so far. Returns `false` if the library refuses the whole batch; the targets' content is unspecified then.
+    /// Decodes images into their targets, which are complete once `stream` has done its work so far. Returns `false` if the library refuses the whole batch; the targets' content is unspecified then.
     ///
     /// Waits first for the previous batch and for the stream's earlier work. The bytes are copied.
     ///
     /// # Errors
     /// [`CudaError::Misfit`] if a target's memory is too small; the library's own errors otherwise.
-    pub fn decode(&mut self, stream: &Stream, jpegs: &[(&[u8], Target<'_>)]) -> Result<bool, CudaError> {
+    pub fn decode(&mut self, stream: &Stream, jpegs: &[Taken<'_>]) -> Result<bool, CudaError> {
         // Until then, the device uses the memory for the bytes and the library's own.
         self.done.synchronize()?;
         let images: Result<Vec<Image>, CudaError> =
-            jpegs.iter().map(|(_, target)| target.image(&self.handle.0.device)).collect();
+            jpegs.iter().map(|taken| taken.target.image(&self.handle.0.device)).collect();
         let (mut images, pointers) = (images?, self.load(jpegs)?);
-        let lengths: Vec<usize> = jpegs.iter().map(|(bytes, _)| bytes.len()).collect();
+        let lengths: Vec<usize> = jpegs.iter().map(|taken| taken.jpeg.len()).collect();
         // Engines do not follow the stream's order: they write the targets as soon as they are asked.
         stream.synchronize()?;
         let no_capture = no_capture();
         if !self.prepare(jpegs.len())? {
             return Ok(false);
         }
-        jpegs.iter().for_each(|(_, target)| stream.need(target.buffer.allocation()));
+        jpegs.iter().for_each(|taken| stream.need(taken.target.buffer.allocation()));
         let Opened { library, handle, .. } = &*self.handle.0;
         // SAFETY: there are as many pointers, lengths and images as the library was prepared for. The bytes stay until
-        // `done`. The targets have room for pictures of the sizes that `take` compared, and are freed only after the
-        // device's work.
+        // `done`. `image` found room for pictures of the targets' sizes, which `take` found to be the files' own. The
+        // targets are freed only after the device's work.
         let status = unsafe {
             let decode = library.functions.nvjpegDecodeBatched;
             let (bytes, images) = (pointers.as_ptr(), images.as_mut_ptr());
@@ -613,15 +625,15 @@ impl Engines {
     }
 
     /// Copies the images' bytes one behind the other, and returns where each begins.
-    fn load(&mut self, jpegs: &[(&[u8], Target<'_>)]) -> Result<Vec<*const u8>, CudaError> {
-        let bytes = jpegs.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
+    fn load(&mut self, jpegs: &[Taken<'_>]) -> Result<Vec<*const u8>, CudaError> {
+        let bytes = jpegs.iter().map(|taken| taken.jpeg.len()).sum::<usize>();
         let kept = self.bytes.take().filter(|pinned| pinned.bytes() >= bytes);
         let mut pinned = kept.map_or_else(|| Pinned::new(&self.handle.0.device, bytes), Ok)?;
         let mut free = pinned.as_mut_slice();
         let mut pointers = Vec::with_capacity(jpegs.len());
-        for (bytes, _) in jpegs {
-            let (place, rest) = free.split_at_mut(bytes.len());
-            place.copy_from_slice(bytes);
+        for Taken { jpeg, .. } in jpegs {
+            let (place, rest) = free.split_at_mut(jpeg.len());
+            place.copy_from_slice(jpeg);
             pointers.push(place.as_ptr());
             free = rest;
         }

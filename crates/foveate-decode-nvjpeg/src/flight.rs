@@ -154,9 +154,9 @@ impl Flight {
         if let Some(engines) = &mut self.engines {
             let (mut places, mut jpegs) = (Vec::new(), Vec::new());
             for (at, bytes, target) in admitted() {
-                if engines.take(bytes, [target.width, target.height])? {
+                if let Some(taken) = engines.take(bytes, target)? {
                     places.push(at);
-                    jpegs.push((bytes, target));
+                    jpegs.push(taken);
                 }
             }
             if !jpegs.is_empty() && engines.decode(&self.stream, &jpegs)? {

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf, error_chain};
-use foveate_cuda::{Device, DevicePixels};
+use foveate_cuda::nvjpeg::{Engines, Handle, Processors, Target};
+use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Stream};
 use foveate_cuda_emulator as emulator;
 use foveate_decode::conformance::JPEG_TOLERANCE;
-use foveate_decode::{ByFormat, Decoder, Orientation};
+use foveate_decode::{ByFormat, Decoder, DecoderOptions, Orientation, jpeg};
 use foveate_decode_exact::ExactDecoder;
 use foveate_decode_image::GenericDecoder;
 use foveate_decode_nvjpeg::{NvjpegPreprocessor, resample};
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         batches_are_those_of_the_cpu,
         what_it_cannot_do_is_said_when_it_is_opened,
         engines_that_are_refused_are_done_without,
+        engines_stay_within_their_targets,
         large_batches_go_through_in_groups,
         larger_photos_make_the_device_wait_for_nothing,
         the_forward_captures_beside_workers_whose_memory_grows,
@@ -100,6 +102,26 @@ fn engines_that_are_refused_are_done_without() {
         let (prepared, _) = run(&mut auto, &[&photo()], 14 * 14 * 3);
         assert!(prepared[0].is_ok());
     }
+}
+
+/// The safe interface refuses a picture of another size than its target, and a target that leaves its buffer.
+fn engines_stay_within_their_targets() {
+    let photo = photo();
+    let Size { width, height } = jpeg::inspect(&photo, DecoderOptions::default().max_scans).unwrap().size;
+    in_every_order(|| {
+        let device = Device::open(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let engines = Engines::new(&Handle::new(&device, Processors::EnginesToo).unwrap()).unwrap();
+        let Some(mut engines) = engines else { ignore("the device has no JPEG engines") };
+        let buffer = Buffer::zeroed(&device, width as usize * height as usize * 3).unwrap();
+        let target = |offset, width| Target { buffer: &buffer, offset, width, height };
+        assert!(engines.take(&photo, target(0, width - 1)).unwrap().is_none());
+        let beyond = engines.take(&photo, target(1, width)).unwrap().unwrap();
+        assert!(matches!(engines.decode(&stream, &[beyond]), Err(CudaError::Misfit(_))));
+        let within = engines.take(&photo, target(0, width)).unwrap().unwrap();
+        assert!(engines.decode(&stream, &[within]).unwrap());
+        stream.synchronize().unwrap();
+    });
 }
 
 fn it_conforms() {
