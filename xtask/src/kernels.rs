@@ -43,16 +43,16 @@ pub(crate) fn run(root: &Path, &Args { check }: &Args) -> Result<()> {
     let compiler = Compiler::get(root)?;
     let (mut expected, mut stale) = (Vec::new(), Vec::new());
     for source in files(root, "cu") {
-        for architecture in architectures(&source)? {
-            let path = source.with_extension(format!("sm_{architecture}.ptx"));
-            let ptx = compiler.compile(&source, architecture)?;
+        for target in targets(&source)? {
+            let path = target.path(&source);
+            let ptx = compiler.compile(&source, &target)?;
             if fs::read_to_string(&path).ok().as_ref() != Some(&ptx) {
                 if !check {
                     fs::write(&path, &ptx)?;
                 }
                 stale.push(shown(root, &path));
             }
-            for device in DEVICES.into_iter().filter(|device| *device >= architecture) {
+            for device in DEVICES.into_iter().filter(|device| *device >= target.architecture) {
                 println!("{} on sm_{device}: {}", shown(root, &path), compiler.assemble(&ptx, device)?);
             }
             expected.push(path);
@@ -84,12 +84,37 @@ fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }
 
-/// The compute capabilities, times ten, that a source is compiled for: its first line, `// arch: 75 80`.
-fn architectures(source: &Path) -> Result<Vec<u32>> {
+/// A file that a source is compiled to.
+#[derive(Debug, PartialEq)]
+struct Target {
+    /// The part of the source, if the file does not have all of it: `FILE_part` is defined for it.
+    part: Option<String>,
+    /// The compute capability, times ten.
+    architecture: u32,
+}
+
+impl Target {
+    /// Parses `sm_75` or `part.sm_75`.
+    fn parse(name: &str) -> Option<Self> {
+        let (part, architecture) = match name.split_once('.') {
+            Some((part, architecture)) => (Some(part.to_owned()), architecture),
+            None => (None, name),
+        };
+        Some(Self { part, architecture: architecture.strip_prefix("sm_")?.parse().ok()? })
+    }
+
+    fn path(&self, source: &Path) -> PathBuf {
+        let part = self.part.as_ref().map(|part| format!("{part}.")).unwrap_or_default();
+        source.with_extension(format!("{part}sm_{}.ptx", self.architecture))
+    }
+}
+
+/// The files that a source is compiled to, which its first line names: `// files: f32.sm_75 f32.sm_80`.
+fn targets(source: &Path) -> Result<Vec<Target>> {
     let text = fs::read_to_string(source)?;
-    let named = text.lines().next().and_then(|line| line.strip_prefix("// arch: "));
-    let parsed = named.and_then(|named| named.split(' ').map(|number| number.parse().ok()).collect());
-    parsed.with_context(|| format!("{}: the first line has to be like `// arch: 75 80`", source.display()))
+    let named = text.lines().next().and_then(|line| line.strip_prefix("// files: "));
+    let parsed = named.and_then(|named| named.split(' ').map(Target::parse).collect());
+    parsed.with_context(|| format!("{}: the first line has to be like `// files: sm_75 sm_80`", source.display()))
 }
 
 struct Compiler {
@@ -106,12 +131,14 @@ impl Compiler {
         Ok(Self { folder })
     }
 
-    /// Compiles a source to PTX for one compute capability.
-    fn compile(&self, source: &Path, architecture: u32) -> Result<String> {
+    /// Compiles a source to the PTX of one file.
+    fn compile(&self, source: &Path, target: &Target) -> Result<String> {
         let mut python = Command::new("python3");
         python.args(["-c", include_str!("nvrtc.py")]);
         python.arg(self.folder.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12")).arg(source);
-        let ptx = output(python.arg(format!("compute_{architecture}")))?.0;
+        python.arg(format!("--gpu-architecture=compute_{}", target.architecture)).arg("--std=c++17");
+        python.args(target.part.as_ref().map(|part| format!("--define-macro=FILE_{part}")));
+        let ptx = output(&mut python)?.0;
         ensure!(ptx.contains(".entry"), "{} has no kernel", source.display());
         Ok(ptx)
     }
@@ -193,16 +220,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_source_names_its_architectures_and_has_their_ptx() {
+    fn every_source_names_its_files_and_has_them() {
         let root = crate::cargo::root();
         let sources = files(&root, "cu");
         assert!(!sources.is_empty());
         for source in sources {
-            for architecture in architectures(&source).unwrap() {
-                let ptx = fs::read_to_string(source.with_extension(format!("sm_{architecture}.ptx"))).unwrap();
-                assert!(ptx.contains(&format!(".target sm_{architecture}\n")), "{}", source.display());
+            for target in targets(&source).unwrap() {
+                let ptx = fs::read_to_string(target.path(&source)).unwrap();
+                assert!(ptx.contains(&format!(".target sm_{}\n", target.architecture)), "{}", source.display());
             }
         }
+    }
+
+    #[test]
+    fn files_are_named_by_part_and_architecture() {
+        let target = Target { part: Some("f16".to_owned()), architecture: 80 };
+        assert_eq!(target.path(Path::new("a/forward.cu")), Path::new("a/forward.f16.sm_80.ptx"));
+        assert_eq!(Target::parse("f16.sm_80"), Some(target));
+        assert_eq!(Target::parse("sm_75"), Some(Target { part: None, architecture: 75 }));
+        assert!(["75", "f16", "f16.80", "sm_x"].into_iter().all(|name| Target::parse(name).is_none()));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-"""Compiles one CUDA source with NVRTC: `nvrtc.py LIBRARY SOURCE ARCHITECTURE` prints PTX on standard output."""
+"""Compiles one CUDA source with NVRTC: `nvrtc.py LIBRARY SOURCE OPTION...` prints PTX on standard output."""
 
 import ctypes
 import os
 import sys
 
 
-def main(library, source, architecture):
+def main(library, source, *options):
     nvrtc = ctypes.CDLL(library)
     nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
 
@@ -26,7 +26,7 @@ def main(library, source, architecture):
         # The file name without its folder, because messages and possibly the output contain it.
         name = os.path.basename(source).encode()
         call("nvrtcCreateProgram", ctypes.byref(program), file.read(), name, 0, None, None)
-    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+    options = [option.encode() for option in options]
     try:
         call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-// arch: 75
+// files: sm_75
 //
 // Resampling of decoded images, RGB8. `cargo xtask kernels` compiles this file into the PTX beside it, which is what
 // ships: after a change here, run it and commit both. No header is included, so the output depends on this source

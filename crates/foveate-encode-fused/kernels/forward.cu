@@ -1,11 +1,11 @@
-// arch: 75 80
+// files: f32.sm_75 f16.sm_75 f32.sm_80 f16.sm_80 bf16.sm_80
 //
 // The kernels of a vision transformer's forward pass, other than its matrix products. `cargo xtask kernels` compiles
 // this file into the PTX beside it, which is what ships. After a change here, run it and commit both. No header is
 // included, so the output depends on this source alone. The emulator compiles the same file for the host.
 //
 // Every kernel exists as NAME_f32, NAME_f16 and NAME_bf16 (bf16 from compute capability 8.0 on), for an element type
-// T. Arithmetic is in f32 whatever T is, and a result is rounded to T once, to nearest even. Arrays are row-major,
+// T. Each type has a file of its own, because the driver compiles a file as a whole. Arithmetic is in f32 whatever T is, and a result is rounded to T once, to nearest even. Arrays are row-major,
 // contiguous and aligned to 16 bytes; `hidden`, `width` and `padded` are multiples of 8. No kernel takes dynamic shared
 // memory. Launches, as grid | threads per block:
 //
@@ -904,10 +904,14 @@ __device__ __forceinline__ void pool(
     }
 
 using f32 = float;
+#if defined FILE_f32 || defined EMULATED
 KERNELS(f32)
+#endif
+#if defined FILE_f16 || defined EMULATED
 KERNELS(f16)
 TENSOR_KERNELS(f16)
-#if __CUDA_ARCH__ >= 800
+#endif
+#if defined FILE_bf16 || (defined EMULATED && __CUDA_ARCH__ >= 800)
 KERNELS(bf16)
 TENSOR_KERNELS(bf16)
 #endif

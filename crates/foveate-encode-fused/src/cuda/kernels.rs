@@ -5,9 +5,15 @@ use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 
 use super::geometry::Geometry;
 
-/// The kernels for compute capability 7.5, and those for 8.0 and every later device.
-const PTX: [&str; 2] =
-    [include_str!("../../kernels/forward.sm_75.ptx"), include_str!("../../kernels/forward.sm_80.ptx")];
+/// The kernels for compute capability 8.0 and every later device.
+const PTX: [&str; 3] = [
+    include_str!("../../kernels/forward.f32.sm_80.ptx"),
+    include_str!("../../kernels/forward.f16.sm_80.ptx"),
+    include_str!("../../kernels/forward.bf16.sm_80.ptx"),
+];
+/// The kernels for compute capability 7.5, which lacks bfloat16.
+const OLD_PTX: [&str; 2] =
+    [include_str!("../../kernels/forward.f32.sm_75.ptx"), include_str!("../../kernels/forward.f16.sm_75.ptx")];
 
 /// The head width that the tensor cores' attention supports.
 pub(super) const TENSOR_HEAD: usize = 64;
@@ -43,13 +49,13 @@ const NORMS: usize = 4;
 
 impl Kernels {
     pub(super) fn new(device: &Device, element: Element) -> Result<Self, CudaError> {
-        let ptx = if device.compute_capability() < (8, 0) { PTX[0] } else { PTX[1] };
-        let module = Module::from_ptx(device, ptx)?;
-        let suffix = match element {
-            Element::F32 => "f32",
-            Element::F16 => "f16",
-            Element::Bf16 => "bf16",
+        let (suffix, ptx, old) = match element {
+            Element::F32 => ("f32", PTX[0], OLD_PTX[0]),
+            Element::F16 => ("f16", PTX[1], OLD_PTX[1]),
+            // A device that lacks it does not take its kernels.
+            Element::Bf16 => ("bf16", PTX[2], PTX[2]),
         };
+        let module = Module::from_ptx(device, if device.compute_capability() < (8, 0) { old } else { ptx })?;
         let kernel = |name: &str| module.kernel(&format!("{name}_{suffix}"));
         Ok(Self {
             element,

@@ -57,6 +57,30 @@ fn start(device: &Device) -> Result<String, CudaError> {
     let begun = Instant::now();
     Kernels::new(device, Element::F16)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let kept = std::env::var("CUDA_CACHE_PATH").unwrap_or_else(|_| "~/.nv/ComputeCache".to_owned());
-    Ok(format!("kernels compiled or read in {seconds:.1} s (the driver keeps them in {kept})"))
+    let kept = kept(|name| std::env::var(name).ok());
+    Ok(format!("kernels for f16 compiled or read in {seconds:.1} s ({kept})"))
+}
+
+/// Where the driver keeps compiled kernels, by its `variable`s.
+fn kept(variable: impl Fn(&str) -> Option<String>) -> String {
+    if variable("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") {
+        return "compiled at every start, because CUDA_CACHE_DISABLE=1".to_owned();
+    }
+    let folder = variable("CUDA_CACHE_PATH").unwrap_or_else(|| "~/.nv/ComputeCache".to_owned());
+    format!("the driver keeps them in {folder}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept;
+
+    #[test]
+    fn the_drivers_variables_say_where_kernels_are_kept() {
+        let with = |given: &'static [(&str, &str)]| {
+            kept(|name| given.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(with(&[]), "the driver keeps them in ~/.nv/ComputeCache");
+        assert_eq!(with(&[("CUDA_CACHE_PATH", "/kept")]), "the driver keeps them in /kept");
+        assert!(with(&[("CUDA_CACHE_DISABLE", "1")]).starts_with("compiled at every start"));
+    }
 }
