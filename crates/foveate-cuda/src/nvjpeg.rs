@@ -568,7 +568,8 @@ impl Engines {
         Ok(library.done("nvjpegDecodeBatchedSupported", status)? && unsupported == 0)
     }
 
-    /// Decodes images into their targets, which are complete once `stream` has done its work so far. Returns `false` if the library refuses the whole batch; the targets' content is unspecified then.
+    /// Decodes images into their targets, which are complete once `stream` has done its work so far. Returns `false` if
+    /// the library refuses the whole batch; the targets' content is unspecified then.
     ///
     /// Waits first for the previous batch and for the stream's earlier work. The bytes are copied.
     ///
