@@ -34,6 +34,9 @@ pub(crate) const BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`: an event that is only waited for.
 pub(crate) const UNTIMED: c_uint = 2;
 
+/// `CUDA_ERROR_NOT_READY`: what was asked for is still to be done.
+pub(crate) const NOT_READY: Status = 600;
+
 functions! {
     /// Declared as in CUDA 12.0; every later driver has all of them.
     Functions {
@@ -66,6 +69,7 @@ functions! {
         fn cuEventCreate(*mut Handle, c_uint) -> Status;
         fn cuEventDestroy_v2(Handle) -> Status;
         fn cuEventRecord(Handle, Handle) -> Status;
+        fn cuEventQuery(Handle) -> Status;
         fn cuEventSynchronize(Handle) -> Status;
         fn cuEventElapsedTime(*mut f32, Handle, Handle) -> Status;
         fn cuModuleLoadDataEx(*mut Handle, *const c_void, c_uint, *mut c_int, *mut *mut c_void) -> Status;
@@ -87,6 +91,7 @@ pub(crate) const NUMBERS: &[(&str, i64)] = &[
     ("CU_STREAM_NON_BLOCKING", NON_BLOCKING as i64),
     ("CU_EVENT_BLOCKING_SYNC", BLOCKING as i64),
     ("CU_EVENT_DISABLE_TIMING", UNTIMED as i64),
+    ("CUDA_ERROR_NOT_READY", NOT_READY as i64),
     ("sizeof(CUdeviceptr)", 8),
 ];
 

@@ -203,7 +203,7 @@ pub enum Huffman {
     Device,
 }
 
-/// A decoded picture's destination, RGB8 `[height, width, 3]`, rows without padding.
+/// A decoded picture's destination, RGB8 `[height, width, 3]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The memory that contains it.
@@ -214,11 +214,16 @@ pub struct Target<'a> {
     pub width: u32,
     /// The number of rows.
     pub height: u32,
+    /// The distance between rows in bytes.
+    pub pitch: usize,
 }
 
 impl Target<'_> {
     fn image(&self, device: &Device) -> Result<Image, CudaError> {
-        let pitch = self.width as usize * 3;
+        let Self { pitch, .. } = *self;
+        if pitch / 3 < self.width as usize {
+            return Err(CudaError::Misfit(format!("rows of {} pixels every {pitch} bytes", self.width)));
+        }
         self.buffer.check_room((self.height as usize).saturating_mul(pitch).saturating_add(self.offset))?;
         if self.buffer.device() != device {
             return Err(CudaError::Misfit("a buffer of another device".to_owned()));

@@ -2,7 +2,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::Device;
-use crate::driver::{BLOCKING, Handle, NON_BLOCKING, UNTIMED};
+use crate::driver::{BLOCKING, Handle, NON_BLOCKING, NOT_READY, UNTIMED};
 use crate::error::CudaError;
 
 /// A queue of a device's work: its work runs in order, concurrently with other streams'. Streams wait for each other
@@ -129,6 +129,23 @@ impl Event {
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the event is alive.
         self.device.call("cuEventSynchronize", |driver| unsafe { (driver.cuEventSynchronize)(self.handle) })
+    }
+
+    /// Whether the work before the event is done, as it was last recorded; also if it never was.
+    ///
+    /// # Errors
+    /// The driver's own errors, including those of that work.
+    pub fn has_happened(&self) -> Result<bool, CudaError> {
+        let mut is_done = false;
+        // SAFETY: the event is alive.
+        self.device.call("cuEventQuery", |driver| match unsafe { (driver.cuEventQuery)(self.handle) } {
+            NOT_READY => 0,
+            status => {
+                is_done = status == 0;
+                status
+            }
+        })?;
+        Ok(is_done)
     }
 
     /// Returns the seconds from `earlier` to this event, negative if this one was first. Both must have happened. The

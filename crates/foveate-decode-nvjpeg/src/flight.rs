@@ -6,15 +6,19 @@ use std::time::Duration;
 use foveate_core::{Size, Stage};
 use foveate_cuda::nvjpeg::{Engines, Handle, ImageDecoder, Target};
 use foveate_cuda::{Buffer, CudaError, Device, Event, Pinned, Stream};
-use foveate_preprocess::StageClock;
+use foveate_preprocess::{ItemFault, StageClock};
 
 use crate::admission::Admitted;
-use crate::resample::{Memory, ResampleBatch, Resampler, Source};
+use crate::resample::{Memory, ResampleBatch, Resampler, Source, pitch, room};
 
-/// One encoded image, and its plan for the device; `None` if the device does not prepare it.
+/// One encoded image of a batch, and its plan for the device; `None` if the device does not prepare it.
 pub(crate) struct Item<'a> {
+    /// Its place in the batch.
+    pub(crate) number: usize,
     pub(crate) bytes: &'a [u8],
     pub(crate) admitted: Option<Admitted>,
+    /// Its outcome, if the host has prepared it already.
+    pub(crate) ready: Option<Result<Size, ItemFault>>,
 }
 
 /// The alignment of each image's memory.
@@ -24,8 +28,8 @@ impl Item<'_> {
     /// The bytes of its pixels and of those between two passes, in the arena.
     fn parts(&self) -> [usize; 2] {
         let Some(admitted) = &self.admitted else { return [0; 2] };
-        let pixels = admitted.stored.rgb_len().unwrap_or(usize::MAX);
-        [pixels, admitted.recipe.between()].map(|bytes| bytes.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
+        [room(admitted.stored), admitted.recipe.between()]
+            .map(|bytes| bytes.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
     }
 
     /// The bytes it needs in the arena.
@@ -67,6 +71,11 @@ impl Flight {
             decodes: false,
             is_under_way: false,
         })
+    }
+
+    /// Whether the device works on the previous group.
+    pub(crate) fn is_busy(&self) -> Result<bool, CudaError> {
+        Ok(self.is_under_way && !self.moments[2].has_happened()?)
     }
 
     /// Waits until the previous group is done, and reports its times.
@@ -145,7 +154,7 @@ impl Flight {
         let arena = self.arena.clone();
         let target = |admitted: &Admitted, room: [usize; 2]| {
             let Size { width, height } = admitted.stored;
-            Target { buffer: &arena, offset: room[0], width, height }
+            Target { buffer: &arena, offset: room[0], width, height, pitch: pitch(width) }
         };
         let admitted = || {
             let all = items.iter().zip(rooms).enumerate();

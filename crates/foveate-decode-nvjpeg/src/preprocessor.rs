@@ -20,6 +20,8 @@ const MOST_BYTES: usize = 256 << 20;
 const SHARE_OF_FREE: usize = 128;
 /// The most images of a group.
 const MOST_IMAGES: usize = 64;
+/// The groups of a batch that needs no more: while the device works on one, the host prepares the next.
+const GROUPS: usize = 4;
 
 /// Decodes JPEG with nvJPEG and resizes on the device. Images that it cannot decode fall back to the CPU, one by one.
 ///
@@ -30,6 +32,9 @@ const MOST_IMAGES: usize = 64;
 /// last bit, with [`Filter::Bilinear`](foveate_resize::Filter::Bilinear), `Bicubic`, `Lanczos3` and `OpenCvLinear`. A
 /// [`DecodeHint`](foveate_decode::DecodeHint) is ignored: images are decoded at full size, except those of the
 /// fallback.
+///
+/// With `backend=mixed`, the host decodes images from a batch's end whenever it would otherwise wait for the device. So
+/// neither waits, whatever their rates; but two runs differ in which pixels are nvJPEG's and which libjpeg's.
 pub struct NvjpegPreprocessor {
     flights: [Flight; 2],
     decoders: Decoders,
@@ -39,6 +44,9 @@ pub struct NvjpegPreprocessor {
     /// The fallback's output for one image.
     image: Vec<u8>,
     said: Vec<Result<Size, ItemFault>>,
+    is_mixed: bool,
+    /// Room for a batch's images, which the host prepares while the device works.
+    ready: Vec<u8>,
     options: PreprocessOptions,
     group_bytes: usize,
     device: Device,
@@ -46,7 +54,8 @@ pub struct NvjpegPreprocessor {
 
 impl NvjpegPreprocessor {
     /// Opens the device and nvJPEG. The only setting is `backend`: `auto` (the chip's JPEG engines if it has some),
-    /// `hardware` (an error if it has none), `hybrid` (Huffman decoding on the host), `gpu` (everything on the device).
+    /// `mixed` (as `auto`, and the host decodes too), `hardware` (an error if the chip has no engines), `hybrid`
+    /// (Huffman decoding on the host), `gpu` (everything on the device).
     ///
     /// # Errors
     /// [`PreprocessError::Device`] if the device or the library is missing, [`PreprocessError::Unsupported`] for an
@@ -80,27 +89,57 @@ impl NvjpegPreprocessor {
             image: vec![0; options.options.geometry.output().rgb_len().unwrap_or(0)],
             fallback: options.fallback,
             said: Vec::new(),
+            is_mixed: backend == Backend::Mixed,
+            ready: Vec::new(),
             options: options.options,
             group_bytes: MOST_BYTES.min(free / SHARE_OF_FREE),
             device,
         })
     }
 
-    /// The number of leading `items`, at least one, that form a group.
-    fn group(&self, items: &[Item<'_>]) -> usize {
+    /// The number of leading `items`, at least one and at most `most`, that form a group.
+    fn group(&self, items: &[Item<'_>], most: usize) -> usize {
         let mut bytes = 0_usize;
         let fits = |item: &&Item<'_>| {
             bytes = bytes.saturating_add(item.bytes_on_device());
             bytes <= self.group_bytes
         };
-        items.iter().take(MOST_IMAGES).take_while(fits).count().max(1)
+        items.iter().take(most).take_while(fits).count().max(1)
+    }
+
+    /// Prepares the last of `items` on the host, one by one, while the device works on the flight's previous group.
+    fn prepare_meanwhile(
+        &mut self,
+        which: usize,
+        items: &mut [Item<'_>],
+        clock: &dyn StageClock,
+    ) -> Result<(), PreprocessError> {
+        for item in items.iter_mut().rev().filter(|item| item.ready.is_none()) {
+            if !self.flights[which].is_busy().map_err(fault)? {
+                break;
+            }
+            item.ready = Some(self.on_the_host(item.bytes, clock)?);
+            item.admitted = None;
+            self.ready[item.number * self.image.len()..][..self.image.len()].copy_from_slice(&self.image);
+        }
+        Ok(())
+    }
+
+    /// Prepares an image on the host, into `image`.
+    fn on_the_host(
+        &mut self,
+        bytes: &[u8],
+        clock: &dyn StageClock,
+    ) -> Result<Result<Size, ItemFault>, PreprocessError> {
+        self.fallback.preprocess(&[bytes], &mut self.image, &mut self.said, clock)?;
+        Ok(self.said.pop().unwrap_or_else(|| unreachable!("one image, one outcome")))
     }
 
     /// Starts to prepare `items`, of which the first becomes image `made` of `out`; returns the number of images there.
     fn begin(
         &mut self,
         which: usize,
-        items: &[Item<'_>],
+        items: &mut [Item<'_>],
         (out, mut made): (&Buffer, usize),
         prepared: &mut Vec<Result<Size, ItemFault>>,
         clock: &dyn StageClock,
@@ -109,7 +148,7 @@ impl NvjpegPreprocessor {
         flight.finish(clock).map_err(fault)?;
         let decoded = flight.decode(&self.device, &mut self.decoders, items, self.group_bytes).map_err(fault)?;
         let mut job = ResampleBatch::default();
-        for (item, decoded) in items.iter().zip(decoded) {
+        for (item, decoded) in items.iter_mut().zip(decoded) {
             let to = made * self.image.len();
             let outcome = match (decoded, &item.admitted) {
                 (Decoded::Device(room), Some(admitted)) => {
@@ -117,9 +156,11 @@ impl NvjpegPreprocessor {
                     Ok(admitted.size())
                 }
                 _ => {
-                    self.fallback.preprocess(&[item.bytes], &mut self.image, &mut self.said, clock)?;
-                    let said = self.said.pop().unwrap_or_else(|| unreachable!("one image, one outcome"));
-                    said.inspect(|_| job.add_ready(&self.image, self.options.geometry.output(), to))
+                    let (said, pixels) = match item.ready.take() {
+                        Some(said) => (said, &self.ready[item.number * self.image.len()..][..self.image.len()]),
+                        None => (self.on_the_host(item.bytes, clock)?, self.image.as_slice()),
+                    };
+                    said.inspect(|_| job.add_ready(pixels, self.options.geometry.output(), to))
                 }
             };
             made += usize::from(outcome.is_ok());
@@ -139,14 +180,22 @@ impl NvjpegPreprocessor {
         clock: &dyn StageClock,
     ) -> Result<(), PreprocessError> {
         let buffer = self.landing.buffer(&self.device, out, images.len().saturating_mul(self.image.len()))?;
-        let admit = |bytes: &&'_ [u8]| Admitted::of(bytes, &self.options);
-        let items: Vec<Item<'_>> = images.iter().map(|bytes| Item { bytes, admitted: admit(bytes) }).collect();
-        let (mut rest, mut made) = (items.as_slice(), 0);
+        let item = |(number, &bytes)| Item { number, bytes, admitted: Admitted::of(bytes, &self.options), ready: None };
+        let mut items: Vec<Item<'_>> = images.iter().enumerate().map(item).collect();
+        let most = MOST_IMAGES.min(items.len().div_ceil(GROUPS));
+        if self.is_mixed {
+            self.ready.resize(self.ready.len().max(images.len() * self.image.len()), 0);
+        }
+        let (mut rest, mut made) = (items.as_mut_slice(), 0);
         for which in [0, 1].into_iter().cycle() {
             if rest.is_empty() {
                 break;
             }
-            let (group, behind) = rest.split_at(self.group(rest));
+            if self.is_mixed {
+                self.prepare_meanwhile(which, rest, clock)?;
+            }
+            let count = self.group(rest, most);
+            let (group, behind) = rest.split_at_mut(count);
             made = self.begin(which, group, (&buffer, made), prepared, clock)?;
             rest = behind;
         }

@@ -6,6 +6,8 @@ use foveate_preprocess::{DeviceOptions, PreprocessError};
 pub(crate) enum Backend {
     /// The chip's engines if it has some; for the rest, as `Hybrid`.
     Auto,
+    /// As `Auto`, and the host decodes images while it would wait for the device: which ones, the moment decides.
+    Mixed,
     /// As `Auto`, but requires engines.
     Hardware,
     /// Huffman decoding on the host, everything else on the device.
@@ -19,17 +21,22 @@ impl Backend {
     pub(crate) fn of(options: &DeviceOptions) -> Result<Self, PreprocessError> {
         match options.settings(&["backend"])?.get("backend").map(String::as_str) {
             None | Some("auto") => Ok(Self::Auto),
+            Some("mixed") => Ok(Self::Mixed),
             Some("hardware") => Ok(Self::Hardware),
             Some("hybrid") => Ok(Self::Hybrid),
             Some("gpu") => Ok(Self::Gpu),
             Some(other) => Err(PreprocessError::Unsupported(format!(
-                "setting backend={other}: it is auto, hardware, hybrid or gpu"
+                "setting backend={other}: it is auto, mixed, hardware, hybrid or gpu"
             ))),
         }
     }
 
     pub(crate) fn processors(self) -> Processors {
-        if matches!(self, Self::Auto | Self::Hardware) { Processors::EnginesToo } else { Processors::Cores }
+        if matches!(self, Self::Auto | Self::Mixed | Self::Hardware) {
+            Processors::EnginesToo
+        } else {
+            Processors::Cores
+        }
     }
 
     pub(crate) fn huffman(self) -> Huffman {

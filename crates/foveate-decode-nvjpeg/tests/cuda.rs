@@ -4,12 +4,14 @@
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, VectorBuf, error_chain};
+use foveate_core::{BatchMemory, ImageViewMut, PixelBatch, PixelBuf, Size, Stage, VectorBuf, error_chain};
 use foveate_cuda::nvjpeg::{Engines, Handle, Processors, Target};
 use foveate_cuda::{Buffer, CudaError, Device, DevicePixels, Stream};
 use foveate_cuda_emulator as emulator;
@@ -23,7 +25,7 @@ use foveate_encode::{BATCH_SIZES, Encoder, EncoderOptions};
 use foveate_encode_fused::CudaEncoder;
 use foveate_preprocess::conformance::{Subject, check};
 use foveate_preprocess::{
-    CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, Untimed,
+    CpuPreprocessor, DeviceOptions, ItemFault, PreprocessError, PreprocessOptions, Preprocessor, StageClock, Untimed,
 };
 use foveate_resize::{Filter, Geometry, Resizer};
 use foveate_resize_fir::FirResizer;
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         engines_that_are_refused_are_done_without,
         engines_stay_within_their_targets,
         large_batches_go_through_in_groups,
+        both_groups_have_a_share_of_a_small_batch,
+        what_the_host_prepares_meanwhile_is_in_its_place,
         larger_photos_make_the_device_wait_for_nothing,
         the_forward_captures_beside_workers_whose_memory_grows,
         samples_are_those_of_fir,
@@ -114,7 +118,7 @@ fn engines_stay_within_their_targets() {
         let engines = Engines::new(&Handle::new(&device, Processors::EnginesToo).unwrap()).unwrap();
         let Some(mut engines) = engines else { ignore("the device has no JPEG engines") };
         let buffer = Buffer::zeroed(&device, width as usize * height as usize * 3).unwrap();
-        let target = |offset, width| Target { buffer: &buffer, offset, width, height };
+        let target = |offset, width| Target { buffer: &buffer, offset, width, height, pitch: width as usize * 3 };
         assert!(engines.take(&photo, target(0, width - 1)).unwrap().is_none());
         let beyond = engines.take(&photo, target(1, width)).unwrap().unwrap();
         assert!(matches!(engines.decode(&stream, &[beyond]), Err(CudaError::Misfit(_))));
@@ -234,6 +238,70 @@ fn large_batches_go_through_in_groups() {
         assert!(!emulator::is_chosen() || made[..image] == expected, "the first of them");
         assert!(made.chunks(image).all(|other| *other == made[..image]), "150 times the same image");
     });
+}
+
+/// Counts what is decoded.
+#[derive(Default)]
+struct Decodes {
+    /// Groups, by the device's clock.
+    device: Cell<usize>,
+    /// Images.
+    host: Cell<usize>,
+}
+
+impl StageClock for Decodes {
+    fn time(&self, stage: Stage, work: &mut dyn FnMut()) {
+        self.host.set(self.host.get() + usize::from(stage == Stage::Decode));
+        work();
+    }
+
+    fn record(&self, stage: Stage, _: Duration) {
+        self.device.set(self.device.get() + usize::from(stage == Stage::Decode));
+    }
+}
+
+/// Returns the numbers of groups of the device and of images of the host for `images`, and the outcome.
+fn decodes(backend: &str, images: &[&[u8]]) -> ([usize; 2], Batch) {
+    let options = PreprocessOptions::new(Geometry::Stretch { output: Size::square(14), filter: Filter::Bilinear });
+    let (mut memory, mut prepared) = (vec![0; images.len() * 14 * 14 * 3], Vec::new());
+    let decodes = Decodes::default();
+    let mut preprocessor = nvjpeg(options, backend).unwrap();
+    preprocessor.preprocess(images, &mut memory, &mut prepared, &decodes).unwrap();
+    ([decodes.device.get(), decodes.host.get()], (prepared, memory))
+}
+
+/// While the device works on one group, the host prepares the next.
+fn both_groups_have_a_share_of_a_small_batch() {
+    let photo = photo();
+    in_every_order(|| {
+        for (images, groups) in [(8, 4), (3, 3), (1, 1)] {
+            let (decoded, (prepared, _)) = decodes("auto", &vec![photo.as_slice(); images]);
+            assert!(decoded == [groups, 0] && prepared.iter().all(Result::is_ok), "{images} images: {decoded:?}");
+        }
+    });
+}
+
+/// A device that is late leaves a batch's last images to the host, one that is early leaves only what it cannot decode.
+/// Rows are in the order of the images, and a damaged file among those of the host leaves no gap.
+fn what_the_host_prepares_meanwhile_is_in_its_place() {
+    if !emulator::is_chosen() {
+        ignore("a real device is neither late nor early on request");
+    }
+    let folder = workspace().join("examples/photos");
+    let names = ["hat.jpg", "hoodie.jpg", "astronaut_420.jpg", "chelsea_420_odd.jpg"];
+    let files = names.map(|name| std::fs::read(folder.join(name)).unwrap());
+    let mut images: Vec<&[u8]> = files.iter().cycle().take(8).map(Vec::as_slice).collect();
+    images[6] = b"no image";
+    let _turn = turn();
+    emulator::load_nvjpeg_for_trial();
+    // There are four groups of two. Before the third and the fourth, a late device is found at work once.
+    for (order, decoded) in [("late", [3, 2]), ("eager", [4, 1])] {
+        emulator::set_order(order).unwrap();
+        let (_, alone) = decodes("auto", &images);
+        let (shared, together) = decodes("mixed", &images);
+        assert_eq!(shared, decoded, "{order}");
+        assert!(together == alone && together.0[6].is_err(), "{order}");
+    }
 }
 
 /// After the first group, groups of other sizes neither free memory nor make nvJPEG free some, which waits for all of

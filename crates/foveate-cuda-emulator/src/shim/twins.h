@@ -62,6 +62,30 @@ inline float exp2_approx(float value) {
 // rcp.approx.ftz.f32
 inline float reciprocal_approx(float value) { return 1.0f / value; }
 
+// prmt.b32
+inline unsigned choose_bytes(unsigned low, unsigned high, unsigned which) {
+    const unsigned long long all = static_cast<unsigned long long>(high) << 32 | low;
+    unsigned bytes = 0;
+    for (unsigned at = 0; at < 32; at += 8, which >>= 4) {
+        bytes |= static_cast<unsigned>(all >> 8 * (which & 7) & 255) << at;
+    }
+    return bytes;
+}
+
+// shf.r.wrap.b32
+inline unsigned funnel(unsigned low, unsigned high, unsigned shift) {
+    return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> shift % 32);
+}
+
+// dp2a.lo.s32.u32
+inline int dot_low(unsigned weights, unsigned samples, int sum) {
+    const auto weight = [&](unsigned at) { return static_cast<int>(static_cast<short>(weights >> 16 * at)); };
+    return sum + weight(0) * static_cast<int>(samples & 255) + weight(1) * static_cast<int>(samples >> 8 & 255);
+}
+
+// dp2a.hi.s32.u32
+inline int dot_high(unsigned weights, unsigned samples, int sum) { return dot_low(weights, samples >> 16, sum); }
+
 // The elements of a fragment's register.
 template <class T>
 void split(unsigned word, float* to) {

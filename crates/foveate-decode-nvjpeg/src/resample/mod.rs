@@ -1,14 +1,16 @@
 //! Resizing on the device, with the numerics of the CPU's resizer `fir` to the last bit.
 
+mod arena;
 mod pass;
 mod recipe;
 mod taps;
 
-use foveate_core::Size;
+use foveate_core::{CHANNELS, Size};
 use foveate_cuda::{Arg, Buffer, CudaError, Device, Kernel, Module, Stream};
 use foveate_decode::Orientation;
 use foveate_resize::Geometry;
 
+pub(crate) use arena::{pitch, room};
 pub(crate) use pass::{ResampleBatch, Source};
 pub(crate) use recipe::{Method, Recipe};
 
@@ -16,7 +18,7 @@ use pass::Pass;
 
 /// For compute capability 7.5 and every later one.
 const PTX: &str = include_str!("../../kernels/resize.sm_75.ptx");
-/// Threads per block, each of which computes one pixel.
+/// Threads per block.
 const BLOCK: u32 = 256;
 /// The largest second dimension of a grid.
 const MOST_PASSES: usize = 65_535;
@@ -69,9 +71,11 @@ fn launch(
     first: usize,
     passes: &[Pass],
 ) -> Result<(), CudaError> {
-    let Some(largest) = passes.iter().map(Pass::pixels).max() else { return Ok(()) };
+    let Some(largest) = passes.iter().map(Pass::threads).max() else { return Ok(()) };
     let too_large = |_| CudaError::Misfit("a resize is too large for one launch".to_owned());
-    let blocks = u32::try_from(largest.div_ceil(BLOCK.into())).map_err(too_large)?;
+    // The kernels number threads in 32 bits.
+    let threads = u32::try_from(largest.next_multiple_of(BLOCK.into())).map_err(too_large)?;
+    let blocks = threads / BLOCK;
     let grid = [blocks, u32::try_from(passes.len()).map_err(too_large)?, 1];
     let Memory { tables, arena, out } = memory;
     let number = Arg::I32(i32::try_from(first).map_err(too_large)?);
@@ -96,14 +100,34 @@ pub fn resample(
     let recipe = Recipe::new(geometry, turn.apply_size(stored));
     let recipe = recipe.ok_or_else(|| CudaError::Misfit("no filter of the device".to_owned()))?;
     let mut job = ResampleBatch::default();
-    job.add(&recipe, Source::turned(0, stored, turn), pixels.len(), 0);
+    let between = room(stored).next_multiple_of(4);
+    job.add(&recipe, Source::turned(0, stored, turn), between, 0);
     let mut tables = vec![0; job.bytes()];
     job.write(&mut tables);
     let mut made = vec![0; geometry.output().rgb_len().unwrap_or(0)];
-    let arena = Buffer::from_slice(device, &[pixels, &vec![0; recipe.between()]].concat())?;
+    let mut arena = vec![0; between + recipe.between()];
+    let row = stored.width as usize * CHANNELS;
+    for (row, place) in pixels.chunks_exact(row).zip(arena.chunks_exact_mut(pitch(stored.width))) {
+        place[..row.len()].copy_from_slice(row);
+    }
+    let arena = Buffer::from_slice(device, &arena)?;
     let (tables, out) = (Buffer::from_slice(device, &tables)?, Buffer::zeroed(device, made.len())?);
     let memory = Memory { tables: &tables, arena: &arena, out: &out };
     Resampler::new(device)?.run(&Stream::new(device)?, &job, &memory)?;
     out.read(&mut made)?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PTX;
+
+    /// A division of 64 bits is a call of some hundred instructions, where a pixel has a few dozen.
+    #[test]
+    fn kernels_divide_32_bits_and_multiply_pairs() {
+        for slow in ["div.s64", "div.u64", "rem.s64", "rem.u64"] {
+            assert!(!PTX.contains(slow), "{slow}");
+        }
+        assert!(PTX.contains("dp2a.lo.s32.u32") && PTX.contains("dp2a.hi.s32.u32"));
+    }
 }

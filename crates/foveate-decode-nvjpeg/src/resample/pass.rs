@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use foveate_core::{CHANNELS, Size};
 use foveate_decode::Orientation;
+use foveate_resize::Placement;
 use foveate_resize::axis::Axis;
 use foveate_resize::opencv_linear::{Edge, tap};
-use foveate_resize::{Placement, ResizePlan};
 
+use super::arena::{SLACK, pitch};
 use super::recipe::{Method, Order, Recipe};
 use super::taps::{Kernel, Taps};
 
@@ -25,8 +26,12 @@ pub(crate) struct Source {
 impl Source {
     /// The layout of an image of `stored` size in the arena that `turn` makes upright.
     pub(crate) fn turned(offset: usize, stored: Size, turn: Orientation) -> Self {
+        Self::new(offset, stored, pitch(stored.width), turn)
+    }
+
+    fn new(offset: usize, stored: Size, pitch: usize, turn: Orientation) -> Self {
         use Orientation::{FlipHorizontal, FlipVertical, Rotate90, Rotate180, Rotate270, Transverse};
-        let (pixel, row) = (CHANNELS as i64, i64::from(stored.width) * CHANNELS as i64);
+        let (pixel, row) = (CHANNELS as i64, pitch as i64);
         let mut start = offset as i64;
         let mut along = |step: i64, len: u32, backwards: bool| {
             if backwards {
@@ -40,8 +45,10 @@ impl Source {
         Self { in_tables: false, start, step, size: turn.apply_size(stored) }
     }
 
-    fn upright(in_tables: bool, offset: usize, size: Size) -> Self {
-        Self { in_tables, ..Self::turned(offset, size, Orientation::Normal) }
+    /// The layout of an upright image in the tables, without padding.
+    fn ready(offset: usize, size: Size) -> Self {
+        let pitch = size.width as usize * CHANNELS;
+        Self { in_tables: true, ..Self::new(offset, size, pitch, Orientation::Normal) }
     }
 
     /// The part from column `x` and row `y` on.
@@ -65,7 +72,21 @@ struct Goal {
     to_out: bool,
     offset: usize,
     size: Size,
+    /// The distance between rows.
+    pitch: usize,
     place: Placement,
+}
+
+impl Goal {
+    /// The batch's image at `offset`.
+    fn out(offset: usize, size: Size, place: Placement) -> Self {
+        Self { to_out: true, offset, size, pitch: size.width as usize * CHANNELS, place }
+    }
+
+    /// The image between two passes.
+    fn between(offset: usize, size: Size) -> Self {
+        Self { to_out: false, offset, size, pitch: pitch(size.width), place: Placement::whole(size) }
+    }
 }
 
 /// One image in one pass: `Pass` in `resize.cu`.
@@ -80,43 +101,66 @@ pub(crate) struct Pass {
     precision: u32,
 }
 
-/// The number of `long long`s of a pass.
-const WORDS: usize = 18;
+/// The longest side of an image, whose rows the kernels count in 32 bits.
+const LONGEST: u32 = 1 << 24;
+
+/// The numbers of a pass's `long long`s and `int`s.
+const NUMBERS: [usize; 2] = [4, 16];
 
 impl Pass {
-    pub(crate) const BYTES: usize = WORDS * 8;
+    pub(crate) const BYTES: usize = NUMBERS[0] * 8 + NUMBERS[1] * 4;
 
-    pub(crate) fn pixels(&self) -> u64 {
-        self.goal.size.pixels()
+    /// The number of threads that compute it.
+    pub(crate) fn threads(&self) -> u64 {
+        let Size { width, height } = self.goal.size;
+        let columns = if self.down && self.is_wide() { self.words(width) } else { u64::from(width) };
+        columns * u64::from(height)
     }
 
-    /// Returns the pass in the kernels' form, with `base` bytes of passes before the tables.
-    fn words(&self, base: usize) -> [i64; WORDS] {
-        let (Source { in_tables, start, step, .. }, Goal { to_out, offset, size, place }) = (self.source, self.goal);
+    /// The number of the source's words that a row of so many pixels is in.
+    fn words(&self, width: u32) -> u64 {
+        let lead = self.source.start.rem_euclid(4).unsigned_abs();
+        (lead + u64::from(width) * CHANNELS as u64).div_ceil(4)
+    }
+
+    /// Whether its kernel reads four bytes at a time.
+    fn is_wide(&self) -> bool {
+        let Source { in_tables, step, .. } = self.source;
+        let whole = !self.down || (step[1] % 4 == 0 && self.goal.place == Placement::whole(self.goal.size));
+        step[0] == CHANNELS as i64 && !in_tables && whole
+    }
+
+    /// Writes the pass in the kernels' form, with `base` bytes of passes before the tables.
+    fn write(&self, base: usize, to: &mut [u8]) {
+        let (Source { in_tables, start, step, .. }, Goal { size, place, .. }) = (self.source, &self.goal);
         let start = if in_tables { start + base as i64 } else { start };
         let [taps, weights] = self.tables.map(|at| (base + at) as i64);
-        let wide = |size: Size| [i64::from(size.width), i64::from(size.height)];
-        let ([width, height], [place_width, place_height]) = (wide(size), wide(place.size));
-        [
+        let (offsets, ints) = to.split_at_mut(NUMBERS[0] * 8);
+        for (number, place) in [start, self.goal.offset as i64, taps, weights].iter().zip(offsets.chunks_exact_mut(8)) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        // `fits` refuses larger sizes before a launch.
+        let numbers: [i32; NUMBERS[1]] = [
+            step[0] as i32,
+            step[1] as i32,
+            self.goal.pitch as i32,
             in_tables.into(),
-            start,
-            step[0],
-            step[1],
-            to_out.into(),
-            offset as i64,
-            width * CHANNELS as i64,
-            width,
-            height,
-            place.x.into(),
-            place.y.into(),
-            place_width,
-            place_height,
+            self.goal.to_out.into(),
+            size.width as i32,
+            size.height as i32,
+            place.x as i32,
+            place.y as i32,
+            place.size.width as i32,
+            place.size.height as i32,
             self.down.into(),
-            taps,
-            weights,
-            self.window as i64,
-            self.precision.into(),
-        ]
+            self.is_wide().into(),
+            self.window as i32,
+            self.precision as i32,
+            0,
+        ];
+        for (number, place) in numbers.iter().zip(ints.chunks_exact_mut(4)) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
     }
 
     /// Whether it stays within memory of these sizes.
@@ -124,8 +168,13 @@ impl Pass {
         let [first, end] = self.source.reach();
         let readable = if self.source.in_tables { tables } else { arena };
         let writable = if self.goal.to_out { out } else { arena };
-        let made = self.goal.size.rgb_len().and_then(|len| len.checked_add(self.goal.offset));
-        first >= 0 && end <= readable as i64 && made.is_some_and(|end| end <= writable)
+        let Goal { offset, size, pitch, .. } = self.goal;
+        let behind = if self.is_wide() { SLACK as i64 } else { 0 };
+        let made = pitch.checked_mul(size.height as usize).and_then(|len| len.checked_add(offset));
+        let is_small = [size.width, size.height, self.source.size.width, self.source.size.height]
+            .into_iter()
+            .all(|side| side <= LONGEST);
+        is_small && first >= 0 && end + behind <= readable as i64 && made.is_some_and(|end| end <= writable)
     }
 }
 
@@ -153,33 +202,32 @@ struct Convolution {
 impl ResampleBatch {
     /// Adds a decoded image, whose output begins at `out`, and whose intermediate image begins at `between`.
     pub(crate) fn add(&mut self, recipe: &Recipe, source: Source, between: usize, out: usize) {
-        let goal = |plan: &ResizePlan| Goal { to_out: true, offset: out, size: plan.output, place: plan.placement };
+        let goal = Goal::out(out, recipe.plan.output, recipe.plan.placement);
         let kernel = match recipe.method {
-            Method::Interpolation => return self.interpolate(recipe, source, goal(&recipe.plan)),
+            Method::Interpolation => return self.interpolate(recipe, source, goal),
             Method::Convolution(kernel) => kernel,
         };
         let source = match recipe.order(kernel) {
             Order::Once { axis, down, skip } => {
-                let pass = self.pass(source.from(skip), goal(&recipe.plan), axis, down, kernel);
+                let pass = self.pass(source.from(skip), goal, axis, down, kernel);
                 return self.last.push(pass);
             }
             Order::Twice { axis, down, skip, size, then } => {
-                let goal = Goal { to_out: false, offset: between, size, place: Placement::whole(size) };
-                let pass = self.pass(source.from(skip), goal, axis, down, kernel);
+                let pass = self.pass(source.from(skip), Goal::between(between, size), axis, down, kernel);
                 self.first.push(pass);
-                (Source::upright(false, between, size), then, !down)
+                (Source::turned(between, size, Orientation::Normal), then, !down)
             }
         };
         let (source, axis, down) = source;
-        let pass = self.pass(source, goal(&recipe.plan), axis, down, kernel);
+        let pass = self.pass(source, goal, axis, down, kernel);
         self.last.push(pass);
     }
 
     /// Adds a finished image, `[height, width, 3]`, whose output begins at `out`.
     pub(crate) fn add_ready(&mut self, pixels: &[u8], size: Size, out: usize) {
-        let source = Source::upright(true, self.data.len(), size);
+        let source = Source::ready(self.data.len(), size);
         self.data.extend_from_slice(pixels);
-        let goal = Goal { to_out: true, offset: out, size, place: Placement::whole(size) };
+        let goal = Goal::out(out, size, Placement::whole(size));
         let Convolution { tables, window, precision } =
             self.convolution([u64::from(size.width), 0, 0, 0], || Taps::copy(0, size.width));
         self.last.push(Pass { source, goal, down: false, tables, window, precision });
@@ -245,9 +293,7 @@ impl ResampleBatch {
         let base = self.base();
         let (passes, rest) = to.split_at_mut(base);
         for (pass, place) in self.passes().zip(passes.chunks_exact_mut(Pass::BYTES)) {
-            for (word, place) in pass.words(base).iter().zip(place.chunks_exact_mut(8)) {
-                place.copy_from_slice(&word.to_le_bytes());
-            }
+            pass.write(base, place);
         }
         rest[..self.data.len()].copy_from_slice(&self.data);
     }
@@ -268,10 +314,11 @@ mod tests {
             for (number, sample) in (0..).zip(pixels.reset(stored).unwrap()) {
                 *sample = number;
             }
-            let bytes = pixels.as_slice().to_vec();
+            // Rows of nine bytes, twelve bytes apart.
+            let bytes = pixels.as_slice().chunks(9).flat_map(|row| [row, &[99; 3]].concat()).collect::<Vec<u8>>();
             turn.apply(&mut pixels, &mut scratch).unwrap();
             let source = Source::turned(0, stored, turn);
-            assert_eq!((source.size, source.reach()), (pixels.size(), [0, 18]), "{turn:?}");
+            assert_eq!((source.size, source.reach()), (pixels.size(), [0, 21]), "{turn:?}");
             for y in 0..source.size.height {
                 for x in 0..source.size.width {
                     let at = source.from([x, y]).start as usize;

@@ -4,6 +4,7 @@ use foveate_core::Size;
 use foveate_resize::axis::{Axis, axes, vertical_first};
 use foveate_resize::{Filter, Geometry, ResizePlan};
 
+use super::arena::room;
 use super::taps::Kernel;
 
 /// The device's way to resample.
@@ -82,13 +83,13 @@ impl Recipe {
         }
     }
 
-    /// The size in bytes of the image between the passes.
+    /// The bytes of the image between the passes.
     pub(crate) fn between(&self) -> usize {
         match self.method {
             Method::Interpolation => 0,
             Method::Convolution(kernel) => match self.order(kernel) {
                 Order::Once { .. } => 0,
-                Order::Twice { size, .. } => size.rgb_len().unwrap_or(usize::MAX),
+                Order::Twice { size, .. } => room(size),
             },
         }
     }

@@ -52,9 +52,9 @@ fn sinc(x: f64) -> f64 {
 pub(crate) struct Taps {
     /// The first source pixel of each, and their number.
     pub(crate) runs: Vec<[u32; 2]>,
-    /// `window` weights for each; the first ones belong to the run.
+    /// `window` weights for each; the first ones belong to the run, the others are 0.
     pub(crate) weights: Vec<i16>,
-    /// The most taps of any pixel.
+    /// The most taps of any pixel, rounded up to a multiple of 4, because the kernels read four weights at a time.
     pub(crate) window: usize,
     /// Fractional bits of a weight.
     pub(crate) precision: u32,
@@ -64,7 +64,7 @@ impl Taps {
     /// The taps of a copy of the `len` pixels from `first` on.
     pub(crate) fn copy(first: u32, len: u32) -> Self {
         let runs = (first..first + len).map(|at| [at, 1]).collect();
-        Self { runs, weights: vec![2; len as usize], window: 1, precision: 1 }
+        Self { runs, weights: [2, 0, 0, 0].repeat(len as usize), window: 4, precision: 1 }
     }
 
     /// The taps of a convolution, widened when it shrinks.
@@ -73,7 +73,7 @@ impl Taps {
         let scale = ((axis.at + axis.len) - axis.at) / f64::from(axis.target);
         let widening = scale.max(1.0);
         let reach = kernel.support * widening;
-        let window = reach.ceil() as usize * 2 + 1;
+        let window = (reach.ceil() as usize * 2 + 1).next_multiple_of(4);
         let mut runs = Vec::with_capacity(axis.target as usize);
         let mut weights = Vec::with_capacity(axis.target as usize * window);
         for target in 0..axis.target {
