@@ -82,7 +82,7 @@ PYTHON
   "$FOVEATE" --version; "$FOVEATE" backends; "$FOVEATE" doctor
 }
 
-rm -f "$out"/*.csv
+rm -f "$out"/*.csv "$out/stopped.txt"
 echo "versions"
 versions >"$out/log.txt" 2>&1
 cat "$out/log.txt"
@@ -94,7 +94,10 @@ for step in ${only//,/ }; do
   # Each step watches its time itself; this limit is for a step that hangs.
   timeout -k 2 $((seconds + grace)) "$python" "$here/${program[$step]:-checks}.py" --step "$step" --mode "$mode" \
     --device "$device" --seconds "$seconds" --out "$out" --scratch "$scratch" >>"$out/log.txt" 2>&1
-  echo "$step: exit code $?, $((SECONDS - started)) s" | tee -a "$out/log.txt"
+  code=$?
+  echo "$step: exit code $code, $((SECONDS - started)) s" | tee -a "$out/log.txt"
+  # timeout's own code, and that of a step that it had to kill.
+  case $code in 124 | 137) echo "$step" >>"$out/stopped.txt" ;; esac
 done
 echo
 "$python" "$here/table.py" "$out" "$mode" "$only" "$(card)"

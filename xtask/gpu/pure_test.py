@@ -99,6 +99,14 @@ def checks_are_rows(folder):
     assert rows == [("verify: a", "x", "", "", "met"), ("decoders: a", "x", "", "", "NOT MET")], rows
 
 
+def a_step_that_was_stopped_says_so(folder):
+    Cells(folder / "checks.csv", CHECKS, append=True).attempt({"step": "verify", "what": "a"}, lambda: {"found": "x"})
+    (folder / "stopped.txt").write_text("verify\n")
+    rows = table.table(folder, Mode("quick"), ["verify", "decoders"])
+    assert [row[0] for row in rows] == ["verify: a", "verify: the rest", "decoders"], rows
+    assert rows[1][-1].startswith("n/a ("), rows
+
+
 def ratios_and_shares_are_computed(folder):
     mode = Mode("full")
     cells = Cells(folder / "forward.csv", FORWARD)

@@ -235,7 +235,10 @@ def table(out, mode, only):
         "end-to-end": lambda: end_to_end(Rows(out / "end_to_end.csv"), baselines, mode),
         "python": lambda: python(baselines),
     }
-    return [row for step in STEPS if step in only for row in steps[step]()]
+    stopped = out / "stopped.txt"
+    stopped = stopped.read_text().split() if stopped.exists() else []
+    rest = {step: [(f"{step}: the rest", "", "", "", "n/a (the step was stopped at its limit)")] for step in stopped}
+    return [row for step in STEPS if step in only for row in (*steps[step](), *rest.get(step, []))]
 
 
 def text(rows):
