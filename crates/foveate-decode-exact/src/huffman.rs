@@ -208,7 +208,7 @@ impl Table {
         Step::Symbol(self.without_value(entry, bits))
     }
 
-    /// The next symbol; the bits must have been refilled. An invalid code is symbol 0, as in libjpeg.
+    /// The next symbol; the bits must have been refilled. An invalid code is symbol 0 and takes 17 bits, as in libjpeg.
     #[inline(always)]
     pub(crate) fn symbol(&self, bits: &mut Bits<'_>) -> u8 {
         let entry = self.entries[bits.peek(LOOKAHEAD) as usize];
@@ -234,7 +234,7 @@ impl Table {
     #[inline(never)]
     fn long_symbol(&self, next: u32) -> (u8, u32) {
         let length = (1..=16).find(|&n| next < self.limits[n]);
-        length.map_or((0, 16), |n| {
+        length.map_or((0, 17), |n| {
             let index = (next >> (16 - n)) as i32 + self.offsets[n];
             (self.symbols[index as usize & 0xFF], n as u32)
         })

@@ -73,8 +73,10 @@ impl Scan {
             return Err(bad());
         }
         let mut parts = [Part::default(); MAX_COMPONENTS];
-        for (part, &[id, tables]) in parts.iter_mut().zip(selectors) {
-            let component = frame.components().iter().position(|component| component.id == id).ok_or_else(bad)?;
+        for (i, (part, &[id, tables])) in parts.iter_mut().zip(selectors).enumerate() {
+            // As in libjpeg, which reads components with one id in their order.
+            let mut components = frame.components().iter().enumerate().skip(i);
+            let (component, _) = components.find(|(_, component)| component.id == id).ok_or_else(bad)?;
             *part = Part { component, dc: usize::from(tables >> 4 & 3), ac: usize::from(tables & 3) };
         }
         let (first, last) = (usize::from(first).min(63), usize::from(last).min(63));
@@ -166,7 +168,8 @@ impl<'a> Cursor<'a> {
         self.skip = 0;
         self.units_to_restart = self.restart_interval;
         self.next_restart = (self.next_restart + 1) % 8;
-        self.dry = !found;
+        // As in libjpeg, a missing marker does not mean that the data has ended: one more unit is decoded, from zeros.
+        self.dry &= !found;
     }
 
     /// The position where data continues after the due restart marker. An invalid marker, or one that belongs further

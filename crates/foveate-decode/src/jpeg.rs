@@ -354,10 +354,12 @@ impl<'a> Walk<'a> {
         }
         for (i, selector) in selectors.chunks_exact(2).enumerate() {
             let id = selector[0];
-            if !frame.components.chunks_exact(3).any(|c| c[0] == id) {
-                return Err(corrupt(format!("scan of component {id}, which the frame does not have")));
+            // As in libjpeg, which skips the first `i` components, so that components with one id come in their order.
+            if !frame.components.chunks_exact(3).skip(i).any(|c| c[0] == id) {
+                return Err(corrupt(format!("scan of component {id}, which the frame does not have at this place")));
             }
-            if selectors.chunks_exact(2).take(i).any(|earlier| earlier[0] == id) {
+            let ids = || frame.components.chunks_exact(3).filter(|c| c[0] == id).count();
+            if selectors.chunks_exact(2).take(i + 1).filter(|earlier| earlier[0] == id).count() > ids() {
                 return Err(corrupt(format!("scan has component {id} twice")));
             }
         }
