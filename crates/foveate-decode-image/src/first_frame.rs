@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use foveate_core::{CHANNELS, PixelBuf, Size};
-use foveate_decode::{DecodeError, ImageFormat};
+use foveate_decode::{DecodeError, DecoderOptions, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 
 /// Decodes the first frame of a GIF, using `indices` as scratch.
@@ -12,12 +12,21 @@ use gif::{ColorOutput, DecodeOptions, DecodingError, MemoryLimit};
 /// As in Pillow, the canvas grows to hold the frame. Area outside the frame has the frame's transparent colour, or
 /// colour 0 if it has none. Transparent pixels show their palette entry. (The `image` crate's decoder keeps the
 /// screen's size and shows black there.)
-pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> Result<Size, DecodeError> {
+///
+/// Of a truncated frame, if that is accepted, Pillow keeps the pixels in whole blocks of data. The others look like the
+/// area outside the frame.
+pub(crate) fn gif(
+    encoded: &[u8],
+    options: &DecoderOptions,
+    indices: &mut Vec<u8>,
+    out: &mut PixelBuf,
+) -> Result<Size, DecodeError> {
+    let closed = if options.allow_truncated { closed_gif(encoded) } else { None };
     let budget = NonZeroU64::new(crate::memory::budget(out.limits())).unwrap_or(NonZeroU64::MIN);
     let mut library = DecodeOptions::new();
     library.set_color_output(ColorOutput::Indexed);
     library.set_memory_limit(MemoryLimit::Bytes(budget));
-    let mut decoder = library.read_info(encoded).map_err(gif_fault)?;
+    let mut decoder = library.read_info(closed.as_deref().unwrap_or(encoded)).map_err(gif_fault)?;
     let screen = Size::new(decoder.width().into(), decoder.height().into());
     let Some(frame) = decoder.next_frame_info().map_err(gif_fault)? else {
         return Err(DecodeError::corrupt(ImageFormat::Gif, "it holds no picture"));
@@ -29,9 +38,14 @@ pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> 
     out.limits().check(canvas)?;
     out.limits().check(extent)?;
     indices.clear();
-    indices.resize(decoder.buffer_size(), 0);
+    indices.resize(decoder.buffer_size(), outside);
     // Not `read_into_buffer`, which loses the end of an interlaced picture: the last code may span several rows.
-    if !decoder.fill_buffer(indices).map_err(gif_fault)? {
+    let is_whole = match decoder.fill_buffer(indices) {
+        // The library wants a block, even an empty one.
+        Err(DecodingError::UnexpectedEof) if closed.is_some() => false,
+        outcome => outcome.map_err(gif_fault)?,
+    };
+    if !is_whole && closed.is_none() {
         return Err(DecodeError::truncated(ImageFormat::Gif, "its data ends early"));
     }
     let colors = colors(decoder.palette().unwrap_or_default());
@@ -49,6 +63,40 @@ pub(crate) fn gif(encoded: &[u8], indices: &mut Vec<u8>, out: &mut PixelBuf) -> 
         }
     }
     Ok(canvas)
+}
+
+/// A file whose first frame is cut off, up to the last whole block of its data and with an end; `None` for one with a
+/// whole frame, or with none.
+fn closed_gif(encoded: &[u8]) -> Option<Vec<u8>> {
+    // A flag in bit 7 says whether there is a palette, the lowest three bits how large it is.
+    let palette = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
+    let mut at = 13 + palette(*encoded.get(10)?);
+    loop {
+        at = match *encoded.get(at)? {
+            b'!' => after_blocks(encoded, at + 2).ok()?,
+            b',' => break,
+            _ => return None,
+        };
+    }
+    let data = at + 11 + palette(*encoded.get(at + 9)?);
+    encoded.get(data - 1)?;
+    after_blocks(encoded, data).err().map(|end| [&encoded[..end], b"\0;"].concat())
+}
+
+/// Where a run of blocks ends, each behind its length, the last one empty; or an error with the end of the last whole
+/// block if the run is cut off.
+fn after_blocks(encoded: &[u8], mut at: usize) -> Result<usize, usize> {
+    loop {
+        let length = usize::from(*encoded.get(at).ok_or(at)?);
+        let end = at + 1 + length;
+        if end > encoded.len() {
+            return Err(at);
+        }
+        if length == 0 {
+            return Ok(end);
+        }
+        at = end;
+    }
 }
 
 /// The place of each stored row: every eighth row, then those in the middle between them, three times.
@@ -197,7 +245,7 @@ mod tests {
 
     fn pixels(file: &[u8]) -> (Size, Vec<u8>) {
         let mut out = PixelBuf::default();
-        let size = gif(file, &mut vec![9; 100], &mut out).unwrap();
+        let size = gif(file, &DecoderOptions::default(), &mut vec![9; 100], &mut out).unwrap();
         (size, out.as_slice().chunks_exact(3).map(|pixel| pixel[0]).collect())
     }
 
@@ -215,7 +263,8 @@ mod tests {
     #[test]
     fn a_gif_canvas_beyond_the_limit_is_refused() {
         let mut out = PixelBuf::new(foveate_core::PixelLimits { max_pixels: 5 });
-        let outcome = gif(&gif_file((1, 1), 1, None), &mut Vec::new(), &mut out);
+        let file = gif_file((1, 1), 1, None);
+        let outcome = gif(&file, &DecoderOptions::default(), &mut Vec::new(), &mut out);
         assert!(matches!(outcome, Err(DecodeError::Limit(_))));
     }
 

@@ -50,7 +50,7 @@ impl GenericDecoder {
     fn read(&mut self, encoded: &[u8], format: ImageFormat, out: &mut PixelBuf) -> Result<Size, DecodeError> {
         match format {
             ImageFormat::Jpeg => jpeg::decode(encoded, &self.options, out),
-            ImageFormat::Gif => first_frame::gif(encoded, &mut self.native, out),
+            ImageFormat::Gif => first_frame::gif(encoded, &self.options, &mut self.native, out),
             ImageFormat::Png => self.png(encoded, out),
             ImageFormat::WebP => self.webp(encoded, out),
             ImageFormat::Bmp => self.bmp(encoded, out),
@@ -61,7 +61,9 @@ impl GenericDecoder {
 
     fn png(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
         let completed = png::completed(encoded);
-        let file = completed.as_deref().unwrap_or(encoded);
+        let filled = completed.as_ref().filter(|_| self.options.allow_truncated);
+        let filled = filled.and_then(|file| png::filled_up(file, out.limits()));
+        let file = filled.as_deref().or(completed.as_deref()).unwrap_or(encoded);
         let library = PngDecoder::with_limits(Cursor::new(file), memory::limits(out.limits()));
         let decoded = library
             .map_err(|error| fault(ImageFormat::Png, error))

@@ -8,6 +8,11 @@ pub(crate) fn budget(limits: PixelLimits) -> u64 {
     limits.max_pixels.saturating_mul(4).max(64 << 20)
 }
 
+/// The same limit in KiB.
+pub(crate) fn kibibytes(limits: PixelLimits) -> u32 {
+    u32::try_from(budget(limits) >> 10).unwrap_or(u32::MAX)
+}
+
 /// The same limit in the library's terms.
 pub(crate) fn limits(limits: PixelLimits) -> Limits {
     let mut library = Limits::default();

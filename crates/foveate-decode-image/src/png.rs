@@ -1,8 +1,15 @@
 //! What the library leaves open about PNG: files that end early, and 16-bit gray with a transparent colour.
 
-use flate2::Crc;
+mod rows;
+
+use std::io::Read;
+
+use flate2::read::ZlibEncoder;
+use flate2::{Compression, Crc};
+use foveate_core::PixelLimits;
 
 use crate::convert::Gray16;
+use rows::Rows;
 
 const IEND: &[u8] = b"\0\0\0\0IEND\xAE\x42\x60\x82";
 
@@ -23,6 +30,35 @@ pub(crate) fn completed(file: &[u8]) -> Option<Vec<u8>> {
         at += length + 12;
     }
     Some([file.get(..at).unwrap_or(file), IEND].concat())
+}
+
+/// A completed file with zeros in the place of the rows that it lacks. `None` if it has no header or no pixels, or
+/// exceeds the limits, which decoding it will tell.
+pub(crate) fn filled_up(file: &[u8], limits: PixelLimits) -> Option<Vec<u8>> {
+    let first = chunks(file).find(|chunk| chunk.kind == b"IDAT")?.at;
+    let rows = Rows::of(chunks(file).next().filter(|chunk| chunk.kind == b"IHDR")?.payload, limits)?;
+    let pixels = chunks(file).filter(|chunk| chunk.kind == b"IDAT");
+    let packed: Vec<u8> = pixels.flat_map(|chunk| chunk.payload).copied().collect();
+    let mut whole = Vec::new();
+    ZlibEncoder::new(rows.expand(&packed).as_slice(), Compression::none()).read_to_end(&mut whole).ok()?;
+    Some([&file[..first], idat(&whole).as_slice(), IEND].concat())
+}
+
+struct Chunk<'a> {
+    at: usize,
+    kind: &'a [u8],
+    payload: &'a [u8],
+}
+
+fn chunks(file: &[u8]) -> impl Iterator<Item = Chunk<'_>> {
+    let mut at = 8;
+    std::iter::from_fn(move || {
+        let (length, rest) = file.get(at..)?.split_first_chunk::<4>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let chunk = Chunk { at, kind: rest.get(..4)?, payload: rest.get(4..length.checked_add(4)?)? };
+        at += length + 12;
+        Some(chunk)
+    })
 }
 
 fn idat(data: &[u8]) -> Vec<u8> {

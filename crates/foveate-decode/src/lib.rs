@@ -64,8 +64,8 @@ pub struct Capability {
 /// How a decoder treats questionable input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderOptions {
-    /// Accepts a truncated JPEG, or uncompressed BMP or TIFF, and keeps the part that could be decoded; otherwise it is
-    /// [`DecodeError::Truncated`]. Truncated files of other kinds are always refused.
+    /// Accepts a truncated JPEG, PNG or GIF, or uncompressed BMP or TIFF, and keeps the part that could be decoded;
+    /// otherwise it is [`DecodeError::Truncated`]. Truncated files of other kinds are always refused.
     pub allow_truncated: bool,
     /// Most scans of one progressive JPEG; half a megabyte of scans can keep a decoder busy for a minute.
     pub max_scans: u32,

@@ -31,6 +31,8 @@ fn supported(bytes: &[u8]) -> Option<ImageFormat> {
         (b"GIF89a", ImageFormat::Gif),
         (b"II*\0", ImageFormat::Tiff),
         (b"MM\0*", ImageFormat::Tiff),
+        (b"II\0*", ImageFormat::Tiff),
+        (b"MM*\0", ImageFormat::Tiff),
         (b"II+\0", ImageFormat::Tiff),
         (b"MM\0+", ImageFormat::Tiff),
     ];

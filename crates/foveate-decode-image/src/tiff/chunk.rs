@@ -1,28 +1,31 @@
 //! One strip or tile: from the file's bytes to samples.
 
-use std::convert::Infallible;
 use std::io::{ErrorKind, Read};
 
-use fax::decoder::{DecodeStatus, Group4Decoder};
 use flate2::read::ZlibDecoder;
 use foveate_core::{PixelLimits, Size};
 use foveate_decode::{DecodeError, DecoderOptions, ImageFormat};
 use jpeg_decoder::ColorTransform;
+use lzma_rust2::XzReader;
 use ruzstd::decoding::StreamingDecoder;
 use weezl::decode::Configuration;
 use weezl::{BitOrder, LzwStatus};
 
 use super::error::{corrupt, unsupported};
+use super::fax::{self, Coding};
 use super::layout::Layout;
-use crate::jpeg;
+use crate::{jpeg, memory};
 
 pub(super) const RAW: u16 = 1;
+const FAX_RUNS: u16 = 2;
+const FAX_3: u16 = 3;
 const FAX_4: u16 = 4;
 const LZW: u16 = 5;
 pub(super) const JPEG: u16 = 7;
 const DEFLATE: u16 = 8;
 const OLD_DEFLATE: u16 = 32946;
 const PACK_BITS: u16 = 32773;
+const LZMA: u16 = 34925;
 const ZSTD: u16 = 50000;
 
 /// A file's strips or tiles.
@@ -55,7 +58,10 @@ impl<'a> Chunks<'a> {
             LZW => lzw(packed, samples)?,
             DEFLATE | OLD_DEFLATE => read(ZlibDecoder::new(packed), samples)?,
             PACK_BITS => pack_bits(packed, samples),
-            FAX_4 => fax_4(packed, layout, samples)?,
+            FAX_RUNS => fax::expand(packed, Coding::Runs, layout, samples)?,
+            FAX_3 => fax::expand(packed, Coding::Group3, layout, samples)?,
+            FAX_4 => fax::expand(packed, Coding::Group4, layout, samples)?,
+            LZMA => read(XzReader::new_mem_limit(packed, false, memory::kibibytes(self.limits)), samples)?,
             ZSTD => read(StreamingDecoder::new(packed).map_err(|error| corrupt(&error.to_string()))?, samples)?,
             other => return Err(unsupported(format!("compression {other}"))),
         };
@@ -184,42 +190,9 @@ fn pack_bits(mut packed: &[u8], samples: &mut [u8]) -> usize {
     filled
 }
 
-fn fax_width(layout: &Layout) -> Result<u16, DecodeError> {
-    let is_bilevel = (layout.bits, layout.samples) == (1, 1);
-    match u16::try_from(layout.chunk.width) {
-        Ok(width) if is_bilevel => Ok(width),
-        _ => Err(unsupported(format!("fax compression of {} columns, {} bits", layout.chunk.width, layout.bits))),
-    }
-}
-
-fn fax_4(packed: &[u8], layout: &Layout, samples: &mut [u8]) -> Result<usize, DecodeError> {
-    let bytes = packed.iter().copied().map(Ok::<u8, Infallible>);
-    let Ok(mut decoder) = Group4Decoder::new(bytes, fax_width(layout)?);
-    let row = layout.row_bytes();
-    for (y, line) in samples.chunks_exact_mut(row).enumerate() {
-        match decoder.advance() {
-            Ok(DecodeStatus::Incomplete) => black_runs(decoder.transition(), layout.chunk.width, line),
-            Ok(DecodeStatus::End) => return Ok(y * row),
-            Err(error) => return Err(corrupt(&format!("Group 4: {error:?}"))),
-        }
-    }
-    Ok(samples.len())
-}
-
-/// A row of bits, 1 for black, from the columns where the colour changes; it begins with white.
-fn black_runs(changes: &[u16], width: u32, line: &mut [u8]) {
-    line.fill(0);
-    for run in changes.chunks(2).filter(|run| u32::from(run[0]) < width) {
-        let end = run.get(1).map_or(width, |&end| u32::from(end).min(width));
-        for x in u32::from(run[0])..end {
-            line[x as usize / 8] |= 0x80 >> (x % 8);
-        }
-    }
-}
-
 fn undo_predictor(layout: &Layout, samples: &mut [u8]) -> Result<(), DecodeError> {
     let step = layout.samples / layout.planes();
-    let is_compressed = matches!(layout.compression, LZW | DEFLATE | OLD_DEFLATE | ZSTD);
+    let is_compressed = matches!(layout.compression, LZW | DEFLATE | OLD_DEFLATE | LZMA | ZSTD);
     match (layout.predictor, layout.bits) {
         _ if !is_compressed => {}
         (1, _) => {}

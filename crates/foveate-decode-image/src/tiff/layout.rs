@@ -10,6 +10,8 @@ use foveate_decode::DecodeError;
 
 use super::error::{corrupt, fault, unsupported};
 
+const T4_OPTIONS: Tag = Tag::Unknown(292);
+
 /// How the samples are stored.
 pub(super) struct Layout {
     pub(super) size: Size,
@@ -26,6 +28,8 @@ pub(super) struct Layout {
     pub(super) compression: u16,
     pub(super) predictor: u16,
     pub(super) jpeg_tables: Vec<u8>,
+    /// Whether rows of Group 3 may refer to the row above.
+    pub(super) fax_in_two_dimensions: bool,
     /// Whether the lowest bit of a byte comes first.
     pub(super) reversed: bool,
     /// Size of a strip or tile; the last strip may have fewer rows.
@@ -64,6 +68,7 @@ impl Layout {
                 .map_err(fault)?
                 .map_or(Ok(Vec::new()), Value::into_u8_vec)
                 .map_err(fault)?,
+            fax_in_two_dimensions: number::<u32>(directory, T4_OPTIONS, 0)? & 1 != 0,
             reversed: number::<u16>(directory, Tag::FillOrder, 1)? == 2,
             chunk,
             is_tiled,

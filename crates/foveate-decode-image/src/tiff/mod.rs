@@ -6,9 +6,11 @@
 
 mod chunk;
 mod error;
+mod fax;
 mod layout;
 mod samples;
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
 use ::tiff::decoder::Decoder;
@@ -28,6 +30,8 @@ pub(crate) fn decode(
     out: &mut PixelBuf,
 ) -> Result<Size, DecodeError> {
     let limits = out.limits();
+    let readable = with_usual_version(encoded);
+    let encoded = &*readable;
     let mut directory = Decoder::new(Cursor::new(encoded)).map_err(fault)?;
     let layout = Layout::read(&mut directory)?;
     limits.check(layout.size)?;
@@ -44,6 +48,17 @@ pub(crate) fn decode(
         lay(&layout, &samples, index, scratch, pixels);
     }
     Ok(layout.size)
+}
+
+/// The file with its version in the byte order of the rest. Pillow reads files without compression that have it in the
+/// other one.
+fn with_usual_version(encoded: &[u8]) -> Cow<'_, [u8]> {
+    let version = match encoded.first_chunk() {
+        Some(b"II\0*") => [b'*', 0],
+        Some(b"MM*\0") => [0, b'*'],
+        _ => return encoded.into(),
+    };
+    [&encoded[..2], &version, &encoded[4..]].concat().into()
 }
 
 /// Reads all planes of chunk `index` into `samples`, pixel by pixel.

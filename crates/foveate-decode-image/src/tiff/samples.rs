@@ -195,9 +195,10 @@ fn clip<const N: usize>(line: &[u8], big_endian: bool, pixels: &mut [[u8; 3]], l
     }
 }
 
-/// JFIF's formula with six fractional bits. Pillow's table differs from it by one level at places.
+/// JFIF's formula with six fractional bits, rounded as Pillow's table is: half is added to negative parts too, before
+/// the fraction is cut off.
 fn ycbcr_of_pillow(&[y, cb, cr]: &[u8; 3]) -> [u8; 3] {
-    let part = |factor: f32, value: u8| (factor * 64.0 * (f32::from(value) - 128.0)) as i32;
+    let part = |factor: f64, value: u8| (factor * 64.0 * (f64::from(value) - 128.0) + 0.5) as i32;
     let sum = |parts: i32| ((parts >> 6) + i32::from(y)).clamp(0, 255) as u8;
     [sum(part(1.402, cr)), sum(part(-0.344_14, cb) + part(-0.714_14, cr)), sum(part(1.772, cb))]
 }

@@ -111,7 +111,7 @@ pub(crate) struct EmbeddingArgs {
     #[arg(long, value_name = "PIXELS", default_value = "100M", value_parser = parse_count, help_heading = "Inputs")]
     pub(crate) max_pixels: u64,
 
-    /// Accept truncated files, with the part that can be decoded: JPEG, and uncompressed BMP and TIFF.
+    /// Accept truncated files, with the part that can be decoded: JPEG, PNG, GIF, and uncompressed BMP and TIFF.
     #[arg(long, help_heading = "Inputs")]
     pub(crate) allow_truncated: bool,
 
