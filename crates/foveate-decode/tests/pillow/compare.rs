@@ -15,19 +15,14 @@ pub(super) struct Case {
     pub(super) class: String,
     pub(super) file: String,
     bytes: Vec<u8>,
-    accepted: Accepted,
+    /// The largest accepted difference of a sample.
+    tolerance: u8,
+    /// Whether an error is accepted that says why the file is not read.
+    refusable: bool,
     /// Whether truncated files are accepted, by Pillow too.
     lenient: bool,
     /// `None` if Pillow refuses the file.
     expected: Option<(Size, Vec<u8>)>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Accepted {
-    /// Pixels whose samples are off by at most this.
-    Within(u8),
-    /// Pillow's pixels, or the error for files that no decoder here reads.
-    Refusal,
 }
 
 /// What became of a case.
@@ -35,7 +30,7 @@ enum Accepted {
 pub(super) enum Verdict {
     /// Pillow's pixels, but for differences up to this; 0 means equal.
     Read(u8),
-    /// Refused as unsupported or truncated, where that is accepted.
+    /// Refused as unsupported, truncated or corrupt, where that is accepted.
     Refused,
     /// Pillow refuses the file.
     NotInPillow,
@@ -63,7 +58,7 @@ fn fields(line: &str) -> Vec<&str> {
 }
 
 fn case(folder: &Path, fields: &[&str], pixels: &mut &[u8]) -> io::Result<Case> {
-    let &[class, file, tolerance, lenient, width, height] = fields else { panic!("a line with {fields:?}") };
+    let &[class, file, tolerance, refusable, lenient, width, height] = fields else { panic!("a line with {fields:?}") };
     let number = |text: &str| text.parse::<u32>().expect("a number");
     let size = Size::new(number(width), number(height));
     let (rgb, rest) = pixels.split_at(size.rgb_len().expect("a small picture"));
@@ -72,7 +67,8 @@ fn case(folder: &Path, fields: &[&str], pixels: &mut &[u8]) -> io::Result<Case> 
         class: class.to_owned(),
         file: file.to_owned(),
         bytes: fs::read(folder.join(file))?,
-        accepted: tolerance.parse().map_or(Accepted::Refusal, Accepted::Within),
+        tolerance: tolerance.parse().expect("a difference of samples"),
+        refusable: refusable == "1",
         lenient: lenient == "1",
         expected: (!size.is_empty()).then(|| (size, rgb.to_vec())),
     })
@@ -88,16 +84,16 @@ impl Case {
         match self.upright() {
             Ok(found) if found.size() != *size => Verdict::Wrong(format!("{} instead of {size}", found.size())),
             Ok(found) => self.judge(largest_difference(found.as_slice(), expected)),
-            Err(error) if self.accepted == Accepted::Refusal && is_refusal(&error) => Verdict::Refused,
+            Err(error) if self.refusable && is_refusal(&error) => Verdict::Refused,
             Err(error) => Verdict::Wrong(error_chain(&error)),
         }
     }
 
     fn judge(&self, difference: u8) -> Verdict {
-        match self.accepted {
-            Accepted::Within(limit) if difference <= limit => Verdict::Read(difference),
-            _ if difference == 0 => Verdict::Read(0),
-            _ => Verdict::Wrong(format!("a sample is off by {difference}")),
+        if difference <= self.tolerance {
+            Verdict::Read(difference)
+        } else {
+            Verdict::Wrong(format!("a sample is off by {difference}"))
         }
     }
 
@@ -112,10 +108,10 @@ impl Case {
     }
 }
 
-/// Whether the error says what the file is, and so what to do about it.
+/// Whether the error says what the file is, and so what to do about it; damaged files may be called so.
 fn is_refusal(error: &DecodeError) -> bool {
     use DecodeError as E;
-    matches!(error, E::Unsupported { .. } | E::UnsupportedFormat { .. } | E::Truncated { .. })
+    matches!(error, E::Unsupported { .. } | E::UnsupportedFormat { .. } | E::Truncated { .. } | E::Corrupt { .. })
 }
 
 fn largest_difference(found: &[u8], expected: &[u8]) -> u8 {

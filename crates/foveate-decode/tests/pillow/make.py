@@ -19,16 +19,17 @@ import zlib
 from PIL import Image, ImageFile, ImageOps
 
 import tiff
-from pictures import bmp, exif, gif_interlaced, picture, png, png_chunk, saved, xmp
+from pictures import bmp, exif, gif_interlaced, jpeg_damaged, jpeg_with, picture, png, png_chunk, png_interlaced
+from pictures import saved, webp_chunk, xmp
 
-# Class name → its generator, the largest difference that is accepted (-1: Pillow's pixels or a refusal), and whether
-# truncated files are accepted.
+# Class name → its generator, the largest difference that is accepted, whether an error is accepted that says why a file
+# is not read, and whether truncated files are accepted.
 CLASSES = {}
 
 
-def made(name, tolerance=0, lenient=False):
+def made(name, tolerance=0, refusable=False, lenient=False):
     def add(generate):
-        CLASSES[name] = (generate, tolerance, lenient)
+        CLASSES[name] = (generate, tolerance, refusable, lenient)
         return generate
 
     return add
@@ -101,7 +102,9 @@ def _(choose):
 
 @made("tiff: LZW in tiles")
 def _(choose):
-    return tiff.make(choose, "rgb", compression="lzw", tiled=True)
+    # Large tiles of few values have long codes, and codes that clear the table.
+    kind, side = choose.choice([("rgb", 40), ("rgb", 40), ("gray", 150), ("palette4", 150)])
+    return tiff.make(choose, kind, compression="lzw", tiled=True, side=side)
 
 
 @made("tiff: unspecified extra samples")
@@ -166,7 +169,7 @@ def _(choose):
     return tiff.make(choose, choose.choice(["signed16", "signed32", "float32"]), compression="raw", white_is_zero=False)
 
 
-@made("tiff: YCbCr, uncompressed", tolerance=1)
+@made("tiff: YCbCr, uncompressed")
 def _(choose):
     return tiff.make(choose, "ycbcr", compression="raw")
 
@@ -186,24 +189,38 @@ def _(choose):
     return saved(picture(choose, choose.choice(["L", "RGB", "RGBA"])), "TIFF", compression="zstd")
 
 
-@made("tiff: LZMA", tolerance=-1)
+@made("tiff: LZMA")
 def _(choose):
-    return tiff.make(choose, "rgb", compression="lzma")
+    return tiff.make(choose, choose.choice(["gray", "rgb", "palette"]), compression="lzma")
 
 
 @made("tiff: Group 4")
 def _(choose):
-    return saved(picture(choose, "1"), "TIFF", compression="group4")
+    return saved(picture(choose, "1", choose.choice([40, 400])), "TIFF", compression="group4")
 
 
-@made("tiff: Group 3", tolerance=-1)
+@made("tiff: Group 3")
 def _(choose):
-    return saved(picture(choose, "1"), "TIFF", compression=choose.choice(["group3", "tiff_ccitt"]))
+    # Bit 0: rows refer to those above; bit 2: marks end with a byte.
+    options = choose.choice([0, 1, 4, 5])
+    image = picture(choose, "1", choose.choice([40, 400]))
+    return saved(image, "TIFF", compression="group3", tiffinfo={292: options})
 
 
-@made("tiff: CIELAB", tolerance=-1)
+@made("tiff: fax runs")
+def _(choose):
+    return saved(picture(choose, "1", choose.choice([40, 400])), "TIFF", compression="tiff_ccitt")
+
+
+@made("tiff: CIELAB", refusable=True)
 def _(choose):
     return tiff.make(choose, "lab")
+
+
+@made("tiff: version in the other byte order")
+def _(choose):
+    file = tiff.make(choose, choose.choice(["gray", "rgb", "palette"]), compression="raw")
+    return file[:2] + file[3:1:-1] + file[4:]
 
 
 # Truncated files.
@@ -215,11 +232,17 @@ def _(choose):
     return file[: len(file) - choose.choice([12, 12, 8, 4, 1])]
 
 
-@made("jpeg: without EOI", tolerance=-1)
+@made("jpeg: without EOI", refusable=True)
 def _(choose):
     file = saved(picture(choose, "RGB"), "JPEG", progressive=choose.random() < 0.5)
     # Without 0xFF, which could begin a marker.
     return file[:-2] + choose.randbytes(choose.choice([0, 1, 7, 64])).replace(b"\xff", b"")
+
+
+@made("jpeg: without EOI, with other markers behind it", refusable=True)
+def _(choose):
+    file = saved(picture(choose, "RGB"), "JPEG", progressive=choose.random() < 0.5)
+    return file[:-2] + choose.randbytes(choose.choice([1, 7, 64])) + bytes([0xFF, choose.randrange(256)])
 
 
 @made("jpeg: without EOI, accepted", lenient=True)
@@ -244,9 +267,29 @@ def _(choose):
     return file[: choose.randrange(struct.unpack_from("<I", file, 10)[0], len(file))]
 
 
-@made("truncated tiff, accepted", tolerance=-1, lenient=True)
+@made("truncated tiff, accepted", refusable=True, lenient=True)
 def _(choose):
     return cut(choose, tiff.make(choose, "rgb", compression="raw", tiled=False))
+
+
+@made("truncated png, accepted", lenient=True)
+def _(choose):
+    image = picture(choose, choose.choice(["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]), 64)
+    file = png_interlaced(choose, image) if choose.random() < 0.3 else saved(image, "PNG")
+    return cut(choose, file)
+
+
+@made("truncated gif, accepted", lenient=True)
+def _(choose):
+    image = picture(choose, choose.choice(["L", "P"]), 64)
+    file = saved(image, "GIF", interlace=choose.random() < 0.5, transparency=choose.choice([0, 1, 3]))
+    return cut(choose, choose.choice([file, saved(image, "GIF")]))
+
+
+@made("gif: without its end", refusable=True)
+def _(choose):
+    file = saved(picture(choose, choose.choice(["L", "P"])), "GIF")
+    return file[: -choose.choice([1, 2, 3, 4])]
 
 
 # GIF, WebP, BMP.
@@ -266,9 +309,17 @@ def _(choose):
 def _(choose):
     image = picture(choose, "RGB")
     file = saved(image, "WEBP", quality=80)
-    header = bytes([0x10, 0, 0, 0]) + struct.pack("<I", image.width - 1)[:3] + struct.pack("<I", image.height - 1)[:3]
-    body = b"WEBPVP8X" + struct.pack("<I", len(header)) + header + file[12:]
-    return b"RIFF" + struct.pack("<I", len(body)) + body
+    flags, after = choose.choice([(0x10, b""), (0x18, webp_chunk(b"EXIF", exif(choose)))])
+    header = bytes([flags, 0, 0, 0]) + (image.width - 1).to_bytes(3, "little") + (image.height - 1).to_bytes(3, "little")
+    body = b"WEBP" + webp_chunk(b"VP8X", header) + file[12:] + after
+    return webp_chunk(b"RIFF", body)
+
+
+@made("webp: animated")
+def _(choose):
+    mode = choose.choice(["RGB", "RGBA"])
+    frames = [picture(choose, mode).resize((40, 30)) for _ in range(2)]
+    return saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=choose.random() < 0.5)
 
 
 @made("bmp: 16 bits")
@@ -279,6 +330,39 @@ def _(choose):
 @made("bmp: OS/2 headers")
 def _(choose):
     return bmp(choose, choose.choice([1, 4, 8, 24]), header=choose.choice([12, 64]))
+
+
+@made("jpeg: components with one id")
+def _(choose):
+    return jpeg_with(saved(picture(choose, "RGB"), "JPEG", subsampling=choose.choice([0, 2])), ids=choose.randrange(256))
+
+
+@made("jpeg: coefficients beyond the usual range", tolerance=255)
+def _(choose):
+    file = saved(picture(choose, choose.choice(["L", "RGB"])), "JPEG", quality=choose.choice([50, 90]))
+    return jpeg_with(file, coarser=choose.choice([2, 8, 30]))
+
+
+@made("jpeg: damaged data", tolerance=255, refusable=True)
+def _(choose):
+    return jpeg_damaged(choose, saved(picture(choose, choose.choice(["L", "RGB"]), 100), "JPEG"))
+
+
+@made("jpeg: damaged data between restart markers", tolerance=255, refusable=True)
+def _(choose):
+    image = picture(choose, choose.choice(["L", "RGB"]), 100)
+    return jpeg_damaged(choose, saved(image, "JPEG", restart_marker_blocks=choose.randint(1, 5)))
+
+
+@made("jpeg: damaged data, progressive", tolerance=255, refusable=True)
+def _(choose):
+    return jpeg_damaged(choose, saved(picture(choose, choose.choice(["L", "RGB"]), 100), "JPEG", progressive=True))
+
+
+@made("jpeg: scans missing, progressive", tolerance=255)
+def _(choose):
+    file = saved(picture(choose, choose.choice(["L", "RGB"]), 100), "JPEG", progressive=True)
+    return file[: choose.choice([at.start() for at in re.finditer(b"\xff\xda", file)][1:])] + file[-2:]
 
 
 @made("jpeg: progressive, with restart markers")
@@ -292,12 +376,12 @@ def _(choose):
     return saved(first, "MPO", save_all=True, append_images=[second])
 
 
-@made("avif", tolerance=-1)
+@made("avif", refusable=True)
 def _(choose):
     return saved(picture(choose, "RGB"), "AVIF", quality=choose.choice([50, 75, 100]))
 
 
-@made("jpeg 2000", tolerance=-1)
+@made("jpeg 2000", refusable=True)
 def _(choose):
     return saved(picture(choose, "RGB"), "JPEG2000")
 
@@ -323,8 +407,8 @@ def main():
     args.folder.mkdir(parents=True, exist_ok=True)
     with open(args.folder / "cases.csv", "w", newline="") as table, open(args.folder / "pixels.rgb", "wb") as pixels:
         lines = csv.writer(table, lineterminator="\n")
-        lines.writerow(["class", "file", "tolerance", "lenient", "width", "height"])
-        for name, (generate, tolerance, lenient) in CLASSES.items():
+        lines.writerow(["class", "file", "tolerance", "refusable", "lenient", "width", "height"])
+        for name, (generate, tolerance, refusable, lenient) in CLASSES.items():
             slug = "-".join(re.findall("[A-Za-z0-9]+", name))
             for number in range(args.files):
                 file = generate(random.Random(f"{name} {args.seed} {number}"))
@@ -332,7 +416,7 @@ def main():
                 (args.folder / path).write_bytes(file)
                 image = pillow(file, lenient)
                 size = image.size if image else (0, 0)
-                lines.writerow([name, path, tolerance, int(lenient), *size])
+                lines.writerow([name, path, tolerance, int(refusable), int(lenient), *size])
                 pixels.write(image.tobytes() if image else b"")
 
 

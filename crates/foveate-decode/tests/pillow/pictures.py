@@ -27,6 +27,40 @@ def saved(image, format, **options):
     return file.getvalue()
 
 
+def webp_chunk(kind, payload):
+    return kind + struct.pack("<I", len(payload)) + payload + b"\0" * (len(payload) % 2)
+
+
+def jpeg_with(file, ids=None, coarser=1):
+    """A JPEG whose components all have one id, or whose quantization tables are `coarser` than its data."""
+    file, at = bytearray(file), 2
+    while file[at + 1] != 0xDA:
+        kind, length = file[at + 1], struct.unpack_from(">H", file, at + 2)[0]
+        if kind == 0xDB:
+            for entry in range(at + 5, at + 2 + length):
+                if (entry - at - 5) % 65 < 64:
+                    file[entry] = min(file[entry] * coarser, 255)
+        if kind == 0xC0 and ids is not None:
+            file[at + 10 : at + 2 + length : 3] = bytes([ids]) * file[at + 9]
+        at += 2 + length
+    if ids is not None:
+        file[at + 5 : at + 5 + 2 * file[at + 4] : 2] = bytes([ids]) * file[at + 4]
+    return bytes(file)
+
+
+def jpeg_damaged(choose, file):
+    """A JPEG with a bit flipped, or a few bytes lost, behind the header of its first scan."""
+    scan = file.index(b"\xff\xda") + 2
+    file, first = bytearray(file), scan + struct.unpack_from(">H", file, scan)[0]
+    for _ in range(choose.choice([1, 1, 2, 5])):
+        at = choose.randrange(first, max(len(file) - 2, first + 1))
+        if choose.random() < 0.7:
+            file[at] ^= 1 << choose.randrange(8)
+        else:
+            del file[at : min(at + choose.choice([1, 2, 20]), len(file) - 2)]
+    return bytes(file)
+
+
 def png_chunk(kind, payload):
     return struct.pack(">I", len(payload)) + kind + payload + struct.pack(">I", zlib.crc32(kind + payload))
 
@@ -35,6 +69,21 @@ def png(choose, before=b"", after=b""):
     """A PNG with chunks inserted behind its header, and before its end."""
     file = saved(picture(choose, choose.choice(["L", "RGB", "RGBA"])), "PNG")
     return file[:33] + before + file[33:-12] + after + file[-12:]
+
+
+def png_interlaced(choose, image):
+    """An interlaced PNG of 8-bit gray or RGB, unfiltered."""
+    image = image.convert(choose.choice(["L", "RGB"]))
+    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+    wide, bands, raw = image.width, len(image.getbands()), image.tobytes()
+    rows = []
+    for left, top, across, down in passes:
+        for y in range(top, image.height, down) if left < wide else []:
+            pixels = (raw[(y * wide + x) * bands :][:bands] for x in range(left, wide, across))
+            rows.append(b"\0" + b"".join(pixels))
+    header = struct.pack(">IIBBBBB", wide, image.height, 8, 0 if bands == 1 else 2, 0, 0, 1)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"".join(rows))), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks)
 
 
 def exif(choose, odd=False):

@@ -49,7 +49,7 @@ def compress(name, rows, fill):
         "lzw": lambda: lzw(data, 8, msb=True, early=1),
         "deflate": lambda: zlib.compress(data),
         "packbits": lambda: b"".join(map(packbits, rows)),
-        "lzma": lambda: lzma.compress(data),
+        "lzma": lambda: lzma.compress(data, check=lzma.CHECK_CRC32),
     }[name]()
     return packed.translate(REVERSED) if fill == 2 else packed
 
@@ -77,7 +77,9 @@ def value(choose, bits, format):
     return choose.choice([0, (1 << bits) - 1, choose.randrange(1 << bits), choose.randrange(min(1 << bits, 300))])
 
 
-def make(choose, kind, *, extra=(), compression=None, tiled=None, planar=False, fill=1, white_is_zero=None):
+def make(
+    choose, kind, *, extra=(), compression=None, tiled=None, planar=False, fill=1, white_is_zero=None, side=40
+):
     photometric, bits, samples, format = KINDS[kind]
     samples += len(extra)
     compression = compression or choose.choice(["raw", "lzw", "deflate", "packbits"])
@@ -85,11 +87,12 @@ def make(choose, kind, *, extra=(), compression=None, tiled=None, planar=False, 
     order = choose.choice("<>")
     if photometric == 1 and white_is_zero is not False and choose.random() < 0.3:
         photometric = 0
-    width, height = choose.randint(1, 40), choose.randint(1, 40)
-    predicted = compression in ("lzw", "deflate") and bits in (8, 16) and kind != "ycbcr" and choose.random() < 0.5
+    width, height = choose.randint(1, side), choose.randint(1, side)
+    predicted = compression in ("lzw", "deflate", "lzma") and bits in (8, 16) and kind != "ycbcr" and choose.random() < 0.5
     columns, rows_each = width, choose.randint(1, height)
     if tiled:
-        columns, rows_each = choose.choice([16, 32]), choose.choice([16, 32])
+        sides = [16, 32] if side == 40 else [64, 128]
+        columns, rows_each = choose.choice(sides), choose.choice(sides)
     picture = [[value(choose, bits, format) for _ in range(width * samples)] for _ in range(height)]
 
     chunks = []
