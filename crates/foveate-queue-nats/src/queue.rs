@@ -25,6 +25,11 @@ const ID: &str = "Foveate-Id";
 /// Headers of a dead letter.
 const STAGE: &str = "Foveate-Stage";
 const REASON: &str = "Foveate-Reason";
+/// When a message began to fail, in seconds since 1970.
+const FAILING_SINCE: &str = "Foveate-Failing-Since";
+/// The delay before a copy is delivered, in milliseconds. JetStream delays a delivery only after another one, so the
+/// first delivery of such a copy is returned to it at once.
+const DELAY: &str = "Foveate-Delay";
 /// The body's full size, if it is truncated.
 const BODY_BYTES: &str = "Foveate-Body-Bytes";
 const MAX_STAGE: usize = 100;
@@ -135,16 +140,17 @@ impl NatsQueue {
 
     /// Puts a message on the queue once more. `copy` names the copy, so that a repetition of this call adds no other
     /// one.
-    async fn put_back(&self, id: &str, copy: &str, body: &[u8]) -> Result<(), QueueError> {
-        let mut headers = self.headers_for(&self.jobs);
+    async fn put_back(&self, id: &str, copy: &str, notes: HeaderMap, body: &[u8]) -> Result<(), QueueError> {
+        let mut headers = notes;
+        headers.insert(header::NATS_EXPECTED_STREAM, self.jobs.name());
         headers.insert(header::NATS_MESSAGE_ID, copy);
         headers.insert(ID, id);
         self.publish(&self.jobs, headers, body).await.map(drop)
     }
 
-    async fn replace(&self, delivery: &Delivery) -> Result<(), QueueError> {
+    async fn replace(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
         self.connection.ready().await?;
-        let put_back = self.put_back(&delivery.id, &delivery.key, &delivery.body);
+        let put_back = self.put_back(&delivery.id, &delivery.key, notes(delivery, delay), &delivery.body);
         self.connection.answered(put_back).await??;
         self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
@@ -152,7 +158,7 @@ impl NatsQueue {
     /// Headers of a publication that only this stream may take.
     fn headers_for(&self, to: &Target) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(header::NATS_EXPECTED_STREAM, to.stream.cached_info().config.name.as_str());
+        headers.insert(header::NATS_EXPECTED_STREAM, to.name());
         headers
     }
 
@@ -215,7 +221,7 @@ impl NatsQueue {
             let error = match self.connection.answered(timeout(patience, batch.next())).await {
                 Ok(Ok(Some(Ok(message)))) => match delivery(&message) {
                     Some(delivery) => {
-                        received.push(delivery);
+                        received.extend(self.undelayed(&message, delivery).await);
                         continue;
                     }
                     None => self.connection.refused("it delivers what is no message of a stream"),
@@ -227,6 +233,17 @@ impl NatsQueue {
             };
             return if received.is_empty() { Err(error) } else { Ok(received) };
         }
+    }
+
+    /// Returns the delivery, unless it is the first one of a copy with a delay: that one goes back for its delay.
+    async fn undelayed(&self, message: &jetstream::Message, delivery: Delivery) -> Option<Delivery> {
+        let Some(delay) = given(message, DELAY).and_then(|millis| millis.parse().ok()) else { return Some(delivery) };
+        if delivery.received > 1 {
+            return Some(Delivery { received: delivery.received - 1, ..delivery });
+        }
+        // If JetStream does not answer, the copy comes when its lease ends.
+        let _ = self.tell(&delivery.receipt, AckKind::Nak(Some(Duration::from_millis(delay)))).await;
+        None
     }
 
     async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
@@ -265,7 +282,7 @@ impl NatsQueue {
             for (sequence, copy, letter) in letters {
                 let fate = if sequence > last { Fate::End } else { judge(&letter) };
                 if fate == Fate::PutBack {
-                    let putting = self.put_back(&letter.id, &copy, &letter.body);
+                    let putting = self.put_back(&letter.id, &copy, HeaderMap::new(), &letter.body);
                     self.connection.answered(putting).await??;
                 }
                 match fate {
@@ -317,10 +334,9 @@ fn reader() -> pull::Config {
 fn buried(message: &jetstream::Message) -> Option<(u64, String, Buried)> {
     let sequence = message.info().ok()?.stream_sequence;
     let Delivery { id, key, body, sent, .. } = delivery(message)?;
-    let header = |name: &str| message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned());
-    let text = |name| header(name).unwrap_or_default();
+    let text = |name| given(message, name).unwrap_or_default();
     let why = DeadLetter { stage: text(STAGE), reason: text(REASON) };
-    Some((sequence, key, Buried { id, body, why, since: sent, is_whole: header(BODY_BYTES).is_none() }))
+    Some((sequence, key, Buried { id, body, why, since: sent, is_whole: given(message, BODY_BYTES).is_none() }))
 }
 
 /// Adds the headers of a dead letter that fit in `largest` bytes, with the reason truncated.
@@ -348,21 +364,40 @@ fn line(name: &str, value: &str) -> usize {
     name.len() + ": ".len() + value.len() + "\r\n".len()
 }
 
+/// A header's value.
+fn given(message: &jetstream::Message, name: &str) -> Option<String> {
+    message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned())
+}
+
+/// What a copy says about its message.
+fn notes(delivery: &Delivery, delay: Duration) -> HeaderMap {
+    let mut notes = HeaderMap::new();
+    if let Some(since) = delivery.failing_since {
+        let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        notes.insert(FAILING_SINCE, seconds.to_string());
+    }
+    if !delay.is_zero() {
+        notes.insert(DELAY, delay.as_millis().to_string());
+    }
+    notes
+}
+
 fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     let info = message.info().ok()?;
     let receipt = Receipt(message.reply.as_ref()?.to_string());
-    let given = |name: &str| message.headers.as_ref()?.get_last(name).map(|value| value.as_str().to_owned());
-    let given = given(ID).or_else(|| given(header::NATS_MESSAGE_ID.as_ref())).filter(|id| !id.is_empty());
+    let id = given(message, ID).or_else(|| given(message, header::NATS_MESSAGE_ID.as_ref()));
+    let failing_since = given(message, FAILING_SINCE).and_then(|seconds| seconds.parse().ok());
     let sent = SystemTime::from(info.published);
     // A recreated stream counts from 1 again, so only the time makes the key unique.
     let since_epoch = sent.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let key = format!("{}:{}:{}", info.stream, info.stream_sequence, since_epoch.as_nanos());
     Some(Delivery {
-        id: given.unwrap_or_else(|| key.clone()),
+        id: id.filter(|id| !id.is_empty()).unwrap_or_else(|| key.clone()),
         key,
         body: message.payload.to_vec(),
         received: u32::try_from(info.delivered).unwrap_or(u32::MAX),
         sent: Some(sent),
+        failing_since: failing_since.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
         receipt,
     })
 }
@@ -401,8 +436,8 @@ impl JobQueue for NatsQueue {
         self.each(receipts, |receipt| self.tell(receipt, AckKind::Nak(delay)))
     }
 
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
-        self.block_on(self.replace(delivery))
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.block_on(self.replace(delivery, delay))
     }
 
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {

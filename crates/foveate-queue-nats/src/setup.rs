@@ -26,6 +26,13 @@ pub(crate) struct Target {
     pub(crate) largest: usize,
 }
 
+impl Target {
+    /// The stream's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.stream.cached_info().config.name
+    }
+}
+
 /// Finds everything, and creates what is missing if the options say so.
 pub(crate) async fn set_up(
     connection: &Connection,

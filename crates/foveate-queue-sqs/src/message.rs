@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 
 /// Attributes of messages, and of dead letters.
 pub(crate) const ID: &str = "foveate-id";
+/// When a message began to fail, in seconds since 1970.
+pub(crate) const FAILING_SINCE: &str = "failing-since";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const REASON: &str = "reason";
 const MAX_STAGE: usize = 100;
@@ -106,6 +108,7 @@ mod tests {
             receipt: Receipt(String::new()),
             received: 1,
             sent: None,
+            failing_since: None,
         };
         let why = DeadLetter { stage: "decode".to_owned(), reason: "no\nimage".to_owned() };
         let all = dead_attributes(&delivery, &why, 10_000);

@@ -14,7 +14,9 @@ use futures_util::{StreamExt, stream};
 use tokio::runtime::Runtime;
 
 use crate::client::Service;
-use crate::message::{Attributes, ID, REASON, STAGE, dead_attributes, parts, receipt, size, text, to_sdk, token};
+use crate::message::{
+    Attributes, FAILING_SINCE, ID, REASON, STAGE, dead_attributes, parts, receipt, size, text, to_sdk, token,
+};
 use crate::options::{LONGEST, SqsOptions};
 use crate::setup::{Target, set_up};
 
@@ -26,6 +28,8 @@ const BATCH_BYTES: usize = 256 << 10;
 const AT_ONCE: usize = 16;
 /// How long dead letters are hidden from others while they are reviewed.
 const REVIEW: Duration = Duration::from_secs(600);
+/// Longest delay of a new message.
+const LONGEST_DELAY: Duration = Duration::from_secs(900);
 /// Longest polling time of one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
@@ -245,7 +249,7 @@ impl SqsQueue {
         wait: Duration,
         lease: Duration,
     ) -> Result<Vec<SdkMessage>, QueueError> {
-        let names = [ID, STAGE, REASON].map(str::to_owned).to_vec();
+        let names = [ID, FAILING_SINCE, STAGE, REASON].map(str::to_owned).to_vec();
         let asking = self
             .service
             .client
@@ -265,35 +269,53 @@ impl SqsQueue {
         let (Some(message_id), Some(handle)) = (message.message_id(), message.receipt_handle()) else {
             return Err(self.service.refused("receiving: a message without id and handle"));
         };
-        let given = message.message_attributes().and_then(|all| all.get(ID)?.string_value());
+        let text = |name| message.message_attributes()?.get(name)?.string_value();
+        let since_epoch = |time: Duration| SystemTime::UNIX_EPOCH + time;
+        let failing_since = text(FAILING_SINCE).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         let number = |name| -> Option<u64> { message.attributes()?.get(&name)?.parse().ok() };
         let received = number(MessageSystemAttributeName::ApproximateReceiveCount).unwrap_or(1);
         let sent = number(MessageSystemAttributeName::SentTimestamp);
         Ok(Delivery {
-            id: given.unwrap_or(message_id).to_owned(),
+            id: text(ID).unwrap_or(message_id).to_owned(),
             key: message_id.to_owned(),
             receipt: receipt(message_id, handle),
             received: u32::try_from(received).unwrap_or(u32::MAX),
-            sent: sent.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis)),
+            sent: sent.map(Duration::from_millis).map(since_epoch),
+            failing_since: failing_since.map(since_epoch),
             body: message.body.unwrap_or_default().into_bytes(),
         })
     }
 
     /// Puts a message on the queue once more. `copy` names the copy, so that a FIFO queue takes it, but not twice.
-    async fn put_back(&self, id: &str, copy: &str, body: &[u8]) -> Result<(), QueueError> {
+    async fn put_back(
+        &self,
+        Message { id, body }: &Message,
+        copy: &str,
+        failing_since: Option<SystemTime>,
+        delay: Duration,
+    ) -> Result<(), QueueError> {
         let body = text(body).map_err(|reason| self.service.refused(reason))?;
-        let attributes = to_sdk(&vec![(ID, id.to_owned())]).map_err(|error| self.malformed(&error))?;
+        let mut attributes = vec![(ID, id.clone())];
+        if let Some(since) = failing_since {
+            let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            attributes.push((FAILING_SINCE, seconds.to_string()));
+        }
+        let attributes = to_sdk(&attributes).map_err(|error| self.malformed(&error))?;
+        // FIFO queues know no delay of a single message.
+        let delay = (!self.jobs.is_fifo() && !delay.is_zero()).then(|| seconds(delay.min(LONGEST_DELAY)));
         let sending = self.service.client.send_message().queue_url(&self.jobs.url).message_body(body);
         let sending = sending
             .set_message_attributes(Some(attributes))
+            .set_delay_seconds(delay)
             .set_message_deduplication_id(self.jobs.is_fifo().then(|| token(copy)))
             .set_message_group_id(self.jobs.is_fifo().then(|| token(id)));
         self.service.answered("putting back", Duration::ZERO, sending.send()).await.map(drop)
     }
 
-    async fn replace(&self, delivery: &Delivery) -> Result<(), QueueError> {
+    async fn replace(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
         let (_, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
-        self.put_back(&delivery.id, &delivery.key, &delivery.body).await?;
+        let message = Message { id: delivery.id.clone(), body: delivery.body.clone() };
+        self.put_back(&message, &delivery.key, delivery.failing_since, delay).await?;
         let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
         self.results(1, "removing a copied message", deleted).remove(0)
     }
@@ -352,8 +374,9 @@ impl SqsQueue {
                     Fate::End => return Ok(()),
                     Fate::Remove => {}
                     Fate::PutBack => {
-                        self.put_back(&letter.id, &key, &letter.body).await?;
-                        put_back.insert(letter.id);
+                        let message = Message { id: letter.id, body: letter.body };
+                        self.put_back(&message, &key, None, Duration::ZERO).await?;
+                        put_back.insert(message.id);
                     }
                 }
                 let deleted = self.delete(&self.dead, vec![("0".to_owned(), &handle)]).await;
@@ -454,8 +477,8 @@ impl JobQueue for SqsQueue {
         self.each_ten("releasing", receipts, |handles| self.hide(&self.jobs, handles, delay))
     }
 
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
-        self.block_on(self.replace(delivery))
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.block_on(self.replace(delivery, delay))
     }
 
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {

@@ -73,6 +73,8 @@ pub struct Capability {
 const LONG: Duration = Duration::from_secs(120);
 /// Longest wait for an expected event; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The delay of a copy.
+const DELAY: Duration = Duration::from_secs(1);
 /// How much earlier than its delay a message may come back: the clocks differ.
 const EARLY: Duration = Duration::from_millis(100);
 /// More messages than any broker takes in one request.
@@ -82,7 +84,7 @@ type Check<'a> = fn(&Harness<'a>);
 
 /// Runs the whole suite. The checks run concurrently, each on a queue of its own.
 pub fn check<'a>(harness: &Harness<'a>) {
-    let checks: [(&str, Check<'a>); 21] = [
+    let checks: [(&str, Check<'a>); 22] = [
         ("messages_arrive_and_go_for_good", Harness::messages_arrive_and_go_for_good),
         ("batches_have_any_size", Harness::batches_have_any_size),
         ("nothing_is_asked_for", Harness::nothing_is_asked_for),
@@ -93,6 +95,10 @@ pub fn check<'a>(harness: &Harness<'a>) {
         ("released_at_once", Harness::released_at_once),
         ("released_with_delay", Harness::released_with_delay),
         ("a_renewed_message_starts_anew", Harness::a_renewed_message_starts_anew),
+        (
+            "a_renewed_message_waits_and_remembers_since_when_it_fails",
+            Harness::a_renewed_message_waits_and_remembers_since_when_it_fails,
+        ),
         ("a_lost_lease_is_told", Harness::a_lost_lease_is_told),
         ("results_are_in_the_order_given", Harness::results_are_in_the_order_given),
         ("dead_letters_say_why", Harness::dead_letters_say_why),
@@ -297,7 +303,7 @@ impl Harness<'_> {
         // Twice, because a broker that drops doubles must not take the second copy for the first.
         for _ in 0..2 {
             let before = receive_one(&*queue);
-            queue.renew(&before).unwrap();
+            queue.renew(&before, Duration::ZERO).unwrap();
             let after = receive_one(&*queue);
             assert_eq!((&after.id, &after.body, after.received), (&before.id, &before.body, 1));
             assert_ne!(after.key, before.key);
@@ -306,6 +312,24 @@ impl Harness<'_> {
         // Some brokers count a released message as leased until its next delivery.
         let Depth { waiting, leased, dead } = queue.depth().unwrap();
         assert_eq!((waiting + leased, dead), (1, 0), "one message, however often it was copied");
+    }
+
+    fn a_renewed_message_waits_and_remembers_since_when_it_fails(&self) {
+        let queue = self.fixture(LONG).queue;
+        send(&*queue, &[message("only")]);
+        let first = receive_one(&*queue);
+        assert_eq!(first.failing_since, None);
+        let failing_since = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+        let asked = Instant::now();
+        queue.renew(&Delivery { failing_since, ..first }, DELAY).unwrap();
+        let second = receive_one(&*queue);
+        assert!(asked.elapsed() + EARLY >= DELAY, "after {:?}", asked.elapsed());
+        assert_eq!((&second.id[..], second.received, second.failing_since), ("only", 1, failing_since));
+        all_ok(&queue.release(&[second.receipt], Duration::ZERO));
+        let third = receive_one(&*queue);
+        assert_eq!((third.received, third.failing_since), (2, failing_since));
+        queue.renew(&Delivery { failing_since: None, ..third }, Duration::ZERO).unwrap();
+        assert_eq!(receive_one(&*queue).failing_since, None, "it works again");
     }
 
     fn results_are_in_the_order_given(&self) {

@@ -55,12 +55,12 @@ pub trait JobQueue: Send + Sync {
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
 
     /// Replaces a message by a copy of the same id that was never delivered, so that its deliveries so far do not
-    /// count.
-    /// The copy is durable before the message is removed.
+    /// count. The copy has this delivery's [`failing_since`](Delivery::failing_since), and is durable before the
+    /// message is removed. The broker delivers it after `delay`, or after the longest delay that the broker knows.
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails. The message then comes back when its lease ends, perhaps beside its copy.
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError>;
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError>;
 
     /// Moves a message to the dead letters, with its id, stage and reason. The dead letter is durable before the
     /// message is removed. Fields that do not fit beside the body are left out; a body that leaves no room for them is
@@ -118,6 +118,8 @@ pub struct Delivery {
     pub received: u32,
     /// The time when the message was sent, by the broker's clock, if known.
     pub sent: Option<SystemTime>,
+    /// When the message began to fail, in whole seconds, if a worker noted it with [`JobQueue::renew`].
+    pub failing_since: Option<SystemTime>,
 }
 
 /// Identifies one delivery of one message to the queue that made it.

@@ -41,6 +41,7 @@ struct Held {
     /// Unique among all messages.
     key: u64,
     sent: SystemTime,
+    failing_since: Option<SystemTime>,
     received: u32,
     /// The receipt of the latest delivery, unless the message was released.
     receipt: Option<u64>,
@@ -91,7 +92,7 @@ impl MemoryQueue {
             let reason = format!("it is full: it holds {} messages", self.max_messages);
             return Err(QueueError::unreachable(self.name.as_str(), reason));
         }
-        state.put_new(message.clone());
+        state.put_new(Instant::now(), message.clone(), None);
         Ok(Sent::Stored)
     }
 
@@ -114,9 +115,9 @@ impl State {
     }
 
     /// Adds a message that was never delivered.
-    fn put_new(&mut self, message: Message) {
-        let held = Held { message, key: self.number(), sent: SystemTime::now(), received: 0, receipt: None };
-        self.put(Instant::now(), held);
+    fn put_new(&mut self, at: Instant, message: Message, failing_since: Option<SystemTime>) {
+        let (key, sent) = (self.number(), SystemTime::now());
+        self.put(at, Held { message, key, sent, failing_since, received: 0, receipt: None });
     }
 
     fn put(&mut self, at: Instant, held: Held) {
@@ -152,6 +153,7 @@ impl State {
             receipt: Receipt(receipt.to_string()),
             received: held.received,
             sent: Some(held.sent),
+            failing_since: held.failing_since,
         };
         self.put(lease_ends, held);
         Some(delivery)
@@ -214,10 +216,11 @@ impl JobQueue for MemoryQueue {
         self.each(receipts, |state, held| state.put(at, Held { receipt: None, ..held }))
     }
 
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
         let mut state = self.state();
-        let held = state.take(&delivery.receipt, Instant::now())?;
-        state.put_new(held.message);
+        let now = Instant::now();
+        let held = state.take(&delivery.receipt, now)?;
+        state.put_new(later(now, delay), held.message, delivery.failing_since);
         drop(state);
         self.shared.changed.notify_all();
         Ok(())
@@ -241,7 +244,9 @@ impl JobQueue for MemoryQueue {
             match fate {
                 Fate::Remove => {}
                 Fate::Keep | Fate::End => state.dead.push((delivery, why)),
-                Fate::PutBack => state.put_new(Message { id: buried.id, body: buried.body }),
+                Fate::PutBack => {
+                    state.put_new(Instant::now(), Message { id: buried.id, body: buried.body }, None);
+                }
             }
         }
         drop(state);

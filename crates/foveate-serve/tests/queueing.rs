@@ -53,8 +53,8 @@ impl JobQueue for Slow {
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         self.queue.release(receipts, delay)
     }
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
-        self.queue.renew(delivery)
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.queue.renew(delivery, delay)
     }
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.queue.dead_letter(delivery, why)

@@ -342,8 +342,8 @@ mod tests {
             self.0.release(receipts, delay)
         }
 
-        fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
-            self.0.renew(delivery)
+        fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+            self.0.renew(delivery, delay)
         }
 
         fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {

@@ -140,8 +140,8 @@ impl JobQueue for Watched {
         results
     }
 
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
-        self.inner.renew(delivery)
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.inner.renew(delivery, delay)
     }
 
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
