@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use ureq::http::header::{AsHeaderName, RETRY_AFTER};
-use ureq::http::{Response, StatusCode};
+use ureq::http::{Method, Response, StatusCode};
 use ureq::{Body, Error, Timeout};
 
 use crate::target::Target;
@@ -13,11 +13,11 @@ use crate::{ClientOptions, NetError};
 /// Longest `Retry-After` that is honoured.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// The error of an unsuccessful answer.
-pub(crate) fn refusal(target: &Target, response: &Response<Body>) -> NetError {
+/// The error of an unsuccessful answer to a request of this method.
+pub(crate) fn refusal(target: &Target, method: &Method, response: &Response<Body>) -> NetError {
     let status = response.status();
     NetError {
-        transient: is_transient(status),
+        transient: if method == Method::POST { !refuses_body(status) } else { is_transient(status) },
         retry_after: header(response, RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now())),
         ..NetError::permanent(format!("{target}: answered {status}"))
     }
@@ -27,7 +27,7 @@ pub(crate) fn header(response: &Response<Body>, name: impl AsHeaderName) -> Opti
     response.headers().get(name)?.to_str().ok()
 }
 
-/// Whether a retry may succeed.
+/// Whether a retry of a download may succeed.
 fn is_transient(status: StatusCode) -> bool {
     match status.as_u16() {
         // 202 means not ready yet: services that make images on demand send it.
@@ -36,6 +36,12 @@ fn is_transient(status: StatusCode) -> bool {
         501 | 505 => false,
         other => other >= 500,
     }
+}
+
+/// Whether a receiver refuses what was posted. Every other answer is about the receiver, and holds for a moment: 404
+/// while it is deployed, 401 while its keys change.
+fn refuses_body(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 406 | 409 | 411..=417 | 422 | 431)
 }
 
 /// `Retry-After` is in seconds or a date.
@@ -62,9 +68,9 @@ pub(crate) fn failure(target: &Target, options: &ClientOptions, error: Error) ->
             NetError::transient(format!("{target}: no connection within {patience:?}"))
         }
         Error::Timeout(_) => NetError::transient(format!("{target}: not done within {:?}", options.timeout)),
-        // TLS failures: an untrusted certificate, or no TLS at all.
+        // TLS failures: an untrusted or expired certificate, a wrong clock, or no TLS at all.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-            NetError::permanent(format!("{target}: no safe connection ({error})"))
+            NetError::transient(format!("{target}: no safe connection ({error})"))
         }
         Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             NetError::transient(format!("{target}: the connection ended too early"))
@@ -89,6 +95,13 @@ mod tests {
         let transient = |status| is_transient(StatusCode::from_u16(status).unwrap());
         assert!([202, 408, 425, 429, 500, 502, 503, 504, 520, 599].into_iter().all(transient));
         assert!(![201, 204, 206, 300, 304, 400, 401, 403, 404, 410, 418, 451, 501, 505].into_iter().any(transient));
+    }
+
+    #[test]
+    fn only_what_is_posted_makes_a_post_permanent() {
+        let refused = |status: &u16| refuses_body(StatusCode::from_u16(*status).unwrap());
+        assert!([400, 413, 415, 422].iter().all(refused));
+        assert!(![301, 401, 403, 404, 405, 408, 410, 429, 500, 501, 503].iter().any(refused));
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::time::Duration;
 use std::{fmt, fs};
 
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
-use ureq::http::{Request, Response, StatusCode, request};
+use ureq::http::{Method, Request, Response, StatusCode, request};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 use ureq::unversioned::transport::{Connector, RustlsConnector};
 use ureq::{Agent, AsSendBody, Body};
 
 use crate::answer::{MAX_HEADER, failure, header, refusal};
 use crate::deadline::{Deadline, TimelyConnector};
+use crate::download::{Admit, Broken, Download, Pace};
 use crate::resolve::{Guard, Lookup, system_lookup};
 use crate::target::{Rules, Target};
 use crate::turns::{Turn, Turns};
@@ -74,12 +75,14 @@ impl Client {
         self.rules.check(&Target::parse(url)?)
     }
 
-    /// Downloads `url` into `out`, replacing its content. Before the first byte of the body is read, `admit` is called
-    /// once with the largest size that the body can have. It may block; that time does not count.
+    /// Downloads `url` into `out`, replacing its content. `admit` is called with the number of bytes that `out` is
+    /// going to hold: before the first byte of the body is read, and again whenever as many have come. The number
+    /// grows in steps, so a server gets memory for what it has sent and not for what it declares. `admit` may block;
+    /// that time does not count. The download fails if it returns false.
     ///
     /// # Errors
     /// [`NetError`]; `out` is empty then.
-    pub fn get(&self, url: &str, admit: &mut dyn FnMut(u64), out: &mut Vec<u8>) -> Result<(), NetError> {
+    pub fn get(&self, url: &str, admit: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), NetError> {
         out.clear();
         let result = self.follow(url, admit, out);
         if result.is_err() {
@@ -88,7 +91,7 @@ impl Client {
         result
     }
 
-    fn follow(&self, url: &str, admit: &mut dyn FnMut(u64), out: &mut Vec<u8>) -> Result<(), NetError> {
+    fn follow(&self, url: &str, admit: &mut Admit<'_>, out: &mut Vec<u8>) -> Result<(), NetError> {
         let deadline = Deadline::within(self.options.timeout);
         let mut target = Target::parse(url)?;
         for _ in 0..=self.options.max_redirects {
@@ -121,7 +124,7 @@ impl Client {
         }
         let response = self.send(&target, request, body)?;
         let status = response.status();
-        let mut error = refusal(&target, &response);
+        let mut error = refusal(&target, &Method::POST, &response);
         discard(response);
         if status.is_redirection() {
             error.reason += "; a post follows no redirect, so name the last address";
@@ -159,11 +162,11 @@ impl Client {
         target: &Target,
         mut response: Response<Body>,
         deadline: &Deadline,
-        admit: &mut dyn FnMut(u64),
+        admit: &mut Admit<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), NetError> {
         if !matches!(response.status(), StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
-            let error = refusal(target, &response);
+            let error = refusal(target, &Method::GET, &response);
             discard(response);
             return Err(error);
         }
@@ -177,18 +180,22 @@ impl Client {
         if let Some(bytes) = declared.filter(|bytes| *bytes > limit) {
             return Err(too_large(&bytes));
         }
-        deadline.pause(|| admit(declared.unwrap_or(limit)));
-        out.reserve(declared.unwrap_or(0) as usize);
-        let read = response.body_mut().as_reader().take(limit.saturating_add(1)).read_to_end(out);
-        match read {
-            Ok(_) if out.len() as u64 > limit => Err(too_large(&"over that many")),
-            Ok(_) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+        let mut download = Download { most: declared.unwrap_or(limit), room: 0, pace: Pace::new(&self.options) };
+        let reader = &mut response.body_mut().as_reader().take(limit.saturating_add(1));
+        match download.read(reader, out, &mut |bytes| deadline.pause(|| admit(bytes))) {
+            Ok(()) if out.len() as u64 > limit => Err(too_large(&"over that many")),
+            Ok(()) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
+            Ok(()) => Ok(()),
+            Err(Broken::NoRoom) => Err(NetError::transient(format!("{target}: there is no memory for its bytes now"))),
+            Err(Broken::Slow) => Err(NetError::transient(format!(
+                "{target}: sent less than {} bytes/s for {:?}",
+                self.options.min_rate, self.options.window
+            ))),
+            Err(Broken::Read(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 let all = declared.map_or("unknown".to_owned(), |bytes| bytes.to_string());
                 Err(NetError::transient(format!("{target}: the connection ended after {} of {all} bytes", out.len())))
             }
-            Err(error) => Err(failure(target, &self.options, error.into())),
+            Err(Broken::Read(error)) => Err(failure(target, &self.options, error.into())),
         }
     }
 }
@@ -206,7 +213,9 @@ fn check(options: &ClientOptions) -> Result<(), OptionsError> {
             return error(format!("{name} is 0; it must be positive"));
         }
     }
-    for (name, time) in [("connect_timeout", options.connect_timeout), ("timeout", options.timeout)] {
+    let times =
+        [("connect_timeout", options.connect_timeout), ("timeout", options.timeout), ("window", options.window)];
+    for (name, time) in times {
         if time.is_zero() || time > LONGEST {
             return error(format!("{name} is {time:?}; it must be positive and at most a day"));
         }

@@ -24,6 +24,11 @@ pub struct ClientOptions {
     /// Longest time for a request, including redirects and body. Before that, a request may wait as long for its turn
     /// while `per_host` others are under way.
     pub timeout: Duration,
+    /// Least bytes per second of a body, on average over each [`window`](Self::window). A slower download is cut; 0
+    /// cuts none that sends anything.
+    pub min_rate: u64,
+    /// The time over which `min_rate` is measured.
+    pub window: Duration,
     /// Most requests to one host at once.
     pub per_host: usize,
     /// How long the addresses of a name are cached.
@@ -42,6 +47,8 @@ impl Default for ClientOptions {
             max_bytes: 32 << 20,
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
+            min_rate: 1 << 10,
+            window: Duration::from_secs(5),
             per_host: 32,
             dns_ttl: Duration::from_secs(60),
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
+use dns_lookup::{AddrInfoHints, SockType};
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
@@ -25,25 +25,15 @@ const NO_ADDRESS_TTL: Duration = Duration::from_secs(5);
 /// Most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// Why a name has no address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NoAddress {
-    pub(crate) reason: String,
-    /// Whether the name is known to have none.
-    pub(crate) known: bool,
-}
-
-type Answer = Result<Arc<[IpAddr]>, NoAddress>;
-/// Looks up a name, however long that takes.
-pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync;
+type Answer = Result<Arc<[IpAddr]>, String>;
+/// Looks up a name, however long that takes. An error says why there is no address.
+pub(crate) type Lookup = dyn Fn(&str) -> Result<Vec<IpAddr>, String> + Send + Sync;
 
 /// The system's resolver: its hosts file and DNS servers.
-pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, NoAddress> {
+pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
     let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
-    let answer = dns_lookup::getaddrinfo(Some(host), None, Some(hints)).map_err(|error| NoAddress {
-        known: matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData),
-        reason: std::io::Error::from(error).to_string(),
-    })?;
+    let answer = dns_lookup::getaddrinfo(Some(host), None, Some(hints));
+    let answer = answer.map_err(|error| std::io::Error::from(error).to_string())?;
     Ok(answer.filter_map(Result::ok).map(|entry| entry.sockaddr.ip()).collect())
 }
 
@@ -143,9 +133,9 @@ impl Names {
         Ok(())
     }
 
-    fn learn(&self, host: String, answer: Result<Vec<IpAddr>, NoAddress>) {
+    fn learn(&self, host: String, answer: Result<Vec<IpAddr>, String>) {
         let answer = answer.and_then(|addresses| match addresses.is_empty() {
-            true => Err(NoAddress { reason: "it has none".to_owned(), known: true }),
+            true => Err("it has none".to_owned()),
             false => Ok(Arc::from(addresses)),
         });
         let now = Instant::now();
@@ -171,12 +161,10 @@ impl State {
     }
 }
 
-fn no_address(host: &str, error: &NoAddress) -> NetError {
-    let reason = format!("{host}: no address ({})", error.reason);
-    match error.known {
-        true => NetError::permanent(reason),
-        false => NetError::transient(reason),
-    }
+/// Transient even if a server says that there is no such name: resolvers say so of every name during some outages, and
+/// a new name is not known everywhere at once.
+fn no_address(host: &str, reason: &str) -> NetError {
+    NetError::transient(format!("{host}: no address ({reason})"))
 }
 
 #[cfg(test)]
@@ -194,7 +182,7 @@ mod tests {
     /// A guard whose names are looked up by `lookup`, and the number of look-ups so far.
     fn guard(
         ttl: Duration,
-        lookup: impl Fn(&str, usize) -> Result<Vec<IpAddr>, NoAddress> + Send + Sync + 'static,
+        lookup: impl Fn(&str, usize) -> Result<Vec<IpAddr>, String> + Send + Sync + 'static,
     ) -> (Guard, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = count.clone();
@@ -203,8 +191,8 @@ mod tests {
         (Guard::new(Rules::of(&options).unwrap(), ttl, Arc::new(lookup)), count)
     }
 
-    fn none(known: bool) -> Result<Vec<IpAddr>, NoAddress> {
-        Err(NoAddress { reason: "no such name".to_owned(), known })
+    fn none() -> Result<Vec<IpAddr>, String> {
+        Err("no such name".to_owned())
     }
 
     #[test]
@@ -229,7 +217,7 @@ mod tests {
 
     #[test]
     fn addresses_in_numbers_are_checked_without_a_look_up() {
-        let (guard, count) = guard(LONG, |_, _| none(true));
+        let (guard, count) = guard(LONG, |_, _| none());
         assert_eq!(*guard.addresses("1.1.1.1", 80).unwrap(), [PUBLIC]);
         assert!(guard.addresses("169.254.169.254", 80).unwrap_err().reason.contains("a link-local address"));
         assert!(guard.addresses("::1", 80).unwrap_err().reason.contains("a loopback address"));
@@ -239,7 +227,7 @@ mod tests {
     #[test]
     fn answers_are_kept_for_their_time_good_and_bad() {
         let ttl = Duration::from_secs(1);
-        let (guard, count) = guard(ttl, |host, _| if host == "good.test" { Ok(vec![PUBLIC]) } else { none(true) });
+        let (guard, count) = guard(ttl, |host, _| if host == "good.test" { Ok(vec![PUBLIC]) } else { none() });
         for _ in 0..5 {
             assert!(guard.addresses("good.test", 80).is_ok());
             assert_eq!(guard.addresses("bad.test", 80).unwrap_err().reason, "bad.test: no address (no such name)");
@@ -251,15 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_name_itself_lacks_is_permanent() {
-        let (guard, _) = guard(LONG, |host, _| match host {
-            "unknown.test" => none(true),
-            "empty.test" => Ok(Vec::new()),
-            _ => none(false),
-        });
-        assert!(!guard.addresses("unknown.test", 80).unwrap_err().transient);
-        assert!(!guard.addresses("empty.test", 80).unwrap_err().transient);
-        assert!(guard.addresses("servfail.test", 80).unwrap_err().transient);
+    fn a_name_without_an_address_may_have_one_later() {
+        let (guard, _) = guard(LONG, |host, _| if host == "empty.test" { Ok(Vec::new()) } else { none() });
+        let error = guard.addresses("unknown.test", 80).unwrap_err();
+        assert_eq!((error.reason.as_str(), error.transient), ("unknown.test: no address (no such name)", true));
+        assert!(guard.addresses("empty.test", 80).unwrap_err().transient);
     }
 
     #[test]
@@ -280,7 +264,7 @@ mod tests {
     fn a_look_up_that_hangs_is_left_alone_in_time() {
         let (guard, _) = guard(LONG, |_, _| {
             thread::sleep(Duration::from_secs(60));
-            none(false)
+            none()
         });
         let begin = Instant::now();
         let _deadline = Deadline::within(Duration::from_millis(200));

@@ -34,6 +34,29 @@ pub fn server(url: &str) -> Option<String> {
     Target::parse(url).ok().map(|target| target.server())
 }
 
+/// The site of a URL, or `None` if the URL would be refused: the registrable domain of its host, or address and port.
+/// The owner of a domain can make any number of hosts in it, but not of domains.
+pub fn site(url: &str) -> Option<String> {
+    let target = Target::parse(url).ok()?;
+    Some(match target.host().parse::<IpAddr>() {
+        Ok(_) => target.server(),
+        Err(_) => registrable(target.host()).to_owned(),
+    })
+}
+
+/// A guess without the list of public suffixes: two labels, or three where the last two look like `co.uk`. Where it is
+/// wrong, sites are taken for one.
+fn registrable(host: &str) -> &str {
+    let mut dots = host.rmatch_indices('.').map(|(at, _)| at);
+    let (Some(last), Some(second)) = (dots.next(), dots.next()) else { return host };
+    let is_suffix = host.len() - last == 3 && last - second <= 4;
+    match (is_suffix, dots.next()) {
+        (true, Some(third)) => &host[third + 1..],
+        (true, None) => host,
+        (false, _) => &host[second + 1..],
+    }
+}
+
 impl Target {
     pub(crate) fn parse(address: &str) -> Result<Self, NetError> {
         if address.len() > LONGEST {
@@ -234,6 +257,23 @@ mod tests {
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_site_is_a_registrable_domain_or_an_address() {
+        for (url, expected) in [
+            ("https://a.b.example.com/x", "example.com"),
+            ("https://example.com", "example.com"),
+            ("http://x.y.example.co.uk:8080/", "example.co.uk"),
+            ("http://example.co.uk/", "example.co.uk"),
+            ("http://images.example.de/", "example.de"),
+            ("http://localhost/", "localhost"),
+            ("http://192.0.2.7:81/", "192.0.2.7:81"),
+            ("http://[2001:db8::1]/", "2001:db8::1:80"),
+        ] {
+            assert_eq!(site(url).as_deref(), Some(expected), "{url}");
+        }
+        assert_eq!(site("ftp://example.com"), None);
     }
 
     #[test]

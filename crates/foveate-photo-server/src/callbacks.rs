@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ const ENTRY: usize = 512;
 /// would.
 #[derive(Debug, Default)]
 pub struct Callbacks {
-    down: AtomicBool,
+    /// The status of every answer; 0 accepts.
+    refusal: AtomicU16,
     log: Mutex<Log>,
 }
 
@@ -55,7 +56,12 @@ impl Call {
 impl Callbacks {
     /// Answers callbacks with 503 from now on, or accepts them again.
     pub fn set_down(&self, down: bool) {
-        self.down.store(down, Ordering::SeqCst);
+        self.refuse_with(if down { 503 } else { 0 });
+    }
+
+    /// Answers callbacks with this status from now on.
+    pub fn refuse_with(&self, status: u16) {
+        self.refusal.store(status, Ordering::SeqCst);
     }
 
     /// Delays every answer by this much from now on.
@@ -90,8 +96,8 @@ impl Callbacks {
         if log.bytes + ENTRY + body.len() > MOST_BYTES {
             return StatusCode::INSUFFICIENT_STORAGE;
         }
-        let is_down = self.down.load(Ordering::SeqCst);
-        let status = if is_down { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT };
+        let refusal = StatusCode::from_u16(self.refusal.load(Ordering::SeqCst)).ok();
+        let status = refusal.unwrap_or(StatusCode::NO_CONTENT);
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         let call = Call {
             id: header("webhook-id"),
@@ -99,7 +105,7 @@ impl Callbacks {
             signature: header("webhook-signature"),
             traceparent: header("traceparent"),
             bytes: body.len(),
-            body: if is_down { Vec::new() } else { body.into() },
+            body: if refusal.is_some() { Vec::new() } else { body.into() },
             status: status.as_u16(),
         };
         log.bytes += ENTRY + call.body.len();

@@ -217,13 +217,51 @@ fn room_is_asked_for_before_the_body_and_waiting_for_it_does_not_count() {
         let mut admit = |bytes| {
             asked.push(bytes);
             thread::sleep(Duration::from_millis(1300));
-            admitted.send(()).unwrap();
+            admitted.send(()).is_ok()
         };
         let mut out = Vec::new();
         client(ClientOptions { max_bytes: 1000, timeout: Duration::from_secs(1), ..local() })
             .get(&server.url("/"), &mut admit, &mut out)
             .unwrap();
         assert_eq!((out.as_slice(), asked), (b"picture".as_slice(), vec![bytes]));
+    }
+}
+
+/// A server that declares much and sends little gets memory for little.
+#[test]
+fn room_grows_with_what_has_come_and_not_with_what_is_declared() {
+    let server = Server::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 30000000\r\n\r\n");
+        let _ = stream.write_all(&[7; 200_000]);
+        Then::Close
+    });
+    let (mut asked, mut out) = (Vec::new(), Vec::new());
+    let mut admit = |bytes| {
+        asked.push(bytes);
+        true
+    };
+    let error = client(local()).get(&server.url("/"), &mut admit, &mut out).unwrap_err();
+    assert!(error.transient && error.reason.ends_with("after 200000 of 30000000 bytes"), "{error}");
+    assert_eq!(asked, [64 << 10, 128 << 10, 256 << 10]);
+    let error = client(local()).get(&server.url("/"), &mut |bytes| bytes < 100_000, &mut out).unwrap_err();
+    assert!(error.transient && error.reason.ends_with("there is no memory for its bytes now"), "{error}");
+}
+
+#[test]
+fn a_body_below_the_minimum_rate_is_cut() {
+    let options = ClientOptions { window: Duration::from_millis(300), ..local() };
+    for head in ["HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", CHUNKED] {
+        let drip = drip(head);
+        assert_eq!(
+            soon(options.clone(), &drip.url("/")).reason,
+            format!("{}: sent less than 1024 bytes/s for 300ms", drip.address)
+        );
+        let silent = Server::start(move |_, stream| {
+            let _ = stream.write_all(head.as_bytes());
+            let _ = stream.read(&mut [0]);
+            Then::Close
+        });
+        assert!(soon(options.clone(), &silent.url("/")).reason.contains("sent less than 1024 bytes/s"));
     }
 }
 

@@ -132,6 +132,7 @@ fn a_turn_is_not_waited_for_for_ever() {
         let error = thread::scope(|scope| scope.spawn(|| get(&client, &server.url("/")).unwrap_err()).join().unwrap());
         let message = format!("{}: 1 requests are under way, and no turn came within 400ms", server.address);
         assert_eq!((error.reason, error.transient), (message, true));
+        true
     };
     client.get(&server.url("/"), waiting_for_room, &mut Vec::new()).unwrap();
 }
