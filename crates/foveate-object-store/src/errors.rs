@@ -47,7 +47,9 @@ impl Failure {
             (Generic { .. }, _) if innermost(error) == WHOLE => Self::NoParts,
             (InvalidPath { .. }, _) => Self::Final(FetchError::Refused(format!("{address}: {}", cause(error)))),
             (PermissionDenied { .. } | Unauthenticated { .. }, _) => {
-                refused("look at the credentials, their rights and the region")
+                let remedy = "look at the credentials, their rights and the region";
+                let why = cause(error);
+                Self::Final(FetchError::Denied(format!("{address}: the store refuses it ({why}); {remedy}")))
             }
             // An object that is not there is another error; this is of a listing.
             (_, Some(404)) => {

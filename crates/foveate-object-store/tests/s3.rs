@@ -246,7 +246,7 @@ fn a_size_beyond_the_limit_is_not_read() {
 fn a_store_that_refuses_will_refuse_again() {
     let reply = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n{HEADERS}\r\n");
     let error = strange_error(reply.leak());
-    assert!(matches!(error, FetchError::Refused(_)), "{error}");
+    assert!(matches!(error, FetchError::Denied(_)), "{error}");
     let message = error.to_string();
     assert!(message.starts_with("s3://photos/a: the store refuses it (") && message.contains("403"), "{message}");
     assert!(message.ends_with("; look at the credentials, their rights and the region"), "{message}");

@@ -247,9 +247,12 @@ pub enum FetchError {
     /// No object has this name.
     #[error("not found: {0}")]
     NotFound(String),
-    /// Reading is forbidden, by the options or by the store.
+    /// Reading is forbidden by the options, or the store has nothing of this kind.
     #[error("{0}")]
     Refused(String),
+    /// The store refuses the reader's credentials, or finds its clock wrong. Other credentials may read the item.
+    #[error("{0}")]
+    Denied(String),
     /// The store did not answer in time, or answered only in part.
     #[error("{0}")]
     Unreachable(String),
