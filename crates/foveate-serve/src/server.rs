@@ -27,6 +27,8 @@ use crate::routes;
 
 /// Threads for connections, which do little work themselves.
 const THREADS: usize = 2;
+/// Most bytes of a request's head. A connection's buffer may grow as large before its request is authenticated.
+const MAX_HEAD: usize = 64 << 10;
 /// The pause after a failed accept, for example when no file descriptors are left.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -191,6 +193,7 @@ impl Door {
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.head_timeout)
+            .max_buf_size(MAX_HEAD)
             .serve_connection(TokioIo::new(Box::pin(stream)), service_fn(serve))
     }
 }
