@@ -14,10 +14,10 @@ use foveate_pipeline::Queue;
 use foveate_source::AllowedObjects;
 
 use crate::erased::{AnyLane, AnyTask};
-use crate::hosts::Hosts;
 use crate::limits::Budget;
 use crate::metrics::Metrics;
 use crate::shared::{Item, NamedTask, Shared};
+use crate::shares::Shares;
 use crate::stages;
 use crate::watchdog::{ThreadWatch, Watchdog};
 use crate::{Batching, EngineError, LanedTask, Probe, Rejected, Request, lock};
@@ -56,9 +56,9 @@ impl Default for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects. Threads
-    /// download from one server at most as often at once as the client allows; further requests for it wait without a
-    /// thread.
+    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects. A site that
+    /// answers fast may have as many downloads at once as the client allows for a host, any other one a quarter of the
+    /// threads; further requests wait without a thread.
     #[must_use]
     pub fn client(self, client: Arc<Client>) -> Self {
         Self { client: Some(client), ..self }
@@ -131,12 +131,11 @@ impl EngineBuilder {
             coming: AtomicUsize::new(0),
         };
         let shared = Arc::new(Shared {
-            downloads: queue("download"),
+            downloads: Shares::new(self.downloaders, room / 4),
             files: queue("preprocess"),
             tasks: self.tasks.into_iter().map(task).collect(),
             downloaders: self.downloaders,
             workers: self.workers,
-            hosts: Hosts::new(self.client.as_ref().map_or(usize::MAX, |client| client.options().per_host)),
             requests: Budget::new(room as u64),
             bytes: Budget::new(self.max_bytes_in_flight),
             max_bytes: self.max_bytes,
@@ -238,6 +237,11 @@ impl Engine {
         self.shared.tasks.iter().map(|task| task.batching.max).max().unwrap_or(1)
     }
 
+    /// Requests for images of slow sites. They wait for these, and not for the engine.
+    pub(crate) fn stalled(&self) -> usize {
+        self.shared.downloads.stalled()
+    }
+
     /// The engine's metrics.
     pub(crate) fn counters(&self) -> &Arc<Metrics> {
         &self.shared.metrics
@@ -303,11 +307,11 @@ impl Probe for Engine {
     }
 
     fn metrics(&self) -> String {
-        let Shared { metrics, requests, bytes, hosts, .. } = &*self.shared;
+        let Shared { metrics, requests, bytes, downloads, .. } = &*self.shared;
+        metrics.waiting("download", downloads.waiting(), self.max_in_flight());
         for (name, queue) in self.shared.queues() {
             let stats = queue.stats();
-            let elsewhere = if name == "download" { hosts.waiting() } else { 0 };
-            metrics.queue(name, queue.len() + elsewhere, stats.capacity, stats.occupancy);
+            metrics.queue(name, queue.len(), stats.capacity, stats.occupancy);
         }
         metrics.in_flight(requests.taken(), bytes.taken());
         metrics.render()

@@ -1,6 +1,8 @@
 //! Budgets that bound memory: requests, and bytes of downloaded files.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::lock;
 
@@ -10,19 +12,29 @@ pub(crate) struct Budget(Arc<Inner>);
 
 struct Inner {
     limit: u64,
-    taken: Mutex<u64>,
+    state: Mutex<State>,
     freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    taken: u64,
+    /// Numbers of the shares that may grow.
+    growing: BTreeSet<u64>,
+    number: u64,
 }
 
 /// A share of a budget; dropping it gives it back.
 pub(crate) struct Share {
     budget: Budget,
     amount: u64,
+    /// Its number while it may grow.
+    growing: Option<u64>,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
-        Self(Arc::new(Inner { limit, taken: Mutex::new(0), freed: Condvar::new() }))
+        Self(Arc::new(Inner { limit, state: Mutex::default(), freed: Condvar::new() }))
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -30,50 +42,70 @@ impl Budget {
     }
 
     pub(crate) fn taken(&self) -> u64 {
-        *self.lock()
+        self.lock().taken
     }
 
     /// Takes `amount` if it is left.
     pub(crate) fn try_take(&self, amount: u64) -> Option<Share> {
-        let mut taken = self.lock();
-        self.fits(*taken, amount).then(|| self.share(&mut taken, amount))
+        let mut state = self.lock();
+        self.fits(&state, amount).then(|| {
+            state.taken = state.taken.saturating_add(amount);
+            Share { budget: self.clone(), amount, growing: None }
+        })
     }
 
-    /// Takes `amount`, and waits until it is left. An amount above the limit waits until nothing else is taken.
-    pub(crate) fn take(&self, amount: u64) -> Share {
-        let mut taken = self.lock();
-        while !self.fits(*taken, amount) {
-            taken = self.0.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.share(&mut taken, amount)
+    /// An empty share that may grow.
+    pub(crate) fn growing(&self) -> Share {
+        let mut state = self.lock();
+        state.number += 1;
+        let number = state.number;
+        state.growing.insert(number);
+        Share { budget: self.clone(), amount: 0, growing: Some(number) }
     }
 
-    fn fits(&self, taken: u64, amount: u64) -> bool {
-        taken == 0 || taken.saturating_add(amount) <= self.0.limit
+    fn fits(&self, state: &State, amount: u64) -> bool {
+        state.taken == 0 || state.taken.saturating_add(amount) <= self.0.limit
     }
 
-    fn share(&self, taken: &mut u64, amount: u64) -> Share {
-        *taken = taken.saturating_add(amount);
-        Share { budget: self.clone(), amount }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        lock(&self.0.taken)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0.state)
     }
 }
 
 impl Share {
-    /// Gives back all but `amount`.
-    pub(crate) fn shrink(&mut self, amount: u64) {
+    /// Grows to `amount`. Waits at most `patience` until it is left; returns false if it is not. The oldest share that
+    /// may grow does not wait: otherwise shares that have half of what they need would wait for each other.
+    pub(crate) fn grow(&mut self, amount: u64, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let more = amount.saturating_sub(self.amount);
+        let budget = self.budget.clone();
+        let mut state = budget.lock();
+        while !budget.fits(&state, more) && state.growing.first() != self.growing.as_ref() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = budget.0.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.taken = state.taken.saturating_add(more);
+        self.amount += more;
+        true
+    }
+
+    /// Gives back all but `amount`, and does not grow any more.
+    pub(crate) fn settle(&mut self, amount: u64) {
         let surplus = self.amount.saturating_sub(amount);
         self.give_back(surplus);
         self.amount -= surplus;
     }
 
-    fn give_back(&self, amount: u64) {
-        let mut taken = self.budget.lock();
-        *taken = taken.saturating_sub(amount);
-        drop(taken);
+    fn give_back(&mut self, amount: u64) {
+        let mut state = self.budget.lock();
+        state.taken = state.taken.saturating_sub(amount);
+        if let Some(number) = self.growing.take() {
+            state.growing.remove(&number);
+        }
+        drop(state);
         self.budget.0.freed.notify_all();
     }
 }
@@ -88,23 +120,35 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_budget_is_kept_and_an_amount_above_it_passes_alone() {
         let budget = Budget::new(10);
-        let mut six = budget.take(6);
+        let six = budget.try_take(6).unwrap();
         assert!(budget.try_take(5).is_none());
-        six.shrink(5);
-        let five = budget.try_take(5).unwrap();
-        assert_eq!(budget.taken(), 10);
-        std::thread::scope(|scope| {
-            let huge = scope.spawn(|| budget.take(1_000).amount);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            drop(six);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!huge.is_finished());
-            drop(five);
-            assert_eq!(huge.join().unwrap(), 1_000);
-        });
+        drop(six);
+        let huge = budget.try_take(1_000).unwrap();
+        assert!(budget.try_take(1).is_none() && huge.amount == 1_000);
+        drop(huge);
         assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn shares_grow_as_there_is_room_and_the_oldest_always() {
+        let budget = Budget::new(10);
+        let (mut old, mut young) = (budget.growing(), budget.growing());
+        assert!(old.grow(4, LONG) && young.grow(6, LONG));
+        assert!(!young.grow(12, Duration::from_millis(10)), "there is no room");
+        assert!(old.grow(8, LONG), "both would wait for ever");
+        assert_eq!(budget.taken(), 14);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| young.grow(12, LONG));
+            old.settle(3);
+            assert!(waits.join().unwrap(), "it is the oldest that grows");
+        });
+        assert_eq!(budget.taken(), 15);
+        drop((old, young));
+        assert_eq!((budget.taken(), budget.lock().growing.len()), (0, 0));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use foveate_queue::Depth;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -34,6 +35,9 @@ pub(crate) struct Metrics {
     pub(crate) extensions: Family<ResultLabel, Counter>,
     held: Gauge,
     limit: Gauge,
+    breakers: Family<CauseLabel, Gauge>,
+    messages: Family<MessagesLabel, Gauge>,
+    ages: Family<QueueLabel, FloatGauge>,
     pub(crate) rows: Counter,
 }
 
@@ -77,6 +81,17 @@ struct SettleLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MessagesLabel {
+    queue: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CauseLabel {
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ResultLabel {
     pub(crate) result: &'static str,
 }
@@ -114,6 +129,9 @@ impl Metrics {
             extensions: Family::default(),
             held: Gauge::default(),
             limit: Gauge::default(),
+            breakers: Family::default(),
+            messages: Family::default(),
+            ages: Family::default(),
             rows: Counter::default(),
         };
         metrics.register();
@@ -137,7 +155,7 @@ impl Metrics {
         r.register("received", "Messages received", self.received.clone());
         r.register(
             "settled",
-            "Messages acknowledged, released for a retry, dead-lettered, or lost",
+            "Messages acknowledged, released for a retry, given back, dead-lettered, or lost",
             self.settled.clone(),
         );
         r.register("callbacks", "Callbacks posted, by result", self.callbacks.clone());
@@ -148,6 +166,12 @@ impl Metrics {
             "In-flight limit: the most messages that this worker holds at its present rate",
             self.limit.clone(),
         );
+        let about = "Open circuit breakers, by the kind of their cause";
+        r.register("open_circuit_breakers", about, self.breakers.clone());
+        let about = "Messages at the broker, by state: waiting, leased, or dead letters";
+        r.register("broker_messages", about, self.messages.clone());
+        let about = "Time that the last message received for the first time had waited; 0 if the queue is empty";
+        r.register_with_unit("broker_wait", about, Unit::Seconds, self.ages.clone());
         r.register("sink_rows", "Vectors stored by the sink", self.rows.clone());
     }
 
@@ -169,6 +193,13 @@ impl Metrics {
         self.batch.get_or_create(&TaskLabel { task: task.to_owned() }).observe((ok + failed) as f64);
     }
 
+    /// Sets the depth of a queue whose occupancy is not measured.
+    pub(crate) fn waiting(&self, name: &str, depth: usize, capacity: usize) {
+        let label = QueueLabel { queue: name.to_owned() };
+        self.depth.get_or_create(&label).set(depth as i64);
+        self.capacity.get_or_create(&label).set(capacity as i64);
+    }
+
     pub(crate) fn queue(&self, name: String, depth: usize, capacity: usize, occupancy: f64) {
         let label = QueueLabel { queue: name };
         self.depth.get_or_create(&label).set(depth as i64);
@@ -186,7 +217,26 @@ impl Metrics {
         self.limit.set(limit as i64);
     }
 
-    /// Counts a settled message: `how` is `acknowledged`, `released`, `dead` or `lost`; `stage` is where.
+    /// Sets the number of messages of a queue.
+    pub(crate) fn backlog(&self, queue: &str, Depth { waiting, leased, dead }: Depth) {
+        for (state, messages) in [("waiting", waiting), ("leased", leased), ("dead", dead)] {
+            let label = MessagesLabel { queue: queue.to_owned(), state };
+            self.messages.get_or_create(&label).set(messages as i64);
+        }
+    }
+
+    /// Sets how long the first messages of a queue wait.
+    pub(crate) fn wait(&self, queue: &str, wait: Duration) {
+        self.ages.get_or_create(&QueueLabel { queue: queue.to_owned() }).set(wait.as_secs_f64());
+    }
+
+    /// Sets the number of open circuit breakers whose causes are of this kind.
+    pub(crate) fn open_breakers(&self, cause: &'static str, open: usize) {
+        self.breakers.get_or_create(&CauseLabel { cause }).set(open as i64);
+    }
+
+    /// Counts a settled message: `how` is `acknowledged`, `released`, `refused`, `held`, `dead` or `lost`; `stage` is
+    /// where.
     pub(crate) fn settled(&self, queue: &str, how: &'static str, stage: Stage) {
         self.settled.get_or_create(&SettleLabel { queue: queue.to_owned(), how, stage: stage.name() }).inc();
     }

@@ -109,12 +109,15 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// The worker's own setting that caused the failure, if one did.
     pub setting: Option<Setting>,
+    /// Whether the stage was not tried: its circuit breaker is open, or there is no room for it. Such a failure is
+    /// transient, and says nothing about the image.
+    pub untried: bool,
 }
 
 impl Failure {
     /// A failure that every retry would repeat.
     pub fn permanent(stage: Stage, reason: impl Into<String>) -> Self {
-        Self { stage, reason: reason.into(), transient: false, retry_after: None, setting: None }
+        Self { stage, reason: reason.into(), transient: false, retry_after: None, setting: None, untried: false }
     }
 
     /// A failure that the worker's own setting causes.
@@ -125,6 +128,11 @@ impl Failure {
     /// A failure that a retry may not meet.
     pub fn transient(stage: Stage, reason: impl Into<String>) -> Self {
         Self { transient: true, ..Self::permanent(stage, reason) }
+    }
+
+    /// A stage that was not tried.
+    pub fn untried(stage: Stage, reason: impl Into<String>) -> Self {
+        Self { untried: true, ..Self::transient(stage, reason) }
     }
 }
 

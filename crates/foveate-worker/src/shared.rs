@@ -10,18 +10,16 @@ use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
 
 use crate::erased::{AnyTask, Prepared};
-use crate::hosts::Hosts;
 use crate::limits::{Budget, Share};
 use crate::metrics::Metrics;
+use crate::shares::Shares;
 use crate::watchdog::Watchdog;
 use crate::{Batching, Done, Failure, File, Image, Output, lock};
 
 /// The state that the engine's threads share.
 pub(crate) struct Shared {
     /// Requests that wait for a download.
-    pub(crate) downloads: Queue<Item>,
-    /// Requests that wait for a download because their servers are at their limits.
-    pub(crate) hosts: Hosts<Item>,
+    pub(crate) downloads: Shares<Item>,
     /// Requests that wait for preprocessing.
     pub(crate) files: Queue<Item>,
     pub(crate) tasks: Vec<NamedTask>,
@@ -82,25 +80,42 @@ impl From<Image> for Form {
 }
 
 impl Item {
-    /// The server to download from, unless the image is already downloaded.
-    pub(crate) fn server(&self) -> Option<String> {
+    /// The site or the bucket to download from; empty if there is none.
+    fn site(&self) -> String {
         match &self.form {
-            Some(Form::At(ImageRef::Url(url))) => foveate_net::server(url),
-            _ => None,
+            Some(Form::At(ImageRef::Url(url))) => foveate_net::site(url).unwrap_or_default(),
+            Some(Form::At(ImageRef::Object(address))) => bucket(address).to_owned(),
+            _ => String::new(),
         }
     }
+}
+
+/// The bucket of an object's address.
+pub(crate) fn bucket(address: &str) -> &str {
+    let key = address.find("://").and_then(|scheme| address[scheme + 3..].find('/').map(|slash| scheme + 3 + slash));
+    &address[..key.unwrap_or(address.len())]
 }
 
 impl Shared {
     /// Queues an item for its next stage.
     pub(crate) fn pass_on(&self, item: Item) {
-        let next = match item.form {
-            Some(Form::At(_)) if self.downloaders > 0 => &self.downloads,
+        let next = match &item.form {
+            Some(Form::At(image)) if self.downloaders > 0 => {
+                let most = if matches!(image, ImageRef::Url(_)) { self.per_host() } else { self.downloaders };
+                // Refused only when the engine stops, as below.
+                let _ = self.downloads.push(&item.site(), most, item);
+                return;
+            }
             Some(Form::At(_) | Form::File(_)) if self.workers > 0 => &self.files,
             _ => &self.tasks[item.task].ready,
         };
         // Refused only when the engine stops: dropping the item then reports the failure.
         let _ = next.push(item, 0);
+    }
+
+    /// Most downloads from one host at once.
+    fn per_host(&self) -> usize {
+        self.client.as_ref().map_or(usize::MAX, |client| client.options().per_host)
     }
 
     /// Fails an item that is not in a batch yet.
@@ -127,16 +142,14 @@ impl Shared {
     }
 
     pub(crate) fn abort(&self) {
-        self.downloads.abort();
+        drop(self.downloads.close());
         self.files.abort();
         self.tasks.iter().for_each(|task| task.ready.abort());
-        // Dropped outside of the lock, because each item reports its outcome.
-        drop(self.hosts.clear());
     }
 
     pub(crate) fn queues(&self) -> impl Iterator<Item = (String, &Queue<Item>)> {
-        let first = [("download".to_owned(), &self.downloads), ("preprocess".to_owned(), &self.files)];
-        first.into_iter().chain(self.tasks.iter().map(|task| (format!("process {}", task.name), &task.ready)))
+        let tasks = self.tasks.iter().map(|task| (format!("process {}", task.name), &task.ready));
+        std::iter::once(("preprocess".to_owned(), &self.files)).chain(tasks)
     }
 
     pub(crate) fn moves(&self) -> Result<(), String> {

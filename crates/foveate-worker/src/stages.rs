@@ -4,18 +4,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foveate_core::error_chain;
 use foveate_decode::sniff;
 use foveate_pipeline::Popped;
 use foveate_queue::ImageRef;
-use foveate_source::{AllowedObjects, Fetch, Item as Object};
+use foveate_source::{AllowedObjects, Fetch, FetchError, Item as Object};
 
 use crate::erased::AnyLane;
 use crate::shared::{Form, Item, NamedTask, Shared};
+use crate::shares::Next;
 use crate::watchdog::ThreadWatch;
 use crate::{EngineError, Failure, File, Received, Setting, Stage, TaskError};
+
+/// Longest wait for memory of a download. The message then waits in its queue.
+const MEMORY_WAIT: Duration = Duration::from_secs(10);
 
 /// One thread of the engine, with its own state.
 pub(crate) struct Stages {
@@ -59,18 +63,18 @@ impl Stages {
 
     fn downloads(mut self) {
         let shared = Arc::clone(&self.shared);
-        while let Some(item) = shared.downloads.pop() {
-            let server = item.server();
-            let mut next = match &server {
-                Some(server) => shared.hosts.enter(server, item),
-                None => Some(item),
-            };
-            // One thread works through a server's waiting items to the end.
-            while let Some(item) = next {
-                if let Some(item) = self.step(item, Self::downloaded) {
-                    shared.pass_on(item);
+        while let Some(next) = shared.downloads.pop() {
+            match next {
+                Next::Item(item, turn) => {
+                    let downloaded = self.step(item, Self::downloaded);
+                    drop(turn);
+                    downloaded.into_iter().for_each(|item| shared.pass_on(item));
                 }
-                next = server.as_deref().and_then(|server| shared.hosts.leave(server));
+                Next::Excess(items) => {
+                    let slow =
+                        Failure::untried(Stage::Download, "its server is slow, and enough downloads wait for it");
+                    items.into_iter().for_each(|item| shared.fail(item, slow.clone()));
+                }
             }
         }
     }
@@ -155,39 +159,18 @@ impl Stages {
     }
 
     fn download(&mut self, reference: &ImageRef) -> Result<File, Failure> {
+        let Self { shared, watch, objects } = self;
         let mut bytes = Vec::new();
-        let mut share = None;
-        let busy = self.watch.busy();
+        let mut share = shared.bytes.growing();
+        let busy = watch.busy();
+        let mut grow = |bytes| watch.pause(|| share.grow(bytes, MEMORY_WAIT));
         match reference {
-            ImageRef::Url(url) => {
-                let mut admit = |most| share = Some(self.watch.pause(|| self.shared.bytes.take(most)));
-                let client = self.shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
-                client.get(url, &mut admit, &mut bytes).map_err(|error| Failure {
-                    stage: Stage::Download,
-                    reason: error.reason,
-                    transient: error.transient,
-                    retry_after: error.retry_after,
-                    setting: error.rule.map(|_| Setting::ImageHost),
-                })?;
-            }
-            ImageRef::Object(key) => {
-                share = Some(self.watch.pause(|| self.shared.bytes.take(self.shared.max_bytes)));
-                let objects = self.objects.as_mut().ok_or_else(|| no(Setting::Objects, "objects"))?;
-                let object = Object { id: key.clone(), locator: key.clone().into_bytes(), ..Object::default() };
-                objects.fetch(&object, &mut bytes).map_err(|error| Failure {
-                    stage: Stage::Download,
-                    transient: error.is_transient(),
-                    reason: error_chain(&error),
-                    retry_after: None,
-                    setting: None,
-                })?;
-            }
+            ImageRef::Url(url) => get(shared, url, &mut grow, &mut bytes)?,
+            ImageRef::Object(key) => fetch(shared, objects.as_deref_mut(), key, &mut grow, &mut bytes)?,
         }
         drop(busy);
-        if let Some(share) = &mut share {
-            share.shrink(bytes.len() as u64);
-        }
-        Ok(File::new(bytes, share))
+        share.settle(bytes.len() as u64);
+        Ok(File::new(bytes, Some(share)))
     }
 
     /// Prepares the image. Downloads it first if no other thread does.
@@ -214,13 +197,51 @@ impl Stages {
     }
 }
 
+/// Downloads a URL. `grow` asks for memory.
+fn get(shared: &Shared, url: &str, grow: &mut dyn FnMut(u64) -> bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+    let client = shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
+    let mut has_room = true;
+    let mut admit = |bytes| {
+        has_room = grow(bytes);
+        has_room
+    };
+    let got = client.get(url, &mut admit, out);
+    got.map_err(|error| Failure {
+        untried: !has_room,
+        transient: error.transient,
+        retry_after: error.retry_after,
+        setting: error.rule.map(|_| Setting::ImageHost),
+        ..Failure::permanent(Stage::Download, error.reason)
+    })
+}
+
+/// Reads an object.
+fn fetch(
+    shared: &Shared,
+    objects: Option<&mut (dyn Fetch + 'static)>,
+    key: &str,
+    grow: &mut dyn FnMut(u64) -> bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let objects = objects.ok_or_else(|| no(Setting::Objects, "objects"))?;
+    if !grow(shared.max_bytes) {
+        return Err(Failure::untried(Stage::Download, "there is no memory for an object now"));
+    }
+    let object = Object { id: key.to_owned(), locator: key.as_bytes().to_vec(), ..Object::default() };
+    objects.fetch(&object, out).map_err(|error| Failure {
+        // Refused credentials are this worker's, and may be others in a minute.
+        transient: error.is_transient() || matches!(error, FetchError::Denied(_)),
+        ..Failure::permanent(Stage::Download, error_chain(&error))
+    })
+}
+
 fn no(setting: Setting, what: &str) -> Failure {
     Failure::of_setting(setting, Stage::Download, format!("this worker reads no {what}"))
 }
 
 fn failure(error: TaskError, stage: Stage) -> Failure {
     let TaskError { stage: within, reason, transient } = error;
-    Failure { stage: within.map_or(stage, Stage::Within), reason, transient, retry_after: None, setting: None }
+    Failure { transient, ..Failure::permanent(within.map_or(stage, Stage::Within), reason) }
 }
 
 /// A batch that is being filled.

@@ -290,7 +290,7 @@ fn a_server_that_does_not_answer_leaves_threads_for_the_others() {
     }
     assert!(waiting.iter().all(|told| told.try_recv().is_err()) && engine.in_flight() == 20);
     assert!(
-        engine.metrics().lines().any(|line| line == "foveate_queue_depth{queue=\"download\"} 18"),
+        engine.metrics().lines().any(|line| line == "foveate_queue_depth{queue=\"download\"} 19"),
         "{}",
         engine.metrics()
     );

@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foveate_net::webhook::Secrets;
-use foveate_net::{Client, ClientOptions};
-use foveate_photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_queue::{
     Buried, Callback, DeadLetter, Delivery, Depth, Fate, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError,
     Receipt, Sent,
@@ -19,130 +19,9 @@ use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
 use foveate_sink_npy::NpyFormat;
 use foveate_worker::{
-    Backoff, Batching, Callbacks, Embedding, Engine, InFlightLimit, Output, Picture, Probe, Segments, Setting, Task,
-    TaskError, Traces, Worker, WorkerOptions, callback_id,
+    Batching, Engine, InFlightLimit, Probe, Segments, Setting, Traces, Worker, WorkerOptions, callback_id,
 };
-
-const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
-
-/// Embeds a file as its length; slow on request, and fails on request.
-#[derive(Clone, Default)]
-struct Length {
-    time: Duration,
-    broken: Arc<AtomicBool>,
-    done: Arc<AtomicUsize>,
-    largest_batch: Arc<AtomicUsize>,
-}
-
-impl Task for Length {
-    type Prepared = (u32, u64);
-
-    fn preprocess(&self, picture: &Picture<'_>) -> Result<(u32, u64), TaskError> {
-        let bytes = picture.bytes;
-        // Failures as a decoder reports them: a truncated image, or too many pixels.
-        let is_jpeg = bytes.starts_with(&[0xff, 0xd8]);
-        if bytes.starts_with(b"\x89PNG") || (is_jpeg && bytes.len() < 1_000) {
-            return Err(TaskError::image("too many pixels").at("decode"));
-        }
-        Ok((bytes.len() as u32, 7))
-    }
-
-    fn process(&self, batch: &[(u32, u64)]) -> Result<Vec<Output>, TaskError> {
-        std::thread::sleep(self.time);
-        if self.broken.load(SeqCst) {
-            return Err(TaskError::machine("the device is gone"));
-        }
-        self.done.fetch_add(batch.len(), SeqCst);
-        self.largest_batch.fetch_max(batch.len(), SeqCst);
-        let output = |&(length, xxh3): &(u32, u64)| {
-            Output::Vector(Embedding { vector: vec![length as f32, 1.0], width: 3, height: 2, xxh3 })
-        };
-        Ok(batch.iter().map(output).collect())
-    }
-}
-
-struct Setup {
-    queue: Arc<MemoryQueue>,
-    server: PhotoServer,
-    task: Length,
-}
-
-impl Setup {
-    fn new(lease: Duration, max_receive: u32) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/photos");
-        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.retain(|path| path.extension().is_some_and(|extension| extension == "jpg"));
-        files.sort();
-        let photos = files.iter().map(|path| std::fs::read(path).unwrap().into()).collect();
-        let server = PhotoServer::start(photos, PhotoServerOptions::default()).unwrap();
-        Self { queue: Arc::new(MemoryQueue::new("jobs", lease, max_receive)), server, task: Length::default() }
-    }
-
-    fn client(&self) -> Arc<Client> {
-        // Any port: some tests use one without a listener.
-        let host = self.server.address().ip().to_string();
-        let timeout = Duration::from_secs(2);
-        Arc::new(Client::new(ClientOptions { allow_private: vec![host], timeout, ..ClientOptions::default() }).unwrap())
-    }
-
-    fn engine(&self) -> Engine {
-        let batching = Batching { max: 4, delay: Duration::from_millis(5), lanes: 1 };
-        let engine = Engine::builder().client(self.client()).downloaders(8).workers(2);
-        engine.task("embed", self.task.clone(), batching).build().unwrap()
-    }
-
-    fn options(&self) -> WorkerOptions {
-        let secrets = Some(Arc::new(Secrets::parse(SECRET).unwrap()));
-        let callbacks = Callbacks { secrets, ..Callbacks::new(Some(self.client())) };
-        let brief = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(100) };
-        let queue: Arc<dyn JobQueue> = self.queue.clone();
-        let options = WorkerOptions::new(vec![queue], callbacks);
-        WorkerOptions { backoff: brief, callback_backoff: brief, refused: brief, ..options }
-    }
-
-    fn send(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) {
-        for path in paths {
-            let mut job = Job::new(ImageRef::Url(self.server.url(path.as_ref())));
-            job.callback = Some(Callback { url: self.server.url("/callback") });
-            job.metadata = Some(r#"{"n": 1.50}"#.to_owned());
-            self.send_body(path.as_ref(), job.to_json().unwrap());
-        }
-    }
-
-    fn send_body(&self, id: &str, body: Vec<u8>) {
-        self.queue.send(&[Message { id: id.to_owned(), body }])[0].as_ref().unwrap();
-    }
-
-    /// Waits until every message is settled.
-    fn wait(&self) {
-        wait_until(Duration::from_secs(30), || {
-            let depth = self.queue.depth().unwrap();
-            depth.waiting + depth.leased == 0
-        });
-    }
-
-    fn called(&self) -> Vec<String> {
-        self.server.callbacks().received().into_iter().map(|(id, _)| id).collect()
-    }
-
-    /// Stage and reason of each dead letter, by id.
-    fn dead(&self) -> BTreeMap<String, (String, String)> {
-        let letters = self.queue.dead_letters();
-        letters.into_iter().map(|(delivery, why)| (delivery.id, (why.stage, why.reason))).collect()
-    }
-}
-
-fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + patience;
-    while !is_so() {
-        assert!(Instant::now() < until, "it took too long");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn numbered(kind: &str, count: usize) -> impl Iterator<Item = String> {
-    (0..count).map(move |n| format!("/{kind}/{n}"))
-}
+use support::{SECRET, Setup, numbered, wait_until};
 
 #[test]
 fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
@@ -186,6 +65,26 @@ fn every_message_is_called_back_or_dead_lettered_with_stage_and_reason() {
     }
     assert_eq!((worker.live(), worker.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
+}
+
+/// An autoscaler needs to know what waits at the broker.
+#[test]
+fn metrics_tell_how_many_messages_wait_and_how_long() {
+    let mut setup = Setup::new(Duration::from_secs(20), 3);
+    setup.task.time = Duration::from_secs(2);
+    setup.send(numbered("photo", 10));
+    std::thread::sleep(Duration::from_millis(20));
+    let options = WorkerOptions { in_flight_limit: InFlightLimit::Fixed(1), ..setup.options() };
+    let worker = Worker::start(setup.engine(), options).unwrap();
+    let value = |name: &str| {
+        let text = worker.metrics();
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
+    };
+    wait_until(Duration::from_secs(10), || value("foveate_broker_wait_seconds{queue=\"jobs\"}") >= Some(0.02));
+    let count = |state: &str| value(&format!("foveate_broker_messages{{queue=\"jobs\",state=\"{state}\"}}"));
+    wait_until(Duration::from_secs(10), || count("dead") == Some(0.0));
+    assert_eq!(count("waiting").unwrap() + count("leased").unwrap(), 10.0);
+    worker.stop(Duration::ZERO);
 }
 
 /// A message that a worker's settings refuse keeps its tries for workers that can finish it.
@@ -640,8 +539,8 @@ impl JobQueue for Forgetful {
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         self.queue.release(receipts, delay)
     }
-    fn renew(&self, delivery: &Delivery) -> Result<(), QueueError> {
-        self.queue.renew(delivery)
+    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.queue.renew(delivery, delay)
     }
     fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.queue.dead_letter(delivery, why)

@@ -1,6 +1,7 @@
 //! Callbacks: posts results to the addresses that jobs name.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foveate_net::webhook::{self, Secrets, message_id};
@@ -14,8 +15,9 @@ use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::metrics::ResultLabel;
+use crate::shares::{Next, Shares};
 use crate::watchdog::ThreadWatch;
-use crate::{Encoding, Failure, Output, Setting, Stage, Traces};
+use crate::{Encoding, Failure, Output, Setting, Stage, Traces, lock};
 
 /// How results are posted.
 #[derive(Clone)]
@@ -51,7 +53,51 @@ pub(super) struct Caller {
     pub(super) backoff: Backoff,
     pub(super) traces: Traces,
     pub(super) settler: Arc<Settler>,
+    /// Results to be posted.
+    pub(super) calls: Shares<Call>,
+    /// Results that wait for a retry.
     pub(super) due: DelayQueue<Call>,
+    pub(super) delayed: Delayed,
+}
+
+/// Counts the results that wait for a retry, by receiver.
+pub(super) struct Delayed {
+    /// Most results of one receiver.
+    room: usize,
+    counts: Mutex<HashMap<String, usize>>,
+}
+
+impl Delayed {
+    pub(super) fn new(room: usize) -> Self {
+        Self { room, counts: Mutex::default() }
+    }
+
+    /// Counts a result, unless its receiver has its share.
+    fn add(&self, site: &str) -> bool {
+        let mut counts = lock(&self.counts);
+        let count = counts.entry(site.to_owned()).or_default();
+        let fits = *count < self.room;
+        *count += usize::from(fits);
+        fits
+    }
+
+    fn remove(&self, site: &str) {
+        let mut counts = lock(&self.counts);
+        if let Some(count) = counts.get_mut(site) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(site);
+            }
+        }
+    }
+
+    fn all(&self) -> usize {
+        lock(&self.counts).values().sum()
+    }
+
+    fn is_full(&self, site: &str) -> bool {
+        lock(&self.counts).get(site).is_some_and(|count| *count >= self.room)
+    }
 }
 
 /// A result or a failure to be posted.
@@ -105,22 +151,61 @@ impl Caller {
     fn begin(&self, call: Call) {
         match self.callbacks.threads {
             0 => self.post(call),
-            // Refused once the worker has ended: the message has already been given back.
-            _ => drop(self.due.push(Instant::now(), call)),
+            _ => self.queue(call),
         }
+    }
+
+    fn queue(&self, call: Call) {
+        // Refused once the worker has ended: the message has already been given back.
+        drop(self.calls.push(&call.site(), usize::MAX, call));
+    }
+
+    /// Whether there is room for one more result of a message's receiver.
+    ///
+    /// # Errors
+    /// A failure that costs the message nothing.
+    pub(super) fn check_room(&self, ticket: &Ticket) -> Result<(), Failure> {
+        let site = site(ticket);
+        match self.calls.is_full(&site) || self.delayed.is_full(&site) {
+            true => Err(no_room()),
+            false => Ok(()),
+        }
+    }
+
+    /// Results that wait for slow or failing receivers.
+    pub(super) fn stalled(&self) -> usize {
+        self.calls.stalled() + self.delayed.all()
     }
 
     /// Posts results until [`Caller::close`] is called.
     pub(super) fn run(&self, watch: &ThreadWatch) {
-        while let Some(calls) = self.due.pop(1) {
+        while let Some(next) = self.calls.pop() {
             let _busy = watch.busy();
-            calls.into_iter().for_each(|call| self.post(call));
+            match next {
+                Next::Item(call, turn) => {
+                    self.post(call);
+                    drop(turn);
+                }
+                // Another worker may reach the receiver; otherwise the result is computed again.
+                Next::Excess(calls) => calls.into_iter().for_each(|call| self.settler.fail(*call.ticket, no_room())),
+            }
+        }
+    }
+
+    /// Queues results whose retry is due until [`Caller::close`] is called.
+    pub(super) fn run_retries(&self) {
+        while let Some(calls) = self.due.pop(1) {
+            for call in calls {
+                self.delayed.remove(&call.site());
+                self.queue(call);
+            }
         }
     }
 
     /// Ends [`Caller::run`]. The remaining messages have already been given back.
     pub(super) fn close(&self) {
         drop(self.due.close());
+        drop(self.calls.close());
     }
 
     fn post(&self, call: Call) {
@@ -129,32 +214,48 @@ impl Caller {
         if !call.ticket.hold.is_held() {
             return;
         }
+        if let Err(wait) = self.admit(&call.ticket) {
+            let reason = "the circuit breaker of its receiver is open";
+            return self.retry(call, wait, Failure::transient(Stage::Callback, reason));
+        }
         let span = tracing::info_span!(parent: &call.ticket.span, "callback");
         let posted = span.in_scope(|| self.send(client, url, &call, (self.traces.traceparent)(&span)));
         let result = if posted.is_ok() { "ok" } else { "failed" };
         self.state.metrics.callbacks.get_or_create(&ResultLabel { result }).inc();
-        match posted {
-            Ok(()) => match call.failure {
-                None => self.settler.acknowledge(*call.ticket),
-                Some(failure) => self.settler.fail(*call.ticket, failure),
-            },
-            Err(error) => span.in_scope(|| self.failed(call, error)),
+        let failed = posted.map_err(failure).err();
+        self.state.health.record_callback(&call.ticket, failed.as_ref());
+        match (failed, call.failure.clone()) {
+            (None, None) => self.settler.acknowledge(*call.ticket),
+            (None, Some(failure)) => self.settler.fail(*call.ticket, failure),
+            (Some(failed), _) => span.in_scope(|| self.failed(call, failed)),
         }
     }
 
+    fn admit(&self, ticket: &Ticket) -> Result<(), Duration> {
+        ticket.receiver().map_or(Ok(()), |receiver| self.state.health.admit(&receiver))
+    }
+
     /// Retries the callback, or gives it up.
-    fn failed(&self, mut call: Call, error: NetError) {
+    fn failed(&self, mut call: Call, failed: Failure) {
         call.tries += 1;
-        let wait = self.backoff.after(call.tries, error.retry_after);
-        if error.transient && call.first.elapsed() + wait < self.callbacks.patience {
-            tracing::warn!(reason = error.reason, tries = call.tries, "the callback failed; it is retried");
+        let wait = self.backoff.after(call.tries, failed.retry_after);
+        self.retry(call, wait, failed);
+    }
+
+    /// Waits before another try, if there is time and room for one.
+    fn retry(&self, mut call: Call, wait: Duration, failed: Failure) {
+        let wait = wait.min(self.backoff.max);
+        let has_time = call.first.elapsed() + wait < self.callbacks.patience;
+        let site = call.site();
+        if failed.transient && has_time && self.delayed.add(&site) {
+            tracing::debug!(reason = failed.reason, tries = call.tries, "the callback failed; it is retried");
             match self.due.push(Instant::now() + wait, call) {
                 Ok(()) => return,
                 // The worker has ended.
                 Err(closed) => call = closed,
             }
         }
-        let failure = self.unposted(&call, failure(error));
+        let failure = self.unposted(&call, failed);
         self.settler.fail(*call.ticket, failure);
     }
 
@@ -188,7 +289,16 @@ fn failure(NetError { reason, transient, retry_after, rule, .. }: NetError) -> F
         Rule::OnlyHosts | Rule::Ports => Setting::CallbackHost,
         Rule::AllowPrivate => Setting::CallbackPrivate,
     });
-    Failure { stage: Stage::Callback, reason, transient, retry_after, setting }
+    Failure { transient, retry_after, setting, ..Failure::permanent(Stage::Callback, reason) }
+}
+
+fn no_room() -> Failure {
+    Failure::untried(Stage::Callback, "its receiver is slow or fails, and enough results wait for it")
+}
+
+/// The site that takes a message's result.
+fn site(ticket: &Ticket) -> String {
+    ticket.callback.as_deref().and_then(foveate_net::site).unwrap_or_default()
 }
 
 /// Returns the `webhook-id` of the result of `task` for the job with this idempotency key.
@@ -198,6 +308,10 @@ pub fn callback_id(task: &str, key: &str) -> String {
 }
 
 impl Call {
+    fn site(&self) -> String {
+        site(&self.ticket)
+    }
+
     /// The idempotency key. Two tasks may process one image under one id, so the task is a part of it. A job that
     /// failed may be put back and succeed, so each failure has its own.
     fn id(&self) -> String {

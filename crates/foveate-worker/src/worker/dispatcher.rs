@@ -23,6 +23,11 @@ impl Dispatcher {
         self.engine.in_flight() < self.engine.max_in_flight()
     }
 
+    /// Messages that wait for slow sites.
+    pub(super) fn stalled(&self) -> usize {
+        self.engine.stalled()
+    }
+
     /// Submits a message; waits while the engine is full.
     pub(super) fn submit(&self, ticket: Ticket, image: Image) {
         let mut request = self.request(ticket, image);
@@ -47,7 +52,7 @@ impl Dispatcher {
         let (id, task, metadata) = (ticket.id.clone(), ticket.task.clone(), ticket.metadata.clone());
         let (hold, span, ticket) = (ticket.hold.clone(), ticket.span.clone(), Box::new(ticket));
         let outcomes = Arc::clone(&self.outcomes);
-        let done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.is_held());
+        let done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.begin());
         Request { id, task, image, metadata, done, span }
     }
 }

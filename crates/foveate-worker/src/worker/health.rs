@@ -7,14 +7,16 @@ use foveate_core::error_chain;
 use foveate_queue::{JobQueue, QueueError};
 use foveate_sink::SinkError;
 
-use super::circuit_breaker::CircuitBreaker;
+use super::circuit_breaker::{Cause, CircuitBreakers};
 use super::refusals::Refusals;
-use crate::{Outcome, Setting, lock};
+use super::ticket::Ticket;
+use crate::metrics::Metrics;
+use crate::{Failure, Outcome, Setting, Stage, lock};
 
 pub(super) struct Health {
     /// What the worker's own settings refuse.
     pub(super) refusals: Refusals,
-    breaker: Mutex<CircuitBreaker>,
+    breakers: Mutex<CircuitBreakers>,
     /// The fault of each queue's broker.
     brokers: Mutex<Vec<Option<String>>>,
     sink: Mutex<Option<String>>,
@@ -25,20 +27,73 @@ impl Health {
     pub(super) fn new(queues: usize, batch: usize, remedy: fn(Setting) -> Option<&'static str>) -> Self {
         Self {
             refusals: Refusals::new(remedy),
-            breaker: Mutex::new(CircuitBreaker::new(batch)),
+            breakers: Mutex::new(CircuitBreakers::new(batch)),
             brokers: Mutex::new(vec![None; queues]),
             sink: Mutex::default(),
         }
     }
 
-    /// Records the outcome of an image, and the `server` that it came from, if any.
-    pub(super) fn record(&self, server: Option<&str>, outcome: &Outcome) {
-        lock(&self.breaker).record(server, outcome);
+    /// Records what the outcome of a message's image says about its source and about the device.
+    pub(super) fn record(&self, ticket: &Ticket, outcome: &Outcome) {
+        let (mut breakers, key) = (lock(&self.breakers), &ticket.id);
+        let source = ticket.source.iter();
+        match outcome {
+            Ok(_) => {
+                source.for_each(|source| breakers.succeeded(source));
+                breakers.succeeded(&Cause::Device);
+            }
+            Err(failure) if failure.untried || matches!(failure.stage, Stage::Cancelled | Stage::Shutdown) => {}
+            Err(failure) if failure.stage == Stage::Download => {
+                source.filter(|_| failure.transient).for_each(|source| breakers.failed(source, key, failure));
+            }
+            Err(failure) => {
+                // The image was downloaded, whatever became of it.
+                source.for_each(|source| breakers.succeeded(source));
+                if failure.transient {
+                    breakers.failed(&Cause::Device, key, failure);
+                }
+            }
+        }
+    }
+
+    /// Records whether a message's callback was answered.
+    pub(super) fn record_callback(&self, ticket: &Ticket, failure: Option<&Failure>) {
+        let Some(receiver) = ticket.receiver() else { return };
+        let mut breakers = lock(&self.breakers);
+        match failure.filter(|failure| failure.transient) {
+            Some(failure) => breakers.failed(&receiver, &ticket.id, failure),
+            None => breakers.succeeded(&receiver),
+        }
+    }
+
+    /// Whether a cause may be used now; otherwise, how long to wait.
+    pub(super) fn admit(&self, cause: &Cause) -> Result<(), Duration> {
+        lock(&self.breakers).admit(cause)
+    }
+
+    /// Whether a message failed for a cause of the operator's that fails for many messages.
+    pub(super) fn is_outage(&self, ticket: &Ticket, failure: &Failure) -> bool {
+        let breakers = lock(&self.breakers);
+        let is_open = |cause: &Cause| cause.is_operators() && breakers.is_open(cause);
+        match suspect(failure) {
+            Suspect::Source if matches!(ticket.source, Some(Cause::Host(_))) => breakers.is_open(&Cause::Network),
+            Suspect::Source => ticket.source.as_ref().is_some_and(is_open),
+            Suspect::Receiver => ticket.receiver().as_ref().is_some_and(is_open),
+            Suspect::Device => breakers.is_open(&Cause::Device),
+        }
+    }
+
+    /// Updates the metrics.
+    pub(super) fn measure(&self, metrics: &Metrics) {
+        let breakers = lock(&self.breakers);
+        Cause::KINDS.iter().for_each(|kind| metrics.open_breakers(kind, breakers.count_open(kind)));
+        metrics.open_breakers("broker", lock(&self.brokers).iter().flatten().count());
+        metrics.open_breakers("sink", usize::from(lock(&self.sink).is_some()));
     }
 
     /// The pause before the next probe, or `None` while messages may be received at any rate.
     pub(super) fn probe_interval(&self) -> Option<Duration> {
-        self.refusals.probe_interval().or_else(|| lock(&self.breaker).probe_interval())
+        self.refusals.probe_interval().or_else(|| lock(&self.breakers).probe_interval())
     }
 
     /// Records whether the broker of `queue`, which has this `index`, answers.
@@ -63,14 +118,29 @@ impl Health {
 
     /// Says why the worker should be restarted.
     pub(super) fn live(&self) -> Result<(), String> {
-        lock(&self.breaker).check_processing()
+        lock(&self.breakers).check_device()
     }
 
     /// Says why the worker cannot work now.
     pub(super) fn ready(&self) -> Result<(), String> {
-        lock(&self.breaker).check()?;
+        lock(&self.breakers).check()?;
         self.refusals.check()?;
         let broker = lock(&self.brokers).iter().flatten().next().cloned();
         broker.or_else(|| lock(&self.sink).clone()).map_or(Ok(()), Err)
+    }
+}
+
+/// What a failure may be the fault of, besides the message.
+enum Suspect {
+    Source,
+    Receiver,
+    Device,
+}
+
+fn suspect(failure: &Failure) -> Suspect {
+    match failure.stage {
+        Stage::Download => Suspect::Source,
+        Stage::Callback => Suspect::Receiver,
+        _ => Suspect::Device,
     }
 }

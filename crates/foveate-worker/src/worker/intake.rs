@@ -5,12 +5,14 @@ use std::time::Instant;
 
 use foveate_queue::{Delivery, ImageRef, Job, JobError, QueueOptions};
 
+use super::circuit_breaker::Cause;
 use super::dispatcher::Dispatcher;
 use super::leases::{Hold, Key};
 use super::outcome_handler::OutcomeHandler;
 use super::quarantine::Quarantine;
 use super::state::WorkerState;
 use super::ticket::Ticket;
+use crate::shared::bucket;
 use crate::{Failure, Image, Stage, Traces};
 
 pub(super) struct Intake {
@@ -31,6 +33,11 @@ pub(super) struct Received {
 }
 
 impl Intake {
+    /// Messages that wait for slow sites or receivers. They do not count towards the in-flight limit.
+    pub(super) fn stalled(&self) -> usize {
+        self.dispatcher.stalled() + self.outcomes.stalled()
+    }
+
     /// Submits a message, quarantines it, or refuses it.
     pub(super) fn begin(&self, message: Received) {
         let job = Job::parse(&message.delivery.body);
@@ -60,7 +67,7 @@ impl Intake {
             idempotency_key: job.and_then(|job| job.idempotency_key.clone()).unwrap_or_else(|| id.clone()),
             id,
             task: job.map(|job| job.task.clone()).unwrap_or_default(),
-            server: job.and_then(|job| server(&job.image)),
+            source: job.and_then(|job| source(&job.image)),
             callback: job.and_then(|job| job.callback.as_ref()).map(|callback| callback.url.clone()),
             callback_failures: job.is_some_and(|job| job.callback_failures),
             metadata: job.and_then(|job| job.metadata.clone()),
@@ -79,14 +86,15 @@ impl Intake {
             let reason = format!("delivered {received} times without an outcome; it may have killed its workers");
             return Err(Failure::permanent(Stage::Receive, reason));
         }
+        self.outcomes.hold_back(ticket)?;
         Ok(Image::At(job.image))
     }
 }
 
-/// The server that an image is on, if it has a URL.
-fn server(image: &ImageRef) -> Option<String> {
+/// The server or the bucket that an image is on.
+fn source(image: &ImageRef) -> Option<Cause> {
     match image {
-        ImageRef::Url(url) => foveate_net::server(url),
-        ImageRef::Object(_) => None,
+        ImageRef::Url(url) => foveate_net::server(url).map(Cause::Host),
+        ImageRef::Object(address) => Some(Cause::Store(bucket(address).to_owned())),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foveate_queue::{JobQueue, QueueError, Receipt};
+use foveate_queue::{Delivery, JobQueue, QueueError, Receipt};
 
 use super::leases::Key;
 use super::state::WorkerState;
@@ -97,10 +97,17 @@ impl LeaseKeeper {
         self.state.metrics.extensions.get_or_create(&ResultLabel { result }).inc_by(leases as u64);
     }
 
-    /// Releases the messages that are still held. Returns their number.
+    /// Releases the messages that are still held. Returns their number. Those that no stage has seen, and that would
+    /// go to the quarantine for that, start anew: a worker's restart is not their fault.
     pub(super) fn give_back(&self) -> usize {
-        let receipts = self.state.leases.take(self.queue);
-        for result in self.queue().release(&receipts, Duration::ZERO) {
+        let held = self.state.leases.take(self.queue);
+        let number = held.len();
+        let is_unseen =
+            |(delivery, has_begun): &(Delivery, bool)| !has_begun && delivery.received >= self.queue().max_receive();
+        let (unseen, others): (Vec<_>, Vec<_>) = held.into_iter().partition(is_unseen);
+        let receipts: Vec<Receipt> = others.into_iter().map(|(delivery, _)| delivery.receipt).collect();
+        let renewed = unseen.iter().map(|(delivery, _)| self.queue().renew(delivery, Duration::ZERO));
+        for result in renewed.chain(self.queue().release(&receipts, Duration::ZERO)) {
             match result {
                 Ok(()) => self.state.metrics.settled(self.queue().name(), "released", Stage::Shutdown),
                 Err(error) => {
@@ -108,6 +115,6 @@ impl LeaseKeeper {
                 }
             }
         }
-        receipts.len()
+        number
     }
 }

@@ -41,16 +41,37 @@ struct Lease {
     receipt: Receipt,
     length: Duration,
     until: Instant,
-    is_held: Arc<AtomicBool>,
+    hold: Hold,
 }
 
 /// Tells the threads that work on a message whether it is still held.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold(Arc<AtomicBool>);
+pub(crate) struct Hold(Arc<Flags>);
+
+#[derive(Debug)]
+struct Flags {
+    is_held: AtomicBool,
+    has_begun: AtomicBool,
+}
 
 impl Hold {
+    fn new() -> Self {
+        Self(Arc::new(Flags { is_held: AtomicBool::new(true), has_begun: AtomicBool::new(false) }))
+    }
+
     pub(crate) fn is_held(&self) -> bool {
-        self.0.load(SeqCst)
+        self.0.is_held.load(SeqCst)
+    }
+
+    /// Records that a stage begins, if the message is still held.
+    pub(crate) fn begin(&self) -> bool {
+        self.0.has_begun.store(true, SeqCst);
+        self.is_held()
+    }
+
+    /// Whether any stage has begun. A message that none has seen cannot have done harm.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.has_begun.load(SeqCst)
     }
 }
 
@@ -75,9 +96,8 @@ impl Leases {
         state.of_queue[queue] += 1;
         state.bytes += delivery.body.len();
         state.names.insert((queue, delivery.key.clone()), key);
-        let is_held = Arc::new(AtomicBool::new(true));
-        let hold = Hold(Arc::clone(&is_held));
-        state.held.insert(key, Lease { queue, delivery, receipt, length, until: Instant::now() + length, is_held });
+        let (hold, until) = (Hold::new(), Instant::now() + length);
+        state.held.insert(key, Lease { queue, delivery, receipt, length, until, hold: hold.clone() });
         (key, hold)
     }
 
@@ -102,19 +122,22 @@ impl Leases {
     pub(crate) fn ended(&self, key: Key, receipt: &Receipt) -> bool {
         let mut state = self.lock();
         let is_it = |lease: &Lease| lease.receipt == *receipt;
-        let removed = state.held.get(&key).is_some_and(is_it) && state.remove(key);
+        let removed = state.held.get(&key).is_some_and(is_it) && state.remove(key).is_some();
         drop(state);
         self.freed.notify_all();
         removed
     }
 
     /// Waits for room within the in-flight limit of a queue, for at most `patience`. Returns how many messages fit.
-    pub(crate) fn room(&self, queue: usize, patience: Duration) -> usize {
+    /// Those that are `stalled`, whichever their queue, leave room for others.
+    pub(crate) fn room(&self, queue: usize, stalled: impl Fn() -> usize, patience: Duration) -> usize {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         loop {
-            let is_full = state.bytes >= MOST_BYTES;
-            let room = if is_full { 0 } else { self.limiter.of_queue(queue).saturating_sub(state.of_queue[queue]) };
+            let stalled = stalled();
+            let of_queue = (self.limiter.of_queue(queue) + stalled).saturating_sub(state.of_queue[queue]);
+            let of_all = (self.limiter.total() + stalled).saturating_sub(state.held.len());
+            let room = if state.bytes >= MOST_BYTES { 0 } else { of_queue.min(of_all) };
             let left = until.saturating_duration_since(Instant::now());
             if room > 0 || left.is_zero() {
                 return room;
@@ -152,15 +175,13 @@ impl Leases {
         ended.len()
     }
 
-    /// Gives up all messages of a queue. Returns their receipts.
-    pub(crate) fn take(&self, queue: usize) -> Vec<Receipt> {
+    /// Gives up all messages of a queue. Returns their latest deliveries, and whether any stage has begun with them.
+    pub(crate) fn take(&self, queue: usize) -> Vec<(Delivery, bool)> {
         let mut state = self.lock();
         let keys: Vec<Key> = state.held.iter().filter(|(_, lease)| lease.queue == queue).map(|(&key, _)| key).collect();
-        let receipts = keys.iter().filter_map(|key| state.held.get(key)).map(|lease| lease.receipt.clone()).collect();
-        for key in keys {
-            state.remove(key);
-        }
-        receipts
+        let latest =
+            |lease: Lease| (Delivery { receipt: lease.receipt, ..(*lease.delivery).clone() }, lease.hold.has_begun());
+        keys.into_iter().filter_map(|key| state.remove(key)).map(latest).collect()
     }
 
     pub(crate) fn is_held(&self, key: Key) -> bool {
@@ -177,13 +198,13 @@ impl Leases {
 }
 
 impl State {
-    fn remove(&mut self, key: Key) -> bool {
-        let Some(lease) = self.held.remove(&key) else { return false };
-        lease.is_held.store(false, SeqCst);
+    fn remove(&mut self, key: Key) -> Option<Lease> {
+        let lease = self.held.remove(&key)?;
+        lease.hold.0.is_held.store(false, SeqCst);
         self.of_queue[lease.queue] -= 1;
         self.bytes -= lease.delivery.body.len();
         self.names.remove(&(lease.queue, lease.delivery.key.clone()));
-        true
+        Some(lease)
     }
 }
 
@@ -200,7 +221,7 @@ mod tests {
 
     fn delivery(key: &str, receipt: &str) -> Arc<Delivery> {
         let (id, key, receipt) = ("id".to_owned(), key.to_owned(), Receipt(receipt.to_owned()));
-        Arc::new(Delivery { id, key, body: b"{}".to_vec(), receipt, received: 1, sent: None })
+        Arc::new(Delivery { id, key, body: b"{}".to_vec(), receipt, received: 1, sent: None, failing_since: None })
     }
 
     #[test]
@@ -225,9 +246,9 @@ mod tests {
         let leases = leases(1, 10);
         let large = Delivery { body: vec![b' '; MOST_BYTES], ..(*delivery("a", "1")).clone() };
         let (key, _) = leases.add(0, Arc::new(large), Duration::from_secs(600));
-        assert_eq!(leases.room(0, Duration::ZERO), 0);
+        assert_eq!(leases.room(0, || 0, Duration::ZERO), 0);
         assert!(leases.ended(key, &Receipt("1".to_owned())));
-        assert_eq!(leases.room(0, Duration::ZERO), 10);
+        assert_eq!(leases.room(0, || 0, Duration::ZERO), 10);
     }
 
     #[test]
@@ -237,8 +258,9 @@ mod tests {
         let (short, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(30));
         let (long, _) = leases.add(0, delivery("b", "1"), Duration::from_secs(600));
         assert!(leases.due(0).is_empty() && leases.due(1).is_empty());
-        assert_eq!(leases.room(0, Duration::ZERO), 0);
-        assert_eq!(leases.room(1, Duration::ZERO), 2);
+        assert_eq!(leases.room(0, || 0, Duration::ZERO), 0);
+        assert_eq!(leases.room(1, || 0, Duration::ZERO), 2);
+        assert_eq!(leases.room(0, || 1, Duration::ZERO), 1, "one of them only waits for a slow server");
         std::thread::sleep(Duration::from_millis(15));
         assert_eq!(leases.due(0).into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [short]);
         leases.extended(short, Instant::now());
@@ -247,10 +269,10 @@ mod tests {
         assert!(hold.is_held());
         assert_eq!(leases.expire(), 1);
         assert!(!hold.is_held() && !leases.ended(short, &receipt));
-        assert_eq!(leases.room(0, Duration::ZERO), 1);
+        assert_eq!(leases.room(0, || 0, Duration::ZERO), 1);
         std::thread::scope(|scope| {
             leases.add(0, delivery("d", "1"), Duration::from_secs(600));
-            let waits = scope.spawn(|| leases.room(0, Duration::from_secs(10)));
+            let waits = scope.spawn(|| leases.room(0, || 0, Duration::from_secs(10)));
             std::thread::sleep(Duration::from_millis(10));
             assert!(leases.ended(long, &receipt));
             assert_eq!(waits.join().unwrap(), 1);

@@ -9,6 +9,7 @@
 //! The worker holds a message from its receipt to its settlement. Meanwhile its queue's lease keeper keeps the lease
 //! alive. Every path ends at the settler or at the end of the lease.
 
+mod backlog;
 mod backoff;
 mod callback;
 mod circuit_breaker;
@@ -38,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use crate::watchdog::ThreadWatch;
 use crate::{Engine, EngineError, Probe, engine, lock};
+use backlog::Backlog;
 use callback::Caller;
 use lease_keeper::LeaseKeeper;
 use parts::Parts;
@@ -118,10 +120,11 @@ impl Worker {
     }
 
     fn start_threads(&self) -> Result<(), EngineError> {
-        let Parts { receivers, keepers, quarantine, sink, caller, settler, .. } = &self.parts;
+        let Parts { receivers, keepers, quarantine, sink, caller, settler, backlog, .. } = &self.parts;
         for i in 0..SETTLERS {
             self.start_thread(&self.others, format!("settle {i}"), settler, Settler::run)?;
         }
+        self.start_thread(&self.others, "callback retries".to_owned(), caller, |caller, _| caller.run_retries())?;
         // At least one, to retry the callbacks that the engine's threads post.
         for i in 0..caller.callbacks.threads.max(1) {
             self.start_thread(&self.others, format!("callback {i}"), caller, Caller::run)?;
@@ -129,6 +132,7 @@ impl Worker {
         if let Some(sink) = sink {
             self.start_thread(&self.others, "sink".to_owned(), sink, SegmentWriter::run)?;
         }
+        self.start_thread(&self.others, "backlog".to_owned(), backlog, Backlog::run)?;
         self.start_thread(&self.others, "quarantine".to_owned(), quarantine, |quarantine, _| quarantine.run())?;
         // A thread for each queue, so that a broker that does not answer does not delay the others.
         for (i, keeper) in keepers.iter().enumerate() {
@@ -181,6 +185,7 @@ impl Probe for Worker {
 
     fn metrics(&self) -> String {
         let leases = &self.parts.state.leases;
+        self.parts.state.health.measure(&self.parts.state.metrics);
         self.parts.state.metrics.worker(leases.held(), leases.limiter().total());
         self.parts.engine.metrics()
     }

@@ -21,6 +21,9 @@ pub struct WorkerOptions {
     pub heartbeat: bool,
     /// The delay before a failed message is delivered again.
     pub backoff: Backoff,
+    /// How long a message may fail before it goes to the dead letters; 24 times that while a circuit breaker says that
+    /// the fault is not its own. It has at least as many tries as its queue's `max_receive` says. Default: an hour.
+    pub retry_for: Duration,
     /// The delay before a message that this worker's settings refuse is delivered again, to any worker.
     pub refused: Backoff,
     /// What allows a message that a setting refuses, for logs and `/readyz`; a library cannot know.
@@ -45,6 +48,7 @@ impl WorkerOptions {
             in_flight_limit: InFlightLimit::Measured,
             heartbeat: true,
             backoff: Backoff::default(),
+            retry_for: Duration::from_secs(3600),
             refused: Backoff { base: Duration::from_secs(20), max: Duration::from_secs(300) },
             remedy: |_| None,
             callback_backoff: Backoff { base: Duration::from_millis(500), max: Duration::from_secs(15) },

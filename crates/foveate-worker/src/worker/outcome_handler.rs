@@ -30,12 +30,35 @@ impl OutcomeHandler {
         }
     }
 
+    /// Checks that nothing that a message needs is known to fail. A message has its last try in any case: otherwise the
+    /// messages of a host that is gone would never end.
+    ///
+    /// # Errors
+    /// A failure that costs the message nothing.
+    pub(super) fn hold_back(&self, ticket: &Ticket) -> Result<(), Failure> {
+        let receiver = ticket.receiver();
+        let source = ticket.source.iter().map(|source| (source, Stage::Download));
+        let causes = source.chain(receiver.iter().map(|receiver| (receiver, Stage::Callback)));
+        for (cause, stage) in causes.filter(|(cause, _)| self.settler.has_tries(ticket, cause.is_operators())) {
+            self.state.health.admit(cause).map_err(|wait| Failure {
+                retry_after: Some(wait),
+                ..Failure::untried(stage, format!("{cause}: the circuit breaker is open"))
+            })?;
+        }
+        self.caller.check_room(ticket)
+    }
+
+    /// Messages that wait for slow receivers.
+    pub(super) fn stalled(&self) -> usize {
+        self.caller.stalled()
+    }
+
     /// Handles the engine's outcome of a message.
     pub(super) fn handle(&self, ticket: Box<Ticket>, outcome: Outcome) {
         if !ticket.hold.is_held() {
             return;
         }
-        self.state.health.record(ticket.server.as_deref(), &outcome);
+        self.state.health.record(&ticket, &outcome);
         if self.sink.is_some() {
             // A segment settles all its messages at once, which says nothing about the rate of the work.
             self.state.leases.limiter().finished();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use foveate_pipeline::Queue;
 
-use super::callback::Caller;
+use super::backlog::Backlog;
+use super::callback::{Caller, Delayed};
 use super::delay_queue::DelayQueue;
 use super::dispatcher::Dispatcher;
 use super::health::Health;
@@ -22,6 +23,7 @@ use super::segments::SegmentWriter;
 use super::settler::Settler;
 use super::state::WorkerState;
 use crate::Engine;
+use crate::shares::Shares;
 
 /// The parts that threads run, and that are stopped at the end.
 pub(super) struct Parts {
@@ -33,6 +35,7 @@ pub(super) struct Parts {
     pub(super) sink: Option<Arc<SegmentWriter>>,
     pub(super) caller: Arc<Caller>,
     pub(super) settler: Arc<Settler>,
+    pub(super) backlog: Arc<Backlog>,
 }
 
 impl Parts {
@@ -41,7 +44,7 @@ impl Parts {
         let state = Arc::new(state(&engine, &options));
         let engine = Arc::new(engine);
         let settler = settler(&state, &options);
-        let caller = caller(&state, &options, &settler);
+        let caller = caller(&state, &engine, &options, &settler);
         let sink = sink(&state, &engine, &options, &caller);
         let outcomes = Arc::new(OutcomeHandler {
             state: Arc::clone(&state),
@@ -64,7 +67,8 @@ impl Parts {
         };
         let receivers = receivers(&state, &options, &Arc::new(intake));
         let keepers = keepers(&state, &options);
-        Self { state, engine, receivers, keepers, quarantine, sink, caller, settler }
+        let backlog = Arc::new(Backlog { state: Arc::clone(&state) });
+        Self { state, engine, receivers, keepers, quarantine, sink, caller, settler, backlog }
     }
 
     /// Gives back the messages that are still held, and stops every part. Returns the number of those messages.
@@ -103,20 +107,24 @@ fn settler(state: &Arc<WorkerState>, options: &WorkerOptions) -> Arc<Settler> {
         state: Arc::clone(state),
         measures_rate: options.sink.is_none(),
         backoff: options.backoff,
+        retry_for: options.retry_for,
         refused: options.refused,
         reconnect: options.reconnect,
         due: DelayQueue::new(),
     })
 }
 
-fn caller(state: &Arc<WorkerState>, options: &WorkerOptions, settler: &Arc<Settler>) -> Arc<Caller> {
+fn caller(state: &Arc<WorkerState>, engine: &Engine, options: &WorkerOptions, settler: &Arc<Settler>) -> Arc<Caller> {
+    let room = (most(engine, options) / 4).max(1);
     Arc::new(Caller {
         state: Arc::clone(state),
         callbacks: options.callbacks.clone(),
         backoff: options.callback_backoff,
         traces: options.traces,
         settler: Arc::clone(settler),
+        calls: Shares::new(options.callbacks.threads, room),
         due: DelayQueue::new(),
+        delayed: Delayed::new(room),
     })
 }
 

@@ -57,16 +57,27 @@ impl Receiver {
 
     /// How many messages may be received now. While the circuit breaker is open, that is one per probe interval.
     fn room(&self) -> usize {
-        let room = self.state.leases.room(self.queue, ROOM_WAIT);
+        let room = self.state.leases.room(self.queue, || self.intake.stalled(), ROOM_WAIT);
         let Some(interval) = self.state.health.probe_interval() else { return room };
         self.state.lifecycle.sleep(interval);
         room.min(1)
     }
 
     fn accept(&self, deliveries: Vec<Delivery>) {
+        self.measure_wait(&deliveries);
         // Hold all messages before beginning the first, which may have to wait for the engine.
         let received: Vec<Received> = deliveries.into_iter().filter_map(|delivery| self.hold(delivery)).collect();
         received.into_iter().for_each(|message| self.intake.begin(message));
+    }
+
+    /// Records how long the queue's messages wait. Those that come again have waited for a retry.
+    fn measure_wait(&self, deliveries: &[Delivery]) {
+        let is_new = |delivery: &&Delivery| delivery.received == 1 && delivery.failing_since.is_none();
+        let wait = match deliveries {
+            [] => Some(Duration::ZERO),
+            _ => deliveries.iter().rfind(is_new).and_then(|delivery| delivery.sent?.elapsed().ok()),
+        };
+        wait.into_iter().for_each(|wait| self.state.metrics.wait(self.queue().name(), wait));
     }
 
     /// Holds a message. Returns `None` if the worker holds it already: its work continues under the new lease.

@@ -78,7 +78,7 @@ impl SegmentWriter {
 
     /// Writes segments until [`SegmentWriter::close`] is called, and what is left then.
     pub(super) fn run(&self, watch: &ThreadWatch) {
-        let mut publisher = Publisher { writer: self, number: 0, has_written: false };
+        let mut publisher = Publisher { writer: self, numbers: BTreeMap::new(), has_written: false };
         let mut open: BTreeMap<Kind, Open> = BTreeMap::new();
         loop {
             match self.rows.pop_until(Instant::now() + TICK) {
@@ -131,8 +131,9 @@ impl Open {
 /// Publishes segments one by one.
 struct Publisher<'a> {
     writer: &'a SegmentWriter,
-    /// The number of the last segment.
-    number: u64,
+    /// The number of each task's last segment. One that could not be written leaves its name to the next one, which
+    /// replaces what is there: otherwise each attempt on a full disk would leave garbage that fills it further.
+    numbers: BTreeMap<String, u64>,
     /// Whether any segment could be written so far.
     has_written: bool,
 }
@@ -157,11 +158,12 @@ impl Publisher<'_> {
         if rows.is_empty() {
             return rows;
         }
-        self.number += 1;
         let segments = &self.writer.segments;
-        let name = format!("{task}-{}-{:06}", segments.worker, self.number);
+        let number = self.numbers.get(task).unwrap_or(&0) + 1;
+        let name = format!("{task}-{}-{number:06}", segments.worker);
         match write_segment(segments, task, &name, &rows) {
             Ok(()) => {
+                self.numbers.insert(task.to_owned(), number);
                 self.published(&name, rows);
                 Vec::new()
             }
@@ -220,7 +222,7 @@ fn write_rows(segments: &Segments, task: &str, name: &str, rows: &[Row]) -> Resu
     let manifest = RunManifest { dim, ..segments.manifests.get(task).cloned().unwrap_or_default() };
     let column = |of: fn(&Embedding) -> u32| rows.iter().map(|row| of(&row.embedding)).collect::<Vec<_>>();
     let mut sink = (segments.open)(name)?;
-    sink.begin(&manifest, Existing::Refuse)?;
+    sink.begin(&manifest, Existing::Overwrite)?;
     sink.append(&Rows {
         index: &(0..rows.len() as u64).collect::<Vec<_>>(),
         id: &rows.iter().map(|row| row.ticket.id.clone()).collect::<Vec<_>>(),

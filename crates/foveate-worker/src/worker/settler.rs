@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
 
@@ -12,10 +12,13 @@ use super::leases::Key;
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::watchdog::ThreadWatch;
-use crate::{Failure, Setting, Stage, lock};
+use crate::{Failure, Stage, lock};
 
 /// Receipts that are acknowledged by one call.
 const BATCH: usize = 100;
+
+/// How many times longer than otherwise a message may fail while a circuit breaker says that the fault is not its own.
+const OUTAGE: u32 = 24;
 
 /// The last part that every message passes.
 pub(super) struct Settler {
@@ -24,6 +27,8 @@ pub(super) struct Settler {
     pub(super) measures_rate: bool,
     /// The delay before a failed message is delivered again.
     pub(super) backoff: Backoff,
+    /// How long a message may fail.
+    pub(super) retry_for: Duration,
     /// The delay before a message that the worker's settings refuse is delivered again.
     pub(super) refused: Backoff,
     /// The delay before another request to a broker that does not answer.
@@ -43,12 +48,27 @@ pub(super) struct Settlement {
 
 enum How {
     Acknowledge,
-    Release(Duration),
-    /// Released because of the worker's own settings.
-    GiveBack(Duration),
-    /// The same, but the message has no deliveries left that may fail.
-    Renew,
+    PutBack(PutBack),
     DeadLetter(DeadLetter),
+}
+
+/// How a message returns to its queue.
+struct PutBack {
+    why: Why,
+    delay: Duration,
+    /// Since when it fails.
+    failing_since: Option<SystemTime>,
+}
+
+/// Why a message returns to its queue.
+#[derive(Clone, Copy, PartialEq)]
+enum Why {
+    /// It failed, and is retried.
+    Failed,
+    /// The worker's own settings refuse it.
+    Refused,
+    /// It was not tried, or failed in an outage.
+    Held,
 }
 
 impl How {
@@ -56,8 +76,9 @@ impl How {
     fn name(&self) -> &'static str {
         match self {
             Self::Acknowledge => "acknowledged",
-            Self::Release(_) => "released",
-            Self::GiveBack(_) | Self::Renew => "refused",
+            Self::PutBack(PutBack { why: Why::Failed, .. }) => "released",
+            Self::PutBack(PutBack { why: Why::Refused, .. }) => "refused",
+            Self::PutBack(PutBack { why: Why::Held, .. }) => "held",
             Self::DeadLetter(_) => "dead",
         }
     }
@@ -72,57 +93,77 @@ impl Settler {
         self.settle(ticket, stage, How::Acknowledge);
     }
 
-    /// Releases a failed message for a retry, gives it back, or moves it to the dead letters.
+    /// Puts a failed message back, or moves it to the dead letters.
     pub(super) fn fail(&self, ticket: Ticket, failure: Failure) {
         if !ticket.hold.is_held() {
             return;
         }
         let _span = ticket.span.clone().entered();
-        let stage = failure.stage;
-        if let Some(setting) = failure.setting.filter(|&setting| self.state.health.refusals.counts(setting)) {
-            let how = self.give_back(&ticket, setting, &failure);
-            return self.settle(ticket, stage, how);
-        }
-        let how = match self.retry_delay(&ticket, &failure) {
-            Some(delay) => {
-                let Failure { reason, .. } = failure;
-                tracing::warn!(%stage, reason, delay_ms = delay.as_millis() as u64, "failed; the message is retried");
-                How::Release(delay)
+        let Failure { stage, ref reason, .. } = failure;
+        let how = match self.put_back(&ticket, &failure) {
+            Some(put_back) => {
+                let delay_ms = put_back.delay.as_millis() as u64;
+                match (put_back.why, failure.setting) {
+                    (Why::Failed, _) => tracing::warn!(%stage, reason, delay_ms, "failed; the message is retried"),
+                    (Why::Refused, Some(setting)) => {
+                        let message = (ticket.queue, ticket.delivery.key.as_str());
+                        self.state.health.refusals.refused(setting, reason, message);
+                        tracing::debug!(%stage, reason, "given back: this worker's settings refuse it");
+                    }
+                    _ => tracing::debug!(%stage, reason, delay_ms, "given back until that works"),
+                }
+                How::PutBack(put_back)
             }
-            None => dead_letter(failure, ticket.delivery.received),
+            None => How::DeadLetter(dead_letter(&ticket, failure)),
         };
         self.settle(ticket, stage, how);
     }
 
-    /// Gives back a message that the worker's own settings refuse. Its tries are for workers that can finish it, so a
-    /// message without any left starts anew.
-    fn give_back(&self, ticket: &Ticket, setting: Setting, failure: &Failure) -> How {
-        self.state.health.refusals.refused(setting, &failure.reason, (ticket.queue, &ticket.delivery.key));
-        let Failure { stage, reason, .. } = failure;
-        tracing::debug!(%stage, reason, "given back: this worker's settings refuse it");
-        let received = ticket.delivery.received;
-        match received < self.state.queues[ticket.queue].max_receive() {
-            true => How::GiveBack(self.refused.after(received, None)),
-            false => How::Renew,
-        }
-    }
-
     /// Whether a message ends with this failure.
     pub(super) fn is_final(&self, ticket: &Ticket, failure: &Failure) -> bool {
-        let is_given_back = failure.setting.is_some_and(|setting| self.state.health.refusals.counts(setting));
-        !is_given_back && self.retry_delay(ticket, failure).is_none()
+        self.put_back(ticket, failure).is_none()
     }
 
-    /// The delay before a retry, or `None` if there is none left.
-    fn retry_delay(&self, ticket: &Ticket, failure: &Failure) -> Option<Duration> {
-        let (tries, most) = (ticket.delivery.received, self.state.queues[ticket.queue].max_receive());
+    /// How a failed message returns to its queue; `None` if it does not.
+    fn put_back(&self, ticket: &Ticket, failure: &Failure) -> Option<PutBack> {
+        let health = &self.state.health;
+        let (tries, failing_since) = (ticket.delivery.received, ticket.delivery.failing_since);
+        let delay = self.backoff.after(tries, failure.retry_after);
+        let is_refused = failure.setting.is_some_and(|setting| health.refusals.counts(setting));
         match failure {
-            Failure { stage: Stage::Shutdown, .. } => Some(Duration::ZERO),
-            Failure { transient: true, retry_after, .. } if tries < most => {
-                Some(self.backoff.after(tries, *retry_after))
+            _ if is_refused => {
+                Some(PutBack { why: Why::Refused, delay: self.refused.after(tries, None), failing_since })
             }
-            _ => None,
+            Failure { stage: Stage::Shutdown, .. } => {
+                Some(PutBack { why: Why::Failed, delay: Duration::ZERO, failing_since })
+            }
+            Failure { untried: true, .. } => Some(PutBack { why: Why::Held, delay, failing_since }),
+            Failure { transient: false, .. } => None,
+            _ => {
+                let is_outage = health.is_outage(ticket, failure);
+                let why = if is_outage { Why::Held } else { Why::Failed };
+                // The longer it fails, the longer it waits.
+                let delay = delay.max((ticket.failing_for() / 4).min(self.backoff.max));
+                let put_back = PutBack { why, delay, failing_since: failing_since.or_else(now) };
+                self.has_tries(ticket, is_outage).then_some(put_back)
+            }
         }
+    }
+
+    /// Whether a message may be tried again if it fails now. In an outage, it has more time.
+    pub(super) fn has_tries(&self, ticket: &Ticket, is_outage: bool) -> bool {
+        let time = self.retry_for.saturating_mul(if is_outage { OUTAGE } else { 1 });
+        ticket.delivery.received < self.max_receive(ticket.queue) || ticket.failing_for() < time
+    }
+
+    fn max_receive(&self, queue: usize) -> u32 {
+        self.state.queues[queue].max_receive()
+    }
+
+    /// Whether a message returns as a copy, because it has no deliveries left: only one that ends its workers should
+    /// come to the quarantine.
+    fn is_copied(&self, settlement: &Settlement) -> bool {
+        settlement.delivery.received >= self.max_receive(settlement.queue)
     }
 
     fn settle(&self, ticket: Ticket, stage: Stage, how: How) {
@@ -180,13 +221,16 @@ impl Settler {
     }
 
     fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
-        let queue = &self.state.queues[settlement.queue];
-        let latest = |receipt| Delivery { receipt, ..(*settlement.delivery).clone() };
+        let (queue, delivery) = (&self.state.queues[settlement.queue], &settlement.delivery);
+        let latest = Delivery { receipt: receipt.clone(), ..(**delivery).clone() };
         let results = match &settlement.how {
             How::Acknowledge => queue.acknowledge(&[receipt]),
-            How::Release(delay) | How::GiveBack(delay) => queue.release(&[receipt], *delay),
-            How::Renew => return queue.renew(&latest(receipt)),
-            How::DeadLetter(letter) => return queue.dead_letter(&latest(receipt), letter),
+            How::DeadLetter(letter) => return queue.dead_letter(&latest, letter),
+            How::PutBack(put_back) if self.is_copied(settlement) => {
+                let copy = Delivery { failing_since: put_back.failing_since, ..latest };
+                return queue.renew(&copy, put_back.delay);
+            }
+            How::PutBack(put_back) => queue.release(&[receipt], put_back.delay),
         };
         results.into_iter().next().unwrap_or(Ok(()))
     }
@@ -231,10 +275,12 @@ impl Settler {
     fn note(&self, settlement: &Settlement) {
         let refusals = &self.state.health.refusals;
         let message = (settlement.queue, settlement.delivery.key.as_str());
-        match settlement.how {
-            // The broker knows the new copy by another key.
-            How::Renew => refusals.forget(message),
-            How::GiveBack(_) => {}
+        match &settlement.how {
+            // The broker knows a copy by another key.
+            How::PutBack(PutBack { why: Why::Refused | Why::Held, .. }) if self.is_copied(settlement) => {
+                refusals.forget(message);
+            }
+            How::PutBack(PutBack { why: Why::Refused | Why::Held, .. }) => {}
             _ if settlement.stage == Stage::Shutdown => {}
             _ => refusals.worked(message),
         }
@@ -246,8 +292,16 @@ impl Settler {
     }
 }
 
-fn dead_letter(Failure { stage, reason, transient, .. }: Failure, tries: u32) -> How {
-    let reason = if transient { format!("{reason} (the last of {tries} tries)") } else { reason };
+fn now() -> Option<SystemTime> {
+    Some(SystemTime::now())
+}
+
+fn dead_letter(ticket: &Ticket, Failure { stage, reason, transient, .. }: Failure) -> DeadLetter {
+    let reason = match ticket.delivery.failing_since {
+        _ if !transient => reason,
+        Some(_) => format!("{reason} (failing for {} minutes)", ticket.failing_for().as_secs() / 60),
+        None => format!("{reason} (the last of {} tries)", ticket.delivery.received),
+    };
     tracing::error!(%stage, reason, "failed; the message goes to the dead letters");
-    How::DeadLetter(DeadLetter { stage: stage.name().to_owned(), reason })
+    DeadLetter { stage: stage.name().to_owned(), reason }
 }

@@ -1,10 +1,11 @@
 //! A message on its way through the worker.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foveate_queue::Delivery;
 
+use super::circuit_breaker::Cause;
 use super::leases::{Hold, Key};
 
 /// A message that the worker holds, from its receipt to its settlement.
@@ -20,8 +21,8 @@ pub(super) struct Ticket {
     /// The job's idempotency key, or else the id.
     pub(super) idempotency_key: String,
     pub(super) task: String,
-    /// The server that the image is on.
-    pub(super) server: Option<String>,
+    /// Where the image is, if the message is a valid job.
+    pub(super) source: Option<Cause>,
     /// The address that takes the result.
     pub(super) callback: Option<String>,
     /// Whether it takes failures, too.
@@ -31,4 +32,16 @@ pub(super) struct Ticket {
     /// When the worker received it.
     pub(super) since: Instant,
     pub(super) span: tracing::Span,
+}
+
+impl Ticket {
+    /// The server that takes the result.
+    pub(super) fn receiver(&self) -> Option<Cause> {
+        self.callback.as_deref().and_then(foveate_net::server).map(Cause::Receiver)
+    }
+
+    /// How long the message has been failing, as far as workers noted it.
+    pub(super) fn failing_for(&self) -> Duration {
+        self.delivery.failing_since.and_then(|since| since.elapsed().ok()).unwrap_or_default()
+    }
 }

@@ -14,6 +14,8 @@ pub struct Totals {
     pub dead: BTreeMap<&'static str, u64>,
     /// Given back because of the worker's own settings, each time.
     pub refused: u64,
+    /// Given back untried or during an outage, each time.
+    pub held: u64,
     /// Left to other workers, because the lease ended or the broker did not answer.
     pub lost: u64,
 }
@@ -25,6 +27,7 @@ impl Totals {
             "acknowledged" => self.done += 1,
             "dead" => *self.dead.entry(stage.name()).or_default() += 1,
             "refused" => self.refused += 1,
+            "held" => self.held += 1,
             "lost" => self.lost += 1,
             _ if stage == Stage::Shutdown => {}
             _ => self.retried += 1,
@@ -45,7 +48,9 @@ impl fmt::Display for Totals {
             let stages: Vec<_> = self.dead.iter().map(|(stage, count)| format!("{count} {stage}")).collect();
             write!(f, " ({})", stages.join(", "))?;
         }
-        for (count, what) in [(self.retried, "retried"), (self.refused, "given back"), (self.lost, "lost")] {
+        for (count, what) in
+            [(self.retried, "retried"), (self.refused, "given back"), (self.held, "held back"), (self.lost, "lost")]
+        {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }
