@@ -119,7 +119,7 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<()> {
     if args.callbacks.callback_host.is_empty() && args.output.is_none() {
         bail!("results have nowhere to go; name the hosts of callbacks (--callback-host), a folder (-o), or both");
     }
-    service::callback_client(&args.callbacks, &args.service.allow_private)?;
+    service::callback_client(&args.callbacks)?;
     services(&args.service)
 }
 

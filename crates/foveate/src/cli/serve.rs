@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
 
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;
-    let check_callback = callback_check(&args.callbacks, &args.service.allow_private)?;
+    let check_callback = callback_check(&args.callbacks)?;
     let Service { engine, options, .. } = service::start(&args.service, Path::new(""))?;
     let engine = Arc::new(engine);
     let tokens = args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default();
@@ -58,8 +58,8 @@ fn api(args: &ServeArgs, engine: &Arc<Engine>, model: &str) -> Api {
 }
 
 /// Builds the check that refuses the callbacks which workers would refuse.
-fn callback_check(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<CallbackCheck>> {
-    let client = service::callback_client(args, allow_private)?;
+fn callback_check(args: &CallbackArgs) -> anyhow::Result<Option<CallbackCheck>> {
+    let client = service::callback_client(args)?;
     let check = |client: Arc<Client>| -> CallbackCheck {
         Arc::new(move |url: &str| client.check(url).map_err(|error| error.reason))
     };
@@ -129,7 +129,7 @@ mod tests {
         assert!(args(&queue).unwrap_err().to_string().contains("--callback-host"));
         let check = |arguments: &[&str]| {
             let args = args(&[&queue[..], &["--callback-host", "api.example.com"], arguments].concat()).unwrap();
-            callback_check(&args.callbacks, &args.service.allow_private).unwrap().unwrap()
+            callback_check(&args.callbacks).unwrap().unwrap()
         };
         let refused = |url| check(&[])(url).unwrap_err();
         assert_eq!(check(&[])("https://api.example.com/done"), Ok(()));
@@ -138,6 +138,11 @@ mod tests {
         assert_eq!(check(&["--callback-http"])("http://api.example.com/done"), Ok(()));
         let inside = ["--callback-host", "10.0.0.1"];
         assert!(check(&inside)("https://10.0.0.1/done").unwrap_err().contains("has a private address"));
-        assert_eq!(check(&[&inside[..], &["--allow-private", "10.0.0.1"]].concat())("https://10.0.0.1/done"), Ok(()));
+        let image = [&inside[..], &["--allow-private", "10.0.0.1"]].concat();
+        assert!(check(&image)("https://10.0.0.1/done").is_err(), "that is for images alone");
+        let callback = [&inside[..], &["--callback-private", "10.0.0.1"]].concat();
+        assert_eq!(check(&callback)("https://10.0.0.1/done"), Ok(()));
+        let strangers = service::client(&args(&[&queue[..], &callback].concat()).unwrap().service).unwrap();
+        assert!(strangers.check("http://10.0.0.1/secret").is_err(), "jobs may not name it for their images");
     }
 }

@@ -93,18 +93,19 @@ fn stall(args: &ServiceArgs) -> Duration {
     args.stall.max(args.download_timeout.saturating_mul(max_redirects + 2)).max(3 * timeout)
 }
 
-/// The client for callbacks, or `None` if no host may be called back.
-pub(crate) fn callback_client(args: &CallbackArgs, allow_private: &[String]) -> anyhow::Result<Option<Arc<Client>>> {
+/// The client for callbacks, or `None` if no host may be called back. Which private hosts it may ask is its own list:
+/// a host that takes results need not give its files to whoever can queue a job.
+pub(crate) fn callback_client(args: &CallbackArgs) -> anyhow::Result<Option<Arc<Client>>> {
     if args.callback_host.is_empty() {
         return Ok(None);
     }
     let options = net::ClientOptions {
-        allow_private: allow_private.to_vec(),
+        allow_private: args.callback_private.clone(),
         only_hosts: args.callback_host.clone(),
         https_only: !args.callback_http,
         ..net::ClientOptions::default()
     };
-    Ok(Some(Arc::new(Client::new(options).context("--callback-host or --allow-private")?)))
+    Ok(Some(Arc::new(Client::new(options).context("--callback-host or --callback-private")?)))
 }
 
 /// The reader of the allowed objects, if any are allowed. Makes no request.

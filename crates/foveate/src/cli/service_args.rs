@@ -114,8 +114,8 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "N", default_value = "32", value_parser = parse_positive, help_heading = "Downloads")]
     pub(crate) per_host: usize,
 
-    /// Allow a private, loopback or link-local host (and port). All others are refused, because URLs are untrusted
-    /// input. Also applies to callbacks. Repeatable.
+    /// Allow images of a private, loopback or link-local host (and port). All others are refused, because URLs are
+    /// untrusted input. Repeatable.
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Downloads")]
     pub(crate) allow_private: Vec<String>,
 
@@ -172,6 +172,11 @@ pub(crate) struct CallbackArgs {
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
     pub(crate) callback_host: Vec<String>,
 
+    /// Allow a callback host to have a private, loopback or link-local address. Images of that host stay refused.
+    /// Repeatable.
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Callbacks")]
+    pub(crate) callback_private: Vec<String>,
+
     /// Allow callbacks over unencrypted http.
     #[arg(long, help_heading = "Callbacks")]
     pub(crate) callback_http: bool,
@@ -187,7 +192,8 @@ pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) queues: QueueArgs,
 
-    /// Deliveries after which a failing message goes to the dead letters.
+    /// Deliveries without an outcome after which a message is quarantined: it may have ended its workers. A failing
+    /// message has at least as many tries.
     #[arg(long, value_name = "N", default_value_t = QueueOptions::DEFAULT_MAX_RECEIVE,
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Queue")]
     pub(crate) max_receive: u32,
@@ -208,6 +214,10 @@ pub(crate) struct WorkerArgs {
     /// Delay before the first retry of a failed message. It doubles each time, up to five minutes.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, help_heading = "Queue")]
     pub(crate) retry: Duration,
+
+    /// How long a failing message is retried before it goes to the dead letters.
+    #[arg(long, value_name = "SECONDS", default_value = "3600", value_parser = parse_seconds, help_heading = "Queue")]
+    pub(crate) retry_for: Duration,
 
     /// Stop when the queues have been empty for 3 seconds.
     #[arg(long, help_heading = "Queue")]

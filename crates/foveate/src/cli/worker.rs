@@ -18,6 +18,8 @@ use super::service_args::WorkerArgs;
 
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
+/// Most connections for health checks and metrics.
+const PROBES: usize = 32;
 /// How long the queues must be empty before `--until-empty` stops the worker.
 const EMPTY: Duration = Duration::from_secs(3);
 /// How long a worker whose settings refuse every message waits for another one before it stops.
@@ -35,6 +37,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         in_flight_limit: in_flight_limit(args),
         heartbeat: !args.no_heartbeat,
         backoff: Backoff { base: args.retry, ..Backoff::default() },
+        retry_for: args.retry_for,
         sink,
         remedy,
         traces: service::TRACES,
@@ -83,7 +86,8 @@ fn remedy(setting: Setting) -> Option<&'static str> {
     Some(match setting {
         Setting::Callbacks | Setting::CallbackHost => "name the callback's host with --callback-host",
         Setting::CallbackHttp => "--callback-http allows callbacks over http",
-        Setting::CallbackPrivate | Setting::ImageHost => "--allow-private allows such a host",
+        Setting::CallbackPrivate => "--callback-private allows such a host",
+        Setting::ImageHost => "--allow-private allows such a host",
         Setting::Objects => "--object-store allows a bucket",
         Setting::Sink => "--output stores the vectors",
         Setting::Task => "--task names the worker's task",
@@ -94,8 +98,8 @@ fn remedy(setting: Setting) -> Option<&'static str> {
 /// Serves the worker's health and metrics.
 fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<Server> {
     let probe = Arc::clone(worker);
-    let server = Server::start(serve::ServerOptions::new(listen, probe))
-        .with_context(|| format!("cannot serve health checks at {listen}"))?;
+    let options = serve::ServerOptions { max_connections: PROBES, ..serve::ServerOptions::new(listen, probe) };
+    let server = Server::start(options).with_context(|| format!("cannot serve health checks at {listen}"))?;
     tracing::info!(address = %server.address(), "serving /healthz, /readyz and /metrics");
     Ok(server)
 }
@@ -117,7 +121,7 @@ fn in_flight_limit(args: &WorkerArgs) -> InFlightLimit {
 }
 
 fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
-    let client = service::callback_client(&args.callbacks, &args.service.allow_private)?;
+    let client = service::callback_client(&args.callbacks)?;
     let secrets = std::env::var(SECRET).ok().map(|text| Secrets::parse(&text)).transpose();
     let secrets = secrets.with_context(|| format!("environment variable {SECRET}"))?;
     if client.is_some() && secrets.is_none() {

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         a_broker_that_is_killed_and_comes_back_loses_nothing,
         callbacks_that_are_not_taken_for_a_while_are_offered_again_and_nothing_is_computed_again,
         a_server_of_images_that_stalls_uses_up_nobodys_tries,
+        a_receiver_that_answers_404_for_a_while_gets_every_result,
         leases_much_shorter_than_downloads_are_kept_by_heartbeats,
         sigterm_finishes_what_is_held_and_takes_no_more,
         what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once,
@@ -91,7 +92,7 @@ fn next_random(state: &mut u64) -> u64 {
 const BAD: [(Kind, usize); 5] =
     [(Kind::Corrupt, 5), (Kind::Missing, 5), (Kind::Stall, 5), (Kind::Flaky, 4), (Kind::Bomb, 1)];
 /// Gives up quickly on anything that does not answer.
-const QUICK: [&str; 6] = ["--download-timeout", "1", "--retry", "0.02", "--max-receive", "7"];
+const QUICK: [&str; 8] = ["--download-timeout", "1", "--retry", "0.02", "--retry-for", "0", "--max-receive", "7"];
 
 /// Kills workers at random moments and starts others in their place, until at most `rest` messages are open. Returns
 /// the remaining workers, and the number of kills.
@@ -230,6 +231,29 @@ fn a_server_of_images_that_stalls_uses_up_nobodys_tries() {
     tally.check(&stage, &items);
     assert!(unready, "/readyz says that nothing works");
     assert!(released > 0);
+    assert_eq!((tally.dead(), tally.called_again()), (0, 0));
+}
+
+/// As while a receiver is deployed.
+fn a_receiver_that_answers_404_for_a_while_gets_every_result() {
+    let broker = Broker::nats();
+    let stage = Stage::new(broker, seconds(5), web());
+    let items = Item::all(Kind::Photo, 200);
+    stage.enqueue(&items, true);
+    stage.photos.callbacks().refuse_with(404);
+    let worker = stage.worker(&["--retry", "0.2", "--max-receive", "3"]);
+    wait(PATIENCE, "/readyz names the receiver", || worker.get("/readyz").1.contains("receiver"));
+    assert_eq!(worker.get("/healthz").0, 200, "a restart brings no receiver");
+    // Longer than three quick tries take.
+    sleep(seconds(3));
+    stage.photos.callbacks().refuse_with(0);
+    stage.wait_until_empty(PATIENCE);
+    wait(seconds(5), "it is ready again", || worker.get("/readyz").0 == 200);
+    let held = worker.metric("foveate_settled_total", "held");
+    stop(vec![worker]);
+    let tally = Tally::take(&stage);
+    println!("404 for 3 s, {held} given back: {tally}");
+    tally.check(&stage, &items);
     assert_eq!((tally.dead(), tally.called_again()), (0, 0));
 }
 
@@ -476,7 +500,7 @@ fn segments_are_whole_and_miss_nobody_though_their_writers_are_killed() {
 
 fn a_misconfigured_worker_gives_all_messages_back_and_says_what_it_needs() {
     let brokers = [(); 4].map(|()| Broker::nats());
-    let needs = ["--callback-host", "--callback-host", "--callback-http", "--allow-private"];
+    let needs = ["--callback-host", "--callback-host", "--callback-http", "--callback-private"];
     std::thread::scope(|scope| {
         for (at, broker) in brokers.into_iter().enumerate() {
             scope.spawn(move || misconfigured(Stage::new(broker, seconds(5), web()), at, needs[at]));

@@ -177,7 +177,7 @@ impl Stage {
         let mut command = self.foveate("worker");
         command
             .args(["--model", TINY, "--batch", "8", "--log", "json", "--listen", "127.0.0.1:0"])
-            .args(["--allow-private", &host, "--callback-host", &host, "--callback-http"])
+            .args(["--allow-private", &host, "--callback-host", &host, "--callback-private", &host, "--callback-http"])
             .args(["--hold", &HOLD.to_string()])
             .args(arguments)
             .stdout(output.try_clone().unwrap())
