@@ -27,8 +27,9 @@ use crate::routes;
 
 /// Threads for connections, which do little work themselves.
 const THREADS: usize = 2;
-/// Most bytes of a request's head. A connection's buffer may grow as large before its request is authenticated.
-const MAX_HEAD: usize = 64 << 10;
+/// A connection reads on while its request's head is incomplete and its buffer has fewer bytes than this. One read may
+/// bring as many again, so a connection has at most twice as many before its request is authenticated.
+const MAX_BUFFER: usize = 32 << 10;
 /// The pause after a failed accept, for example when no file descriptors are left.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -193,7 +194,7 @@ impl Door {
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.head_timeout)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(MAX_BUFFER)
             .serve_connection(TokioIo::new(Box::pin(stream)), service_fn(serve))
     }
 }
