@@ -16,8 +16,11 @@ const REMEMBERED: usize = 4_096;
 const WEIGHT: f64 = 0.25;
 
 /// Items of sites that wait for threads. Sites take turns. A site that has proven fast may use as many threads as its
-/// items say; any other one may use a quarter of the threads, and all of those together three quarters. So a thread is
-/// always left for a site that works, however many sites do not.
+/// items say. The threads of all others have three bounds, so that whoever comes later finds one:
+///
+/// - half of the threads for a site that is alone, beyond the quarter that it has otherwise;
+/// - five eighths for the quarters of several sites;
+/// - three quarters for the first thread of each site.
 pub(crate) struct Shares<T> {
     threads: usize,
     /// Most waiting items of all slow sites together.
@@ -142,15 +145,12 @@ impl<T> Shares<T> {
 impl<T> State<T> {
     /// Takes the first item whose site has a thread left.
     fn begin(&mut self, threads: usize, now: Instant) -> Option<(String, u64, T)> {
-        let share = (threads / 4).max(1);
-        let unproven: usize =
-            self.sites.iter().filter(|(name, _)| !self.is_fast(name, now)).map(|(_, site)| site.active.len()).sum();
+        let is_others = |(name, _): &(&String, &Site<T>)| !self.is_fast(name, now);
+        let others: usize = self.sites.iter().filter(is_others).map(|(_, site)| site.active.len()).sum();
         let has_thread = |name: &String| {
             let Some(site) = self.sites.get(name) else { return false };
-            match self.is_fast(name, now) {
-                true => site.active.len() < site.most,
-                false => site.active.len() < share.min(site.most) && unproven < (threads - threads / 4).max(1),
-            }
+            let active = site.active.len();
+            active < site.most && (self.is_fast(name, now) || others < self.bound(name, active, threads))
         };
         let place = self.turns.iter().position(has_thread)?;
         let name = self.turns.remove(place)?;
@@ -162,6 +162,18 @@ impl<T> State<T> {
             self.turns.push_back(name.clone());
         }
         Some((name, self.number, item))
+    }
+
+    /// Most threads of all sites that have not proven fast, for one of them that has `active` threads to get another.
+    fn bound(&self, name: &str, active: usize, threads: usize) -> usize {
+        let left_over = match active {
+            0 => threads / 4,
+            _ if active < threads / 4 => threads * 3 / 8,
+            // Nobody knows yet how long its items take, or others need the threads more.
+            _ if !self.paces.contains_key(name) || self.turns.len() > 1 => return 0,
+            _ => threads / 2,
+        };
+        (threads - left_over).max(1)
     }
 
     fn end(&mut self, name: &str, number: u64) {
@@ -265,6 +277,22 @@ mod tests {
         push(&shares, "good", 3);
         assert_eq!(next(&shares, &mut turns), Some("good"));
         assert_eq!(next(&shares, &mut turns), Some("good"));
+    }
+
+    #[test]
+    fn a_slow_site_that_is_alone_has_half_of_the_threads() {
+        let (shares, mut turns) = (Shares::new(8, 100), Vec::new());
+        let take = |turns: &mut _| std::iter::from_fn(|| next(&shares, turns)).collect::<Vec<_>>();
+        push(&shares, "slow", 20);
+        assert_eq!(take(&mut turns).len(), 2, "nobody knows it");
+        age(&shares, 2 * SLOW);
+        turns.remove(0);
+        assert_eq!((take(&mut turns).len(), turns.len()), (3, 4), "four of eight threads");
+        push(&shares, "b", 9);
+        push(&shares, "c", 9);
+        assert_eq!(take(&mut turns), ["b", "c"], "there is a thread for each of two others");
+        turns.retain(|turn| turn.site != "slow");
+        assert_eq!(take(&mut turns), ["slow", "b", "c"], "while others wait, it has its turn and no more");
     }
 
     #[test]
