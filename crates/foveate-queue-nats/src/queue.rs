@@ -25,6 +25,8 @@ const ID: &str = "Foveate-Id";
 /// Headers of a dead letter.
 const STAGE: &str = "Foveate-Stage";
 const REASON: &str = "Foveate-Reason";
+/// Deliveries of the messages that this one is a copy of, as far as they count.
+const RECEIVED: &str = "Foveate-Received";
 /// When a message began to fail, in seconds since 1970.
 const FAILING_SINCE: &str = "Foveate-Failing-Since";
 /// The delay before a copy is delivered, in milliseconds. JetStream delays a delivery only after another one, so the
@@ -238,7 +240,7 @@ impl NatsQueue {
     /// Returns the delivery, unless it is the first one of a copy with a delay: that one goes back for its delay.
     async fn undelayed(&self, message: &jetstream::Message, delivery: Delivery) -> Option<Delivery> {
         let Some(delay) = given(message, DELAY).and_then(|millis| millis.parse().ok()) else { return Some(delivery) };
-        if delivery.received > 1 {
+        if message.info().is_ok_and(|info| info.delivered > 1) {
             return Some(Delivery { received: delivery.received - 1, ..delivery });
         }
         // If JetStream does not answer, the copy comes when its lease ends.
@@ -372,6 +374,9 @@ fn given(message: &jetstream::Message, name: &str) -> Option<String> {
 /// What a copy says about its message.
 fn notes(delivery: &Delivery, delay: Duration) -> HeaderMap {
     let mut notes = HeaderMap::new();
+    if delivery.received > 0 {
+        notes.insert(RECEIVED, delivery.received.to_string());
+    }
     if let Some(since) = delivery.failing_since {
         let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         notes.insert(FAILING_SINCE, seconds.to_string());
@@ -387,6 +392,7 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     let receipt = Receipt(message.reply.as_ref()?.to_string());
     let id = given(message, ID).or_else(|| given(message, header::NATS_MESSAGE_ID.as_ref()));
     let failing_since = given(message, FAILING_SINCE).and_then(|seconds| seconds.parse().ok());
+    let before = given(message, RECEIVED).and_then(|count| count.parse().ok()).unwrap_or(0);
     let sent = SystemTime::from(info.published);
     // A recreated stream counts from 1 again, so only the time makes the key unique.
     let since_epoch = sent.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -395,7 +401,7 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
         id: id.filter(|id| !id.is_empty()).unwrap_or_else(|| key.clone()),
         key,
         body: message.payload.to_vec(),
-        received: u32::try_from(info.delivered).unwrap_or(u32::MAX),
+        received: u32::try_from(info.delivered).unwrap_or(u32::MAX).saturating_add(before),
         sent: Some(sent),
         failing_since: failing_since.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
         receipt,

@@ -1,14 +1,21 @@
 //! Messages, receipts and dead letters in SQS' terms.
 
 use std::collections::HashMap;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use aws_sdk_sqs::error::BuildError;
-use aws_sdk_sqs::types::MessageAttributeValue;
+use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName};
 use foveate_queue::{DeadLetter, Delivery, Receipt, one_line};
 use sha2::{Digest, Sha256};
 
 /// Attributes of messages, and of dead letters.
 pub(crate) const ID: &str = "foveate-id";
+/// Deliveries of the messages that this one is a copy of, as far as they count.
+pub(crate) const RECEIVED: &str = "received";
+/// The delay before a copy is delivered, in seconds. FIFO queues delay no single message, so the first delivery of such
+/// a copy is hidden for the delay.
+pub(crate) const DELAY: &str = "delay";
 /// When a message began to fail, in seconds since 1970.
 pub(crate) const FAILING_SINCE: &str = "failing-since";
 pub(crate) const STAGE: &str = "stage";
@@ -17,6 +24,26 @@ const MAX_STAGE: usize = 100;
 const MAX_REASON: usize = 1000;
 
 const STRING: &str = "String";
+
+/// A message's attribute.
+pub(crate) fn attribute<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    message.message_attributes()?.get(name)?.string_value()
+}
+
+/// How often SQS delivered a message.
+pub(crate) fn receive_count(message: &Message) -> u32 {
+    system_number(message, &MessageSystemAttributeName::ApproximateReceiveCount).unwrap_or(1)
+}
+
+/// When SQS took a message.
+pub(crate) fn sent(message: &Message) -> Option<SystemTime> {
+    let millis = system_number(message, &MessageSystemAttributeName::SentTimestamp)?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
+}
+
+fn system_number<T: FromStr>(message: &Message, name: &MessageSystemAttributeName) -> Option<T> {
+    message.attributes()?.get(name)?.parse().ok()
+}
 
 pub(crate) type Attributes = Vec<(&'static str, String)>;
 

@@ -15,7 +15,8 @@ use tokio::runtime::Runtime;
 
 use crate::client::Service;
 use crate::message::{
-    Attributes, FAILING_SINCE, ID, REASON, STAGE, dead_attributes, parts, receipt, size, text, to_sdk, token,
+    Attributes, DELAY, FAILING_SINCE, ID, REASON, RECEIVED, STAGE, attribute, dead_attributes, parts, receipt,
+    receive_count, sent, size, text, to_sdk, token,
 };
 use crate::options::{LONGEST, SqsOptions};
 use crate::setup::{Target, set_up};
@@ -237,8 +238,24 @@ impl SqsQueue {
     }
 
     async fn ask_jobs(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        let messages = self.ask(&self.jobs, max, wait, self.lease).await?;
-        messages.into_iter().map(|message| self.delivery(message)).collect()
+        let mut received = Vec::new();
+        for message in self.ask(&self.jobs, max, wait, self.lease).await? {
+            received.extend(self.undelayed(message).await?);
+        }
+        Ok(received)
+    }
+
+    /// Returns the delivery of a message, unless it is the first one of a copy on a FIFO queue that has a delay.
+    async fn undelayed(&self, message: SdkMessage) -> Result<Option<Delivery>, QueueError> {
+        let (delay, count) = (attribute(&message, DELAY).and_then(|text| text.parse().ok()), receive_count(&message));
+        let delivery = self.delivery(message)?;
+        let (Some(delay), Some((_, handle))) = (delay, parts(&delivery.receipt)) else { return Ok(Some(delivery)) };
+        if count > 1 {
+            return Ok(Some(Delivery { received: delivery.received - 1, ..delivery }));
+        }
+        // If SQS does not answer, the copy comes when its lease ends.
+        let _ = self.hide(&self.jobs, vec![("0".to_owned(), handle)], Duration::from_secs(delay)).await;
+        Ok(None)
     }
 
     /// Receives messages, and hides them from others for `lease`.
@@ -249,7 +266,7 @@ impl SqsQueue {
         wait: Duration,
         lease: Duration,
     ) -> Result<Vec<SdkMessage>, QueueError> {
-        let names = [ID, FAILING_SINCE, STAGE, REASON].map(str::to_owned).to_vec();
+        let names = [ID, RECEIVED, DELAY, FAILING_SINCE, STAGE, REASON].map(str::to_owned).to_vec();
         let asking = self
             .service
             .client
@@ -269,19 +286,15 @@ impl SqsQueue {
         let (Some(message_id), Some(handle)) = (message.message_id(), message.receipt_handle()) else {
             return Err(self.service.refused("receiving: a message without id and handle"));
         };
-        let text = |name| message.message_attributes()?.get(name)?.string_value();
-        let since_epoch = |time: Duration| SystemTime::UNIX_EPOCH + time;
-        let failing_since = text(FAILING_SINCE).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        let number = |name| -> Option<u64> { message.attributes()?.get(&name)?.parse().ok() };
-        let received = number(MessageSystemAttributeName::ApproximateReceiveCount).unwrap_or(1);
-        let sent = number(MessageSystemAttributeName::SentTimestamp);
+        let number = |name| attribute(&message, name).and_then(|text| text.parse().ok());
+        let before = number(RECEIVED).and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
         Ok(Delivery {
-            id: text(ID).unwrap_or(message_id).to_owned(),
+            id: attribute(&message, ID).unwrap_or(message_id).to_owned(),
             key: message_id.to_owned(),
             receipt: receipt(message_id, handle),
-            received: u32::try_from(received).unwrap_or(u32::MAX),
-            sent: sent.map(Duration::from_millis).map(since_epoch),
-            failing_since: failing_since.map(since_epoch),
+            received: receive_count(&message).saturating_add(before),
+            sent: sent(&message),
+            failing_since: number(FAILING_SINCE).map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
             body: message.body.unwrap_or_default().into_bytes(),
         })
     }
@@ -291,18 +304,12 @@ impl SqsQueue {
         &self,
         Message { id, body }: &Message,
         copy: &str,
-        failing_since: Option<SystemTime>,
-        delay: Duration,
+        notes: Attributes,
+        delay: Option<i32>,
     ) -> Result<(), QueueError> {
         let body = text(body).map_err(|reason| self.service.refused(reason))?;
-        let mut attributes = vec![(ID, id.clone())];
-        if let Some(since) = failing_since {
-            let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-            attributes.push((FAILING_SINCE, seconds.to_string()));
-        }
+        let attributes = [vec![(ID, id.clone())], notes].concat();
         let attributes = to_sdk(&attributes).map_err(|error| self.malformed(&error))?;
-        // FIFO queues know no delay of a single message.
-        let delay = (!self.jobs.is_fifo() && !delay.is_zero()).then(|| seconds(delay.min(LONGEST_DELAY)));
         let sending = self.service.client.send_message().queue_url(&self.jobs.url).message_body(body);
         let sending = sending
             .set_message_attributes(Some(attributes))
@@ -315,7 +322,12 @@ impl SqsQueue {
     async fn replace(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
         let (_, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
         let message = Message { id: delivery.id.clone(), body: delivery.body.clone() };
-        self.put_back(&message, &delivery.key, delivery.failing_since, delay).await?;
+        let delay = (!delay.is_zero()).then(|| seconds(delay.min(LONGEST_DELAY)));
+        let (notes, delay) = match delay.filter(|_| self.jobs.is_fifo()) {
+            Some(delay) => ([notes(delivery), vec![(DELAY, delay.to_string())]].concat(), None),
+            None => (notes(delivery), delay),
+        };
+        self.put_back(&message, &delivery.key, notes, delay).await?;
         let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
         self.results(1, "removing a copied message", deleted).remove(0)
     }
@@ -375,7 +387,7 @@ impl SqsQueue {
                     Fate::Remove => {}
                     Fate::PutBack => {
                         let message = Message { id: letter.id, body: letter.body };
-                        self.put_back(&message, &key, None, Duration::ZERO).await?;
+                        self.put_back(&message, &key, Attributes::new(), None).await?;
                         put_back.insert(message.id);
                     }
                 }
@@ -388,8 +400,8 @@ impl SqsQueue {
 
     /// A dead letter, with SQS' id of it and the handle of this delivery.
     fn buried(&self, message: SdkMessage) -> Result<(String, String, Buried), QueueError> {
-        let text = |name| Some(message.message_attributes()?.get(name)?.string_value()?.to_owned());
-        let why = DeadLetter { stage: text(STAGE).unwrap_or_default(), reason: text(REASON).unwrap_or_default() };
+        let text = |name| attribute(&message, name).unwrap_or_default().to_owned();
+        let why = DeadLetter { stage: text(STAGE), reason: text(REASON) };
         let handle = message.receipt_handle().unwrap_or_default().to_owned();
         let Delivery { id, key, body, sent, .. } = self.delivery(message)?;
         Ok((key, handle, Buried { id, body, why, since: sent, is_whole: true }))
@@ -417,6 +429,19 @@ impl SqsQueue {
 
 fn attributes(message: &Message) -> Attributes {
     vec![(ID, message.id.clone())]
+}
+
+/// What a copy says about its message.
+fn notes(delivery: &Delivery) -> Attributes {
+    let mut notes = Attributes::new();
+    if delivery.received > 0 {
+        notes.push((RECEIVED, delivery.received.to_string()));
+    }
+    if let Some(since) = delivery.failing_since {
+        let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        notes.push((FAILING_SINCE, seconds.to_string()));
+    }
+    notes
 }
 
 /// Packs the indexes of `sizes` into requests that are as full as possible.

@@ -54,9 +54,10 @@ pub trait JobQueue: Send + Sync {
     /// Releases messages: the broker delivers them again after `delay`.
     fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
 
-    /// Replaces a message by a copy of the same id that was never delivered, so that its deliveries so far do not
-    /// count. The copy has this delivery's [`failing_since`](Delivery::failing_since), and is durable before the
-    /// message is removed. The broker delivers it after `delay`, or after the longest delay that the broker knows.
+    /// Replaces a message by a copy of the same id, whose deliveries count on from this delivery's
+    /// [`received`](Delivery::received): a caller that does not count this delivery renews with one less. The copy has
+    /// this delivery's [`failing_since`](Delivery::failing_since), and is durable before the message is removed. The
+    /// broker delivers it after `delay`, or after the longest delay that the broker knows.
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails. The message then comes back when its lease ends, perhaps beside its copy.
@@ -114,7 +115,7 @@ pub struct Delivery {
     pub body: Vec<u8>,
     /// Identifies this delivery.
     pub receipt: Receipt,
-    /// Deliveries so far, including this one: 1 at the first.
+    /// Deliveries so far, including this one: 1 at the first. A copy counts on from what [`JobQueue::renew`] was given.
     pub received: u32,
     /// The time when the message was sent, by the broker's clock, if known.
     pub sent: Option<SystemTime>,

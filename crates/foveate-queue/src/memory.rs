@@ -92,7 +92,7 @@ impl MemoryQueue {
             let reason = format!("it is full: it holds {} messages", self.max_messages);
             return Err(QueueError::unreachable(self.name.as_str(), reason));
         }
-        state.put_new(Instant::now(), message.clone(), None);
+        state.put_new(Instant::now(), message.clone(), 0, None);
         Ok(Sent::Stored)
     }
 
@@ -114,10 +114,10 @@ impl State {
         self.numbers
     }
 
-    /// Adds a message that was never delivered.
-    fn put_new(&mut self, at: Instant, message: Message, failing_since: Option<SystemTime>) {
+    /// Adds a message, which counts as `received` so often.
+    fn put_new(&mut self, at: Instant, message: Message, received: u32, failing_since: Option<SystemTime>) {
         let (key, sent) = (self.number(), SystemTime::now());
-        self.put(at, Held { message, key, sent, failing_since, received: 0, receipt: None });
+        self.put(at, Held { message, key, sent, failing_since, received, receipt: None });
     }
 
     fn put(&mut self, at: Instant, held: Held) {
@@ -220,7 +220,7 @@ impl JobQueue for MemoryQueue {
         let mut state = self.state();
         let now = Instant::now();
         let held = state.take(&delivery.receipt, now)?;
-        state.put_new(later(now, delay), held.message, delivery.failing_since);
+        state.put_new(later(now, delay), held.message, delivery.received, delivery.failing_since);
         drop(state);
         self.shared.changed.notify_all();
         Ok(())
@@ -245,7 +245,7 @@ impl JobQueue for MemoryQueue {
                 Fate::Remove => {}
                 Fate::Keep | Fate::End => state.dead.push((delivery, why)),
                 Fate::PutBack => {
-                    state.put_new(Instant::now(), Message { id: buried.id, body: buried.body }, None);
+                    state.put_new(Instant::now(), Message { id: buried.id, body: buried.body }, 0, None);
                 }
             }
         }
