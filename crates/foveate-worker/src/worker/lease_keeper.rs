@@ -106,7 +106,8 @@ impl LeaseKeeper {
             |(delivery, has_begun): &(Delivery, bool)| !has_begun && delivery.received >= self.queue().max_receive();
         let (unseen, others): (Vec<_>, Vec<_>) = held.into_iter().partition(is_unseen);
         let receipts: Vec<Receipt> = others.into_iter().map(|(delivery, _)| delivery.receipt).collect();
-        let renewed = unseen.iter().map(|(delivery, _)| self.queue().renew(delivery, Duration::ZERO));
+        let anew = unseen.into_iter().map(|(delivery, _)| Delivery { received: 0, ..delivery });
+        let renewed = anew.map(|delivery| self.queue().renew(&delivery, Duration::ZERO));
         for result in renewed.chain(self.queue().release(&receipts, Duration::ZERO)) {
             match result {
                 Ok(()) => self.state.metrics.settled(self.queue().name(), "released", Stage::Shutdown),

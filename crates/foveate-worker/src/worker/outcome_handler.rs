@@ -30,8 +30,8 @@ impl OutcomeHandler {
         }
     }
 
-    /// Checks that nothing that a message needs is known to fail. A message has its last try in any case: otherwise the
-    /// messages of a host that is gone would never end.
+    /// Checks that nothing that a message needs is known to fail. A message that has failed or waited for long enough
+    /// is tried in any case: otherwise the messages of a host that is gone would never end.
     ///
     /// # Errors
     /// A failure that costs the message nothing.
@@ -39,7 +39,7 @@ impl OutcomeHandler {
         let receiver = ticket.receiver();
         let source = ticket.source.iter().map(|source| (source, Stage::Download));
         let causes = source.chain(receiver.iter().map(|receiver| (receiver, Stage::Callback)));
-        for (cause, stage) in causes.filter(|(cause, _)| self.settler.has_tries(ticket, cause.is_operators())) {
+        for (cause, stage) in causes.filter(|(cause, _)| self.settler.has_time(ticket, cause.is_operators())) {
             self.state.health.admit(cause).map_err(|wait| Failure {
                 retry_after: Some(wait),
                 ..Failure::untried(stage, format!("{cause}: the circuit breaker is open"))

@@ -72,10 +72,11 @@ impl Receiver {
 
     /// Records how long the queue's messages wait. Those that come again have waited for a retry.
     fn measure_wait(&self, deliveries: &[Delivery]) {
-        let is_new = |delivery: &&Delivery| delivery.received == 1 && delivery.failing_since.is_none();
         let wait = match deliveries {
             [] => Some(Duration::ZERO),
-            _ => deliveries.iter().rfind(is_new).and_then(|delivery| delivery.sent?.elapsed().ok()),
+            _ => {
+                deliveries.iter().rfind(|delivery| is_new(delivery)).and_then(|delivery| delivery.sent?.elapsed().ok())
+            }
         };
         wait.into_iter().for_each(|wait| self.state.metrics.wait(self.queue().name(), wait));
     }
@@ -85,8 +86,8 @@ impl Receiver {
         let is_held = self.state.leases.renew(self.queue, &delivery);
         let label = match is_held {
             true => "held",
-            false if delivery.received > 1 => "again",
-            false => "first",
+            false if is_new(&delivery) => "first",
+            false => "again",
         };
         let label = ReceiveLabel { queue: self.queue().name().to_owned(), delivery: label };
         self.state.metrics.received.get_or_create(&label).inc();
@@ -97,4 +98,9 @@ impl Receiver {
         let (key, hold) = self.state.leases.add(self.queue, Arc::clone(&delivery), self.queue().lease());
         Some(Received { key, hold, queue: self.queue, delivery })
     }
+}
+
+/// Whether no worker has received the message before. A copy that counts no delivery is failing.
+fn is_new(delivery: &Delivery) -> bool {
+    delivery.received == 1 && delivery.failing_since.is_none()
 }

@@ -58,6 +58,8 @@ struct PutBack {
     delay: Duration,
     /// Since when it fails.
     failing_since: Option<SystemTime>,
+    /// If it returns as a copy: the deliveries that the copy counts on from.
+    copied: Option<u32>,
 }
 
 /// Why a message returns to its queue.
@@ -114,7 +116,7 @@ impl Settler {
                 }
                 How::PutBack(put_back)
             }
-            None => How::DeadLetter(dead_letter(&ticket, failure)),
+            None => How::DeadLetter(self.dead_letter(&ticket, failure)),
         };
         self.settle(ticket, stage, how);
     }
@@ -128,42 +130,61 @@ impl Settler {
     fn put_back(&self, ticket: &Ticket, failure: &Failure) -> Option<PutBack> {
         let health = &self.state.health;
         let (tries, failing_since) = (ticket.delivery.received, ticket.delivery.failing_since);
-        let delay = self.backoff.after(tries, failure.retry_after);
+        let anew = self.anew(ticket);
         let is_refused = failure.setting.is_some_and(|setting| health.refusals.counts(setting));
         match failure {
             _ if is_refused => {
-                Some(PutBack { why: Why::Refused, delay: self.refused.after(tries, None), failing_since })
+                let delay = self.refused.after(tries, None);
+                Some(PutBack { why: Why::Refused, delay, failing_since, copied: anew })
             }
             Failure { stage: Stage::Shutdown, .. } => {
-                Some(PutBack { why: Why::Failed, delay: Duration::ZERO, failing_since })
+                Some(PutBack { why: Why::Failed, delay: Duration::ZERO, failing_since, copied: anew })
             }
-            Failure { untried: true, .. } => Some(PutBack { why: Why::Held, delay, failing_since }),
             Failure { transient: false, .. } => None,
             _ => {
                 let is_outage = health.is_outage(ticket, failure);
-                let why = if is_outage { Why::Held } else { Why::Failed };
+                let why = if failure.untried || is_outage { Why::Held } else { Why::Failed };
+                // A delivery without a try does not count.
+                let copied = if failure.untried { Some(tries.saturating_sub(1)) } else { anew };
                 // The longer it fails, the longer it waits.
+                let delay = self.backoff.after(tries, failure.retry_after);
                 let delay = delay.max((ticket.failing_for() / 4).min(self.backoff.max));
-                let put_back = PutBack { why, delay, failing_since: failing_since.or_else(now) };
-                self.has_tries(ticket, is_outage).then_some(put_back)
+                let failing_since = failing_since.or_else(|| Some(SystemTime::now()));
+                let returns = failure.untried || self.has_tries(ticket, is_outage);
+                returns.then_some(PutBack { why, delay, failing_since, copied })
             }
         }
     }
 
+    /// The count of a message's copy, if the message has no deliveries left: only one that ends its workers should come
+    /// to the quarantine.
+    fn anew(&self, ticket: &Ticket) -> Option<u32> {
+        (ticket.delivery.received >= self.max_receive(ticket.queue)).then_some(0)
+    }
+
     /// Whether a message may be tried again if it fails now. In an outage, it has more time.
-    pub(super) fn has_tries(&self, ticket: &Ticket, is_outage: bool) -> bool {
-        let time = self.retry_for.saturating_mul(if is_outage { OUTAGE } else { 1 });
-        ticket.delivery.received < self.max_receive(ticket.queue) || ticket.failing_for() < time
+    fn has_tries(&self, ticket: &Ticket, is_outage: bool) -> bool {
+        ticket.delivery.received < self.max_receive(ticket.queue) || self.has_time(ticket, is_outage)
+    }
+
+    /// Whether a message may go on to fail, or to wait untried for something that fails.
+    pub(super) fn has_time(&self, ticket: &Ticket, is_outage: bool) -> bool {
+        ticket.failing_for() < self.retry_for.saturating_mul(if is_outage { OUTAGE } else { 1 })
     }
 
     fn max_receive(&self, queue: usize) -> u32 {
         self.state.queues[queue].max_receive()
     }
 
-    /// Whether a message returns as a copy, because it has no deliveries left: only one that ends its workers should
-    /// come to the quarantine.
-    fn is_copied(&self, settlement: &Settlement) -> bool {
-        settlement.delivery.received >= self.max_receive(settlement.queue)
+    fn dead_letter(&self, ticket: &Ticket, Failure { stage, reason, transient, .. }: Failure) -> DeadLetter {
+        let (tries, minutes) = (ticket.delivery.received, ticket.failing_for().as_secs() / 60);
+        let reason = match minutes {
+            _ if !transient => reason,
+            1.. if !self.retry_for.is_zero() => format!("{reason} (failing for {minutes} minutes)"),
+            _ => format!("{reason} (the last of {tries} tries)"),
+        };
+        tracing::error!(%stage, reason, "failed; the message goes to the dead letters");
+        DeadLetter { stage: stage.name().to_owned(), reason }
     }
 
     fn settle(&self, ticket: Ticket, stage: Stage, how: How) {
@@ -226,9 +247,8 @@ impl Settler {
         let results = match &settlement.how {
             How::Acknowledge => queue.acknowledge(&[receipt]),
             How::DeadLetter(letter) => return queue.dead_letter(&latest, letter),
-            How::PutBack(put_back) if self.is_copied(settlement) => {
-                let copy = Delivery { failing_since: put_back.failing_since, ..latest };
-                return queue.renew(&copy, put_back.delay);
+            &How::PutBack(PutBack { copied: Some(received), failing_since, delay, .. }) => {
+                return queue.renew(&Delivery { received, failing_since, ..latest }, delay);
             }
             How::PutBack(put_back) => queue.release(&[receipt], put_back.delay),
         };
@@ -277,9 +297,7 @@ impl Settler {
         let message = (settlement.queue, settlement.delivery.key.as_str());
         match &settlement.how {
             // The broker knows a copy by another key.
-            How::PutBack(PutBack { why: Why::Refused | Why::Held, .. }) if self.is_copied(settlement) => {
-                refusals.forget(message);
-            }
+            How::PutBack(PutBack { why: Why::Refused | Why::Held, copied: Some(_), .. }) => refusals.forget(message),
             How::PutBack(PutBack { why: Why::Refused | Why::Held, .. }) => {}
             _ if settlement.stage == Stage::Shutdown => {}
             _ => refusals.worked(message),
@@ -290,18 +308,4 @@ impl Settler {
         self.state.metrics.settled(self.state.queues[settlement.queue].name(), how, settlement.stage);
         lock(&self.state.totals).count(how, settlement.stage);
     }
-}
-
-fn now() -> Option<SystemTime> {
-    Some(SystemTime::now())
-}
-
-fn dead_letter(ticket: &Ticket, Failure { stage, reason, transient, .. }: Failure) -> DeadLetter {
-    let reason = match ticket.delivery.failing_since {
-        _ if !transient => reason,
-        Some(_) => format!("{reason} (failing for {} minutes)", ticket.failing_for().as_secs() / 60),
-        None => format!("{reason} (the last of {} tries)", ticket.delivery.received),
-    };
-    tracing::error!(%stage, reason, "failed; the message goes to the dead letters");
-    DeadLetter { stage: stage.name().to_owned(), reason }
 }

@@ -231,7 +231,7 @@ impl Stage {
 
     /// Returns the number of messages that workers lost because their leases ended too early.
     pub(crate) fn lost(&self) -> usize {
-        let lost = self.said("leases ended before their messages were done with; they will be delivered again");
+        let lost = self.said("leases ended before their messages were done; the broker delivers these again");
         lost.iter().map(|line| line["lost"].as_u64().unwrap() as usize).sum()
     }
 
