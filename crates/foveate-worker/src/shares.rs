@@ -291,6 +291,7 @@ mod tests {
         push(&shares, "b", 9);
         push(&shares, "c", 9);
         assert_eq!(take(&mut turns), ["b", "c"], "there is a thread for each of two others");
+        age(&shares, 2 * SLOW);
         turns.retain(|turn| turn.site != "slow");
         assert_eq!(take(&mut turns), ["slow", "b", "c"], "while others wait, it has its turn and no more");
     }
