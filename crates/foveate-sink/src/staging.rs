@@ -406,8 +406,9 @@ impl Ledger {
 
     /// Makes the appended lines durable, and returns the length to record.
     pub fn sync(&mut self) -> Result<u64, SinkError> {
-        if std::mem::take(&mut self.dirty) {
+        if self.dirty {
             self.file.sync_data().map_err(SinkError::io("sync", &self.path))?;
+            self.dirty = false;
         }
         Ok(self.len)
     }

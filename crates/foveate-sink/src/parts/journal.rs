@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -166,6 +166,8 @@ fn apply(mut state: State, record: Record) -> Result<State, String> {
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
+    /// Length in bytes of the durable records.
+    len: u64,
     line: Vec<u8>,
 }
 
@@ -178,18 +180,37 @@ impl Journal {
         write_line(&mut line, &Record::Begin { version: VERSION, watermark, replaces, settings });
         file.write_all(&line).map_err(SinkError::io("write", path))?;
         file.publish()?;
-        Ok(Self { path: path.to_owned(), file: open_at(path, line.len() as u64)?, line })
+        let len = line.len() as u64;
+        Ok(Self { path: path.to_owned(), file: open_at(path, len)?, len, line })
     }
 
     /// Continues a journal after its last whole record.
     pub(crate) fn reopen(path: &Path, state: &State) -> Result<Self, SinkError> {
-        Ok(Self { path: path.to_owned(), file: open_at(path, state.len)?, line: Vec::new() })
+        Ok(Self { path: path.to_owned(), file: open_at(path, state.len)?, len: state.len, line: Vec::new() })
     }
 
     pub(crate) fn append(&mut self, record: &Record) -> Result<(), SinkError> {
         write_line(&mut self.line, record);
-        self.file.write_all(&self.line).map_err(SinkError::io("write", &self.path))?;
-        self.file.sync_data().map_err(SinkError::io("sync", &self.path))
+        let written = self.file.write_all(&self.line).map_err(SinkError::io("write", &self.path));
+        let synced = written.and_then(|()| self.file.sync_data().map_err(SinkError::io("sync", &self.path)));
+        self.conclude(synced)
+    }
+
+    /// Counts the record that was written, or cuts it off if it is not durable: the system may still show it to the
+    /// next run, and lose it in a power failure after that run has built on it.
+    fn conclude(&mut self, synced: Result<(), SinkError>) -> Result<(), SinkError> {
+        match synced {
+            Ok(()) => self.len += self.line.len() as u64,
+            // The error at hand matters more than one of the repair.
+            Err(_) => drop(self.cut_off()),
+        }
+        synced
+    }
+
+    fn cut_off(&mut self) -> io::Result<()> {
+        self.file.set_len(self.len)?;
+        self.file.seek(SeekFrom::Start(self.len))?;
+        self.file.sync_data()
     }
 }
 
@@ -236,6 +257,22 @@ mod tests {
         }
         let state = State::parse(&[whole, last].concat()).unwrap().unwrap();
         assert_eq!((state.watermark, state.logs[&0].rows), (5, 5));
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_synced_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let mut journal = Journal::create(&path, &State::begun(RunManifest::default(), 0, false)).unwrap();
+        journal.append(&commit(3)).unwrap();
+        write_line(&mut journal.line, &commit(5));
+        journal.file.write_all(&journal.line).unwrap();
+        assert_eq!(State::read(&path).unwrap().unwrap().watermark, 5, "the next run would build on it");
+        let failed = SinkError::io("sync", &path)(io::Error::from_raw_os_error(5));
+        assert!(journal.conclude(Err(failed)).is_err());
+        assert_eq!(State::read(&path).unwrap().unwrap().watermark, 3);
+        journal.append(&commit(4)).unwrap();
+        assert_eq!(State::read(&path).unwrap().unwrap().watermark, 4, "the journal goes on where it is durable");
     }
 
     #[test]
