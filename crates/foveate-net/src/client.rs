@@ -56,7 +56,7 @@ impl Client {
     pub(crate) fn with_lookup(options: ClientOptions, lookup: Arc<Lookup>) -> Result<Self, OptionsError> {
         check(&options)?;
         let rules = Rules::of(&options)?;
-        let guard = Guard::new(rules.clone(), options.dns_ttl, lookup);
+        let guard = Guard::new(rules.clone(), &options, lookup);
         let connector = TimelyConnector::default().chain(RustlsConnector::default());
         let agent = Agent::with_parts(config(&options)?, connector, guard);
         Ok(Self { rules, turns: Turns::new(options.per_host), agent, options })

@@ -6,6 +6,9 @@ use std::time::Duration;
 pub struct ClientOptions {
     /// Hosts that may have private, loopback or link-local addresses, and any port. `host:port` allows one port only.
     pub allow_private: Vec<String>,
+    /// Whether a name with such an address is answered like a name without any. Whoever names URLs and sees the answers
+    /// could find out the names of a private network otherwise.
+    pub conceal_private: bool,
     /// The only hosts that may be requested; empty allows every host. `*.example.com` allows the hosts of a domain, but
     /// not the domain itself. A host may have any port, `host:port` only that one.
     pub only_hosts: Vec<String>,
@@ -39,6 +42,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             allow_private: Vec::new(),
+            conceal_private: false,
             only_hosts: Vec::new(),
             ports: vec![80, 443],
             https_only: false,

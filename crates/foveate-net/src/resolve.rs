@@ -14,7 +14,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use crate::target::{Rules, bare};
-use crate::{NetError, deadline};
+use crate::{ClientOptions, NetError, deadline};
 
 /// Most names in the cache.
 const MAX_KNOWN: usize = 4096;
@@ -40,22 +40,28 @@ pub(crate) fn system_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
 /// Resolves names for the HTTP library, and checks exactly the addresses that it connects to.
 pub(crate) struct Guard {
     rules: Rules,
+    /// Whether a name with a private address is answered like one without any.
+    conceal_private: bool,
     names: Arc<Names>,
 }
 
 impl Guard {
-    pub(crate) fn new(rules: Rules, ttl: Duration, lookup: Arc<Lookup>) -> Self {
-        let names = Names { ttl, lookup, state: Mutex::default(), changed: Condvar::new() };
-        Self { rules, names: Arc::new(names) }
+    pub(crate) fn new(rules: Rules, options: &ClientOptions, lookup: Arc<Lookup>) -> Self {
+        let names = Names { ttl: options.dns_ttl, lookup, state: Mutex::default(), changed: Condvar::new() };
+        Self { rules, conceal_private: options.conceal_private, names: Arc::new(names) }
     }
 
     fn addresses(&self, host: &str, port: u16) -> Result<Arc<[IpAddr]>, NetError> {
-        let addresses = match host.parse() {
-            Ok(address) => Arc::from([address]),
-            Err(_) => self.names.addresses(host)?,
-        };
-        self.rules.check_addresses(host, port, &addresses)?;
-        Ok(addresses)
+        if let Ok(address) = host.parse() {
+            self.rules.check_addresses(host, port, &[address])?;
+            return Ok(Arc::from([address]));
+        }
+        let found = self.names.addresses(host)?;
+        let checked = found.and_then(|found| {
+            self.rules.check_addresses(host, port, &found)?;
+            Ok(found)
+        });
+        checked.map_err(|error| if self.conceal_private { no_public_address(host) } else { error })
     }
 }
 
@@ -102,13 +108,17 @@ impl Names {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn addresses(self: &Arc<Self>, host: &str) -> Result<Arc<[IpAddr]>, NetError> {
+    /// The addresses of a name, or why it has none.
+    ///
+    /// # Errors
+    /// [`NetError`] if the name could not be looked up.
+    fn addresses(self: &Arc<Self>, host: &str) -> Result<Result<Arc<[IpAddr]>, NetError>, NetError> {
         let asked = Instant::now();
         let mut state = self.lock();
         loop {
             // An answer that came while this thread waited counts, even if it has expired.
             if let Some(known) = state.known.get(host).filter(|known| known.until >= asked) {
-                return known.answer.clone().map_err(|error| no_address(host, &error));
+                return Ok(known.answer.clone().map_err(|error| no_address(host, &error)));
             }
             if !state.running.contains(host) && state.running.len() < MAX_LOOKUPS {
                 self.start(host, &mut state)?;
@@ -167,12 +177,15 @@ fn no_address(host: &str, reason: &str) -> NetError {
     NetError::transient(format!("{host}: no address ({reason})"))
 }
 
+fn no_public_address(host: &str) -> NetError {
+    NetError::transient(format!("{host}: no public address"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::ClientOptions;
     use crate::deadline::Deadline;
 
     const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1));
@@ -186,9 +199,10 @@ mod tests {
     ) -> (Guard, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = count.clone();
-        let options = ClientOptions { allow_private: vec!["friend.test:81".to_owned()], ..ClientOptions::default() };
+        let allow_private = vec!["friend.test:81".to_owned()];
+        let options = ClientOptions { allow_private, dns_ttl: ttl, ..ClientOptions::default() };
         let lookup = move |host: &str| lookup(host, counter.fetch_add(1, Ordering::SeqCst));
-        (Guard::new(Rules::of(&options).unwrap(), ttl, Arc::new(lookup)), count)
+        (Guard::new(Rules::of(&options).unwrap(), &options, Arc::new(lookup)), count)
     }
 
     fn none() -> Result<Vec<IpAddr>, String> {
@@ -213,6 +227,21 @@ mod tests {
             assert_eq!(*guard.addresses("friend.test", 81).unwrap(), answer);
             assert!(guard.addresses("friend.test", 82).is_err(), "another port of an allowed host");
         }
+    }
+
+    #[test]
+    fn a_private_name_and_an_unknown_one_look_alike_if_asked() {
+        let lookup = |host: &str, _| if host == "unknown.test" { none() } else { Ok(vec![PRIVATE]) };
+        let (mut guard, _) = guard(LONG, lookup);
+        guard.conceal_private = true;
+        let error = |host: &str| {
+            let NetError { reason, transient, rule, .. } = guard.addresses(host, 80).unwrap_err();
+            (reason.replace(host, "HOST"), transient, rule)
+        };
+        assert_eq!(error("inside.test"), error("unknown.test"));
+        assert_eq!(error("inside.test").0, "HOST: no public address");
+        assert!(error("10.0.0.1").0.contains("a private address"), "whoever gives an address knows it");
+        assert!(guard.addresses("friend.test", 81).is_ok());
     }
 
     #[test]

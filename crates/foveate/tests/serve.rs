@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     foveate_testkit::run(trials![
         openai_clients_see_vectors_and_errors_as_they_know_them,
         each_request_is_one_line_of_the_log,
+        a_private_name_and_an_unknown_one_are_answered_alike,
         addresses_may_be_names_and_bad_arguments_are_refused,
     ])
 }
@@ -68,6 +69,20 @@ fn each_request_is_one_line_of_the_log() {
         assert!(said.is_some() == reason.is_some() && said.unwrap_or("").starts_with(reason.unwrap_or("")), "{logged}");
         assert!(logged["peer"].as_str().unwrap().starts_with("127.0.0.1:") && logged["ms"].is_u64(), "{logged}");
     }
+}
+
+fn a_private_name_and_an_unknown_one_are_answered_alike() {
+    let server = Server::start(&mut serve());
+    let answer = |host: &str| {
+        let body = format!(r#"{{"input": "http://{host}/photo.jpg"}}"#);
+        let answer = server.ask("POST /v1/embeddings", "Content-Type: application/json\r\n", body.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+        (head.lines().next().unwrap().to_owned(), problem["detail"].as_str().unwrap().replace(host, "HOST"))
+    };
+    let (status, detail) = answer("localhost");
+    assert!(detail.contains("HOST: no public address"), "{status}: {detail}");
+    assert_eq!(answer("no-such-name.invalid"), (status, detail));
 }
 
 fn addresses_may_be_names_and_bad_arguments_are_refused() {

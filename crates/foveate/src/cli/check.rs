@@ -139,7 +139,7 @@ fn enqueue(args: &EnqueueArgs) -> anyhow::Result<()> {
 
 fn services(args: &ServiceArgs) -> anyhow::Result<()> {
     backends(&job::embedding(&args.embedding, Path::new("")))?;
-    service::client(args)?;
+    service::client(args, false)?;
     service::store(args).map(drop)
 }
 

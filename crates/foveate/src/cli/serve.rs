@@ -19,7 +19,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let open = |address: &String| service::queue(address, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
     let queue = args.queue.as_ref().map(open).transpose()?;
     let check_callback = callback_check(&args.callbacks)?;
-    let Service { engine, options, .. } = service::start(&args.service, Path::new(""))?;
+    let client = service::client(&args.service, true)?;
+    let Service { engine, options, .. } = service::start(&args.service, client, Path::new(""))?;
     let engine = Arc::new(engine);
     let tokens = args.api_keys.as_deref().map(api_keys).transpose()?.unwrap_or_default();
     let api = Api { queue, check_callback, tokens, ..api(args, &engine, &options.model) };
@@ -142,7 +143,7 @@ mod tests {
         assert!(check(&image)("https://10.0.0.1/done").is_err(), "that is for images alone");
         let callback = [&inside[..], &["--callback-private", "10.0.0.1"]].concat();
         assert_eq!(check(&callback)("https://10.0.0.1/done"), Ok(()));
-        let strangers = service::client(&args(&[&queue[..], &callback].concat()).unwrap().service).unwrap();
+        let strangers = service::client(&args(&[&queue[..], &callback].concat()).unwrap().service, true).unwrap();
         assert!(strangers.check("http://10.0.0.1/secret").is_err(), "jobs may not name it for their images");
     }
 }

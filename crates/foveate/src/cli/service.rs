@@ -48,8 +48,8 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
     Ok((logs, cancel))
 }
 
-/// Loads the model and starts the engine's threads.
-pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service> {
+/// Loads the model and starts the engine's threads, which download with `client`.
+pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow::Result<Service> {
     let options = job::embedding(&args.embedding, output);
     let backends = Arc::new(Backends::compiled());
     let download = progress::Download::new(true);
@@ -59,7 +59,7 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
         tracing::warn!(model = options.model, "generated weights: the speed is real, but the vectors are meaningless");
     }
     let mut engine = Engine::builder()
-        .client(Arc::new(client(args)?))
+        .client(Arc::new(client))
         .downloaders(args.downloads)
         .workers(options.workers)
         .max_in_flight(args.max_in_flight)
@@ -73,10 +73,12 @@ pub(crate) fn start(args: &ServiceArgs, output: &Path) -> anyhow::Result<Service
     Ok(Service { engine: engine.build()?, manifest, backends, options })
 }
 
-/// The client for downloads.
-pub(crate) fn client(args: &ServiceArgs) -> anyhow::Result<Client> {
+/// The client for downloads. If whoever names the images sees their errors, `conceal_private` keeps the names of the
+/// private network from them.
+pub(crate) fn client(args: &ServiceArgs, conceal_private: bool) -> anyhow::Result<Client> {
     let options = net::ClientOptions {
         allow_private: args.allow_private.clone(),
+        conceal_private,
         max_bytes: args.max_bytes,
         timeout: args.download_timeout,
         per_host: args.per_host,

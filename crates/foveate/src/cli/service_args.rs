@@ -215,7 +215,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds, help_heading = "Queue")]
     pub(crate) retry: Duration,
 
-    /// How long a failing message is retried before it goes to the dead letters.
+    /// How long a failing message is retried before it goes to the dead letters. It has at least --max-receive tries.
     #[arg(long, value_name = "SECONDS", default_value = "3600", value_parser = parse_seconds, help_heading = "Queue")]
     pub(crate) retry_for: Duration,
 

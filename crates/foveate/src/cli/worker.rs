@@ -31,7 +31,8 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let callbacks = callbacks(args)?;
     let open = |address: &String| service::queue(address, &args.queues, args.max_receive);
     let queues = args.queue.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
-    let service = service::start(&args.service, args.output.as_deref().unwrap_or(Path::new("")))?;
+    let client = service::client(&args.service, false)?;
+    let service = service::start(&args.service, client, args.output.as_deref().unwrap_or(Path::new("")))?;
     let sink = args.output.as_deref().map(|folder| segments(args, folder, &service)).transpose()?;
     let options = WorkerOptions {
         in_flight_limit: in_flight_limit(args),
