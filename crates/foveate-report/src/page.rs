@@ -220,7 +220,7 @@ fn checklist(run: &Run, ledger: &mut Ledger) -> Markup {
                 h2 { "The checklist, with this run's figures" }
                 .table { table.stack {
                     thead { tr {
-                        @for heading in ["Question", "Figure", "Verdict", "What follows", "From"] {
+                        @for heading in ["Question", "Figure", "Good if", "Verdict", "What follows", "From"] {
                             th scope="col" { (heading) }
                         }
                     } }
@@ -243,6 +243,7 @@ fn check(row: &Row<'_>, ledger: &mut Ledger) -> Markup {
         tr {
             th scope="row" { (ledger.html(&row.word("question"))) }
             td.number { (ledger.html(&value)) }
+            td data-name="Good if" { (ledger.html(&row.word("good_if"))) }
             td { span.verdict.(class) { (verdict) } }
             td { (ledger.html(&row.word("advice"))) }
             td data-name="From" { (ledger.html(&row.word("source"))) }

@@ -1,8 +1,8 @@
 use plotters::prelude::*;
 
 use super::marks::{Failed, Key, end_of_axis, is_narrow, legend, shade, stroke, tick};
-use crate::canvas::{Hand, Pen, fit};
-use crate::ink::{GRID, Ink, QUIET, WORDS};
+use crate::canvas::{Hand, Pen, fit, wrap};
+use crate::ink::{BACK, GRID, Ink, QUIET, WORDS};
 use crate::shown::{Num, Text, text};
 
 /// Horizontal bars, each a value or a sum of parts.
@@ -48,9 +48,22 @@ impl Bar {
     }
 }
 
+/// A bar this many times as long as the next is broken, so that the others can be compared.
+const SQUASHES: f64 = 4.0;
+/// Length of a broken bar ÷ the longest whole one.
+const BROKEN: f64 = 1.25;
+
 impl Panel {
+    /// Returns the end of the longest bar that is not broken, or the place where one is.
     fn end(&self) -> f64 {
-        self.bars.iter().map(Bar::end).fold(0.0, f64::max)
+        let mut ends: Vec<f64> = self.bars.iter().map(Bar::end).collect();
+        ends.sort_by(f64::total_cmp);
+        let is_stacked = self.bars.iter().any(|bar| bar.parts.len() > 1);
+        match ends[..] {
+            [.., next, longest] if !is_stacked && next > 0.0 && longest > SQUASHES * next => BROKEN * next,
+            [.., longest] => longest,
+            [] => 0.0,
+        }
     }
 }
 
@@ -159,8 +172,9 @@ impl Panel {
             let bottom = bottom(at);
             let at = |pixels: f32| rows as f64 - f64::from(pixels / layout.row);
             let (low, high) = (at(bottom), at(bottom - layout.bar));
-            bar.draw(pen, &mut chart, (low, high))?;
-            bar.write(pen, layout, (y + bottom, plot), |value| chart.backend_coord(&(value, low)).0 as f32);
+            bar.draw(pen, &mut chart, (low, high), end)?;
+            let x = |value: f64| chart.backend_coord(&(value.min(end), low)).0 as f32;
+            bar.write(pen, layout, (y + bottom, plot), x);
         }
         Ok(height)
     }
@@ -170,10 +184,11 @@ type Chart2d<'a> =
     ChartContext<'a, Pen, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
 
 impl Bar {
-    fn draw(&self, pen: &Pen, chart: &mut Chart2d<'_>, (low, high): (f64, f64)) -> Result<(), Failed> {
+    /// Draws the bar, broken if it reaches beyond the axis's `end`.
+    fn draw(&self, pen: &Pen, chart: &mut Chart2d<'_>, (low, high): (f64, f64), end: f64) -> Result<(), Failed> {
         let mut from = 0.0;
         for part in &self.parts {
-            let to = from + part.size.value;
+            let to = (from + part.size.value).min(end);
             let rectangle = Rectangle::new([(from, low), (to, high)], shade(part.ink, part.faint).filled());
             pen.mark(&self.tip(part), || chart.draw_series([rectangle]).map(|_| ()))?;
             let [left, right, top] = [(from, low), (to, low), (from, high)].map(|corner| chart.backend_coord(&corner));
@@ -189,6 +204,10 @@ impl Bar {
                 );
             }
             from = to;
+        }
+        if self.end() > end {
+            let gap = [(0.955 * end, low), (0.965 * end, low), (0.98 * end, high), (0.97 * end, high)];
+            return chart.draw_series([Polygon::new(gap, BACK.color().filled())]).map(|_| ());
         }
         let Some((least, most)) = &self.whisker else { return Ok(()) };
         let (middle, half) = (f64::midpoint(low, high), (high - low) / 4.0);
@@ -233,9 +252,21 @@ impl Bar {
         }
         if !ran {
             let room = plot + layout.values - 8.0;
-            let words = fit(&self.value, room, Hand::SMALL);
-            pen.mark(&self.value, || pen.text(layout.labels + 6.0, baseline, Hand::SMALL, &words));
+            pen.mark(&self.value, || write_reason(pen, (layout.labels + 6.0, baseline), room, &self.value));
         }
+    }
+}
+
+/// Writes why a row could not run, in two lines where one does not suffice.
+fn write_reason(pen: &Pen, (x, baseline): (f32, f32), room: f32, why: &Text) {
+    let lines = wrap(why, room, Hand::SMALL);
+    match &lines[..] {
+        [first, rest @ ..] if !rest.is_empty() => {
+            let rest = rest.iter().fold(Text::default(), |all, line| all + line.clone());
+            pen.text(x, baseline - 6.0, Hand::SMALL, &fit(first, room, Hand::SMALL));
+            pen.text(x, baseline + 7.0, Hand::SMALL, &fit(&rest, room, Hand::SMALL));
+        }
+        _ => pen.text(x, baseline, Hand::SMALL, &fit(why, room, Hand::SMALL)),
     }
 }
 

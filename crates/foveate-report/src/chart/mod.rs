@@ -14,7 +14,8 @@ pub(crate) use lines::{Line, Lines, Point};
 pub(crate) use marks::{Failed, Key};
 pub(crate) use scatter::{Dot, Scatter};
 
-use crate::canvas::{Drawing, Pen};
+use crate::canvas::{Drawing, Hand, Pen};
+use crate::shown::Text;
 
 /// The content of a figure.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ pub(crate) enum Chart {
 }
 
 impl Chart {
-    pub(crate) fn draw(&self, width: f32) -> Result<Drawing, Failed> {
+    /// Draws the chart, and `note` below it.
+    pub(crate) fn draw(&self, width: f32, note: &Text) -> Result<Drawing, Failed> {
         let pen = Pen::new(width);
         let height = match self {
             Self::Bars(bars) => bars.draw(&pen),
@@ -36,6 +38,10 @@ impl Chart {
             Self::Lanes(lanes) => lanes.draw(&pen),
             Self::Flow(flow) => flow.draw(&pen),
         }?;
-        Ok(pen.finish(height))
+        if note.is_empty() {
+            return Ok(pen.finish(height));
+        }
+        let lines = pen.paragraph(0.0, height + 18.0, pen.width, Hand::SMALL, note);
+        Ok(pen.finish(height + lines + 10.0))
     }
 }

@@ -4,19 +4,31 @@ use crate::chart::{Bar, Bars, Chart, Panel, single};
 use crate::ink::{FORWARD, Ink, QUIET, READ};
 use crate::run::Run;
 use crate::shown::{Num, Text, text};
-use crate::table::{Row, Table};
+use crate::table::{Row, Table, group};
 
 /// Returns the row of the stage that the verdict names.
 pub(crate) fn culprit<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<Row<'a>> {
     rows.into_iter().find(|row| row.is("culprit", "yes"))
 }
 
+/// Groups rows by job: a set of photos, and the remedies that helped before.
+fn jobs(table: &Table) -> Vec<Vec<Row<'_>>> {
+    group(table.rows(), |row| ["photos", "step"].map(|column| row.text(column).to_owned()))
+}
+
+fn heading(rows: &[Row<'_>]) -> Text {
+    match rows[0].number("step") {
+        Some(step) if step.value > 0.0 => text![rows[0].word("photos"), ", after ", step, " remedies that helped"],
+        _ => rows[0].word("photos"),
+    }
+}
+
 pub(crate) fn ladder(run: &Run) -> Plates {
     let Some(table) = run.table("diagnosis.csv") else { return Ok(None) };
     let mut panels = Vec::new();
-    for rows in table.grouped("photos") {
+    for rows in jobs(table) {
         let bars = rows.iter().map(rung).collect::<Result<_, _>>()?;
-        panels.push(Panel { heading: rows[0].word("photos"), bars });
+        panels.push(Panel { heading: heading(&rows), bars });
     }
     let mut keys = vec![key(QUIET, "innocent")];
     keys.extend(
@@ -37,6 +49,7 @@ pub(crate) fn ladder(run: &Run) -> Plates {
                   the rate drops the most. Whiskers are intervals that hold the median nineteen times in twenty."
             .into(),
         description: "Bars: images a second with the data cached at each depth; the stage that costs the most stands out.",
+        note: Text::default(),
         chart: Chart::Bars(Bars { keys, axis: "images per second", one_scale: false, panels }),
     }))
 }
@@ -44,7 +57,7 @@ pub(crate) fn ladder(run: &Run) -> Plates {
 /// Formats "throughput is so much of the shallowest depth's", for the first set: from its shallowest to its deepest
 /// depth that ran.
 pub(crate) fn kept(table: &Table) -> Option<Text> {
-    let rows = table.grouped("photos").into_iter().next()?;
+    let rows = jobs(table).into_iter().next()?;
     let mut rates = rows.iter().filter_map(|row| row.number("images_per_second"));
     let alone = rates.next()?;
     let share = Num { unit: "%", ..rates.next_back()?.over(&alone)? };
@@ -87,7 +100,7 @@ pub(crate) fn best<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Option<(Row<'
 pub(crate) fn remedies(run: &Run) -> Plates {
     let Some(table) = run.table("remedies.csv") else { return Ok(None) };
     let (mut panels, mut left_out) = (Vec::new(), Vec::new());
-    for rows in table.grouped("photos") {
+    for rows in jobs(table) {
         let mut bars: Vec<Bar> = Vec::new();
         if let Some(now) = rows.iter().find_map(|row| row.number("now")) {
             bars.push(single("as it is".into(), now, None));
@@ -99,7 +112,7 @@ pub(crate) fn remedies(run: &Run) -> Plates {
             }
         }
         if !bars.is_empty() {
-            panels.push(Panel { heading: rows[0].word("photos"), bars });
+            panels.push(Panel { heading: heading(&rows), bars });
         }
     }
     if panels.is_empty() {
@@ -121,6 +134,7 @@ pub(crate) fn remedies(run: &Run) -> Plates {
             left_out
         ],
         description: "Bars: images a second expected of each remedy, beside what was measured.",
+        note: Text::default(),
         chart: Chart::Bars(Bars {
             keys: vec![key(QUIET, "as it is"), key(FORWARD, "predicted"), key(READ, "measured")],
             axis: "images per second",

@@ -13,7 +13,7 @@ pub(crate) use self::plate::{NARROW, Plate, WIDE};
 use crate::ReportError;
 use crate::run::Run;
 use crate::shown::{Text, text};
-use crate::table::Row;
+use crate::table::{Row, Table};
 
 /// Returns every figure that the run's files allow, in the order of the page.
 pub(crate) fn plates(run: &Run) -> Result<Vec<Plate>, ReportError> {
@@ -37,7 +37,15 @@ pub(crate) fn plates(run: &Run) -> Result<Vec<Plate>, ReportError> {
         plan::walls,
         worker::configurations,
     ];
-    figures.iter().filter_map(|figure| figure(run).transpose()).collect()
+    let note = stand_in(run);
+    let noted = |plate: Plate| Plate { note: note.clone(), ..plate };
+    figures.iter().filter_map(|figure| figure(run).transpose()).map(|plate| plate.map(noted)).collect()
+}
+
+/// Formats which device the forward stands in for, if it does.
+fn stand_in(run: &Run) -> Text {
+    let device = run.tables().flat_map(Table::rows).find(|row| row.text("device").starts_with("stand-in"));
+    device.map_or_else(Text::default, |row| text!["The forward is a ", row.word("device"), "."])
 }
 
 /// A question that the report answers in a few words at the top.
@@ -83,12 +91,12 @@ fn remedy(run: &Run) -> Option<Headline> {
 
 fn gain(run: &Run) -> Option<Headline> {
     let table = run.table("headline.csv")?;
-    let mut gains = sweeps::gains(table).into_iter();
-    let (row, times) = gains.next()?;
+    let gains = sweeps::gains(table);
+    let first = gains.first()?;
     let describe = |row: &Row<'_>| text![row.number("images_per_second"), " on ", row.photos()];
-    let others = gains.map(|(row, times)| text![times, ", ", describe(&row)]);
-    let more = Text::join([describe(&row)].into_iter().chain(others), "; ") + ".";
-    Some(Headline { question: "What all improvements gave", answer: text![times, " the baseline"], more })
+    let others = gains[1..].iter().map(|gain| text![&gain.times, ", ", describe(&gain.row)]);
+    let more = Text::join([describe(&first.row)].into_iter().chain(others), "; ") + "." + sweeps::better_alone(first);
+    Some(Headline { question: "What all improvements gave", answer: text![&first.times, " the baseline"], more })
 }
 
 fn projection(run: &Run) -> Option<Headline> {

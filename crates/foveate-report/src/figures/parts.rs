@@ -55,6 +55,7 @@ pub(crate) fn decoders(run: &Run) -> Plates {
                   own scale."
             .into(),
         description: "Bars: milliseconds to decode one photo, for each decoder, exact and fast, and each set of photos.",
+        note: Text::default(),
         chart: Chart::Bars(Bars {
             keys: vec![key(DECODE, "exact"), faint_key(DECODE, "fast")],
             axis: "milliseconds per photo",
@@ -88,6 +89,7 @@ pub(crate) fn resizers(run: &Run) -> Plates {
                   nine in ten are faster. The two recipes give different vectors: compare within one."
             .into(),
         description: "Bars: milliseconds to resize one photo, for each resizer, recipe and set of photos.",
+        note: Text::default(),
         chart: Chart::Bars(Bars { keys, axis: "milliseconds per photo", one_scale: false, panels }),
     }))
 }
@@ -131,6 +133,7 @@ pub(crate) fn forward(run: &Run) -> Plates {
                   where nine in ten are faster, and images a second."
             .into(),
         description: "Bars: milliseconds for the forward of a batch, for each runtime and number type.",
+        note: Text::default(),
         chart: Chart::Bars(Bars {
             keys: vec![key(FORWARD, "float, full length"), faint_key(FORWARD, "shorter types")],
             axis: "milliseconds per batch",
@@ -172,6 +175,7 @@ pub(crate) fn sinks(run: &Run) -> Plates {
             + "from the first row to the finished, durable output: the median, with a whisker from the slowest \
                           to the fastest sample, and the bytes that a row takes.",
         description: "Bars: rows a second that each output takes, with the bytes a row takes in it.",
+        note: Text::default(),
         chart: Chart::Bars(Bars {
             keys: Vec::new(),
             axis: "rows per second",

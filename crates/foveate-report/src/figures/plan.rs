@@ -36,6 +36,7 @@ pub(crate) fn timeline(run: &Run) -> Plates {
                   waits for data; full lanes above it are the workers that it waits for."
             .into(),
         description: "Lanes over time, one for each worker, the encoder and the writer: what each works on, before and after a change.",
+        note: Text::default(),
         chart: Chart::Lanes(Lanes { keys, scenarios }),
     }))
 }
@@ -111,6 +112,7 @@ pub(crate) fn accuracy(run: &Run) -> Plates {
             simulated
         ],
         description: "Dots: predicted against measured images a second for runs of different configurations, with a band of ten percent.",
+        note: Text::default(),
         chart: Chart::Scatter(Scatter {
             keys,
             x: "measured, images per second",
@@ -148,6 +150,7 @@ pub(crate) fn walls(run: &Run) -> Plates {
                   per image. A step takes as long as the slowest of them: while that is compute, the encoder is never idle."
             .into(),
         description: "Lines: milliseconds per image that storage, CPU and compute each need, by batch size; the crossover is marked.",
+        note: Text::default(),
         chart: Chart::Lines(Lines { x: "batch", y: "milliseconds per image", second: None, lines }),
     }))
 }

@@ -23,12 +23,16 @@ pub(crate) struct Plate {
     pub(crate) caption: Text,
     /// The description, for screen readers.
     pub(crate) description: &'static str,
+    /// A note below the chart, for every figure of a run.
+    pub(crate) note: Text,
     pub(crate) chart: Chart,
 }
 
 impl Plate {
     pub(crate) fn draw(&self, width: f32) -> Result<Drawing, ReportError> {
-        self.chart.draw(width).map_err(|error| ReportError::Figure { figure: self.name, cause: error.into() })
+        self.chart
+            .draw(width, &self.note)
+            .map_err(|error| ReportError::Figure { figure: self.name, cause: error.into() })
     }
 }
 

@@ -58,6 +58,7 @@ pub(crate) fn stages(run: &Run) -> Plates {
                   over all threads: compare its rate, not its length."
             .into(),
         description: "Stacked bars: milliseconds an image spends in each stage, for every job that was profiled.",
+        note: Text::default(),
         chart: Chart::Bars(Bars {
             keys: names.into_iter().map(|stage| key(Ink::of_stage(stage), stage)).collect(),
             axis: "milliseconds per image",
@@ -141,6 +142,7 @@ pub(crate) fn pipeline(run: &Run) -> Plates {
             "."
         ],
         description: "Boxes joined by arrows: the stages of the pipeline in order, each filled as far as its share of the time.",
+        note: Text::default(),
         chart: Chart::Flow(Flow { stations }),
     }))
 }

@@ -37,6 +37,7 @@ pub(crate) fn configurations(run: &Run) -> Plates {
             latency
         ],
         description: "Bars: requests a second of the worker in four configurations, for each encoder.",
+        note: Text::default(),
         chart: Chart::Bars(Bars {
             keys: vec![key(QUIET, "everything in turn"), key(FORWARD, "stages side by side")],
             axis: "requests per second",

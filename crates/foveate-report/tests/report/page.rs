@@ -231,3 +231,62 @@ fn the_fixture_says_that_it_is_made_up() {
         assert!(text.lines().skip(1).all(|line| line.contains("fixture (made-up numbers)")), "{file}");
     }
 }
+
+/// Returns a report on one file of the fixture, with some of its text replaced.
+fn changed(file: &str, changes: &[(&str, &str)]) -> Report {
+    let folder = some(&[file]);
+    let path = folder.path().join(file);
+    let mut rows = std::fs::read_to_string(&path).unwrap();
+    for (from, to) in changes {
+        assert!(rows.contains(from), "{from}");
+        rows = rows.replace(from, to);
+    }
+    std::fs::write(path, rows).unwrap();
+    Report::read(folder.path()).unwrap()
+}
+
+#[test]
+fn the_combined_row_counts_and_a_run_with_less_that_reached_more_is_told() {
+    let report = changed("headline.csv", &[("dtype bf16", "all combined"), (",7.65888,", ",7.01,")]);
+    assert_eq!(report.figures().unwrap()[0].title, "All together: 7.01× on photos as given, 1.86× on small photos");
+    let html = report.html().unwrap();
+    let text: String = tree(&html).descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();
+    assert!(
+        text.contains("A run with fewer of them, up to batch 64, reached more on photos as given: 7.38×."),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_bar_that_would_squash_the_others_is_broken() {
+    let gaps = |report: Report| report.figures().unwrap()[0].svg.matches("class=\"f-back\"").count();
+    let whole = gaps(changed("headline.csv", &[]));
+    let broken = changed("headline.csv", &[(",310,297.6,316.2,", ",31000,29760,31620,")]);
+    assert_eq!(gaps(broken), whole + 1);
+}
+
+#[test]
+fn a_stand_in_is_named_below_every_figure() {
+    let device = "stand-in 5+0.9·n ms";
+    let folder = some(&files().iter().map(String::as_str).collect::<Vec<_>>());
+    for file in files() {
+        let path = folder.path().join(file);
+        let rows = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, rows.replace("/dinov2-small,cpu,", &format!("/dinov2-small,{device},"))).unwrap();
+    }
+    for figure in Report::read(folder.path()).unwrap().figures().unwrap() {
+        assert!(figure.svg.contains("The forward is a ") && figure.svg.contains(device), "{}", figure.name);
+    }
+    assert!(report().figures().unwrap().iter().all(|figure| !figure.svg.contains("The forward is a ")));
+}
+
+#[test]
+fn the_font_has_every_letter() {
+    use skrifa::{FontRef, MetadataProvider};
+    let font = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/fonts/Roboto-Regular.ttf")).unwrap();
+    let letters = FontRef::new(&font).unwrap().charmap();
+    for figure in report().figures().unwrap() {
+        let lacking: BTreeSet<char> = figure.svg.chars().filter(|c| *c != '\n' && letters.map(*c).is_none()).collect();
+        assert!(lacking.is_empty(), "{}: {lacking:?}", figure.name);
+    }
+}
